@@ -1,0 +1,60 @@
+"""levelhead: fair transformers without demographics.
+
+The public names are loaded when they are first used, so that an audit does not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from levelhead.attention import DebiasConfig as DebiasConfig
+    from levelhead.attention import DebiasedBlock as DebiasedBlock
+    from levelhead.attention import QueryKeyStandardizer as QueryKeyStandardizer
+    from levelhead.attention import alignment as alignment
+    from levelhead.attention import append_encoder as append_encoder
+    from levelhead.attention import attach as attach
+    from levelhead.attention import detach as detach
+    from levelhead.attention import from_pretrained as from_pretrained
+    from levelhead.auditing import AuditResult as AuditResult
+    from levelhead.auditing import audit as audit
+    from levelhead.engine import Lab as Lab
+    from levelhead.engine import TrainConfig as TrainConfig
+    from levelhead.engine import fit as fit
+    from levelhead.types import Batch as Batch
+    from levelhead.types import Estimate as Estimate
+    from levelhead.types import LevelheadError as LevelheadError
+
+_HOME = {
+    "AuditResult": "auditing",
+    "Batch": "types",
+    "DebiasConfig": "attention",
+    "DebiasedBlock": "attention",
+    "Estimate": "types",
+    "Lab": "engine",
+    "LevelheadError": "types",
+    "QueryKeyStandardizer": "attention",
+    "TrainConfig": "engine",
+    "alignment": "attention",
+    "append_encoder": "attention",
+    "attach": "attention",
+    "audit": "auditing",
+    "detach": "attention",
+    "fit": "engine",
+    "from_pretrained": "attention",
+}
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"levelhead.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

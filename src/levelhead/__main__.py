@@ -1,0 +1,5 @@
+"""``python -m levelhead`` is the ``levelhead`` command."""
+
+from levelhead.cli import main
+
+main()

@@ -1,0 +1,196 @@
+"""From one training forward pass to its alignment term, for attached and appended models alike.
+
+Follows Lu, Wang, Wang, ICLR 2024: the values of the tokens that the readout row attends to most are projected and
+pulled together by class; the whole loss is task + alpha * alignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from levelhead.attention.standardize import QueryKeyStandardizer
+from levelhead.objectives.contrastive import select_top_values, supervised_contrastive
+from levelhead.types import ConfigError, LevelheadError
+
+
+@dataclass
+class Reading:
+    """What alignment needs of one forward pass.
+
+    ``query`` (batch, heads, head size): the debiased readout row; ``key`` (batch, key heads, tokens, head size):
+    debiased; ``value`` (batch, key heads, tokens, value size): the only one with a graph; ``readout`` (batch,) or
+    None; ``valid`` (batch, tokens) or None; ``scaling``: factor on the logits.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    readout: Tensor | None
+    valid: Tensor | None
+    scaling: float
+
+
+class Tap:
+    """Sits on one attention module and keeps a :class:`Reading` of the pass that armed it.
+
+    ``readout`` is the rule for the row that the classifier reads: ``first``, ``last`` (last real token) or
+    ``none``. A plain object, so that no reading enters ``state_dict``; copies start empty, because tensors with a
+    graph cannot be copied. ``top_t`` is 0 where nothing is aligned.
+    """
+
+    def __init__(self, readout: str, top_t: int = 0):
+        self.readout, self.top_t = readout, top_t
+        self.armed = False
+        self.used = False
+        self.reading: Reading | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tap, (self.readout, self.top_t)
+
+    def row(self, x: Tensor, valid: Tensor | None) -> Tensor | None:
+        """Index (batch,) of the readout row of ``x`` (batch, heads, tokens, size); None when no row is read."""
+        self.used = True
+        batch, tokens = x.shape[0], x.shape[2]
+        if self.readout == "none":
+            return None
+        if self.readout == "first":
+            return torch.zeros(batch, dtype=torch.int64, device=x.device)
+        if valid is None:
+            return torch.full((batch,), tokens - 1, dtype=torch.int64, device=x.device)
+        return torch.where(valid, torch.arange(tokens, device=x.device), 0).amax(dim=1)
+
+    def take(
+        self, query: Tensor, key: Tensor, value: Tensor, row: Tensor | None, valid: Tensor | None, scaling: float
+    ) -> None:
+        """Keep what alignment needs, when a top-level training pass asked for it."""
+        # A layer that gradient checkpointing runs again in the backward pass finds the tap no longer armed.
+        if not self.armed or not self.top_t:
+            return
+        query = query.detach()
+        if row is not None:
+            query = query[torch.arange(len(query), device=query.device), :, row]
+        elif valid is None:
+            query = query.mean(dim=2)
+        else:
+            weight = valid[:, None, :, None].to(query.dtype)
+            query = (query * weight).sum(dim=2) / weight.sum(dim=2).clamp(min=1)
+        self.reading = Reading(query, key.detach(), value, row, valid, scaling)
+
+
+def debiased_attention(model: nn.Module) -> nn.Module:
+    """Find the one module of ``model`` that carries a :class:`Tap`."""
+    for module in model.modules():
+        if isinstance(getattr(module, "tap", None), Tap):
+            return module
+    raise ConfigError(
+        f"{type(model).__name__} has no debiased attention: call levelhead.attach or levelhead.append_encoder first."
+    )
+
+
+@contextmanager
+def training_pass(model: nn.Module) -> Iterator[Tap]:
+    """Wrap one top-level forward pass: take its reading, then move the running statistics exactly once."""
+    attention = debiased_attention(model)
+    tap: Tap = attention.tap  # type: ignore[assignment]
+    tap.armed, tap.used, tap.reading = model.training, False, None
+    try:
+        yield tap
+    finally:
+        tap.armed = False
+    if not tap.used:
+        raise ConfigError(
+            "The debiased attention did not run: the attention implementation of this model was switched after attach. "
+            "Leave it alone, or call detach(model) first."
+        )
+    standardizer = getattr(attention, "debias", None)
+    if model.training and isinstance(standardizer, QueryKeyStandardizer):
+        standardizer.commit()
+
+
+def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Alignment term of the last training forward pass, before multiplication by ``alpha``.
+
+    Call the model in training mode without labels, then this once; the sum of your task loss and ``alpha`` times
+    the result is the method's loss. (With labels, the model adds the term by itself.)
+
+    Args:
+        model: from :func:`attach` or :func:`append_encoder`, with ``alpha`` above 0.
+        labels: (batch,) integer classes.
+        weight: (batch,) importance of each example, or None.
+
+    Returns:
+        Scalar with a graph to the values of the debiased layer and to the projector.
+
+    Errors: :class:`~levelhead.ConfigError` when there is no pass to align, or the model has no alignment head.
+
+    Source: Lu, Wang, Wang, ICLR 2024, equation 7.
+    """
+    check_labels(labels)
+    head = getattr(model, "alignment_head", None)
+    if head is None:
+        raise ConfigError("This model has no alignment head: it was made with alpha=0, or is not debiased.")
+    tap: Tap = debiased_attention(model).tap  # type: ignore[assignment]
+    reading, tap.reading = tap.reading, None  # the graph lives no longer than its loss
+    if reading is None:
+        raise ConfigError(
+            "There is no training forward pass to align: call model.train(), then model(**inputs) without labels, "
+            "then alignment(model, labels) once."
+        )
+    if torch.is_grad_enabled() and not reading.value.requires_grad and _values_can_learn(model):
+        raise LevelheadError(
+            "The values of the debiased layer carry no graph, so alignment could not train them. Reentrant gradient "
+            "checkpointing does this: pass gradient_checkpointing_kwargs={'use_reentrant': False}."
+        )
+    options: dict[str, Any] = model.config.levelhead["debias"]  # type: ignore[union-attr, index, assignment]
+    values = select_top_values(
+        reading.query,
+        reading.key,
+        reading.value,
+        options["top_t"],
+        scaling=reading.scaling,
+        readout=reading.readout,
+        valid=reading.valid,
+        include_readout=options["include_readout"],
+    )
+    return supervised_contrastive(head(values), labels, options["temperature"], weight)
+
+
+def _values_can_learn(model: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in debiased_attention(model).parameters())
+
+
+def check_labels(labels: Tensor) -> None:
+    """Refuse targets for which "same class" has no meaning."""
+    if labels.ndim != 1 or labels.is_floating_point():
+        raise ConfigError(
+            f"Alignment needs one integer class per example; got labels of shape {tuple(labels.shape)} and type "
+            f"{labels.dtype}. Multi-label and regression targets have no single class: use alpha=0."
+        )
+
+
+def refuse_lost_labels(tap: Tap, logits: Tensor) -> None:
+    """Make the backward pass fail if it starts from ``logits`` and their alignment was never asked for.
+
+    A model cannot see that a trainer took the labels away (label smoothing in the Hugging Face Trainer does), but it
+    can see that it is being trained without half of its loss.
+    """
+    reading = tap.reading
+    if reading is None or not logits.requires_grad:
+        return
+
+    def check(gradient: Tensor) -> None:
+        if tap.reading is reading:
+            tap.reading = None
+            raise LevelheadError(
+                "This model is trained without its alignment term: its forward pass got no labels and "
+                "levelhead.alignment(model, labels) was not called. Label smoothing in the Hugging Face Trainer "
+                "removes the labels: set label_smoothing_factor=0. If no alignment is wanted, use alpha=0."
+            )
+
+    logits.register_hook(check)

@@ -1,0 +1,453 @@
+"""Debias the last attention layer of a Hugging Face classifier in place: ``attach`` and ``detach``.
+
+Follows Lu, Wang, Wang, ICLR 2024, for models trained from scratch: the last encoder layer is debiased and its loss
+becomes task + alpha * alignment. Nothing is looked up by class name: one run of the model finds its attention
+modules, and noise on the output of the last layer proves which row the classifier reads.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from levelhead.attention import interface
+from levelhead.attention.alignment import Tap, alignment, check_labels, refuse_lost_labels, training_pass
+from levelhead.attention.standardize import QueryKeyStandardizer
+from levelhead.objectives.contrastive import AlignmentHead
+from levelhead.types import ConfigError, UnsupportedModelError
+
+AnyModel = TypeVar("AnyModel", bound=nn.Module)
+
+# Statistics stay float32 in a bfloat16 model. Not just "debias": the counts would become float as well.
+KEEP_FLOAT32 = ["debias.*mean", "debias.*variance", "debias.*deviation"]
+
+
+@dataclass(frozen=True)
+class DebiasConfig:
+    """How attention is debiased and values are aligned.
+
+    Attributes:
+        top_t: number of most attended tokens whose values are aligned.
+        statistics: ``position``, ``cls_feature`` or ``feature`` (see :class:`QueryKeyStandardizer`); ``auto`` is
+            ``position`` for images and ``cls_feature`` for text (``feature`` where no single row is read).
+        normalize: debias at all; False leaves queries and keys alone and keeps alignment (the ablation).
+        absolute: take absolute values. ``auto`` (or None) does, except for rotary position embeddings: the
+            absolute value would destroy what a rotated key says about its position.
+        scale: divide by the deviation.
+        unbiased: variance by n - 1.
+        running: running average of the ``variance``, or of the deviation (``std``, equation 6 to the letter).
+        momentum: share of the newest batch in the running averages.
+        eps: added to the variance.
+        alpha: weight of the alignment term; 0 builds no alignment at all.
+        temperature: of the contrastive term (tau).
+        projection_hidden: width of the hidden layer of the projector.
+        projection_size: size of its output.
+        include_readout: let the readout row select its own value.
+        readout: row that the classifier reads: ``first``, ``last`` (last real token), ``none`` (no single row), or
+            ``auto``, which proves it with noise.
+
+    Errors: :class:`~levelhead.ConfigError` for a value that cannot be right.
+
+    Source: Lu, Wang, Wang, ICLR 2024; t = 2, tau = 0.07 and a projector of 512 and 128 as in the authors' code.
+    """
+
+    top_t: int = 2
+    statistics: Literal["auto", "position", "cls_feature", "feature"] = "auto"
+    normalize: bool = True
+    absolute: bool | Literal["auto"] | None = "auto"
+    scale: bool = True
+    unbiased: bool = False
+    running: Literal["variance", "std"] = "variance"
+    momentum: float = 0.1
+    eps: float = 1e-5
+    alpha: float = 1.0
+    temperature: float = 0.07
+    projection_hidden: int = 512
+    projection_size: int = 128
+    include_readout: bool = False
+    readout: Literal["auto", "first", "last", "none"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("statistics", ("auto", "position", "cls_feature", "feature")),
+            ("absolute", (True, False, "auto", None)),
+            ("running", ("variance", "std")),
+            ("readout", ("auto", "first", "last", "none")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"debias.{name}={getattr(self, name)!r}; choose one of {allowed}")
+        for name in ("top_t", "projection_hidden", "projection_size"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(f"debias.{name}={value!r}; it must be a whole number of at least 1")
+        if not 0 < self.momentum <= 1:
+            raise ConfigError(f"debias.momentum={self.momentum}; it must be above 0 and at most 1")
+        if not self.eps >= 0:
+            raise ConfigError(f"debias.eps={self.eps}; it must not be negative")
+        if not 0 <= self.alpha < float("inf"):
+            raise ConfigError(f"debias.alpha={self.alpha}; it must be finite and not negative")
+        if not 0 < self.temperature < float("inf"):
+            raise ConfigError(f"debias.temperature={self.temperature}; it must be finite and above 0")
+        if self.statistics == "cls_feature" and self.readout == "none":
+            raise ConfigError("debias.statistics='cls_feature' needs a readout row, and debias.readout is 'none'")
+        if not self.normalize and self.alpha == 0:
+            raise ConfigError("debias.normalize=False with alpha=0 changes nothing: train the plain model instead")
+
+    def standardizer(
+        self, heads: int, head_size: int, *, key_heads: int | None = None, length: int | None = None
+    ) -> QueryKeyStandardizer:
+        """Build the standardizer that this (resolved) config describes."""
+        return QueryKeyStandardizer(
+            heads,
+            head_size,
+            num_key_value_heads=key_heads,
+            length=length,
+            statistics=cast(Any, self.statistics),
+            absolute=bool(self.absolute),
+            scale=self.scale,
+            unbiased=self.unbiased,
+            running=self.running,
+            momentum=self.momentum,
+            eps=self.eps,
+        )
+
+    def alignment_head(self, value_width: int) -> AlignmentHead:
+        """Build the projector for ``value_width`` features per token (all heads)."""
+        return AlignmentHead(self.top_t * value_width, self.projection_hidden, self.projection_size)
+
+
+def attach(
+    model: AnyModel, config: DebiasConfig | None = None, *, example_inputs: Mapping[str, Any] | None = None
+) -> AnyModel:
+    """Debias the last attention layer of ``model`` in place and return it.
+
+    The model stays an ordinary Hugging Face model: train it with any trainer, in training mode with labels its
+    loss is task + alpha * alignment (in evaluation the task loss alone), ``save_pretrained`` keeps everything and
+    :func:`from_pretrained` loads it. Made for models trained from scratch: a pretrained layer loses what its
+    queries and keys mean until it is trained again, and a warning says so.
+
+    Args:
+        model: a Hugging Face classifier with one integer class per example.
+        config: options; None means the defaults.
+        example_inputs: one batch without padding, for the run that finds the attention modules, where it cannot be
+            guessed from the model's configuration.
+
+    Errors: :class:`~levelhead.UnsupportedModelError` when the attention of this model cannot be reached;
+    :class:`~levelhead.ConfigError` for a model that is debiased already, or not a single-label classifier. The
+    model is unchanged after an error.
+
+    Source: Lu, Wang, Wang, ICLR 2024.
+    """
+    config = config or DebiasConfig()
+    if not isinstance(model, PreTrainedModel):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} is not a Hugging Face model; put levelhead.attention.DebiasedBlock into it."
+        )
+    if getattr(model.config, "levelhead", None):
+        raise ConfigError(
+            f"{type(model).__name__} is debiased already: call detach(model) first to change its options."
+        )
+    _check_task(model)
+    found, config = _probe(model, config, example_inputs)
+    if getattr(model.config, "_name_or_path", ""):
+        warnings.warn(
+            f"{type(model).__name__} looks pretrained ({model.config._name_or_path}). attach changes what the queries "
+            "and keys of its last layer mean, so its predictions are worth nothing until it is trained further. "
+            "For a pretrained model, append_encoder(backbone, num_labels) adds a debiased layer on top instead.",
+            UserWarning,
+            stacklevel=2,
+        )
+    _own_config(model)
+    model.config.levelhead = {"kind": "attach", "debias": asdict(config), **found}
+    model.__class__ = debiased_class(cast(Any, type(model)))
+    install(model)
+    return cast(AnyModel, model)
+
+
+def detach(model: AnyModel) -> AnyModel:
+    """Undo :func:`attach` in place: class, attention and config become plain again; trained weights stay.
+
+    The projector and the running statistics are dropped. Raises :class:`~levelhead.ConfigError` for a model that
+    :func:`attach` did not make.
+    """
+    record = getattr(getattr(model, "config", None), "levelhead", None)
+    if not record or record["kind"] != "attach":
+        raise ConfigError(f"{type(model).__name__} was not made by attach: there is nothing to detach.")
+    attention = model.get_submodule(record["attention"])
+    del attention.tap
+    for owner, name in ((attention, "debias"), (model, "alignment_head")):
+        if name in owner._modules:
+            delattr(owner, name)
+    model.__class__ = type(model).__mro__[1]
+    interface.switch(model, record["attention_implementation"])
+    delattr(model.config, "levelhead")
+    return model
+
+
+@functools.cache
+def debiased_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
+    """Subclass ``base`` so that its forward adds alignment and commits statistics; the same class each time.
+
+    Its ``__init__`` rebuilds what ``config.levelhead`` records, without a probe, so that the inherited
+    ``from_pretrained`` loads every saved weight.
+    """
+    signature = inspect.signature(base.forward)
+
+    class Debiased(base):
+        # Trainer would otherwise divide the task term, but not the alignment, by the accumulation steps.
+        accepts_loss_kwargs = False
+        # transformers reads this list by name.
+        _keep_in_fp32_modules_strict = [*(base._keep_in_fp32_modules_strict or []), *KEEP_FLOAT32]  # noqa: RUF012
+
+        def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+            super().__init__(copy.deepcopy(config), *args, **kwargs)
+            install(self)
+
+        @functools.wraps(base.forward)
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            arguments = signature.bind(self, *args, **kwargs).arguments
+            labels = arguments.get("labels", arguments.get("kwargs", {}).get("labels"))
+            return forward_with_alignment(self, labels, lambda: super(Debiased, self).forward(*args, **kwargs))
+
+    # Pipelines, the saved "architectures" entry and plain AutoModel loading all go by the name of the class.
+    Debiased.__name__, Debiased.__qualname__, Debiased.__module__ = base.__name__, base.__qualname__, base.__module__
+    return Debiased
+
+
+def forward_with_alignment(model: PreTrainedModel, labels: Tensor | None, forward: Any) -> Any:
+    """Run ``forward()``, commit the running statistics once, and add the alignment term in training.
+
+    The result is that of ``forward()``: a ``ModelOutput`` or a tuple whose first element is the loss when there are
+    labels.
+    """
+    alpha = model.config.levelhead["debias"]["alpha"]
+    if labels is not None and alpha:
+        check_labels(labels)
+    with training_pass(model) as tap:
+        output = forward()
+    if not model.training or not alpha:
+        return output
+    if labels is None:
+        refuse_lost_labels(tap, output[0])
+        return output
+    added = alpha * alignment(model, labels)
+    if isinstance(output, tuple):
+        return (output[0] + added, *output[1:])
+    output["loss"] = output["loss"] + added
+    return output
+
+
+def install(model: PreTrainedModel) -> None:
+    """Put standardizer, tap and projector where ``model.config.levelhead`` says, and switch the attention."""
+    record = model.config.levelhead
+    config = DebiasConfig(**record["debias"])
+    attention = model.get_submodule(record["attention"])
+    attention.tap = Tap(config.readout, config.top_t if config.alpha else 0)
+    # Not next(model.parameters()): an embedding may be kept in another type or on another device.
+    like = next(parameter for parameter in attention.parameters() if parameter.is_floating_point())
+    if config.normalize:
+        standardizer = config.standardizer(
+            record["heads"], record["head_size"], key_heads=record["key_heads"], length=record["length"]
+        )
+        attention.debias = standardizer.to(like.device).train(attention.training)
+    if config.alpha:
+        head = config.alignment_head(record["key_heads"] * record["value_size"])
+        model.alignment_head = head.to(like.device, like.dtype).train(model.training)
+    interface.switch(model, interface.NAME)
+
+
+def _check_task(model: PreTrainedModel) -> None:
+    config = model.config
+    if getattr(config, "problem_type", None) in ("regression", "multi_label_classification"):
+        raise ConfigError(
+            f"config.problem_type is {config.problem_type!r}: alignment needs one class per example. Debiased "
+            "attention is built for single-label classification only."
+        )
+    if "labels" not in inspect.signature(type(model).forward).parameters:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} is not a classifier (its forward takes no labels): pass the "
+            "ForSequenceClassification or ForImageClassification model, or use append_encoder(backbone, num_labels)."
+        )
+    if config.num_labels < 2:
+        raise ConfigError("config.num_labels is 1, which transformers trains as a regression; use at least 2 classes.")
+
+
+def _own_config(model: PreTrainedModel) -> None:
+    """Give ``model`` copies of its configs: another network may have been built from the same objects."""
+    copies: dict[int, Any] = {}
+    copy.deepcopy(model.config, copies)
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if config is not None:
+            module.config = copies.get(id(config)) or copy.deepcopy(config, copies)
+
+
+def probe_inputs(model: PreTrainedModel, example_inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Make one example that ``model`` can run on, or move the given one to its device (labels left out)."""
+    name, device = type(model).__name__, model.device
+    if example_inputs is not None:
+        return {
+            key: value.to(device) if isinstance(value, Tensor) else value
+            for key, value in example_inputs.items()
+            if key not in ("labels", "label")
+        }
+    config = model.config
+    if model.main_input_name == "pixel_values":
+        vision = getattr(config, "vision_config", config)
+        size = getattr(vision, "image_size", None)
+        if size is not None:
+            height, width = (size, size) if isinstance(size, int) else size
+            shape = (1, getattr(vision, "num_channels", 3), height, width)
+            generator = torch.Generator().manual_seed(0)
+            return {"pixel_values": torch.randn(shape, generator=generator).to(device, model.dtype)}
+    elif model.main_input_name == "input_ids":
+        text = config.get_text_config() if hasattr(config, "get_text_config") else config
+        length = min(8, getattr(text, "max_position_embeddings", 8) or 8)
+        padding = getattr(text, "pad_token_id", None)
+        tokens = [token for token in range(text.vocab_size) if token != padding][-length:]
+        return {"input_ids": torch.tensor([tokens], device=device)}
+    raise UnsupportedModelError(
+        f"No example input for {name} can be guessed from its configuration: pass example_inputs={{...}}, one batch "
+        "as the model takes it."
+    )
+
+
+@contextmanager
+def _as_probed(model: PreTrainedModel) -> Iterator[None]:
+    """Evaluation mode and recording attention for the time of the block, whatever happens in it."""
+    modes = {module: module.training for module in model.modules()}
+    configs = {
+        id(module.config): module.config
+        for module in model.modules()
+        if hasattr(getattr(module, "config", None), "_attn_implementation_internal")
+    }
+    before = {key: config._attn_implementation_internal for key, config in configs.items()}
+    model.eval()
+    interface.switch(model, interface.NAME)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for key, config in configs.items():
+            config._attn_implementation_internal = before[key]
+        for module, training in modes.items():
+            module.training = training
+
+
+def _probe(
+    model: PreTrainedModel, config: DebiasConfig, example_inputs: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], DebiasConfig]:
+    """Run the model, find its last attention module and its readout row, and resolve what is ``auto``."""
+    name = type(model).__name__
+    way_out = "For this model, append_encoder(backbone, num_labels) puts a debiased layer on top instead."
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(f"{name} is an encoder-decoder, which attach does not debias yet. {way_out}")
+    inputs = probe_inputs(model, example_inputs)
+    batch = next(value.shape[0] for value in inputs.values() if isinstance(value, Tensor))
+    implementation = model.config._attn_implementation
+    with _as_probed(model):
+        with interface.recorded() as calls:
+            model(**inputs)
+        if not calls:
+            raise UnsupportedModelError(
+                f"{name} computes attention by itself, not through the attention interface of transformers, so its "
+                f"queries and keys cannot be reached. {way_out}"
+            )
+        last = calls[-1]
+        if sum(call.module is last.module for call in calls) > 1:
+            raise UnsupportedModelError(
+                f"{name} shares one attention module over several depths, so its last layer cannot be debiased "
+                f"alone. {way_out}"
+            )
+        if last.query[0] != batch or last.query[2] != last.key[2]:
+            raise UnsupportedModelError(
+                f"The last attention of {name} does not see one sequence per example (windows or cross-attention): "
+                f"query {tuple(last.query)}, key {tuple(last.key)} for a batch of {batch}. {way_out}"
+            )
+        path = next(path for path, module in model.named_modules() if module is last.module)
+        readout: Any = config.readout
+        if readout == "auto":
+            readout = _find_readout(model, path, inputs, last.query[2])
+
+    statistics = config.statistics
+    if statistics == "auto":
+        image = model.main_input_name == "pixel_values"
+        statistics = "position" if image else "feature" if readout == "none" else "cls_feature"
+    if statistics == "cls_feature" and readout == "none":
+        raise ConfigError(f"debias.statistics='cls_feature', but the classifier of {name} reads no single row.")
+    if statistics == "position" and model.main_input_name != "pixel_values" and example_inputs is None:
+        raise ConfigError(
+            "debias.statistics='position' ties the model to one number of tokens: pass example_inputs of that length."
+        )
+    absolute = config.absolute
+    if absolute in ("auto", None):
+        text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+        absolute = not (getattr(text, "rope_parameters", None) or getattr(text, "rope_theta", None))
+        if not absolute and config.normalize:
+            warnings.warn(
+                f"{name} uses rotary position embeddings: absolute values of rotated keys would destroy relative "
+                "position, so absolute=False is used. Set absolute=True or absolute=False to choose it yourself.",
+                UserWarning,
+                stacklevel=3,
+            )
+    found = {
+        "attention": path,
+        "attention_implementation": implementation,
+        "heads": last.query[1],
+        "key_heads": last.key[1],
+        "head_size": last.query[3],
+        "value_size": last.value[3],
+        "length": last.query[2] if statistics == "position" else None,
+    }
+    return found, replace(config, statistics=statistics, absolute=absolute, readout=readout)
+
+
+def _find_readout(model: PreTrainedModel, path: str, inputs: dict[str, Any], tokens: int) -> str:
+    """Prove which row of the last layer's output the classifier reads: ``first``, ``last`` or ``none``.
+
+    Noise on all rows but one leaves the logits bit-equal only if no other row is read.
+    """
+    layer = _layer_of(model, path)
+    kept: int | None = None
+
+    def disturb(module: nn.Module, args: Any, output: Any) -> Any:
+        if kept is None:
+            return output
+        hidden = output[0] if isinstance(output, tuple) else output
+        generator = torch.Generator().manual_seed(1)
+        noise = torch.randn(hidden.shape, generator=generator).to(hidden)
+        noise[:, kept] = 0
+        return (hidden + noise, *output[1:]) if isinstance(output, tuple) else hidden + noise
+
+    handle = layer.register_forward_hook(disturb)
+    try:
+        clean = model(**inputs)[0]
+        for row, name in ((0, "first"), (tokens - 1, "last")):
+            kept = row
+            if torch.equal(model(**inputs)[0], clean):
+                return name
+    finally:
+        handle.remove()
+    return "none"
+
+
+def _layer_of(model: nn.Module, path: str) -> nn.Module:
+    """Find the layer around an attention module: the innermost member of a ``ModuleList`` on its path."""
+    parts = path.split(".")
+    for depth in range(len(parts), 0, -1):
+        if isinstance(model.get_submodule(".".join(parts[: depth - 1])), nn.ModuleList):
+            return model.get_submodule(".".join(parts[:depth]))
+    raise UnsupportedModelError(
+        f"{type(model).__name__} keeps its layers in no ModuleList, so its last layer ({path}) cannot be told apart. "
+        "Pass DebiasConfig(readout=...) to say which row its classifier reads."
+    )

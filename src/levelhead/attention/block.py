@@ -1,0 +1,365 @@
+"""A debiased encoder layer on top of a pretrained backbone: the paper's way for pretrained models.
+
+Follows Lu, Wang, Wang, ICLR 2024: an additional encoder layer with debiased attention sits on the last hidden states,
+and a linear head reads one row of its output. Left out: the authors' deeper sigmoid heads.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any, Literal, cast
+
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassifierOutput
+
+from levelhead.attention.alignment import Tap
+from levelhead.attention.attach import KEEP_FLOAT32, DebiasConfig, forward_with_alignment, probe_inputs
+from levelhead.attention.standardize import QueryKeyStandardizer
+from levelhead.types import ConfigError, UnsupportedModelError
+
+
+class BlockAttention(nn.Module):
+    """Multi-head self-attention whose queries and keys are debiased by an optional standardizer."""
+
+    def __init__(self, hidden_size: int, num_heads: int, standardizer: QueryKeyStandardizer | None, tap: Tap):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query = nn.Linear(hidden_size, hidden_size)
+        self.key = nn.Linear(hidden_size, hidden_size)
+        self.value = nn.Linear(hidden_size, hidden_size)
+        self.output = nn.Linear(hidden_size, hidden_size)
+        self.debias = standardizer
+        self.tap = tap
+
+    def forward(self, hidden: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Attend within (batch, tokens, hidden size); no token looks at one whose ``valid`` is False."""
+        query, key, value = (
+            layer(hidden).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        row = self.tap.row(query, valid)
+        if self.debias is not None:
+            query, key = self.debias(query, key, valid, row)
+        self.tap.take(query, key, value, row, valid, query.shape[-1] ** -0.5)
+        mask = None if valid is None else valid[:, None, None, :]
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return cast(Tensor, self.output(mixed.transpose(1, 2).flatten(2)))
+
+
+class DebiasedBlock(nn.Module):
+    """One transformer encoder layer with debiased attention.
+
+    Args:
+        hidden_size: width of the tokens.
+        num_heads: attention heads.
+        debias: options, with ``statistics``, ``absolute`` and ``readout`` spelled out (not ``auto``), or None for the
+            plain layer of the same size.
+        length: number of tokens, needed by ``statistics="position"``.
+        intermediate_size: width of the feed-forward layer; None means the hidden size, as in the paper.
+        norm: ``pre`` normalises before each half, ``post`` after each residual sum.
+        activation: name of the feed-forward activation, as transformers spells it.
+
+    Input and output (batch, tokens, hidden size). The running statistics move when the model around it calls
+    ``block.attention.debias.commit()``, once per training pass; :func:`append_encoder` does so.
+
+    Source: Lu, Wang, Wang, ICLR 2024.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        debias: DebiasConfig | None = None,
+        *,
+        length: int | None = None,
+        intermediate_size: int | None = None,
+        norm: Literal["pre", "post"] = "pre",
+        activation: str = "gelu",
+    ):
+        super().__init__()
+        if num_heads < 1 or hidden_size % num_heads:
+            raise ConfigError(f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}")
+        if norm not in ("pre", "post"):
+            raise ConfigError(f"norm={norm!r}; choose 'pre' or 'post'")
+        if activation not in ACT2FN:
+            raise ConfigError(f"activation={activation!r} is not known to transformers; 'gelu' and 'relu' are")
+        if debias is not None and "auto" in (debias.statistics, debias.readout):
+            raise ConfigError("DebiasedBlock needs debias.statistics and debias.readout spelled out, not 'auto'")
+        standardizer = None
+        if debias is not None and debias.normalize:
+            if debias.absolute in ("auto", None):
+                debias = replace(debias, absolute=True)
+            standardizer = debias.standardizer(num_heads, hidden_size // num_heads, length=length)
+        tap = Tap("none") if debias is None else Tap(debias.readout, debias.top_t if debias.alpha else 0)
+        wide = intermediate_size or hidden_size
+        self.norm = norm
+        self.attention = BlockAttention(hidden_size, num_heads, standardizer, tap)
+        self.norm_attention = nn.LayerNorm(hidden_size)
+        self.norm_feed_forward = nn.LayerNorm(hidden_size)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(hidden_size, wide), ACT2FN[activation], nn.Linear(wide, hidden_size)
+        )
+
+    def forward(self, hidden: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Transform (batch, tokens, hidden size); ``valid`` (batch, tokens) bool is False at padding."""
+        if self.norm == "pre":
+            hidden = hidden + self.attention(self.norm_attention(hidden), valid)
+            return hidden + cast(Tensor, self.feed_forward(self.norm_feed_forward(hidden)))
+        hidden = cast(Tensor, self.norm_attention(hidden + self.attention(hidden, valid)))
+        return cast(Tensor, self.norm_feed_forward(hidden + self.feed_forward(hidden)))
+
+
+class AppendedConfig(PreTrainedConfig):
+    """Config of :class:`AppendedClassifier`: the backbone's config as a dict, and how the block was made."""
+
+    model_type = "levelhead_appended"
+
+    def __init__(
+        self, backbone: dict[str, Any] | None = None, levelhead: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        self.backbone = backbone or {}
+        self.levelhead = levelhead or {}
+        super().__init__(**kwargs)
+
+
+class AppendedClassifier(PreTrainedModel):
+    """A backbone, one (debiased) encoder layer on its last hidden states, and a linear head on the readout row.
+
+    Made by :func:`append_encoder`. A frozen backbone stays in evaluation mode whatever :meth:`train` says, and
+    builds no graph.
+    """
+
+    config_class = AppendedConfig
+    base_model_prefix = "backbone"
+    accepts_loss_kwargs = False
+    _keep_in_fp32_modules_strict = KEEP_FLOAT32
+
+    def __init__(self, config: AppendedConfig, backbone: PreTrainedModel | None = None):
+        super().__init__(config)
+        record = config.levelhead
+        debias = None if record["debias"] is None else DebiasConfig(**record["debias"])
+        if backbone is None:
+            backbone_class = getattr(transformers, record["backbone_class"])
+            backbone = backbone_class(AutoConfig.for_model(**config.backbone), **record["backbone_arguments"])
+        else:
+            for module in backbone.modules():  # or post_init below would draw its weights anew
+                module._is_hf_initialized = True
+        self.backbone = backbone
+        self.main_input_name = backbone.main_input_name
+        self.block = DebiasedBlock(
+            record["hidden_size"],
+            record["num_heads"],
+            debias,
+            length=record["length"],
+            intermediate_size=record["intermediate_size"],
+            norm=record["norm"],
+            activation=record["activation"],
+        )
+        self.readout = Tap(record["readout"])
+        self.classifier = nn.Linear(record["hidden_size"], config.num_labels)
+        if debias is not None and debias.alpha:
+            self.alignment_head = debias.alignment_head(record["hidden_size"])
+        self.frozen = record["freeze"]
+        if self.frozen:
+            backbone.requires_grad_(False).eval()
+        self.post_init()
+
+    def train(self, mode: bool = True) -> AppendedClassifier:
+        """Set the mode of block and head; a frozen backbone stays in evaluation mode."""
+        super().train(mode)
+        if self.frozen:
+            self.backbone.eval()
+        return self
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Classify; the inputs are the backbone's own.
+
+        ``labels`` (batch,) int64 adds the loss: cross-entropy, plus alpha times alignment in training. Returns a
+        ``SequenceClassifierOutput`` (``ImageClassifierOutput`` for pictures) with ``logits`` (batch, num_labels), or
+        a tuple with ``return_dict=False``.
+        """
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "pixel_values": pixel_values,
+            "inputs_embeds": inputs_embeds,
+            **kwargs,
+        }
+        inputs = {name: value for name, value in inputs.items() if value is not None}
+        if self.config.levelhead["debias"] is None:
+            output = self._classify(inputs, labels)
+        else:
+            output = forward_with_alignment(self, labels, lambda: self._classify(inputs, labels))
+        return output.to_tuple() if return_dict is False else output
+
+    def _classify(self, inputs: dict[str, Any], labels: Tensor | None) -> Any:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            hidden = self.backbone(**inputs).last_hidden_state
+        valid = inputs.get("attention_mask")
+        if valid is not None:
+            if valid.shape != hidden.shape[:2]:
+                raise ConfigError(
+                    f"attention_mask has shape {tuple(valid.shape)}, and the backbone returned "
+                    f"{tuple(hidden.shape[:2])} tokens"
+                )
+            valid = valid.bool()
+        hidden = self.block(hidden, valid)
+        row = self.readout.row(hidden[:, None], valid)
+        if row is not None:
+            pooled = hidden[torch.arange(len(hidden), device=hidden.device), row]
+        elif valid is None:
+            pooled = hidden.mean(dim=1)
+        else:
+            pooled = (hidden * valid[:, :, None]).sum(dim=1) / valid.sum(dim=1, keepdim=True).clamp(min=1)
+        logits = self.classifier(pooled)
+        loss = None if labels is None else F.cross_entropy(logits.float(), labels)
+        output_class = ImageClassifierOutput if self.main_input_name == "pixel_values" else SequenceClassifierOutput
+        return output_class(loss=loss, logits=logits)
+
+
+def append_encoder(
+    backbone: PreTrainedModel,
+    num_labels: int,
+    freeze: bool = True,
+    debias: DebiasConfig | None = DebiasConfig(),  # noqa: B008  (frozen)
+    *,
+    num_heads: int | None = None,
+    intermediate_size: int | None = None,
+    norm: Literal["pre", "post"] = "pre",
+    activation: str = "gelu",
+    example_inputs: Mapping[str, Any] | None = None,
+    **config: Any,
+) -> AppendedClassifier:
+    """Put a debiased encoder layer and a linear head on a pretrained backbone.
+
+    Args:
+        backbone: a Hugging Face model that returns ``last_hidden_state``, such as ``AutoModel.from_pretrained(...)``;
+            it becomes part of the result, not a copy.
+        num_labels: classes, at least 2.
+        freeze: never train the backbone, and keep it in evaluation mode.
+        debias: options; None gives the plain layer of the same size, to compare with. ``statistics="auto"`` is
+            ``position`` for pictures and ``cls_feature`` for text; ``readout="auto"`` is the last real token for a
+            causal decoder, otherwise row 0.
+        num_heads: attention heads of the layer; None means as many as the backbone has.
+        intermediate_size: width of its feed-forward layer; None means the hidden size.
+        norm: ``pre`` or ``post``.
+        activation: of the feed-forward layer.
+        example_inputs: one batch, where it cannot be guessed from the backbone's configuration.
+        config: further entries of the result's config, such as ``id2label``.
+
+    Errors: :class:`~levelhead.UnsupportedModelError` for a backbone without a sequence of hidden states;
+    :class:`~levelhead.ConfigError` for options that cannot be right.
+
+    Source: Lu, Wang, Wang, ICLR 2024, the experiments with pretrained backbones.
+    """
+    if not isinstance(num_labels, int) or num_labels < 2:
+        raise ConfigError(f"num_labels={num_labels!r}; a classifier needs at least 2 classes")
+    hidden = _last_hidden_state(backbone, example_inputs)
+    text = backbone.config.get_text_config()
+    tokens, hidden_size = hidden.shape[1:]
+    heads = num_heads or getattr(text, "num_attention_heads", None)
+    if heads is None:
+        raise ConfigError(f"The config of {type(backbone).__name__} names no number of heads: pass num_heads=")
+    image = backbone.main_input_name == "pixel_values"
+    wanted = debias.readout if debias is not None else "auto"
+    readout = wanted if wanted != "auto" else "last" if _is_causal(backbone) else "first"
+    length = None
+    if debias is not None:
+        statistics = debias.statistics
+        if statistics == "auto":
+            statistics = "position" if image else "feature" if readout == "none" else "cls_feature"
+        if statistics == "position":
+            if not image and example_inputs is None:
+                raise ConfigError(
+                    "debias.statistics='position' ties the model to one number of tokens: pass example_inputs of "
+                    "that length."
+                )
+            length = tokens
+        absolute = True if debias.absolute in ("auto", None) else debias.absolute
+        debias = replace(debias, statistics=statistics, absolute=absolute, readout=readout)
+    arguments = {}
+    if "add_pooling_layer" in inspect.signature(type(backbone).__init__).parameters:
+        arguments["add_pooling_layer"] = getattr(backbone, "pooler", None) is not None
+    record = {
+        "kind": "append",
+        "debias": None if debias is None else asdict(debias),
+        "backbone_class": type(backbone).__name__,
+        "backbone_arguments": arguments,
+        "freeze": freeze,
+        "hidden_size": hidden_size,
+        "num_heads": heads,
+        "length": length,
+        "readout": readout,
+        "intermediate_size": intermediate_size,
+        "norm": norm,
+        "activation": activation,
+    }
+    described = {**backbone.config.to_dict(), "model_type": backbone.config.model_type}
+    appended = AppendedConfig(described, record, num_labels=num_labels, **config)
+    appended.pad_token_id = getattr(text, "pad_token_id", None)
+    model = AppendedClassifier(appended, backbone).to(backbone.device)
+    for part in (model.block, model.classifier, getattr(model, "alignment_head", None)):
+        if part is not None:
+            part.to(backbone.dtype)
+    return model
+
+
+def _last_hidden_state(backbone: PreTrainedModel, example_inputs: Mapping[str, Any] | None) -> Tensor:
+    """Run the backbone once and return its last hidden states (batch, tokens, hidden size)."""
+    name = type(backbone).__name__
+    refusal = f"{name} cannot carry a debiased layer: "
+    if not isinstance(backbone, PreTrainedModel) or not hasattr(transformers, name):
+        raise UnsupportedModelError(f"{refusal}it is not a model class of transformers.")
+    if getattr(backbone.config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(f"{refusal}it is an encoder-decoder; pass its encoder as a model of its own.")
+    training = backbone.training
+    backbone.eval()
+    try:
+        with torch.no_grad():
+            output = backbone(**probe_inputs(backbone, example_inputs))
+    finally:
+        backbone.train(training)
+    hidden = getattr(output, "last_hidden_state", None)
+    if hidden is None:
+        raise UnsupportedModelError(f"{refusal}it returns no last_hidden_state. Load it with AutoModel instead.")
+    if hidden.ndim != 3:
+        raise UnsupportedModelError(
+            f"{refusal}its last_hidden_state has shape {tuple(hidden.shape)}, not (batch, tokens, hidden size)."
+        )
+    return cast(Tensor, hidden)
+
+
+def _is_causal(backbone: PreTrainedModel) -> bool:
+    """Whether the last attention layer of the backbone looks back only, so that only the last row saw everything."""
+    flags = [module.is_causal for module in backbone.modules() if isinstance(getattr(module, "is_causal", None), bool)]
+    return bool(flags) and bool(flags[-1])
+
+
+# So that pipelines and Auto classes know the model once levelhead is imported.
+AutoConfig.register(AppendedConfig.model_type, AppendedConfig, exist_ok=True)
+AutoModelForImageClassification.register(AppendedConfig, AppendedClassifier, exist_ok=True)
+AutoModelForSequenceClassification.register(AppendedConfig, AppendedClassifier, exist_ok=True)

@@ -1,0 +1,99 @@
+"""The attention function registered with transformers; the only file that knows how Hugging Face attends.
+
+A model whose ``config._attn_implementation`` is :data:`NAME` calls :func:`levelhead_attention` in each layer. An
+attention module with a child ``debias`` gets its queries and keys debiased; one with a ``tap`` is read for alignment;
+all others attend as with ``sdpa``, to which the work is delegated in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+NAME = "levelhead"
+
+
+@dataclass
+class Call:
+    """One call of an attention module, as seen by a probe: the shapes of query, key and value."""
+
+    module: nn.Module
+    query: torch.Size
+    key: torch.Size
+    value: torch.Size
+
+
+_recorders: list[list[Call]] = []
+
+
+@contextmanager
+def recorded() -> Iterator[list[Call]]:
+    """Collect every call of :func:`levelhead_attention` inside the block, in order."""
+    calls: list[Call] = []
+    _recorders.append(calls)
+    try:
+        yield calls
+    finally:
+        _recorders.remove(calls)
+
+
+def valid_keys(mask: Tensor | None, batch: int) -> Tensor | None:
+    """Turn an attention mask (batch or 1, heads or 1, queries, keys) into valid keys (batch, keys).
+
+    A key that no query may look at is padding, also under a causal mask. Boolean masks hold True, additive masks 0
+    where a query may look. None, which transformers passes for an unpadded batch, stays None.
+    """
+    if mask is None:
+        return None
+    allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    return allowed.any(dim=2).any(dim=1).expand(batch, -1)
+
+
+def levelhead_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend with debiased queries and keys.
+
+    ``query`` (batch, heads, queries, head size), ``key`` and ``value`` (batch, key heads, keys, ...). Returns
+    (batch, queries, heads, value size), and None for the attention weights, which sdpa never forms.
+
+    Source: Lu, Wang, Wang, ICLR 2024: softmax(q_de k_de^T / sqrt(d)) v, where only q and k are debiased.
+    """
+    for calls in _recorders:
+        calls.append(Call(module, query.shape, key.shape, value.shape))
+    tap = getattr(module, "tap", None)
+    if tap is not None:
+        valid = valid_keys(attention_mask, query.shape[0])
+        row = tap.row(key, valid)
+        if "debias" in module._modules:
+            query, key = module.debias(query, key, valid, row)  # type: ignore[operator]
+        tap.take(query, key, value, row, valid, query.shape[-1] ** -0.5 if scaling is None else scaling)
+    output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    return output, None
+
+
+AttentionInterface.register(NAME, levelhead_attention)
+# Without a mask function of the same name, padding and causality would silently vanish.
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def switch(model: nn.Module, implementation: str) -> None:
+    """Make every attention module below ``model`` use ``implementation``."""
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if hasattr(config, "_attn_implementation_internal"):
+            config._attn_implementation_internal = implementation  # type: ignore[union-attr]

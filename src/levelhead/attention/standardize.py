@@ -1,0 +1,245 @@
+"""The debiasing step: standardise queries and keys with batch statistics, then drop the sign.
+
+Follows Lu, Wang, Wang, ICLR 2024: ``x_de = |(x - mean) / deviation|`` for queries and keys, never for values, with
+the moving averages of equation 6 in evaluation. Left out: the authors' "twice" variant, which changes evaluation
+only and so makes it differ from training.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from levelhead.types import ConfigError
+
+Statistics = Literal["position", "cls_feature", "feature"]
+Running = Literal["variance", "std"]
+
+
+class LengthError(ConfigError, ValueError):
+    """Statistics kept per position met another number of tokens than they were made for."""
+
+
+class RunningMoments(nn.Module):
+    """Mean and spread of one tensor: of the batch in training, remembered for evaluation.
+
+    ``rows`` is the number of token positions that keep statistics of their own: the length for per-position
+    statistics, 1 where positions share them. Buffers, all in ``state_dict`` and always float32 (an average that
+    moves by a tenth of a small difference gets stuck in bfloat16):
+
+    - ``mean`` (heads, rows, head size);
+    - ``variance``, or ``deviation`` with ``running="std"``, of the same shape;
+    - ``num_batches_tracked`` (rows,) int64, because padding can hide a position from some batches.
+
+    Source: Lu, Wang, Wang, ICLR 2024, equation 6, which is ``running="std"`` to the letter: start at mean 0 and
+    deviation 1, move by ``momentum``. The default remembers the variance, whose average over small batches is not
+    biased low as that of the deviation is, and corrects the start: after k updates the start values have the
+    weight 0, where the plain average would leave them (1 - momentum)^k.
+    """
+
+    mean: Tensor
+    num_batches_tracked: Tensor
+
+    def __init__(
+        self,
+        heads: int,
+        rows: int,
+        size: int,
+        *,
+        unbiased: bool = False,
+        running: Running = "variance",
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ):
+        super().__init__()
+        self.unbiased, self.running, self.momentum, self.eps = unbiased, running, momentum, eps
+        self.spread_name = "variance" if running == "variance" else "deviation"
+        self.register_buffer("mean", torch.zeros(heads, rows, size, dtype=torch.float32))
+        self.register_buffer(self.spread_name, torch.ones(heads, rows, size, dtype=torch.float32))
+        self.register_buffer("num_batches_tracked", torch.zeros(rows, dtype=torch.int64))
+        # Batch statistics wait here, without their graph, until `commit`: gradient checkpointing runs a layer
+        # twice and must not move the averages twice.
+        self.pending: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningMoments:
+        def move_only(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        return super()._apply(move_only, recurse)
+
+    def moments(self, x: Tensor, valid: Tensor | None, per_position: bool) -> tuple[Tensor, Tensor]:
+        """Mean and deviation that standardise ``x`` (batch, heads, tokens, head size); float32 or better.
+
+        ``valid`` (batch, tokens) bool, or None. Both results broadcast against ``x`` without its batch axis.
+        """
+        if self.training:
+            return self._of_batch(x, valid, per_position)
+        spread = self.get_buffer(self.spread_name)
+        deviation = (spread + self.eps).sqrt() if self.running == "variance" else spread
+        return self.mean.to(x.dtype), deviation.to(x.dtype)
+
+    def _of_batch(self, x: Tensor, valid: Tensor | None, per_position: bool) -> tuple[Tensor, Tensor]:
+        axes = (0,) if per_position else (0, 2)
+        if valid is None:
+            count = torch.full((x.shape[2],), x.shape[0], device=x.device)
+            weight = None
+        else:
+            count = valid.sum(dim=0)
+            weight = valid[:, None, :, None].to(x.dtype)
+            x = x * weight
+        if not per_position:
+            count = count.sum(dim=0, keepdim=True)
+        size = count.clamp(min=1).to(x.dtype)[:, None]
+        mean = x.sum(dim=axes, keepdim=True).squeeze(0) / size
+        centred = x - mean if weight is None else (x - mean) * weight
+        freedom = (size - 1).clamp(min=1) if self.unbiased else size
+        variance = centred.square().sum(dim=axes, keepdim=True).squeeze(0) / freedom
+        deviation = (variance + self.eps).sqrt()
+        spread = variance if self.running == "variance" else deviation
+        self.pending = (mean.detach(), spread.detach(), count > 0)
+        return mean, deviation
+
+    @torch.no_grad()
+    def commit(self) -> None:
+        """Move the running averages by the batch statistics that wait, once."""
+        if self.pending is None:
+            return
+        mean, spread, seen = self.pending
+        self.pending = None
+        self.num_batches_tracked += seen
+        if self.running == "variance":
+            # The same numbers as a plain average divided by 1 - (1 - momentum)^k, without a second set of buffers.
+            step = self.momentum / (1 - (1 - self.momentum) ** self.num_batches_tracked.clamp(min=1))
+        else:
+            step = torch.full(seen.shape, self.momentum, device=seen.device)
+        step = (step * seen).to(torch.float32)[:, None]
+        self.mean.lerp_(mean.float(), step)
+        self.get_buffer(self.spread_name).lerp_(spread.float(), step)
+
+
+class QueryKeyStandardizer(nn.Module):
+    """Debias queries and keys: ``|(x - mean) / deviation|``, elementwise.
+
+    Training uses the statistics of the batch, with the gradient through them as in batch normalisation; evaluation
+    uses the running ones. Statistics are computed and kept in float32 whatever the type of the model; results have
+    the type of the input. Padding (``valid`` False) enters no statistic.
+
+    Args:
+        num_heads: attention heads of the query.
+        head_size: features per head.
+        num_key_value_heads: heads of the key where it has fewer (grouped queries); statistics are per key head.
+        length: number of tokens, needed by ``statistics="position"`` and by nothing else.
+        statistics: over what mean and deviation are taken, always per head and feature.
+            ``position``: over the batch, each token position apart. The paper's bound on logit differences then
+            holds for each pair of positions, and the module is tied to one length.
+            ``feature``: over batch and positions.
+            ``cls_feature``: as ``feature``, but the readout row of the query has statistics of its own.
+        centre: subtract the mean.
+        scale: divide by the deviation.
+        absolute: take the absolute value.
+        unbiased: divide the sum of squares by n - 1.
+        running: what the running average is taken of; see :class:`RunningMoments`.
+        momentum: share of the newest batch in the running average.
+        eps: added to the variance.
+
+    Errors: :class:`~levelhead.ConfigError` for an impossible option; :class:`LengthError` (also a ``ValueError``)
+    when per-position statistics meet another length. A ``UserWarning``, once, on evaluation before any update.
+
+    Source: Lu, Wang, Wang, ICLR 2024: the debiased attention and equation 6.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_size: int,
+        *,
+        num_key_value_heads: int | None = None,
+        length: int | None = None,
+        statistics: Statistics = "position",
+        centre: bool = True,
+        scale: bool = True,
+        absolute: bool = True,
+        unbiased: bool = False,
+        running: Running = "variance",
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ):
+        super().__init__()
+        if statistics not in ("position", "cls_feature", "feature"):
+            raise ConfigError(f"statistics={statistics!r}; choose 'position', 'cls_feature' or 'feature'")
+        if running not in ("variance", "std"):
+            raise ConfigError(f"running={running!r}; choose 'variance' or 'std'")
+        if not 0 < momentum <= 1 or eps < 0:
+            raise ConfigError(f"need 0 < momentum <= 1 and eps >= 0; got momentum={momentum}, eps={eps}")
+        if statistics == "position" and length is None:
+            raise ConfigError("statistics='position' needs length=, the fixed number of tokens")
+        self.statistics, self.length = statistics, length
+        self.centre, self.scale, self.absolute = centre, scale, absolute
+        rows = length if statistics == "position" and length is not None else 1
+
+        def moments(heads: int) -> RunningMoments:
+            return RunningMoments(
+                heads, rows, head_size, unbiased=unbiased, running=running, momentum=momentum, eps=eps
+            )
+
+        self.query = moments(num_heads)
+        self.key = moments(num_key_value_heads or num_heads)
+        self.readout = moments(num_heads) if statistics == "cls_feature" else None
+        self._known_updated = False  # asking the buffer costs a device synchronisation, so ask until it says yes
+
+    def forward(
+        self, query: Tensor, key: Tensor, valid: Tensor | None = None, readout: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Debias (batch, heads, tokens, head size) queries and (batch, key heads, tokens, head size) keys.
+
+        ``valid`` (batch, tokens) bool is False at padding; ``readout`` (batch,) int64 is the index of the row
+        that the classifier reads, needed by ``cls_feature`` only. Returns both, shapes and types unchanged. The
+        running averages move only at :meth:`commit`.
+        """
+        if self.statistics == "position" and key.shape[2] != self.length:
+            raise LengthError(
+                f"statistics='position' was made for {self.length} tokens and got {key.shape[2]}. Keep the input "
+                "size fixed (same image size, padding to a fixed length) or use statistics='cls_feature'."
+            )
+        if self.statistics == "cls_feature" and readout is None:
+            raise ConfigError("statistics='cls_feature' needs readout=, the (batch,) index of the readout row")
+        if not self.training and not self._known_updated:
+            self._warn_before_update()
+        query_valid = valid if query.shape[2] == key.shape[2] else None
+        return self._debias(query, self.query, query_valid, readout), self._debias(key, self.key, valid, None)
+
+    def _debias(self, x: Tensor, moments: RunningMoments, valid: Tensor | None, readout: Tensor | None) -> Tensor:
+        exact = x.to(torch.promote_types(x.dtype, torch.float32))
+        standard = self._standardize(exact, *moments.moments(exact, valid, self.statistics == "position"))
+        if self.readout is not None and readout is not None:
+            here = readout[:, None, None, None].expand(-1, x.shape[1], 1, x.shape[3])
+            row = exact.gather(2, here)
+            standard = standard.scatter(2, here, self._standardize(row, *self.readout.moments(row, None, False)))
+        return (standard.abs() if self.absolute else standard).to(x.dtype)
+
+    def _standardize(self, x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        centred = x - mean if self.centre else x
+        return centred / deviation if self.scale else centred
+
+    def _warn_before_update(self) -> None:
+        if not bool((self.query.num_batches_tracked == 0).all()):
+            self._known_updated = True
+            return
+        self._known_updated = True
+        warnings.warn(
+            "Debiased attention is evaluated before any training step: its running statistics still have their "
+            "start values (mean 0, spread 1). Train first, or load trained weights with levelhead.from_pretrained.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+    def commit(self) -> None:
+        """Move all running averages by the last batch, once; without a new batch nothing happens."""
+        for child in self.children():
+            if isinstance(child, RunningMoments):
+                child.commit()

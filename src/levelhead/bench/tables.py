@@ -1,0 +1,277 @@
+"""Compare evaluated runs: what differs between methods, over test rows and training seeds together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from levelhead.config import Experiment, name_of, nearest
+from levelhead.data import DATASETS, Split
+from levelhead.methods import METHODS
+from levelhead.metrics import JointRow, JointTable, joint
+from levelhead.runs import CONFIG, load_run, oracle_reason
+from levelhead.storage import read_json
+from levelhead.types import ConfigError, DataError, Estimate
+
+COLUMNS = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "worst_group_accuracy": "worst-group accuracy",
+    "demographic_parity": "DP gap",
+    "equal_opportunity": "EOp gap",
+    "equalized_odds": "EOd gap",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One evaluated run: its experiment, the split's predictions, environment and cost."""
+
+    folder: Path
+    experiment: Experiment
+    predictions: pd.DataFrame
+    environment: dict[str, Any]
+    cost: dict[str, Any]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything but the data and the seed, flat: runs that agree in it are seeds of one row."""
+        recipe = self.experiment.to_dict()
+        return _flat({section: recipe[section] for section in ("method", "model", "train")})
+
+
+def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in nested.items():
+        result |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return result
+
+
+def _changed_options(experiment: Experiment) -> dict[str, Any]:
+    """Return the method's options that are not the default."""
+    now = _flat(dataclasses.asdict(experiment.method))
+    default = _flat(dataclasses.asdict(type(experiment.method)()))
+    return {key: value for key, value in now.items() if value != default.get(key)}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The joint table of one data set and split, with what it took to make it."""
+
+    data: dict[str, Any]
+    split: str
+    attribute: str
+    rows: int
+    seeds: dict[str, list[int]]
+    settings: dict[str, dict[str, Any]]
+    oracle: dict[str, str | None]
+    cost: dict[str, dict[str, float]]
+    environment: dict[str, Any]
+    table: JointTable
+
+    @property
+    def title(self) -> str:
+        """One line that says what was compared."""
+        options = ", ".join(f"{key} {value}" for key, value in self.data.items() if key != "name")
+        return f"{self.data['name']} ({options}): {self.split} split, {self.rows:,} rows, groups by {self.attribute}"
+
+    def label(self, method: str) -> str:
+        """Return the row's name as printed, marked if it saw groups."""
+        return f"{method} ORACLE" if self.oracle[method] else method
+
+    def tables(self) -> list[Table]:
+        """Return the figures and the paired differences as two drawn tables, in percent."""
+        count = max(len(seeds) for seeds in self.seeds.values())
+        level = f"{self.table.level:.0%}"
+        figures = Table(title=self.title, caption=f"percent, mean over up to {count} seeds, {level} interval")
+        figures.add_column("method")
+        for title in (*COLUMNS.values(), "seconds", "peak MiB"):
+            figures.add_column(title, justify="right")
+        differences = Table(
+            title=f"difference to {self.table.baseline}, in points",
+            caption="a negative gap difference is a smaller measured gap; p adjusted by Holm over the methods",
+        )
+        differences.add_column("method")
+        for title in COLUMNS.values():
+            differences.add_column(title, justify="right")
+        for method, row in self.table.rows.items():
+            cost = self.cost[method]
+            cells = [_percent(row[name].estimate) for name in COLUMNS]
+            figures.add_row(
+                self.label(method), *cells, f"{cost['seconds']:.0f}", f"{cost['peak_memory_mib']:.0f}"
+            )
+            if method != self.table.baseline:
+                differences.add_row(self.label(method), *(_difference(row[name]) for name in COLUMNS))
+        return [figures, differences] if len(self.table.rows) > 1 else [figures]
+
+    def markdown(self) -> str:
+        """Return both tables as Markdown."""
+        lines = [f"**{self.title}**", "", _markdown_row(["method", *COLUMNS.values(), "seconds"])]
+        lines.append(_markdown_row(["---"] + ["---:"] * (len(COLUMNS) + 1)))
+        for method, row in self.table.rows.items():
+            seconds = f"{self.cost[method]['seconds']:.0f}"
+            lines.append(
+                _markdown_row(
+                    [self.label(method), *(_percent(row[name].estimate) for name in COLUMNS), seconds]
+                )
+            )
+        for method, row in self.table.rows.items():
+            if method != self.table.baseline:
+                name = f"{self.label(method)} minus {self.table.baseline}"
+                lines.append(_markdown_row([name, *(_difference(row[column]) for column in COLUMNS), ""]))
+        return "\n".join(lines) + "\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict of aggregates: no row of the data is in it."""
+        return {
+            "data": self.data,
+            "split": self.split,
+            "attribute": self.attribute,
+            "rows": self.rows,
+            "seeds": self.seeds,
+            "settings": self.settings,
+            "oracle": self.oracle,
+            "cost": self.cost,
+            "environment": self.environment,
+            **self.table.to_dict(),
+        }
+
+
+def _percent(estimate: Estimate) -> str:
+    return str(estimate)
+
+
+def _difference(row: JointRow) -> str:
+    assert row.difference is not None
+    if not row.difference.defined:
+        return "undefined"
+    adjusted = "" if row.p_holm is None else f", p {row.p_holm:.2g}"
+    estimate = row.difference
+    return f"{100 * estimate.value:+.2f} [{100 * estimate.low:+.2f}, {100 * estimate.high:+.2f}]{adjusted}"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs on the same rows."""
+
+    split: Split
+    runs: list[Run]
+
+    def compare(self, baseline: str) -> Comparison:
+        """Return the joint table; rows are sets of runs that differ in the seed alone."""
+        rows = self._rows()
+        names = [name for name in rows if name == baseline or name.startswith(f"{baseline} ")]
+        if not names:
+            raise ConfigError(f"There is no run of the baseline {baseline!r}. {nearest(baseline, rows)}")
+        first = self.runs[0]
+        attribute = first.experiment.data.groups(self.split)[0].attribute
+        labels, group = first.predictions["label"], first.predictions[attribute]
+        classes = [
+            column.removeprefix("probability_") for column in first.predictions if "probability_" in column
+        ]
+        code = {name: position for position, name in enumerate(classes)}
+        table = joint(
+            labels.map(code).to_numpy(),
+            group.to_numpy(),
+            {
+                name: [run.predictions["prediction"].map(code).to_numpy() for run in runs]
+                for name, runs in rows.items()
+            },
+            baseline=names[0],
+            shared_seeds=False,
+        )
+        recipe = first.experiment.to_dict()["data"]
+        return Comparison(
+            data={key: value for key, value in recipe.items() if key != "root"},
+            split=self.split,
+            attribute=attribute,
+            rows=len(labels),
+            seeds={name: [run.experiment.seed for run in runs] for name, runs in rows.items()},
+            settings={name: runs[0].settings for name, runs in rows.items()},
+            oracle={name: oracle_reason(runs[0].experiment) for name, runs in rows.items()},
+            cost={
+                name: {key: sum(run.cost[key] for run in runs) / len(runs) for key in runs[0].cost}
+                for name, runs in rows.items()
+            },
+            environment=first.environment,
+            table=table,
+        )
+
+    def _rows(self) -> dict[str, list[Run]]:
+        """Return the rows by name: the method, its options that are not the default, what else tells rows apart."""
+        same: dict[str, list[Run]] = {}
+        for run in self.runs:
+            same.setdefault(str(sorted(run.settings.items(), key=str)), []).append(run)
+        groups = list(same.values())
+        every = [group[0].settings for group in groups]
+        apart = [
+            key
+            for key in sorted(set().union(*every))
+            if not key.startswith("method.") and len({str(settings.get(key)) for settings in every}) > 1
+        ]
+        rows: dict[str, list[Run]] = {}
+        for group in groups:
+            experiment = group[0].experiment
+            options = _changed_options(experiment) | {key: group[0].settings[key] for key in apart}
+            name = name_of(experiment.method, METHODS)
+            name += f" ({', '.join(f'{key}={value}' for key, value in options.items())})" if options else ""
+            group.sort(key=lambda run: run.experiment.seed)
+            seeds = [run.experiment.seed for run in group]
+            if len(set(seeds)) < len(seeds):
+                raise ConfigError(
+                    f"Two runs of {name!r} have the same seed: {', '.join(str(run.folder) for run in group)}. A seed "
+                    "counts once; leave one of them out."
+                )
+            rows[name] = group
+        return rows
+
+
+def collect(folders: Iterable[Path], split: Split) -> list[Group]:
+    """Read evaluated runs, given one by one or by a folder of them, and group them by the rows they predicted."""
+    found = [
+        run
+        for folder in folders
+        for run in (
+            [folder]
+            if (folder / CONFIG).exists()
+            else sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
+        )
+    ]
+    if not found:
+        raise DataError(
+            "There is no run folder here: give folders that `levelhead train` made, or a folder of them."
+        )
+    groups: dict[str, Group] = {}
+    for folder in found:
+        file = folder / f"predictions-{split}.parquet"
+        if not file.exists():
+            raise DataError(
+                f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first."
+            )
+        experiment = load_run(folder)
+        run = Run(
+            folder,
+            experiment,
+            pd.read_parquet(file),
+            read_json(folder / "environment.json"),
+            read_json(folder / "cost.json"),
+        )
+        data = {key: value for key, value in experiment.to_dict()["data"].items() if key != "root"}
+        data["name"] = name_of(experiment.data, DATASETS)
+        group = groups.setdefault(str(data), Group(split, []))
+        if group.runs and not run.predictions["label"].equals(group.runs[0].predictions["label"]):
+            raise DataError(
+                f"{folder} and {group.runs[0].folder} were evaluated on different rows: evaluate them again."
+            )
+        group.runs.append(run)
+    return list(groups.values())

@@ -1,0 +1,223 @@
+"""The command line. Each verb is thin: it reads options, calls one function, and prints."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from levelhead import __version__
+from levelhead.auditing.command import audit_command
+from levelhead.types import LevelheadError
+
+app = typer.Typer(
+    name="levelhead",
+    help="Fair transformers without demographics: train, evaluate, compare and audit classifiers.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+console = Console()
+app.command("audit")(audit_command)
+
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.", show_default=False
+    ),
+]
+
+
+class Kind(StrEnum):
+    """What ``levelhead list`` can list."""
+
+    methods = "methods"
+    datasets = "datasets"
+    recipes = "recipes"
+    selectors = "selectors"
+
+
+class SplitName(StrEnum):
+    """The splits of a data set."""
+
+    train = "train"
+    validation = "validation"
+    test = "test"
+
+
+def _version(value: bool) -> None:
+    if value:
+        console.print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        str, typer.Argument(help="A YAML file, or the name of a recipe (`levelhead list recipes`).")
+    ],
+    data_root: DataRoot = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Overrides the recipe's seed.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override any key of the recipe, e.g. --set train.epochs=3."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder. Default: runs/RECIPE-seedN.", show_default=False)
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run folder where it stopped, also after kill -9.")
+    ] = False,
+) -> None:
+    """Train one recipe with one seed into a run folder.
+
+    The sensitive column is not read, unless the method or the selector declares that it sees groups (ORACLE).
+
+    Example: levelhead train recipes/utkface64_dam_small.yaml --data-root DATA --seed 1
+    """
+    from levelhead.config import load_experiment
+    from levelhead.progress import training_progress
+    from levelhead.runs import train_run
+
+    experiment = load_experiment(recipe, settings or (), data_root=data_root, seed=seed)
+    folder = out or Path("runs") / f"{Path(recipe).stem}-seed{experiment.seed}"
+    try:
+        with training_progress(console) as progress:
+            metrics = train_run(experiment, folder, resume=resume, progress=progress)
+    except KeyboardInterrupt:
+        console.print(f"\nStopped. Go on with the same command and --resume; the run is in {folder}.")
+        raise typer.Exit(130) from None
+    table = Table(title=f"{escape(str(folder))}: validation, kept by {metrics['selected_by']}")
+    for column in metrics["validation"]:
+        table.add_column(column, justify="right")
+    table.add_row(*(f"{abs(value):.4f}" for value in metrics["validation"].values()))
+    console.print(table)
+    console.print(f"Next: levelhead evaluate {escape(str(folder))} --split test")
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A finished run folder.")],
+    split: Annotated[SplitName, typer.Option(help="Which split to predict.")] = SplitName.test,
+    data_root: DataRoot = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)
+    ] = None,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", help="Also write a standalone page here.", show_default=False)
+    ] = None,
+) -> None:
+    """Predict a split with a run's network and print its metrics by group, with intervals.
+
+    Writes predictions-SPLIT.parquet and evaluation-SPLIT.json into the run folder.
+    """
+    from levelhead.runs import evaluate_run, load_run, oracle_reason
+    from levelhead.storage import write_json, write_text
+
+    result = evaluate_run(run, split.value, data_root=data_root)
+    reason = oracle_reason(load_run(run))
+    if reason:
+        console.print(f"[bold]ORACLE[/bold]: the {reason} of this run saw groups.")
+    console.print(result.table())
+    if json_file:
+        write_json(json_file, result.to_dict())
+    if html_file:
+        write_text(html_file, result.to_html())
+
+
+@app.command()
+def table(
+    runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.")],
+    split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
+    baseline: Annotated[str, typer.Option(help="The row that the others are compared with.")] = "erm",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown instead of a drawn table.")
+    ] = False,
+) -> None:
+    """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.
+
+    Runs of one data set and one set of hyperparameters make a row; a row's runs differ in the seed alone.
+    """
+    from levelhead.bench.tables import collect
+    from levelhead.storage import write_json
+
+    comparisons = [group.compare(baseline) for group in collect(runs, split.value)]
+    for comparison in comparisons:
+        if markdown:
+            sys.stdout.write(comparison.markdown() + "\n")
+        else:
+            for drawn in comparison.tables():
+                console.print(drawn)
+    if json_file:
+        write_json(json_file, {"comparisons": [comparison.to_dict() for comparison in comparisons]})
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the pictures and the table.")] = Path("demo"),
+    seeds: Annotated[int, typer.Option(min=2, help="Training seeds per row.")] = 3,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that train side by side.")] = 2,
+) -> None:
+    """Train ERM and DAM on drawn portraits at three correlation strengths; needs no data and no network."""
+    from levelhead.demo import run_demo
+
+    run_demo(out, seeds=seeds, workers=workers, console=console)
+
+
+@app.command("list")
+def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
+    """List the methods, data sets, recipes or selectors that there are."""
+    from levelhead.config import recipe_folder
+    from levelhead.data import DATASETS
+    from levelhead.methods import METHODS
+    from levelhead.select import SELECTORS
+
+    rows: dict[str, tuple[str, ...]]
+    if kind is Kind.methods:
+        columns: tuple[str, ...] = ("method", "what it does", "sees groups")
+        rows = {name: (cls.summary, "ORACLE" if cls.uses_groups else "no") for name, cls in METHODS.items()}
+    elif kind is Kind.selectors:
+        columns = ("selector", "which checkpoint is kept", "sees groups")
+        rows = {
+            name: (rule.summary, "ORACLE" if rule.uses_groups else "no") for name, rule in SELECTORS.items()
+        }
+    elif kind is Kind.datasets:
+        columns = ("data set", "task", "groups", "terms")
+        rows = {name: (cls.card.task, cls.card.groups, cls.card.licence) for name, cls in DATASETS.items()}
+    else:
+        columns = ("recipe", "what it is")
+        files = sorted(recipe_folder().glob("*.yaml"))
+        rows = {file.stem: (file.read_text(encoding="utf-8").splitlines()[0].lstrip("# "),) for file in files}
+    drawn = Table(*columns)
+    for name, texts in rows.items():
+        drawn.add_row(name, *(escape(text) for text in texts))
+    console.print(drawn)
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line; a levelhead error is one clear sentence and exit status 2."""
+    try:
+        return app(arguments)
+    except LevelheadError as error:
+        Console(stderr=True).print(f"[bold red]Error:[/bold red] {escape(str(error))}", soft_wrap=True)
+        sys.exit(2)

@@ -1,0 +1,189 @@
+"""An experiment as frozen dataclasses, read from a YAML recipe with dotted overrides.
+
+A recipe has five sections: ``data`` and ``method`` (``name`` picks the class in DATASETS and METHODS, the other keys are
+its fields), ``model``, ``train`` and ``seed``. Every mistake is found before any work begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from levelhead.data import DATASETS, DataSet
+from levelhead.engine import TrainConfig
+from levelhead.methods import METHODS, Method
+from levelhead.models import ModelConfig
+from levelhead.select import SELECTORS
+from levelhead.types import ConfigError
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides a training run."""
+
+    data: DataSet
+    method: Method
+    model: ModelConfig
+    train: TrainConfig
+    seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recipe that makes this experiment, with every default written out."""
+        return {
+            "data": {"name": name_of(self.data, DATASETS), **_plain(self.data)},
+            "method": {"name": name_of(self.method, METHODS), **_plain(self.method)},
+            "model": _plain(self.model),
+            "train": _plain(self.train),
+            "seed": self.seed,
+        }
+
+
+def name_of(value: Any, table: Mapping[str, type]) -> str:
+    """Return the name under which the class of ``value`` stands in ``table``."""
+    return next(name for name, cls in table.items() if cls is type(value))
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a sentence that names the nearest known word, if one is near, and all of them."""
+    words = list(known)
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    return (f"Did you mean {close[0]!r}? " if close else "") + f"Known: {', '.join(words)}."
+
+
+def recipe_folder() -> Path:
+    """Return the folder of the recipes that come with levelhead (in a wheel, or in a source checkout)."""
+    packaged = Path(__file__).parent / "recipes"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "recipes"
+
+
+def find_recipe(recipe: str | Path) -> Path:
+    """Return the recipe file: a path, or the name of one that comes with levelhead."""
+    path = Path(recipe)
+    if path.is_file():
+        return path
+    packaged = recipe_folder() / path.with_suffix(".yaml").name
+    if packaged.is_file():
+        return packaged
+    names = sorted(file.stem for file in recipe_folder().glob("*.yaml"))
+    raise ConfigError(f"There is no recipe {str(recipe)!r}. {nearest(path.stem, names)}")
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping, or raise :class:`ConfigError` that names file and line."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(
+            f"{path} must hold the sections data, method, model and train; it holds {content!r}."
+        )
+    return content
+
+
+def override(recipe: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """Return a copy of ``recipe`` with settings such as ``train.epochs=3`` applied; values are read as YAML."""
+    result = {key: dict(value) if isinstance(value, dict) else value for key, value in recipe.items()}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set {setting!r} is not of the form key=value, e.g. --set train.epochs=3.")
+        *parents, last = key.strip().split(".")
+        place = result
+        for parent in parents:
+            inner = place.get(parent)
+            place[parent] = dict(inner) if isinstance(inner, dict) else {}
+            place = place[parent]
+        try:
+            place[last] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {setting!r}: the value is not valid YAML: {error}") from None
+    return result
+
+
+def _build(cls: Any, options: Any, where: str) -> Any:
+    """Make ``cls`` from ``options``; unknown keys and wrong types are errors that name ``where``."""
+    from pydantic import TypeAdapter, ValidationError
+
+    if not isinstance(options, dict):
+        raise ConfigError(f"{where} must be a mapping of options, not {options!r}.")
+    _refuse_unknown_keys(cls, options, where)
+    try:
+        return TypeAdapter(cls).validate_python(options)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join([where, *map(str, problem['loc'])])}: {problem['msg']}" for problem in error.errors()
+        )
+        raise ConfigError(f"Wrong options: {problems}") from None
+
+
+def _refuse_unknown_keys(cls: Any, options: Mapping[str, Any], where: str) -> None:
+    types = typing.get_type_hints(cls)
+    known = [field.name for field in dataclasses.fields(cls)]
+    for key, value in options.items():
+        if key not in known:
+            raise ConfigError(f"Unknown key {where}.{key}. {nearest(str(key), known)}")
+        if dataclasses.is_dataclass(types[key]) and isinstance(value, dict):
+            _refuse_unknown_keys(types[key], value, f"{where}.{key}")
+
+
+def _choose(table: Mapping[str, type], options: Any, where: str) -> Any:
+    if not isinstance(options, dict) or "name" not in options:
+        raise ConfigError(f"Section {where} needs a name. Known: {', '.join(table)}.")
+    rest = {key: value for key, value in options.items() if key != "name"}
+    name = str(options["name"])
+    if name not in table:
+        raise ConfigError(f"Unknown {where}.name {name!r}. {nearest(name, table)}")
+    return _build(table[name], rest, where)
+
+
+def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
+    """Make a validated experiment from a recipe's content."""
+    sections = [field.name for field in dataclasses.fields(Experiment)]
+    for key in recipe:
+        if key not in sections:
+            raise ConfigError(f"Unknown section {key!r}. {nearest(str(key), sections)}")
+    train = _build(TrainConfig, recipe.get("train", {}), "train")
+    if train.select not in SELECTORS:
+        raise ConfigError(f"Unknown train.select {train.select!r}. {nearest(train.select, SELECTORS)}")
+    seed = recipe.get("seed", 0)
+    if not isinstance(seed, int) or seed < 0:
+        raise ConfigError(f"seed is {seed!r}; it must be a whole number, 0 or more.")
+    return Experiment(
+        data=_choose(DATASETS, recipe.get("data"), "data"),
+        method=_choose(METHODS, recipe.get("method"), "method"),
+        model=_build(ModelConfig, recipe.get("model", {}), "model"),
+        train=train,
+        seed=seed,
+    )
+
+
+def load_experiment(
+    recipe: str | Path,
+    settings: Iterable[str] = (),
+    *,
+    data_root: Path | None = None,
+    seed: int | None = None,
+) -> Experiment:
+    """Read a recipe, apply ``--set`` overrides, data root and seed, and return the validated experiment."""
+    content = override(read_recipe(find_recipe(recipe)), settings)
+    if data_root is not None:
+        content["data"] = {**content.get("data", {}), "root": str(data_root)}
+    if seed is not None:
+        content["seed"] = seed
+    return build_experiment(content)

@@ -1,0 +1,100 @@
+"""Parquet files in the layout of the Hugging Face hub, read one column at a time.
+
+Only the columns that are asked for are opened: training asks for the picture's bytes and the target. The picture's
+``path`` stays closed as well, because file names can say what labels do not (UTKFace's hold age, gender and race).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from levelhead.data.base import Examples, Split
+from levelhead.data.images import ImageInputs, decode_images, fingerprint
+from levelhead.types import DataError
+
+
+def dataset_folder(root: Path | None, name: str) -> Path:
+    """Return the folder of the data set ``name``: below ``root``, else ``$LEVELHEAD_DATA``, else ``./data``."""
+    place = root or Path(os.environ.get("LEVELHEAD_DATA") or "data")
+    folder = place / name
+    if not folder.is_dir():
+        raise DataError(
+            f"There is no folder {folder}. Give the folder that holds {name}/ with --data-root, or set LEVELHEAD_DATA."
+        )
+    return folder
+
+
+def split_files(folder: Path, split: Split) -> list[Path]:
+    """Return the parquet files of a split, in order: ``train.parquet``, or ``train-00000-of-00002.parquet`` and so on."""
+    files = sorted([*folder.glob(f"{split}.parquet"), *folder.glob(f"{split}-*.parquet")])
+    if not files:
+        there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
+        raise DataError(f"{folder} has no {split}.parquet and no {split}-*.parquet; it holds {there}.")
+    return files
+
+
+def check_columns(files: Sequence[Path], columns: Sequence[str]) -> None:
+    """Raise :class:`DataError` if a file cannot be opened or lacks a column; reads no data."""
+    for file in files:
+        try:
+            known = pq.read_schema(file).names
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{file} is not a readable parquet file ({error}); fetch it again.") from None
+        for column in columns:
+            if column not in known:
+                close = difflib.get_close_matches(column, known, n=1)
+                hint = f"Did you mean {close[0]!r}? " if close else ""
+                raise DataError(f"{file} has no column {column!r}. {hint}It has {', '.join(known)}.")
+
+
+def read_column(files: Sequence[Path], column: str) -> Tensor:
+    """Return one column of whole numbers or truth values as int64 (n,); opens nothing else."""
+    check_columns(files, [column])
+    parts = []
+    for file in files:
+        values = pq.read_table(file, columns=[column]).column(0)
+        if values.null_count:
+            raise DataError(f"{file}: column {column!r} is empty in {values.null_count} of {len(values)} rows.")
+        if not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):
+            raise DataError(f"{file}: column {column!r} holds {values.type}; it must hold whole numbers or truth values.")
+        parts.append(torch.tensor(values.to_pylist(), dtype=torch.int64))
+    return torch.cat(parts)
+
+
+def read_pictures(files: Sequence[Path], image_size: int | None = None) -> Tensor:
+    """Decode the ``image`` column into (n, 3, height, width) uint8; opens the bytes and not the path."""
+    check_columns(files, ["image"])
+    encoded: list[bytes | None] = []
+    places: list[tuple[Path, int]] = []
+    for file in files:
+        column = pq.read_table(file, columns=["image.bytes"]).column(0)
+        if pa.types.is_struct(column.type):  # pyarrow versions differ in whether they unwrap the one field
+            column = pc.struct_field(column, "bytes")
+        contents = column.to_pylist()
+        encoded += contents
+        places += [(file, row) for row in range(len(contents))]
+
+    def where(position: int) -> str:
+        file, row = places[position]
+        return f"{file}: the picture in row {row}"
+
+    return decode_images(encoded, where, image_size)
+
+
+def read_examples(files: Sequence[Path], target: str, labels: Tensor, class_names: tuple[str, ...]) -> Examples:
+    """Return the examples of a split, or raise :class:`DataError` if all of them are of one class."""
+    present = labels.unique().tolist()
+    if len(present) < 2:
+        names = ", ".join(class_names[value] for value in present)
+        raise DataError(f"{files[0].parent}: all {len(labels)} rows of {files[0].name} are {names!r} in {target!r}.")
+    pixels = read_pictures(files)
+    return Examples(ImageInputs(pixels), labels, class_names, fingerprint(pixels, labels))

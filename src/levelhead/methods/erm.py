@@ -1,0 +1,24 @@
+"""Empirical risk minimisation: the baseline that every comparison needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from levelhead.methods.base import Method, Stage
+from levelhead.objectives.cross_entropy import WeightedCrossEntropy
+
+if TYPE_CHECKING:
+    from levelhead.engine import Lab
+
+
+@dataclass(frozen=True)
+class ERM(Method):
+    """Minimise the mean cross-entropy."""
+
+    summary: ClassVar[str] = "empirical risk minimisation: the mean cross-entropy, nothing else"
+
+    def stages(self, lab: Lab) -> Iterator[Stage]:
+        """Train one model once."""
+        yield Stage(WeightedCrossEntropy(lab.new_model()))

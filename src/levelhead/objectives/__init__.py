@@ -1,0 +1,1 @@
+"""What one stage of training minimises: one objective a file."""

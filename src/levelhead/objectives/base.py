@@ -1,0 +1,28 @@
+"""What one stage of training minimises."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from torch import Tensor, nn
+
+from levelhead.types import Batch
+
+
+class Objective(nn.Module, ABC):
+    """A loss together with the network it trains.
+
+    ``model`` is the network kept at the end. State that must survive a restart (per-sample memories, group
+    weights) is a registered buffer, so that checkpoints and devices come from ``nn.Module``.
+    """
+
+    model: nn.Module
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the scalar loss to minimise, and detached scalars for the log."""
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Return the optimiser's parameter groups; by default every trainable parameter in one group."""
+        return [{"params": [parameter for parameter in self.parameters() if parameter.requires_grad]}]

@@ -1,0 +1,151 @@
+"""Supervised contrastive alignment of the values that the readout row attends to most.
+
+Follows Lu, Wang, Wang, ICLR 2024: section on local alignment, equation 7 (the supervised contrastive loss of
+Khosla et al., 2020). Two choices differ from the letter of the paper: the mean over anchors replaces the sum
+(so does the authors' code), and an anchor without a positive is left out where the formula would divide by zero.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from levelhead.types import ConfigError
+
+
+def supervised_contrastive(
+    z: Tensor, labels: Tensor, temperature: float = 0.07, weight: Tensor | None = None
+) -> Tensor:
+    """Pull rows with equal labels together and push the others apart.
+
+    For anchor i with positives P(i) (same label, not i itself) its loss is
+    ``-1/|P(i)| sum_{p in P(i)} log( exp(z_i.z_p / temperature) / sum_{k != i} exp(z_i.z_k / temperature) )``.
+
+    Args:
+        z: (batch, size), each row of length 1 (see :class:`AlignmentHead`); computed in float32 or better.
+        labels: (batch,) integer classes.
+        temperature: positive; the paper's is 0.07.
+        weight: (batch,) non-negative importance of each anchor, or None for equal importance.
+
+    Returns:
+        Scalar: the (weighted) mean over the anchors that have a positive. A zero that still carries a graph
+        when there is none, or when all their weights are zero.
+
+    Source: Lu, Wang, Wang, ICLR 2024, equation 7.
+    """
+    if z.ndim != 2 or labels.shape != z.shape[:1]:
+        raise ConfigError(
+            f"z must be (batch, size) and labels (batch,); got {tuple(z.shape)} and {tuple(labels.shape)}"
+        )
+    if weight is not None and weight.shape != labels.shape:
+        raise ConfigError(f"weight must be (batch,) = {tuple(labels.shape)}; got {tuple(weight.shape)}")
+    # Autocast would silently take the similarities back to bfloat16.
+    with torch.autocast(z.device.type, enabled=False):
+        z = z.to(torch.promote_types(z.dtype, torch.float32))
+        itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
+        similarity = (z @ z.T / temperature).masked_fill(itself, -torch.inf)
+        # The diagonal is -inf after the log-softmax as well: it must not meet a zero in a product.
+        log_share = similarity.log_softmax(dim=1).masked_fill(itself, 0.0)
+        positive = (labels[:, None] == labels[None, :]) & ~itself
+        count = positive.sum(dim=1)
+        per_anchor = -(log_share.masked_fill(~positive, 0.0)).sum(dim=1) / count.clamp(min=1)
+        importance = (count > 0).to(z.dtype)
+        if weight is not None:
+            importance = importance * weight.detach().to(z)
+        if len(z) < 2:  # a row of -inf alone has no log-softmax
+            return z.sum() * 0.0
+        total = importance.sum()
+        return (importance * per_anchor).sum() / torch.where(total > 0, total, torch.ones_like(total))
+
+
+class AlignmentHead(nn.Module):
+    """Projector g: Linear (no bias), ReLU, Linear (no bias), then length 1.
+
+    Input (batch, t * width): the selected value vectors, all heads, side by side. Output (batch, size), each row
+    of Euclidean length 1. Source: Lu, Wang, Wang, ICLR 2024, section on local alignment (z = g(v_selected)).
+    """
+
+    def __init__(self, input_size: int, hidden_size: int = 512, size: int = 128):
+        super().__init__()
+        self.hidden = nn.Linear(input_size, hidden_size, bias=False)
+        self.output = nn.Linear(hidden_size, size, bias=False)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Project (batch, t * width) to (batch, size)."""
+        values = values.to(self.hidden.weight.dtype)
+        return F.normalize(self.output(F.relu(self.hidden(values))).float(), dim=-1)
+
+
+@torch.no_grad()
+def rank_tokens(
+    query: Tensor,
+    key: Tensor,
+    top_t: int,
+    *,
+    scaling: float,
+    readout: Tensor | None,
+    valid: Tensor | None = None,
+    include_readout: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Find the tokens that the readout row attends to most.
+
+    Only the readout row of the attention is ever computed: O(tokens), never tokens x tokens. The score of a token
+    is its attention probability, averaged over heads.
+
+    Args:
+        query: (batch, heads, head size), the debiased query of the readout row.
+        key: (batch, key-value heads, tokens, head size), debiased.
+        top_t: how many tokens.
+        scaling: factor on the dot products, usually 1 / sqrt(head size).
+        readout: (batch,) index of the readout row, or None when no single row is read.
+        valid: (batch, tokens) bool, False at padding; None when nothing is padded.
+        include_readout: let the readout row select itself.
+
+    Returns:
+        ``(index, found)``, both (batch, top_t): token indices by falling score, ties by rising index, and whether
+        there was a token left to take.
+
+    Source: Lu, Wang, Wang, ICLR 2024, section on local alignment (s* = the t largest w_i).
+    """
+    batch, heads, _ = query.shape
+    tokens = key.shape[2]
+    key = key.repeat_interleave(heads // key.shape[1], dim=1)
+    logits = torch.einsum("bhd,bhnd->bhn", query.float(), key.float()) * scaling
+    selectable = torch.ones(batch, tokens, dtype=torch.bool, device=key.device) if valid is None else valid.clone()
+    if valid is not None:
+        logits = logits.masked_fill(~valid[:, None], torch.finfo(logits.dtype).min)
+    score = logits.softmax(dim=-1).mean(dim=1)
+    if readout is not None and not include_readout:
+        selectable[torch.arange(batch, device=key.device), readout] = False
+    score = score.masked_fill(~selectable, -1.0)
+    index = score.sort(dim=-1, descending=True, stable=True).indices[:, :top_t]
+    index = F.pad(index, (0, top_t - index.shape[1]))
+    ordinal = torch.arange(top_t, device=key.device)
+    return index, ordinal < selectable.sum(dim=1, keepdim=True)
+
+
+def select_top_values(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    top_t: int,
+    *,
+    scaling: float,
+    readout: Tensor | None,
+    valid: Tensor | None = None,
+    include_readout: bool = False,
+) -> Tensor:
+    """Take the value vectors of the tokens that the readout row attends to most.
+
+    ``value`` is (batch, key-value heads, tokens, value size); the other arguments are those of
+    :func:`rank_tokens`. Returns (batch, top_t * key-value heads * value size): the vectors of all heads side by
+    side, most attended token first, zeros where fewer than ``top_t`` tokens can be selected. The gradient reaches
+    ``value`` alone, because a choice has none.
+    """
+    index, found = rank_tokens(
+        query, key, top_t, scaling=scaling, readout=readout, valid=valid, include_readout=include_readout
+    )
+    merged = value.transpose(1, 2).flatten(2)
+    chosen = merged.gather(1, index[:, :, None].expand(-1, -1, merged.shape[2]))
+    return chosen.masked_fill(~found[:, :, None], 0.0).flatten(1)

@@ -1,0 +1,271 @@
+"""A run folder: what was asked, what it ran on, what came out.
+
+::
+
+    config.yaml                       the recipe with every default written out
+    environment.json                  versions, device, threads
+    data.json                         rows, classes and fingerprint of each split that was read
+    log.jsonl                         losses by step, validation scores by epoch
+    checkpoints/                      progress, one file a stage (safetensors)
+    model/                            the kept network, for levelhead.from_pretrained or transformers
+    predictions-validation.parquet    label, prediction and probabilities; no group
+    metrics.json                      the kept checkpoint's label-only validation scores, and the history
+    cost.json                         seconds, steps, peak memory
+    predictions-<split>.parquet       written by ``evaluate``, with the group columns
+    evaluation-<split>.json           written by ``evaluate``: metrics with intervals
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.metadata
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+from torch import Tensor
+
+from levelhead import __version__
+from levelhead.config import Experiment, build_experiment, name_of, override, read_recipe
+from levelhead.data import DATASETS, Examples, Groups, Split
+from levelhead.engine import Lab, Progress, _silent, fit, peak_memory_mib, predict_logits
+from levelhead.methods import METHODS
+from levelhead.models import load_model
+from levelhead.select import SELECTORS
+from levelhead.storage import read_json, write_atomically, write_json, write_text
+from levelhead.types import ConfigError, DataError, LevelheadError
+
+if TYPE_CHECKING:
+    from levelhead.auditing import AuditResult
+
+CONFIG = "config.yaml"
+
+
+def oracle_reason(experiment: Experiment) -> str | None:
+    """Return why an experiment counts as ORACLE (it sees groups in training or selection), or None."""
+    reasons = []
+    if experiment.method.uses_groups:
+        reasons.append("method")
+    if SELECTORS[experiment.train.select].uses_groups:
+        reasons.append("selection")
+    return " and ".join(reasons) or None
+
+
+def environment() -> dict[str, Any]:
+    """Return versions and hardware, without names of people, machines or folders."""
+    packages = ("torch", "transformers", "accelerate", "numpy", "scipy")
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "packages": {"levelhead": __version__}
+        | {package: importlib.metadata.version(package) for package in packages},
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "cpu": _cpu_name(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder for this process; the lock goes with the process, also when it is killed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LevelheadError(f"Another process is working in {folder}; wait for it or end it.") from None
+        yield
+
+
+def _comparable(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Drop what may change between a run and its continuation: where the data lies."""
+    flat = pd.json_normalize(recipe).iloc[0].to_dict()
+    flat.pop("data.root", None)
+    return flat
+
+
+def _prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
+    config = folder / CONFIG
+    if not config.exists():
+        if folder.exists() and any(file.name != ".lock" for file in folder.iterdir()):
+            raise ConfigError(f"{folder} exists and is not a run folder; choose another with --out.")
+        return
+    if not resume:
+        raise ConfigError(
+            f"The run folder {folder} exists. Add --resume to go on with it, or choose another with --out."
+        )
+    before, now = _comparable(read_recipe(config)), _comparable(experiment.to_dict())
+    changed = [
+        f"{key}: {before.get(key)!r} then, {now.get(key)!r} now"
+        for key in sorted(before.keys() | now.keys())
+        if str(before.get(key)) != str(now.get(key))
+    ]
+    if changed:
+        raise ConfigError(
+            f"--resume: the recipe differs from the one that {folder} began with ({'; '.join(changed)})."
+        )
+
+
+def _card(examples: Examples) -> dict[str, Any]:
+    return {
+        "rows": len(examples.labels),
+        "classes": dict(
+            zip(
+                examples.class_names,
+                torch.bincount(examples.labels, minlength=len(examples.class_names)).tolist(),
+                strict=True,
+            )
+        ),
+        "fingerprint": examples.fingerprint,
+    }
+
+
+def _predictions(examples: Examples, logits: Tensor, groups: tuple[Groups, ...] = ()) -> pd.DataFrame:
+    names = np.array(examples.class_names)
+    frame = pd.DataFrame(
+        {"label": names[examples.labels.numpy()], "prediction": names[logits.argmax(-1).numpy()]}
+    )
+    for position, column in enumerate(logits.softmax(-1).T):
+        frame[f"probability_{examples.class_names[position]}"] = column.numpy()
+    for group in groups:
+        frame[group.attribute] = np.array(group.names)[group.values.numpy()]
+    return frame
+
+
+def _write_parquet(path: Path, frame: pd.DataFrame) -> None:
+    write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
+
+
+def train_run(
+    experiment: Experiment, folder: Path, *, resume: bool = False, progress: Progress = _silent
+) -> dict[str, Any]:
+    """Train ``experiment`` into ``folder`` and return its validation metrics.
+
+    An existing run folder is an error unless ``resume``; a finished one is then left as it is. The sensitive column is
+    read here only for a method or a selector that declares ``uses_groups``.
+    """
+    with _locked(folder):
+        _prepare_folder(folder, experiment, resume)
+        if (folder / "metrics.json").exists():
+            return read_json(folder / "metrics.json")
+        experiment.data.check()
+        write_text(folder / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+        train, validation = experiment.data.examples("train"), experiment.data.examples("validation")
+        present = train.labels.unique()
+        if len(present) < 2:
+            raise DataError(
+                f"All {len(train.labels)} training labels are {train.class_names[int(present[0])]!r}: there is nothing "
+                "to learn. Choose another target."
+            )
+        card = {"train": _card(train), "validation": _card(validation)}
+        if (folder / "data.json").exists() and read_json(folder / "data.json") != card:
+            raise DataError(
+                f"The data has changed since {folder} began; restore it, or start a new run with --out."
+            )
+        write_json(folder / "data.json", card)
+
+        uses = experiment.method.uses_groups
+        selects = SELECTORS[experiment.train.select].uses_groups
+        lab = Lab(
+            new_model=lambda: experiment.model.build(train.class_names),
+            train=train,
+            validation=validation,
+            config=experiment.train,
+            seed=experiment.seed,
+            groups=experiment.data.groups("train")[0].values if uses else None,
+            validation_groups=experiment.data.groups("validation")[0].values if selects else None,
+            folder=folder,
+            progress=progress,
+        )
+        write_json(folder / "environment.json", environment())
+        model: Any = fit(experiment.method, lab)
+
+        logits = predict_logits(model, validation.inputs, experiment.train.evaluation_batch_size, lab.device)
+        _write_parquet(folder / "predictions-validation.parquet", _predictions(validation, logits))
+        model.save_pretrained(folder / "model")
+        cost: dict[str, Any] = {
+            "seconds": lab.seconds,
+            "steps": lab.steps,
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "peak_memory_mib": peak_memory_mib(),
+        }
+        if lab.device.type == "cuda":
+            cost["peak_gpu_memory_mib"] = torch.cuda.max_memory_allocated() / 2**20
+        write_json(folder / "cost.json", cost)
+        metrics = {
+            "selected_by": experiment.train.select,
+            "oracle": oracle_reason(experiment),
+            "validation": {
+                name: selector.score(logits, validation.labels, None)
+                for name, selector in SELECTORS.items()
+                if name != "last" and not selector.uses_groups
+            },
+            "history": lab.history,
+        }
+        write_json(folder / "metrics.json", metrics)  # last: it marks the run as finished
+        return metrics
+
+
+def load_run(folder: Path, data_root: Path | None = None) -> Experiment:
+    """Return the experiment of a run folder, with its data in ``data_root`` if given."""
+    if not (folder / CONFIG).exists():
+        raise DataError(
+            f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `train` made."
+        )
+    settings = [] if data_root is None else [f"data.root={data_root}"]
+    return build_experiment(override(read_recipe(folder / CONFIG), settings))
+
+
+def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None = None) -> AuditResult:
+    """Predict ``split`` with a finished run's network, audit it by the data set's groups, and write both down."""
+    from levelhead.auditing import audit
+
+    experiment = load_run(folder, data_root)
+    if not (folder / "metrics.json").exists():
+        raise DataError(f"The run {folder} is not finished. Finish it first: levelhead train ... --resume.")
+    experiment.data.check()
+    examples, groups = experiment.data.examples(split), experiment.data.groups(split)
+    device = torch.device("cuda" if torch.cuda.is_available() and experiment.train.device != "cpu" else "cpu")
+    logits = predict_logits(
+        load_model(folder / "model").to(device),
+        examples.inputs,
+        experiment.train.evaluation_batch_size,
+        device,
+    )
+    frame = _predictions(examples, logits, groups)
+    _write_parquet(folder / f"predictions-{split}.parquet", frame)
+    result = audit(
+        frame["label"],
+        frame["prediction"],
+        sensitive_features=frame[[group.attribute for group in groups]],
+        positive=examples.class_names[1] if len(examples.class_names) == 2 else None,
+    )
+    write_json(
+        folder / f"evaluation-{split}.json",
+        {
+            "run": {
+                "data": name_of(experiment.data, DATASETS),
+                "method": name_of(experiment.method, METHODS),
+                "seed": experiment.seed,
+                "split": split,
+                "selected_by": experiment.train.select,
+                "oracle": oracle_reason(experiment),
+            },
+            **result.to_dict(),
+        },
+    )
+    return result

@@ -1,0 +1,80 @@
+"""Atomic files: a reader sees the old content or the new, never a part, whenever the writer is killed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from levelhead.types import DataError
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, flush it to disk, and put it in place in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text atomically."""
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def _finite(value: Any) -> Any:
+    """Turn NaN and infinities into null: standard JSON has neither."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically; NaN becomes null."""
+    write_text(path, json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, or raise :class:`DataError` that names the file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing. Is {path.parent} a finished run folder?") from None
+    except ValueError as error:
+        raise DataError(f"{path} is not readable JSON ({error}). Was the file edited or cut short?") from None
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
+    """Write tensors and JSON-able metadata into one safetensors file, atomically."""
+    # Clones: safetensors refuses tensors that share memory (tied weights).
+    owned = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, lambda temporary: save_file(owned, temporary, {"levelhead": json.dumps(metadata)}))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what :func:`save_tensors` wrote, or raise :class:`DataError` that names the file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+            return tensors, json.loads((file.metadata() or {})["levelhead"])
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise DataError(
+            f"Checkpoint {path} cannot be read ({error}). It is cut short or not a levelhead checkpoint. "
+            f"Delete it to start this stage again, or restore it from a copy."
+        ) from None

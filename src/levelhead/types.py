@@ -1,0 +1,76 @@
+"""The few records that everything passes around."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need it
+    from torch import Tensor
+
+
+class LevelheadError(Exception):
+    """Base of every error that levelhead raises on purpose; its text says what, where and what to do."""
+
+
+class ConfigError(LevelheadError):
+    """A recipe, an option or an argument cannot be right."""
+
+
+class DataError(LevelheadError):
+    """The data on disk or in memory is not what it should be."""
+
+
+class DemographicsHidden(LevelheadError):  # noqa: N818  (reads as the state it reports)
+    """A method that does not declare ``uses_groups`` asked who belongs to which group."""
+
+
+class UnsupportedModelError(LevelheadError):
+    """Debiased attention cannot be put into this model; the text names the reason and the way out."""
+
+
+class Batch(NamedTuple):
+    """One training batch.
+
+    ``inputs`` is exactly what the Hugging Face model takes; ``labels`` (batch,) int64; ``index`` (batch,)
+    position in the training set; ``weight`` (batch,) float32, 1.0 unless an earlier stage decided otherwise;
+    ``group`` (batch,) int64, or None unless the method declares ``uses_groups`` or inferred the groups itself.
+    """
+
+    inputs: dict[str, Tensor]
+    labels: Tensor
+    index: Tensor
+    weight: Tensor
+    group: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured figure (a fraction unless its name says otherwise) with its interval.
+
+    ``n`` is the number of rows that the figure rests on. An undefined figure is NaN, never 0, and ``reason``
+    says why. ``corrected`` is the bias-corrected value where the plain one is biased (maxima and absolute gaps).
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    reason: str | None = None
+    corrected: float | None = None
+
+    @property
+    def defined(self) -> bool:
+        """Whether the figure could be computed at all."""
+        return not math.isnan(self.value)
+
+    @classmethod
+    def undefined(cls, reason: str, n: int = 0) -> Estimate:
+        """Make a NaN figure that carries the reason for being undefined."""
+        return cls(math.nan, math.nan, math.nan, n, reason)
+
+    def __str__(self) -> str:
+        if not self.defined:
+            return "undefined"
+        return f"{100 * self.value:.2f} [{100 * self.low:.2f}, {100 * self.high:.2f}]"

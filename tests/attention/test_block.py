@@ -1,0 +1,212 @@
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny_models import SMALL, batch, bert_config, build, vit_config
+from transformers import (
+    BertModel,
+    BertTokenizer,
+    LlamaConfig,
+    LlamaModel,
+    ResNetConfig,
+    ResNetModel,
+    T5Config,
+    T5Model,
+    ViTModel,
+    pipeline,
+)
+
+from levelhead.attention import DebiasConfig, DebiasedBlock, alignment, append_encoder
+from levelhead.attention.alignment import debiased_attention
+from levelhead.types import ConfigError, UnsupportedModelError
+
+
+def backbone(family, **options):
+    torch.manual_seed(0)
+    return ViTModel(vit_config(**options)) if family == "vit" else BertModel(bert_config(**options))
+
+
+def test_backbone_weights_are_kept(family):
+    base = backbone(family)
+    before = copy.deepcopy(base.state_dict())
+    model = append_encoder(base, 3)
+    for name, tensor in before.items():
+        assert torch.equal(model.backbone.state_dict()[name], tensor)
+
+
+def test_frozen_backbone_is_always_in_evaluation_mode_and_untouched(family, labels):
+    # Dropout in a frozen backbone would be seen at once.
+    model = append_encoder(backbone(family, hidden_dropout_prob=0.5), 3).train()
+    assert model.training
+    assert not any(module.training for module in model.backbone.modules())
+    first, second = (model(**batch(family), labels=labels) for _ in range(2))
+    assert torch.equal(first.logits, second.logits)
+    first.loss.backward()
+    assert all(p.grad is None and not p.requires_grad for p in model.backbone.parameters())
+    trained = {name.split(".")[0] for name, p in model.named_parameters() if p.grad is not None}
+    assert trained == {"block", "classifier", "alignment_head"}
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+
+
+def test_unfrozen_backbone_is_trained(family, labels):
+    model = append_encoder(backbone(family), 3, freeze=False).train()
+    assert model.backbone.training
+    model(**batch(family), labels=labels).loss.backward()
+    assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in model.backbone.parameters())
+
+
+def test_loss_and_statistics(family, labels):
+    model = append_encoder(backbone(family), 3, debias=DebiasConfig(alpha=2.0)).train()
+    whole = model(**batch(family), labels=labels)
+    model(**batch(family))
+    torch.testing.assert_close(whole.loss, F.cross_entropy(whole.logits, labels) + 2 * alignment(model, labels))
+    assert debiased_attention(model).debias.query.num_batches_tracked.max() == 2
+    model.eval()
+    out = model(**batch(family), labels=labels)
+    torch.testing.assert_close(out.loss, F.cross_entropy(out.logits, labels))
+    loss, logits = model(**batch(family), labels=labels, return_dict=False)
+    assert torch.equal(loss, out.loss)
+    assert torch.equal(logits, out.logits)
+
+
+def test_default_statistics():
+    assert append_encoder(backbone("vit"), 3).config.levelhead["debias"]["statistics"] == "position"
+    assert append_encoder(backbone("bert"), 3).config.levelhead["debias"]["statistics"] == "cls_feature"
+
+
+def test_plain_twin_has_the_same_size(family, labels):
+    debiased = append_encoder(backbone(family), 3, debias=DebiasConfig(alpha=0))
+    plain = append_encoder(backbone(family), 3, debias=None).train()
+    assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in debiased.parameters())
+    out = plain(**batch(family), labels=labels)
+    torch.testing.assert_close(out.loss, F.cross_entropy(out.logits, labels))
+    out.loss.backward()
+    with pytest.raises(ConfigError, match="not debiased"):
+        alignment(plain, labels)
+
+
+def test_padding_content_and_amount_change_nothing(labels):
+    inputs = batch("bert")
+    dirty = {**inputs, "input_ids": inputs["input_ids"] + 7 * (1 - inputs["attention_mask"])}
+    longer = {name: F.pad(tensor, (0, 4)) for name, tensor in inputs.items()}
+    outputs = [
+        (torch.manual_seed(0), append_encoder(backbone("bert"), 3).train()(**x, labels=labels))[1]
+        for x in (inputs, dirty, longer)
+    ]
+    for other in outputs[1:]:
+        torch.testing.assert_close(outputs[0].logits, other.logits)
+        torch.testing.assert_close(outputs[0].loss, other.loss)
+
+
+def test_causal_decoder_is_read_at_its_last_real_token(labels):
+    torch.manual_seed(0)
+    model = append_encoder(LlamaModel(LlamaConfig(**SMALL, vocab_size=50, pad_token_id=0)), 3)
+    assert model.config.levelhead["readout"] == "last"
+    inputs = batch("bert")
+    model.train()(**inputs, labels=labels)
+    model.eval()
+    longer = {name: F.pad(tensor, (0, 3)) for name, tensor in inputs.items()}
+    torch.testing.assert_close(model(**inputs).logits, model(**longer).logits)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_block_matches_the_equations_written_out(norm):
+    torch.manual_seed(0)
+    debias = DebiasConfig(statistics="position", readout="first", alpha=0)
+    block = DebiasedBlock(8, 2, debias, length=5, norm=norm, activation="relu", intermediate_size=12)
+    hidden = torch.randn(6, 5, 8)
+    attention = block.attention
+
+    def attend(x):
+        query, key, value = (
+            layer(x).view(6, 5, 2, 4).transpose(1, 2) for layer in (attention.query, attention.key, attention.value)
+        )
+        query, key = (((x - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt()).abs() for x in (query, key))
+        mixed = (query @ key.transpose(-1, -2) / 2).softmax(-1) @ value
+        return attention.output(mixed.transpose(1, 2).flatten(2))
+
+    wide, narrow = block.feed_forward[0], block.feed_forward[2]
+    if norm == "pre":
+        expected = hidden + attend(block.norm_attention(hidden))
+        expected = expected + narrow(wide(block.norm_feed_forward(expected)).relu())
+    else:
+        expected = block.norm_attention(hidden + attend(hidden))
+        expected = block.norm_feed_forward(expected + narrow(wide(expected).relu()))
+    torch.testing.assert_close(block(hidden), expected)
+    assert wide.out_features == 12
+
+
+def test_plain_block_is_the_encoder_layer_of_torch():
+    torch.manual_seed(0)
+    block = DebiasedBlock(8, 2)
+    theirs = torch.nn.TransformerEncoderLayer(
+        8, 2, 8, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+    )
+    ours = block.attention
+    with torch.no_grad():
+        theirs.self_attn.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+        theirs.self_attn.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
+        for mine, their in (
+            (ours.output, theirs.self_attn.out_proj),
+            (block.norm_attention, theirs.norm1),
+            (block.norm_feed_forward, theirs.norm2),
+            (block.feed_forward[0], theirs.linear1),
+            (block.feed_forward[2], theirs.linear2),
+        ):
+            their.load_state_dict(mine.state_dict())
+    hidden = torch.randn(3, 5, 8)
+    valid = torch.tensor([[True] * 5, [True] * 3 + [False] * 2, [True] * 4 + [False]])
+    result, expected = block(hidden, valid), theirs(hidden, src_key_padding_mask=~valid)
+    torch.testing.assert_close(result[valid], expected[valid])
+
+
+def test_pipelines_run(labels):
+    model = append_encoder(backbone("bert"), 3, id2label={0: "a", 1: "b", 2: "c"}, label2id={"a": 0, "b": 1, "c": 2})
+    model.train()(**batch("bert"), labels=labels)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "plain", "words"]
+    tokenizer = BertTokenizer(vocab=dict(zip(words, range(7), strict=True)))
+    classify = pipeline("text-classification", model=model.eval(), tokenizer=tokenizer, device="cpu")
+    assert classify("plain words")[0]["label"] in {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: ResNetModel(ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1])), "shape"),
+        (lambda: T5Model(T5Config(d_model=16, d_ff=16, d_kv=8, num_heads=2, num_layers=1)), "encoder-decoder"),
+        (lambda: build("bert"), "no last_hidden_state"),
+        (lambda: torch.nn.Linear(2, 2), "not a model class of transformers"),
+    ],
+)  # fmt: skip
+def test_unsupported_backbones_are_refused(make, reason):
+    options = {"example_inputs": {"pixel_values": torch.randn(1, 3, 32, 32)}} if reason == "shape" else {}
+    with pytest.raises(UnsupportedModelError, match=reason):
+        append_encoder(make(), 3, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_labels": 1}, {"num_heads": 3}, {"norm": "middle"}, {"activation": "nothing"}],
+)
+def test_impossible_options(options):
+    with pytest.raises(ConfigError):
+        append_encoder(backbone("bert"), **{"num_labels": 3, **options})
+
+
+def test_auto_options_are_refused_by_the_bare_block():
+    with pytest.raises(ConfigError, match="spelled out"):
+        DebiasedBlock(8, 2, DebiasConfig())
+
+
+def test_training_lowers_the_loss(family, labels):
+    model = append_encoder(backbone(family), 3).train()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2)
+    losses = []
+    for _ in range(30):
+        loss = model(**batch(family), labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]

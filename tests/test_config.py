@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from levelhead.config import build_experiment, find_recipe, load_experiment, override, read_recipe, recipe_folder
+from levelhead.methods import DAM
+from levelhead.types import ConfigError
+
+RECIPE: dict[str, Any] = {
+    "data": {"name": "portraits", "correlation": 0.5},
+    "method": {"name": "dam", "debias": {"top_t": 3}},
+    "model": {"hidden_size": 32, "layers": 2, "heads": 4},
+    "train": {"epochs": 2, "learning_rate": "1e-3"},
+    "seed": 4,
+}
+
+
+def test_a_recipe_becomes_an_experiment_and_back() -> None:
+    experiment = build_experiment(RECIPE)
+    assert isinstance(experiment.method, DAM)
+    assert experiment.method.debias.top_t == 3
+    assert experiment.train.learning_rate == 1e-3  # YAML reads 1e-3 as text
+    assert build_experiment(experiment.to_dict()) == experiment
+
+
+@pytest.mark.parametrize("path", sorted(recipe_folder().glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_recipe_that_comes_with_levelhead_is_valid(path: Path) -> None:
+    experiment = load_experiment(path)
+    assert path.read_text().startswith("# ")
+    name = str(experiment.to_dict()["method"]["name"])
+    assert name in path.stem
+
+
+def test_settings_override_anything() -> None:
+    changed = override(RECIPE, ["train.epochs=7", "method.debias.alpha=0", "data.correlation=1", "seed=9"])
+    experiment = build_experiment(changed)
+    assert (experiment.train.epochs, experiment.method.debias.alpha, experiment.seed) == (7, 0, 9)  # type: ignore[attr-defined]
+    assert RECIPE["train"]["epochs"] == 2
+    assert RECIPE["method"]["debias"] == {"top_t": 3}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("train.epoch=3", r"Unknown key train\.epoch\. Did you mean 'epochs'\?"),
+        ("method.debias.topt=3", r"Unknown key method\.debias\.topt\. Did you mean 'top_t'\?"),
+        ("trian.epochs=3", r"Unknown section 'trian'\. Did you mean 'train'\?"),
+        ("method.name=dma", r"Unknown method\.name 'dma'\. Did you mean 'dam'\?"),
+        ("data.name=portrait", r"Did you mean 'portraits'\?"),
+        ("train.select=val_los", r"Did you mean 'val_loss'\?"),
+        ("train.epochs=many", r"train\.epochs: .*integer"),
+        ("train.schedule=cosin", r"train\.schedule: .*'constant' or 'cosine'"),
+        ("train.epochs", "not of the form key=value"),
+        ("train.epochs=[1", "not valid YAML"),
+        ("seed=-1", "whole number, 0 or more"),
+        ("model.heads=5", r"hidden_size 32 is not a multiple of model\.heads 5"),
+        ("method.debias.alpha=-1", "alpha"),
+    ],
+)
+def test_mistakes_are_named_before_any_work(setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_experiment(override(RECIPE, [setting]))
+
+
+def test_an_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"no recipe 'utkface64_dam_smal'. Did you mean 'utkface64_dam_small'\?"):
+        find_recipe("utkface64_dam_smal")
+
+
+def test_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text("data:\n  name: [portraits\n")
+    with pytest.raises(ConfigError, match=r"broken\.yaml is not valid YAML: (.|\n)*line"):
+        read_recipe(file)
+    file.write_text("")
+    with pytest.raises(ConfigError, match="must hold the sections"):
+        read_recipe(file)
+
+
+def test_data_root_and_seed_come_from_the_command_line(tmp_path: Path) -> None:
+    experiment = load_experiment("utkface64_erm_small", data_root=tmp_path, seed=5)
+    assert (experiment.data.root, experiment.seed) == (tmp_path, 5)

@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import make_examples, tiny_vit
+from torch import Tensor, nn
+
+from levelhead.engine import Lab, TrainConfig, fit
+from levelhead.methods import METHODS, ERM, Method, Stage
+from levelhead.objectives.base import Objective
+from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
+from levelhead.select import SELECTORS
+from levelhead.storage import load_tensors
+from levelhead.types import Batch, ConfigError, DataError, DemographicsHidden, LevelheadError
+
+QUICK: dict[str, Any] = {
+    "epochs": 3,
+    "batch_size": 16,
+    "learning_rate": 3e-3,
+    "device": "cpu",
+    "log_every": 1,
+}
+
+
+def make_lab(
+    folder: Path | None = None, progress: Any = None, groups: Tensor | None = None, **options: Any
+) -> Lab:
+    return Lab(
+        new_model=tiny_vit,
+        train=make_examples(50),
+        validation=make_examples(20, seed=1),
+        config=TrainConfig(**{**QUICK, **options}),
+        seed=3,
+        folder=folder,
+        groups=groups,
+        **({"progress": progress} if progress else {}),
+    )
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def assert_identical(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+    assert a.keys() == b.keys()
+    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+class Killed(Exception):
+    pass
+
+
+def killer(at_step: int) -> Any:
+    def progress(stage: str, done: int, total: int, text: str) -> None:
+        if done == at_step:
+            raise Killed
+
+    return progress
+
+
+@dataclass(frozen=True)
+class TwoStages(Method):
+    """Weights of the second stage come from the first stage's predictions."""
+
+    summary = "two stages"
+
+    def stages(self, lab: Lab) -> Iterator[Stage]:
+        scout = lab.new_model()
+        yield Stage(WeightedCrossEntropy(scout), epochs=1)
+        missed = lab.logits(scout).argmax(-1) != lab.labels
+        yield Stage(WeightedCrossEntropy(lab.new_model()), weights=torch.where(missed, 5.0, 1.0))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_learns_a_small_set(name: str) -> None:
+    lab = make_lab(epochs=15)
+    model = fit(METHODS[name](), lab)
+    assert (lab.logits(model).argmax(-1) == lab.labels).double().mean() > 0.95
+    assert not model.training
+
+
+@pytest.mark.parametrize("killed_at", [1, 4, 6, 9])
+@pytest.mark.parametrize(
+    "method", [*(cls() for cls in METHODS.values()), TwoStages()], ids=lambda m: type(m).__name__
+)
+def test_a_resumed_run_ends_in_the_same_weights(method: Method, killed_at: int, tmp_path: Path) -> None:
+    reference = weights(fit(method, make_lab(tmp_path / "a", checkpoint_seconds=0)))
+    with pytest.raises(Killed):
+        fit(method, make_lab(tmp_path / "b", checkpoint_seconds=0, progress=killer(killed_at)))
+    torch.manual_seed(99)  # what happened meanwhile must not matter
+    torch.set_num_threads(2)
+    resumed = make_lab(tmp_path / "b", checkpoint_seconds=0)
+    try:
+        assert_identical(weights(fit(method, resumed)), reference)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(1)
+
+    def losses(folder: Path) -> list[dict[str, Any]]:
+        rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+    assert losses(tmp_path / "b") == losses(tmp_path / "a")
+
+
+def test_a_killed_run_without_a_checkpoint_starts_again(tmp_path: Path) -> None:
+    reference = weights(fit(ERM(), make_lab()))
+    with pytest.raises(Killed):
+        fit(ERM(), make_lab(tmp_path, progress=killer(4)))
+    assert_identical(weights(fit(ERM(), make_lab(tmp_path))), reference)
+
+
+def test_a_finished_run_is_loaded_not_trained(tmp_path: Path) -> None:
+    first = weights(fit(ERM(), make_lab(tmp_path)))
+    assert_identical(weights(fit(ERM(), make_lab(tmp_path, progress=killer(1)))), first)
+
+
+def test_a_checkpoint_cut_short_is_named(tmp_path: Path) -> None:
+    fit(ERM(), make_lab(tmp_path))
+    file = tmp_path / "checkpoints" / "stage-0.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"stage-0\.safetensors cannot be read .* cut short"):
+        fit(ERM(), make_lab(tmp_path))
+
+
+class Explodes(Objective):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.calls = model, 0
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        self.calls += 1
+        loss = weighted_cross_entropy(self.model(**batch.inputs).logits, batch.labels, batch.weight)
+        return loss * (math.nan if self.calls == 5 else 1.0), {}
+
+
+@dataclass(frozen=True)
+class Exploding(Method):
+    summary = "its loss is NaN at the fifth step"
+
+    def stages(self, lab: Lab) -> Iterator[Stage]:
+        yield Stage(Explodes(lab.new_model()))
+
+
+def test_a_nan_loss_stops_the_run_and_names_step_and_batch() -> None:
+    with pytest.raises(
+        LevelheadError, match=r"loss is nan at step 4 \(stage 1, epoch 1, batch 1; first rows"
+    ):
+        fit(Exploding(), make_lab())
+
+
+@dataclass(frozen=True)
+class Peeking(Method):
+    summary = "looks at groups without saying so"
+
+    def stages(self, lab: Lab) -> Iterator[Stage]:
+        yield Stage(WeightedCrossEntropy(lab.new_model()), groups=lab.groups)
+
+
+def test_groups_are_hidden_from_a_method_that_does_not_declare_them() -> None:
+    with pytest.raises(DemographicsHidden, match="uses_groups"):
+        fit(Peeking(), make_lab())
+
+
+class Recorder(Objective):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.seen = model, []
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        self.seen.append(batch)
+        return weighted_cross_entropy(self.model(**batch.inputs).logits, batch.labels, batch.weight), {}
+
+
+@dataclass(frozen=True)
+class Recording(Method):
+    summary = "keeps its batches"
+
+    def stages(self, lab: Lab) -> Iterator[Stage]:
+        self_groups = None if lab._groups is None else lab.groups
+        stage = Stage(Recorder(lab.new_model()), epochs=1, weights=torch.arange(50.0), groups=self_groups)
+        yield stage
+        lab.seen = stage.objective.seen
+
+
+def test_batches_hold_positions_weights_and_no_group() -> None:
+    lab = make_lab()
+    fit(Recording(), lab)
+    index = torch.cat([batch.index for batch in lab.seen])
+    assert len(index) == 48
+    assert len(index.unique()) == 48
+    for batch in lab.seen:
+        assert batch.group is None
+        assert torch.equal(batch.weight, batch.index.float())
+        assert torch.equal(batch.labels, lab.labels[batch.index])
+
+
+def test_batches_hold_groups_where_they_are_declared() -> None:
+    groups = torch.arange(50) % 3
+    lab = make_lab(groups=groups)
+    fit(Recording(), lab)
+    for batch in lab.seen:
+        assert torch.equal(batch.group, groups[batch.index])
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_the_kept_model_is_the_one_the_selector_likes_best(name: str) -> None:
+    selector = SELECTORS[name]
+    options: dict[str, Any] = {"select": name, "epochs": 4, "learning_rate": 2e-2}
+    groups = torch.arange(20) % 4 // 2
+    lab = Lab(
+        new_model=tiny_vit,
+        train=make_examples(50),
+        validation=make_examples(20, seed=1),
+        config=TrainConfig(**{**QUICK, **options}),
+        validation_groups=groups if selector.uses_groups else None,
+    )
+    model = fit(ERM(), lab)
+    validation = make_examples(20, seed=1)
+    with torch.no_grad():
+        logits = model(**validation.inputs.batch(torch.arange(20))).logits
+    if name != "last":
+        best = max(row[name] for row in lab.history)
+        assert selector.score(logits, validation.labels, groups) == pytest.approx(best, abs=1e-6)
+    assert selector.uses_groups == name.startswith("ORACLE")
+
+
+def test_label_only_selectors_do_not_look_at_groups() -> None:
+    logits, labels = torch.randn(30, 2), torch.arange(30) % 2
+    for selector in SELECTORS.values():
+        if not selector.uses_groups:
+            assert selector.score(logits, labels, None) == selector.score(logits, labels, torch.zeros(30))
+
+
+def test_the_cosine_schedule_warms_up_and_ends_at_zero() -> None:
+    config = TrainConfig(schedule="cosine", warmup_steps=4)
+    factors = [config.learning_rate_factor(step, 20) for step in range(21)]
+    assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert factors[4] == 1.0
+    assert factors[20] == pytest.approx(0.0)
+    assert all(a >= b for a, b in zip(factors[4:], factors[5:], strict=False))
+
+
+def test_clipping_bounds_the_step() -> None:
+    free = weights(fit(ERM(), make_lab(epochs=1)))
+    clipped = weights(fit(ERM(), make_lab(epochs=1, gradient_clip=1e-6)))
+    assert any(not torch.equal(free[name], clipped[name]) for name in free)
+
+
+def test_mixed_precision_trains() -> None:
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state()
+    try:
+        lab = make_lab(precision="bf16", epochs=15)
+        model = fit(METHODS["dam"](), lab)
+        assert (lab.logits(model).argmax(-1) == lab.labels).double().mean() > 0.9
+    finally:
+        AcceleratorState._reset_state()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 1}, "at least 2"),
+        ({"epochs": 0}, r"train\.epochs is 0"),
+        ({"learning_rate": 0.0}, "positive"),
+        ({"batch_size": 1000}, "only 50 training rows"),
+        ({"select": "val_los"}, "choose from last, val_loss"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_lab(**options)
+
+
+def test_storage_keeps_the_old_file_when_writing_fails(tmp_path: Path) -> None:
+    from levelhead.storage import write_atomically, write_text
+
+    file = tmp_path / "file.txt"
+    write_text(file, "old")
+
+    def fails(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_atomically(file, fails)
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_checkpoints_hold_no_pickle(tmp_path: Path) -> None:
+    fit(ERM(), make_lab(tmp_path, checkpoint_seconds=0))
+    assert {path.suffix for path in (tmp_path / "checkpoints").iterdir()} == {".safetensors"}
+    tensors, metadata = load_tensors(tmp_path / "checkpoints" / "stage-0.safetensors")
+    assert metadata["position"]["finished"]
+    assert "generator.cpu" in tensors

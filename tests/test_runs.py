@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from levelhead.bench.tables import collect
+from levelhead.config import build_experiment
+from levelhead.models import load_model
+from levelhead.runs import evaluate_run, train_run
+from levelhead.storage import read_json
+from levelhead.types import ConfigError, DataError, LevelheadError
+
+PORTRAITS = {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 80, "correlation": 0.5}
+
+
+def recipe(method: str = "erm", seed: int = 0, **train: Any) -> dict[str, Any]:
+    return {
+        "data": PORTRAITS,
+        "method": {"name": method},
+        "model": {"hidden_size": 16, "layers": 2, "heads": 2},
+        "train": {"epochs": 2, "batch_size": 16, "device": "cpu", "threads": 1, **train},
+        "seed": seed,
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods, two seeds, trained and evaluated."""
+    folder = tmp_path_factory.mktemp("runs")
+    for method in ("erm", "dam"):
+        for seed in (0, 1):
+            train_run(build_experiment(recipe(method, seed)), folder / f"{method}-seed{seed}")
+            evaluate_run(folder / f"{method}-seed{seed}")
+    return folder
+
+
+def test_a_run_folder_holds_what_it_says(finished: Path) -> None:
+    folder = finished / "dam-seed0"
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {
+        "config.yaml",
+        "environment.json",
+        "data.json",
+        "log.jsonl",
+        "checkpoints",
+        "model",
+        "predictions-validation.parquet",
+        "metrics.json",
+        "cost.json",
+        "predictions-test.parquet",
+        "evaluation-test.json",
+    }
+    validation = pd.read_parquet(folder / "predictions-validation.parquet")
+    assert list(validation) == ["label", "prediction", "probability_dark hair", "probability_light hair"]
+    assert len(validation) == 32
+    test = pd.read_parquet(folder / "predictions-test.parquet")
+    assert "style" in test
+    cost = read_json(folder / "cost.json")
+    assert cost["steps"] == 8
+    assert cost["seconds"] > 0
+    assert cost["peak_memory_mib"] > 10
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    assert {"loss", "task", "align"} <= rows[0].keys()
+    metrics = read_json(folder / "evaluation-test.json")["metrics"]
+    assert set(metrics["accuracy"]) >= {"value", "low", "high", "n"}
+
+
+def test_the_saved_network_gives_the_saved_predictions(finished: Path) -> None:
+    folder = finished / "dam-seed1"
+    experiment = build_experiment(recipe("dam", 1))
+    inputs = experiment.data.examples("test").inputs
+    with torch.no_grad():
+        logits = load_model(folder / "model")(**inputs.batch(torch.arange(80))).logits
+    saved = pd.read_parquet(folder / "predictions-test.parquet")["probability_light hair"]
+    assert logits.softmax(-1)[:, 1].numpy() == pytest.approx(saved.to_numpy(), abs=1e-6)
+
+
+def test_an_existing_run_folder_is_not_overwritten(finished: Path) -> None:
+    with pytest.raises(ConfigError, match=r"erm-seed0 exists\. Add --resume"):
+        train_run(build_experiment(recipe()), finished / "erm-seed0")
+
+
+def test_resuming_a_finished_run_changes_nothing(finished: Path) -> None:
+    folder = finished / "erm-seed0"
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+    train_run(build_experiment(recipe()), folder, resume=True)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_resuming_with_another_recipe_is_refused(finished: Path) -> None:
+    with pytest.raises(ConfigError, match=r"train\.epochs: 2 then, 5 now"):
+        train_run(build_experiment(recipe(epochs=5)), finished / "erm-seed0", resume=True)
+
+
+def test_a_folder_that_is_no_run_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(ConfigError, match="not a run folder"):
+        train_run(build_experiment(recipe()), tmp_path, resume=True)
+
+
+def test_an_unfinished_run_cannot_be_evaluated(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not a run folder"):
+        evaluate_run(tmp_path)
+    run = tmp_path / "run"
+
+    def stop(stage: str, done: int, total: int, text: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(build_experiment(recipe()), run, progress=stop)
+    with pytest.raises(DataError, match="not finished"):
+        evaluate_run(run)
+    train_run(build_experiment(recipe()), run, resume=True)
+    evaluate_run(run)
+
+
+def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
+    def second(stage: str, done: int, total: int, text: str) -> None:
+        train_run(build_experiment(recipe()), tmp_path / "run", resume=True)
+
+    with pytest.raises(LevelheadError, match="Another process is working"):
+        train_run(build_experiment(recipe()), tmp_path / "run", progress=second)
+
+
+@pytest.mark.slow
+def test_a_run_killed_with_signal_9_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    settings = ["data.train_size=128", "data.test_size=32", "data.validation_size=32", "model.hidden_size=16"]
+    settings += ["model.layers=2", "model.heads=2", "train.epochs=30", "train.batch_size=16", "train.threads=1"]
+    command = [sys.executable, "-m", "levelhead", "train", "portraits_dam", "--set", "train.checkpoint_seconds=0"]
+    for setting in settings:
+        command += ["--set", setting]
+    subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
+    process = subprocess.Popen([*command, "--out", str(tmp_path / "cut")], stdout=subprocess.DEVNULL)
+    log = tmp_path / "cut" / "log.jsonl"
+    try:
+        for _ in range(600):
+            if log.exists() and len(log.read_text().splitlines()) > 20:
+                break
+            time.sleep(0.05)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (tmp_path / "cut" / "metrics.json").exists(), "the run ended before it could be killed"
+    subprocess.run([*command, "--out", str(tmp_path / "cut"), "--resume"], check=True, capture_output=True)
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert weights[0] == weights[1]
+
+
+def test_runs_become_one_row_a_method(finished: Path) -> None:
+    (group,) = collect([finished], "test")
+    comparison = group.compare("erm")
+    assert list(comparison.seeds) == ["dam", "erm"]
+    assert comparison.seeds["dam"] == [0, 1]
+    text = comparison.markdown()
+    assert "| dam minus erm |" in text
+    assert "portraits (" in text
+    value = comparison.to_dict()
+    assert value["rows"] == 80
+    assert value["methods"]["dam"]["equalized_odds"]["estimate"]["n"] == 80
+    assert str(finished) not in json.dumps(value, default=str)
+
+
+def test_options_and_training_differences_name_the_rows(finished: Path, tmp_path: Path) -> None:
+    changed = recipe("dam")
+    changed["method"] = {"name": "dam", "debias": {"alpha": 0.0}}
+    train_run(build_experiment(changed), tmp_path / "no-alignment")
+    evaluate_run(tmp_path / "no-alignment")
+    (group,) = collect([finished, tmp_path / "no-alignment"], "test")
+    assert set(group.compare("erm").seeds) == {"erm", "dam", "dam (debias.alpha=0.0)"}
+
+
+def test_a_table_needs_evaluated_runs_and_a_baseline(finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no run folder"):
+        collect([tmp_path], "test")
+    with pytest.raises(DataError, match=r"not evaluated: run `levelhead evaluate .* --split validation`"):
+        collect([finished], "validation")
+    (group,) = collect([finished], "test")
+    with pytest.raises(ConfigError, match="no run of the baseline 'jtt'"):
+        group.compare("jtt")
