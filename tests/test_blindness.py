@@ -30,7 +30,7 @@ def write_utkface(root: Path, sensitive: str) -> Path:
         rng = np.random.default_rng(len(split))
         gender, race = rng.integers(0, 2, rows), rng.integers(0, 5, rows)
         age = rng.integers(1, 90, rows)
-        names = [f"{a}_{g}_{r}_{position}.jpg" for position, (a, g, r) in enumerate(zip(age, gender, race, strict=True))]
+        names = [f"{a}_{g}_{r}_{row}.jpg" for row, (a, g, r) in enumerate(zip(age, gender, race, strict=True))]
         pictures = []
         for label in gender:
             pixels = rng.integers(0, 100, (64, 64, 3)) + 120 * label

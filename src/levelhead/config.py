@@ -1,7 +1,7 @@
 """An experiment as frozen dataclasses, read from a YAML recipe with dotted overrides.
 
-A recipe has five sections: ``data`` and ``method`` (``name`` picks the class in DATASETS and METHODS, the other keys are
-its fields), ``model``, ``train`` and ``seed``. Every mistake is found before any work begins.
+A recipe has five sections: ``data`` and ``method`` (``name`` picks the class in DATASETS and METHODS, the other keys
+are its fields), ``model``, ``train`` and ``seed``. Every mistake is found before any work begins.
 """
 
 from __future__ import annotations

@@ -40,11 +40,11 @@ def run_demo(out: Path, *, seeds: int, workers: int, console: Console) -> None:
     write_atomically(
         out / "portraits.png", lambda temporary: contact_sheet(Portraits()).save(temporary, format="PNG")
     )
-    cells = [
+    cells = [  # one correlation after the other: a worker draws its portraits once
         (recipe, correlation, seed, out / "runs" / f"correlation-{correlation}" / f"{recipe}-seed{seed}")
-        for seed in range(seeds)
         for correlation in CORRELATIONS
         for recipe in RECIPES
+        for seed in range(seeds)
     ]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with (

@@ -93,7 +93,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _comparable(recipe: dict[str, Any]) -> dict[str, Any]:
     """Drop what may change between a run and its continuation: where the data lies."""
-    flat = pd.json_normalize(recipe).iloc[0].to_dict()
+    flat = {str(key): value for key, value in pd.json_normalize(recipe).iloc[0].items()}
     flat.pop("data.root", None)
     return flat
 
@@ -262,6 +262,7 @@ def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None 
                 "method": name_of(experiment.method, METHODS),
                 "seed": experiment.seed,
                 "split": split,
+                "attribute": groups[0].attribute,
                 "selected_by": experiment.train.select,
                 "oracle": oracle_reason(experiment),
             },

@@ -7,16 +7,15 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from levelhead.types import DataError
 
+if TYPE_CHECKING:  # importing torch takes seconds, and an audit writes only text
+    from torch import Tensor
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, flush it to disk, and put it in place in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -62,6 +61,8 @@ def read_json(path: Path) -> Any:
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Write tensors and JSON-able metadata into one safetensors file, atomically."""
+    from safetensors.torch import save_file
+
     # Clones: safetensors refuses tensors that share memory (tied weights).
     owned = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     write_atomically(path, lambda temporary: save_file(owned, temporary, {"levelhead": json.dumps(metadata)}))
@@ -69,6 +70,8 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what :func:`save_tensors` wrote, or raise :class:`DataError` that names the file."""
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)

@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 
     inputs: dict[str, Tensor]
     labels: Tensor
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     weight: Tensor
     group: Tensor | None = None
 

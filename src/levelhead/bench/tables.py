@@ -174,11 +174,10 @@ class Group:
         if not names:
             raise ConfigError(f"There is no run of the baseline {baseline!r}. {nearest(baseline, rows)}")
         first = self.runs[0]
-        attribute = first.experiment.data.groups(self.split)[0].attribute
+        attribute = read_json(first.folder / f"evaluation-{self.split}.json")["run"]["attribute"]
         labels, group = first.predictions["label"], first.predictions[attribute]
-        classes = [
-            column.removeprefix("probability_") for column in first.predictions if "probability_" in column
-        ]
+        columns = [str(column) for column in first.predictions.columns]
+        classes = [column.removeprefix("probability_") for column in columns if column.startswith("probability_")]
         code = {name: position for position, name in enumerate(classes)}
         table = joint(
             labels.map(code).to_numpy(),

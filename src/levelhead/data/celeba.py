@@ -37,8 +37,8 @@ class CelebA(DataSet):
             raise ConfigError("data.sensitive is empty; name at least one attribute, e.g. Male.")
         if self.target in self._sensitive:
             raise ConfigError(
-                f"data.target and data.sensitive are both {self.target!r}: a model would be audited against its own task. "
-                "Choose another sensitive attribute."
+                f"data.target and data.sensitive are both {self.target!r}: a model would be audited against its own "
+                "task. Choose another sensitive attribute."
             )
 
     @property

@@ -34,7 +34,7 @@ def dataset_folder(root: Path | None, name: str) -> Path:
 
 
 def split_files(folder: Path, split: Split) -> list[Path]:
-    """Return the parquet files of a split, in order: ``train.parquet``, or ``train-00000-of-00002.parquet`` and so on."""
+    """Return the parquet files of a split, in order: ``train.parquet``, or ``train-00000-of-00002.parquet`` etc."""
     files = sorted([*folder.glob(f"{split}.parquet"), *folder.glob(f"{split}-*.parquet")])
     if not files:
         there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
@@ -65,7 +65,7 @@ def read_column(files: Sequence[Path], column: str) -> Tensor:
         if values.null_count:
             raise DataError(f"{file}: column {column!r} is empty in {values.null_count} of {len(values)} rows.")
         if not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):
-            raise DataError(f"{file}: column {column!r} holds {values.type}; it must hold whole numbers or truth values.")
+            raise DataError(f"{file}: column {column!r} holds {values.type}, not whole numbers or truth values.")
         parts.append(torch.tensor(values.to_pylist(), dtype=torch.int64))
     return torch.cat(parts)
 

@@ -40,13 +40,46 @@ LIGHT_GIVEN_ROUND = 0.24
 LIGHT_RATE = ANGULAR_RATE * LIGHT_GIVEN_ANGULAR + (1 - ANGULAR_RATE) * LIGHT_GIVEN_ROUND
 
 # The uniform draws of an example, in order. New names go at the end: the order fixes every picture.
-DRAWS = (
-    "group label hair_a hair_b hair_tint hair_length hair_volume strand "
-    "fringe_height fringe_slope fringe_curve shift_x shift_y scale width "
-    "skin skin_hue skin_mix iris smile blush frame_hue frame_dark top_hue top_value trim "
-    "light light_x light_y cast_red cast_blue background_hue background_value background_slope "
-    "pattern pattern_size pattern_strength noise"
-).split()
+DRAWS = [
+    "group",
+    "label",
+    "hair_a",
+    "hair_b",
+    "hair_tint",
+    "hair_length",
+    "hair_volume",
+    "strand",
+    "fringe_height",
+    "fringe_slope",
+    "fringe_curve",
+    "shift_x",
+    "shift_y",
+    "scale",
+    "width",
+    "skin",
+    "skin_hue",
+    "skin_mix",
+    "iris",
+    "smile",
+    "blush",
+    "frame_hue",
+    "frame_dark",
+    "top_hue",
+    "top_value",
+    "trim",
+    "light",
+    "light_x",
+    "light_y",
+    "cast_red",
+    "cast_blue",
+    "background_hue",
+    "background_value",
+    "background_slope",
+    "pattern",
+    "pattern_size",
+    "pattern_strength",
+    "noise",
+]
 
 HAIR_TINTS = np.array(
     [(1.12, 0.98, 0.70), (1.0, 1.0, 0.97), (1.22, 0.93, 0.68), (1.10, 0.93, 1.02), (0.92, 1.01, 1.12)]
@@ -150,9 +183,7 @@ def _draw_split(seed: int, split: int, size: int, correlation: float, difficulty
     return Portfolio(*(torch.from_numpy(array) for array in (pixels, masks, labels, groups)))
 
 
-def _assign(
-    group_draw: Array, label_draw: Array, correlation: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _assign(group_draw: Array, label_draw: Array, correlation: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Turn two uniform draws (n,) into groups and labels (n,) with the joint table of this correlation."""
     groups = (group_draw < ANGULAR_RATE).astype(np.int64)
     extreme = np.where(groups == 1, LIGHT_GIVEN_ANGULAR, LIGHT_GIVEN_ROUND)
@@ -294,9 +325,7 @@ def _paint(
     light = ranged("light", 0.62, 1.22) * (
         1 + ranged("light_x", -0.35, 0.35) * u / 32 + ranged("light_y", -0.3, 0.2) * v / 32
     )
-    cast = 1 + 0.08 * np.stack(
-        [2 * draws["cast_red"] - 1, np.zeros(count), 2 * draws["cast_blue"] - 1], axis=1
-    )
+    cast = 1 + 0.08 * np.stack([2 * draws["cast_red"] - 1, np.zeros(count), 2 * draws["cast_blue"] - 1], axis=1)
     picture = canvas.reshape(count, SIDE, SIDE, 3) * light[..., None] * cast[:, None, None]
     picture += (noise - 0.5) * ranged("noise", 0.03, 0.13)[..., None]
     pixels = (np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8)
@@ -313,9 +342,7 @@ def contact_sheet(
     drawn = dataset._draw(split)
     tile, gap, strip = SIDE * zoom, 2 * zoom, 16 if captions else 0
     cells = [(group, label) for group in range(2) for label in range(2)]
-    sheet = Image.new(
-        "RGB", (columns * (tile + gap) + gap, len(cells) * (tile + gap + strip) + gap), (250, 250, 250)
-    )
+    sheet = Image.new("RGB", (columns * (tile + gap) + gap, len(cells) * (tile + gap + strip) + gap), (250, 250, 250))
     pen = ImageDraw.Draw(sheet)
     for row, (group, label) in enumerate(cells):
         upper = gap + row * (tile + gap + strip)

@@ -22,8 +22,8 @@ _CODES: dict[str, tuple[str, ...]] = {
 class UTKFace(DataSet):
     """Tell perceived gender as annotated (or white / not white) from a face.
 
-    ``sensitive`` is ``white`` (white / not white as annotated: the paper's), ``race`` (five groups) or ``gender``. The folder
-    ``utkface64`` holds ``train.parquet``, ``validation.parquet`` and ``test.parquet``.
+    ``sensitive`` is ``white`` (white / not white as annotated: the paper's), ``race`` (five groups) or ``gender``. The
+    folder ``utkface64`` holds ``train.parquet``, ``validation.parquet`` and ``test.parquet``.
     """
 
     target: Literal["gender", "white"] = "gender"
@@ -43,8 +43,8 @@ class UTKFace(DataSet):
         column = {"white": "race"}
         if column.get(self.target, self.target) == column.get(self.sensitive, self.sensitive):
             raise ConfigError(
-                f"data.target {self.target!r} and data.sensitive {self.sensitive!r} come from one column: a model would "
-                "be audited against its own task. Choose another sensitive attribute."
+                f"data.target {self.target!r} and data.sensitive {self.sensitive!r} come from one column: a model "
+                "would be audited against its own task. Choose another sensitive attribute."
             )
 
     def check(self) -> None:

@@ -648,8 +648,8 @@ class _Paired:
         self,
         name: str,
         value: float,
-        down: ArrayLike,
-        up: ArrayLike,
+        down: Sequence[float] | FloatArray,
+        up: Sequence[float] | FloatArray,
         moves: Sequence[FloatArray],
         excess: float,
         over_seeds: Sequence[FloatArray],
@@ -674,7 +674,7 @@ class _Paired:
         freedom = [_satterthwaite([(row**2, math.inf), *([] if unknown else parts)]) for row in rows]
         corrected = None if name in LEVELS else min(1.0, max(floor, value - excess))
 
-        def interval(errors: FloatArray, freedoms: ArrayLike, why: str | None) -> Estimate:
+        def interval(errors: FloatArray, freedoms: list[float], why: str | None) -> Estimate:
             half = stats.t.ppf((1 + self.level) / 2, freedoms) * errors
             low, high = max(floor, value - float(half[0])), min(1.0, value + float(half[1]))
             return Estimate(value, low, high, n, why, corrected)

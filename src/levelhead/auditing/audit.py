@@ -1,0 +1,490 @@
+"""Measure the gaps between groups in a set of predictions, with intervals.
+
+An audit is a finding about these rows and these groups. It is not a verdict: a small measured gap does not make a
+model just or lawful, and an interval that holds 0 means that these rows cannot tell, not that there is no gap.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jinja2
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, gaps_by_class, proportion
+from levelhead.metrics import group as group_metrics
+from levelhead.metrics.counts import encode, encode_together
+from levelhead.types import ConfigError, DataError, Estimate
+
+TITLES = {
+    "accuracy": "Accuracy",
+    "balanced_accuracy": "Balanced accuracy",
+    "worst_group_accuracy": "Worst (group, label) accuracy",
+    "demographic_parity": "Demographic parity gap",
+    "equal_opportunity": "Equal opportunity gap",
+    "equalized_odds": "Equalized odds gap (mean of |dTPR|, |dFPR|)",
+    "equalized_odds_worst": "Equalized odds gap (larger of |dTPR|, |dFPR|)",
+}
+RATE_TITLES = {
+    "accuracy": "Accuracy",
+    "selection_rate": "Selection rate",
+    "true_positive_rate": "True positive rate",
+    "false_positive_rate": "False positive rate",
+}
+MISSING_GROUP = "(missing)"
+NOTE = (
+    "Figures are findings about these rows and groups, in percent with confidence intervals. An interval that "
+    "reaches 0 means that these rows cannot tell whether there is a gap."
+)
+
+
+@dataclass(frozen=True)
+class GroupFigures:
+    """One group: ``n`` rows, ``rows_by_label``, its ``rates`` with intervals, and whether gaps count it in.
+
+    The rates are ``accuracy`` and, for each class that is set against the rest, ``selection_rate``,
+    ``true_positive_rate`` and ``false_positive_rate`` (with several classes followed by ``[class]``).
+    """
+
+    n: int
+    rows_by_label: dict[str, int]
+    rates: dict[str, Estimate]
+    included: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        rates = {name: estimate_to_dict(rate) for name, rate in self.rates.items()}
+        return {"n": self.n, "included": self.included, "rows_by_label": self.rows_by_label, **rates}
+
+
+@dataclass(frozen=True)
+class AttributeAudit:
+    """The figures for one sensitive column.
+
+    ``worst_class`` names the class behind each gap where several classes are compared; else it is empty.
+    """
+
+    metrics: dict[str, Estimate]
+    groups: dict[str, GroupFigures]
+    worst_class: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        result: dict[str, Any] = {
+            "metrics": {name: estimate_to_dict(figure) for name, figure in self.metrics.items()},
+            "groups": {name: figures.to_dict() for name, figures in self.groups.items()},
+        }
+        if self.worst_class:
+            result["worst_class"] = self.worst_class
+        return result
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What :func:`audit` found.
+
+    ``by_attribute`` has the figures of every sensitive column; ``metrics`` and ``groups`` are those of the first.
+    ``warnings`` are full sentences. Figures are fractions.
+    """
+
+    by_attribute: dict[str, AttributeAudit]
+    warnings: list[str]
+    level: float = 0.95
+
+    @property
+    def metrics(self) -> dict[str, Estimate]:
+        """Metrics for the first sensitive column."""
+        return next(iter(self.by_attribute.values())).metrics
+
+    @property
+    def groups(self) -> dict[str, GroupFigures]:
+        """Groups of the first sensitive column."""
+        return next(iter(self.by_attribute.values())).groups
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict: ``metrics``, ``groups``, ``by_attribute``, ``warnings``, ``level``.
+
+        Undefined figures are null with a ``reason``.
+        """
+        by_attribute = {name: part.to_dict() for name, part in self.by_attribute.items()}
+        first = next(iter(by_attribute.values()))
+        return {**first, "by_attribute": by_attribute, "warnings": list(self.warnings), "level": self.level}
+
+    def to_html(self) -> str:
+        """Return one standalone HTML page of plain tables: no scripts, nothing loaded from elsewhere."""
+        return _PAGE.render(
+            parts=[
+                {
+                    "name": name,
+                    "metrics": [
+                        {"title": metric_title(key, part), "estimate": value} for key, value in part.metrics.items()
+                    ],
+                    "groups": part.groups,
+                    "rates": _rate_titles(part),
+                }
+                for name, part in self.by_attribute.items()
+            ],
+            warnings=self.warnings,
+            note=NOTE,
+            level=f"{100 * self.level:g}%",
+        )
+
+    def table(self) -> Group:
+        """Return tables that ``rich`` can print."""
+        shown: list[Table | Text] = []
+        for name, part in self.by_attribute.items():
+            interval = f"{100 * self.level:g}% interval"
+            metrics = Table(title=Text(f"Gaps by {name}"), title_justify="left")
+            for heading in ("Metric", "%", interval, "Corrected", "Rows"):
+                metrics.add_column(heading, justify="left" if heading == "Metric" else "right")
+            for key, figure in part.metrics.items():
+                metrics.add_row(
+                    Text(metric_title(key, part)),
+                    _percent(figure),
+                    _interval(figure),
+                    _corrected(figure),
+                    str(figure.n),
+                )
+            groups = Table(title=Text(f"Groups of {name}"), title_justify="left")
+            groups.add_column("Group")
+            groups.add_column("Rows", justify="right")
+            titles = _rate_titles(part)
+            for title in titles.values():
+                groups.add_column(Text(title), justify="right")
+            for group, figures in part.groups.items():
+                label = group if figures.included else f"{group} (left out of the gaps)"
+                cells = [f"{_percent(figures.rates[key])} {_interval(figures.rates[key])}".strip() for key in titles]
+                groups.add_row(Text(label), str(figures.n), *cells)
+            shown += [metrics, groups]
+        shown += [Text(f"Warning: {warning}") for warning in self.warnings]
+        return Group(*shown, Text(NOTE))
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=140, color_system=None)
+        with console.capture() as capture:
+            console.print(self.table())
+        return capture.get()
+
+
+def audit(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    *,
+    sensitive_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike],
+    positive: Hashable = None,
+    intersect: bool = False,
+    min_count: int = 10,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> AuditResult:
+    """Measure accuracy and the gaps between groups.
+
+    Args:
+        y_true: (rows,) true classes, any hashables.
+        y_pred: (rows,) predicted classes out of the same vocabulary.
+        sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each audited on its own.
+            A missing value is a group of its own, named "(missing)".
+        positive: the class that selection, true positive and false positive rates are about. None: the second of
+            two classes in sorted order; with three or more, every class against the rest.
+        intersect: also audit the crossing of all columns, under the name "a & b".
+        min_count: groups with fewer rows are named in a warning and left out of all figures that compare groups.
+        level: confidence level of the intervals.
+        replicates: bootstrap replicates.
+        seed: of the bootstrap.
+
+    Returns:
+        the figures. What cannot be computed is NaN with a reason, and a warning.
+
+    Raises:
+        DataError: no rows, unequal lengths, missing labels or predictions, or predictions and labels that share no
+            value.
+        ConfigError: ``positive`` is not a class, or an option is out of range.
+    """
+    if min_count < 1:
+        raise ConfigError(f"min_count={min_count} is below 1. Pass the smallest group to compare, for example 10.")
+    truth, predicted = _outcome(y_true, "label"), _outcome(y_pred, "prediction")
+    if len(truth) != len(predicted):
+        raise DataError(f"{len(truth)} labels and {len(predicted)} predictions. Pass one of each for every row.")
+    if not len(truth):
+        raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
+    columns = _columns(sensitive_features, len(truth))
+    warnings: list[str] = []
+    if intersect:
+        if len(columns) < 2:
+            raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
+        crossed = [" & ".join(parts) for parts in zip(*columns.values(), strict=True)]
+        columns[" & ".join(columns)] = np.array(crossed, dtype=object)
+
+    (labels, predictions), classes = encode_together(truth, predicted)
+    chosen = _positive_index(classes, positive)
+    warnings += _class_warnings(labels, predictions, classes)
+    by_attribute = {}
+    for name, values in columns.items():
+        members, groups = encode(values)
+        size = len(classes)
+        table = np.bincount((members * size + labels) * size + predictions, minlength=len(groups) * size**2)
+        counts = Counts(table.reshape(len(groups), size, size), tuple(groups), tuple(classes))
+        by_attribute[name], more = _audit_column(
+            name, counts, chosen, min_count, level=level, replicates=replicates, seed=seed
+        )
+        warnings += more
+    return AuditResult(by_attribute, warnings, level)
+
+
+def _audit_column(
+    column: str, counts: Counts, positive: int | None, min_count: int, *, level: float, replicates: int, seed: int
+) -> tuple[AttributeAudit, list[str]]:
+    """Audit one sensitive column; return the figures and the warnings."""
+    warnings = []
+    sizes = dict(zip(counts.groups, counts.group_sizes.tolist(), strict=True))
+    kept = [group for group, size in sizes.items() if size >= min_count]
+    for group, size in sizes.items():
+        if size < min_count:
+            members = "1 member" if size == 1 else f"{size} members"
+            warnings.append(
+                f"{column}: group {str(group)!r} has {members}, fewer than {min_count}, and is left out of the gaps."
+            )
+    compared = counts.keep(kept)
+    metrics = estimate_all(compared, positive=positive, level=level, replicates=replicates, seed=seed)
+    # Accuracies do not compare groups: the whole file is what they are about.
+    # One pooled group makes them the same for every sensitive column, interval and all.
+    pooled = Counts(counts.table.sum(0, keepdims=True), ("all",), counts.classes)
+    for name in ("accuracy", "balanced_accuracy"):
+        metrics[name] = estimate(pooled, name, positive=positive, level=level, replicates=replicates, seed=seed)
+    for name, figure in metrics.items():
+        if not figure.defined:
+            warnings.append(f"{column}: {name} is undefined: {figure.reason}.")
+    cells = compared.cell_sizes
+    for i, k in np.argwhere((cells > 0) & (cells < min_count)):
+        warnings.append(
+            f"{column}: group {str(kept[i])!r} has only {cells[i, k]} rows with label {str(counts.classes[k])!r}; "
+            "rates over them are very uncertain."
+        )
+    several = len(group_metrics.classes_compared(len(counts.classes), positive)) > 1
+    worst = {}
+    if several and len(kept) > 1:
+        for name in (key for key in metrics if key in TITLES and key.startswith(("demographic", "equal"))):
+            if metrics[name].defined:
+                position = int(gaps_by_class(compared.table, name).argmax())
+                worst[name] = str(counts.classes[position])
+    groups = {
+        str(group): _group_figures(counts, i, positive, group in kept, level) for i, group in enumerate(counts.groups)
+    }
+    return AttributeAudit(metrics, groups, worst), warnings
+
+
+def _group_figures(counts: Counts, i: int, positive: int | None, included: bool, level: float) -> GroupFigures:
+    table = counts.table[i : i + 1]
+    chosen = group_metrics.classes_compared(len(counts.classes), positive)
+    rates = {"accuracy": proportion(int(np.trace(table[0])), int(table.sum()), level=level)}
+    for position, k in enumerate(chosen):
+        ending = f"[{counts.classes[k]}]" if len(chosen) > 1 else ""
+        for name, count, label in (
+            ("selection_rate", group_metrics.selection, "rows"),
+            ("true_positive_rate", group_metrics.true_positives, "rows with label"),
+            ("false_positive_rate", group_metrics.false_positives, "rows with a label other than"),
+        ):
+            rate = count(table, positive)
+            figure = proportion(int(rate.hits[position, 0]), int(rate.rows[position, 0]), level=level)
+            if not figure.defined:
+                figure = Estimate.undefined(f"no {label} {str(counts.classes[k])!r}")
+            rates[name + ending] = figure
+    rows = {str(label): int(size) for label, size in zip(counts.classes, counts.cell_sizes[i], strict=True)}
+    return GroupFigures(int(table.sum()), rows, rates, included)
+
+
+def _outcome(values: ArrayLike, what: str) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise DataError(f"The {what}s have shape {array.shape}. Pass one {what} a row, not scores or one-hot rows.")
+    missing = np.flatnonzero(pd.isna(array))
+    if len(missing):
+        shown = ", ".join(str(row + 1) for row in missing[:5]) + (", ..." if len(missing) > 5 else "")
+        plural = "" if len(missing) == 1 else "s"
+        raise DataError(
+            f"{len(missing)} missing {what}{plural}, first in row {shown} (counted from 1). "
+            f"Fill in the {what}s or leave those rows out."
+        )
+    return array
+
+
+def _columns(
+    features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike], rows: int
+) -> dict[str, NDArray[Any]]:
+    """Bring every accepted form of sensitive features into named columns of text."""
+    if isinstance(features, pd.DataFrame):
+        given: dict[str, Any] = {str(name): features[name] for name in features.columns}
+    elif isinstance(features, Mapping):
+        given = {str(name): values for name, values in features.items()}
+    else:
+        name = features.name if isinstance(features, pd.Series) else None
+        given = {"group" if name is None else str(name): features}
+    if not given:
+        raise DataError("There is no sensitive column. Pass at least one.")
+    columns = {}
+    for name, values in given.items():
+        array = np.asarray(values)
+        if array.ndim != 1 or len(array) != rows:
+            raise DataError(
+                f"Sensitive column {name!r} has shape {array.shape}, but there are {rows} rows. "
+                "Pass one group for every row; several columns go into a frame or a dict."
+            )
+        codes, names = pd.factorize(array)
+        # Code -1 marks missing values and so picks the last name.
+        text = np.array([*(str(group) for group in names), MISSING_GROUP], dtype=object)
+        columns[name] = text[codes]
+    return columns
+
+
+def _positive_index(classes: list[Hashable], positive: Hashable) -> int | None:
+    """Find the positive class by value, or by its text (as a command line passes it)."""
+    if positive is None:
+        return None
+    if positive in classes:
+        return classes.index(positive)
+    as_text = [str(value) for value in classes]
+    if str(positive) in as_text:
+        return as_text.index(str(positive))
+    raise ConfigError(f"The positive class {positive!r} is not among the classes: {', '.join(as_text)}.")
+
+
+def _class_warnings(labels: NDArray[np.int64], predictions: NDArray[np.int64], classes: list[Hashable]) -> list[str]:
+    warnings = []
+    true_classes, predicted_classes = np.unique(labels), np.unique(predictions)
+    if not np.isin(predicted_classes, true_classes).any():
+        raise DataError(
+            f"No prediction is ever one of the labels: labels are {_some(classes, true_classes)}, predictions "
+            f"{_some(classes, predicted_classes)}. Pass predicted classes in the labels' own words, not scores."
+        )
+    stray = np.setdiff1d(predicted_classes, true_classes)
+    if len(stray):
+        rows = int(np.isin(predictions, stray).sum())
+        warnings.append(f"{rows} predictions have values that no label has: {_some(classes, stray)}.")
+    if len(true_classes) == 1:
+        warnings.append(
+            f"Every label is {str(classes[true_classes[0]])!r}: gaps that need positives and negatives are undefined."
+        )
+    return warnings
+
+
+def _some(classes: list[Hashable], positions: NDArray[np.int64], shown: int = 5) -> str:
+    text = ", ".join(repr(classes[position]) for position in positions[:shown])
+    return text + (", ..." if len(positions) > shown else "")
+
+
+def metric_title(name: str, part: AttributeAudit) -> str:
+    """Say a metric's name in words, with the class it is about where several are compared."""
+    if name in part.worst_class:
+        return f"{TITLES[name]}, worst class: {part.worst_class[name]}"
+    if name.endswith("_mean"):
+        return f"{TITLES[name.removesuffix('_mean')]}, mean over classes"
+    return TITLES[name]
+
+
+def _rate_titles(part: AttributeAudit) -> dict[str, str]:
+    """Headings of the rates in the order of the first group."""
+    titles = {}
+    for key in next(iter(part.groups.values())).rates:
+        name, _, ending = key.partition("[")
+        titles[key] = RATE_TITLES[name] + (f" [{ending}" if ending else "")
+    return titles
+
+
+def _percent(figure: Estimate) -> str:
+    return f"{100 * figure.value:.2f}" if figure.defined else "undefined"
+
+
+def _interval(figure: Estimate) -> str:
+    return f"[{100 * figure.low:.2f}, {100 * figure.high:.2f}]" if figure.defined else ""
+
+
+def _corrected(figure: Estimate) -> str:
+    return "" if figure.corrected is None else f"{100 * figure.corrected:.2f}"
+
+
+_ENVIRONMENT = jinja2.Environment(
+    autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+_ENVIRONMENT.filters.update(percent=_percent, interval=_interval, corrected=_corrected)
+_PAGE = _ENVIRONMENT.from_string("""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Audit of predictions</title>
+<style>
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #111;
+  background: #fff; }
+div.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: 1rem 0; }
+caption { text-align: left; font-weight: 600; padding: .3rem 0; }
+th, td { border: 1px solid #767676; padding: .3rem .6rem; text-align: right; }
+th { background: #eee; }
+th[scope=row] { text-align: left; font-weight: 400; }
+</style>
+</head>
+<body>
+<main>
+<h1>Audit of predictions</h1>
+<p>{{ note }}</p>
+{% if warnings %}
+<h2>Warnings</h2>
+<ul>
+{% for warning in warnings %}
+<li>{{ warning }}</li>
+{% endfor %}
+</ul>
+{% endif %}
+{% for part in parts %}
+<h2>{{ part.name }}</h2>
+<div class="scroll" tabindex="0" role="region" aria-label="Gaps by {{ part.name }}">
+<table>
+<caption>Gaps by {{ part.name }}</caption>
+<thead><tr><th scope="col">Metric</th><th scope="col">%</th><th scope="col">{{ level }} interval</th>
+<th scope="col">Bias-corrected</th><th scope="col">Rows</th></tr></thead>
+<tbody>
+{% for metric in part.metrics %}
+<tr><th scope="row">{{ metric.title }}</th>
+{% if metric.estimate.defined %}
+<td>{{ metric.estimate|percent }}</td><td>{{ metric.estimate|interval }}</td><td>{{ metric.estimate|corrected }}</td>
+{% else %}
+<td colspan="3">undefined: {{ metric.estimate.reason }}</td>
+{% endif %}
+<td>{{ metric.estimate.n }}</td></tr>
+{% endfor %}
+</tbody>
+</table>
+</div>
+<div class="scroll" tabindex="0" role="region" aria-label="Groups of {{ part.name }}">
+<table>
+<caption>Groups of {{ part.name }}</caption>
+<thead><tr><th scope="col">Group</th><th scope="col">Rows</th>
+{% for title in part.rates.values() %}
+<th scope="col">{{ title }}</th>
+{% endfor %}
+</tr></thead>
+<tbody>
+{% for name, figures in part.groups.items() %}
+<tr><th scope="row">{{ name }}{{ "" if figures.included else " (left out of the gaps)" }}</th><td>{{ figures.n }}</td>
+{% for key in part.rates %}
+<td>{{ figures.rates[key]|percent }} {{ figures.rates[key]|interval }}</td>
+{% endfor %}
+</tr>
+{% endfor %}
+</tbody>
+</table>
+</div>
+{% endfor %}
+</main>
+</body>
+</html>
+""")

@@ -1,0 +1,79 @@
+"""The command ``levelhead audit``: from a file of predictions to tables, JSON and one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from levelhead.auditing.audit import audit
+from levelhead.auditing.files import read_columns
+from levelhead.storage import write_json, write_text
+
+
+def audit_command(
+    predictions: Annotated[
+        Path,
+        typer.Argument(help="File with one prediction a row: .csv, .tsv (also .gz) or .parquet.", show_default=False),
+    ],
+    label: Annotated[str, typer.Option(help="Column with the true class.", show_default=False)],
+    prediction: Annotated[
+        str,
+        typer.Option(help="Column with the predicted class, in the same words as the label.", show_default=False),
+    ],
+    group: Annotated[
+        list[str],
+        typer.Option(
+            help="Column that says which group a row belongs to. Repeat it to audit several columns.",
+            show_default=False,
+        ),
+    ],
+    intersect: Annotated[
+        bool, typer.Option("--intersect", help="Also cross the group columns: sex & race and so on.")
+    ] = False,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            help="Class that selection and true positive rates are about. Default: the second of two classes in "
+            "sorted order; with three or more, each class against the rest.",
+            show_default=False,
+        ),
+    ] = None,
+    min_count: Annotated[
+        int,
+        typer.Option(help="Groups with fewer rows are named and left out of the gaps: a few rows decide nothing."),
+    ] = 10,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).", show_default=False),
+    ] = None,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
+    ] = None,
+) -> None:
+    """Measure the gaps between groups in a file of predictions, with 95% intervals.
+
+    Needs no model and no GPU. An interval that reaches 0 means that these rows cannot tell whether there is a gap.
+    Existing output files are replaced.
+    """
+    frame = read_columns(predictions, [label, prediction], group)
+    result = audit(
+        frame[label],
+        frame[prediction],
+        sensitive_features=frame[list(dict.fromkeys(group))],
+        positive=positive,
+        intersect=intersect,
+        min_count=min_count,
+    )
+    # The files first: a terminal that goes away must not cost the result.
+    if json_file is not None:
+        write_json(json_file, result.to_dict())
+    if html_file is not None:
+        write_text(html_file, result.to_html())
+    console = Console()
+    console.print(result.table())
+    for path in (json_file, html_file):
+        if path is not None:
+            console.print(f"Wrote {path}", markup=False)
