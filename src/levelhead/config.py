@@ -58,6 +58,14 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested options with dotted keys: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
+    result: dict[str, Any] = {}
+    for key, value in nested.items():
+        result |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return result
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a sentence that names the nearest known word, if one is near, and all of them."""
     words = list(known)

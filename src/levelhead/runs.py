@@ -32,7 +32,7 @@ import yaml
 from torch import Tensor
 
 from levelhead import __version__
-from levelhead.config import Experiment, build_experiment, name_of, override, read_recipe
+from levelhead.config import Experiment, build_experiment, flatten, name_of, override, read_recipe
 from levelhead.data import DATASETS, Examples, Groups, Split
 from levelhead.engine import Lab, Progress, _silent, fit, peak_memory_mib, predict_logits
 from levelhead.methods import METHODS
@@ -93,9 +93,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _comparable(recipe: dict[str, Any]) -> dict[str, Any]:
     """Drop what may change between a run and its continuation: where the data lies."""
-    flat = {str(key): value for key, value in pd.json_normalize(recipe).iloc[0].items()}
-    flat.pop("data.root", None)
-    return flat
+    return {key: value for key, value in flatten(recipe).items() if key != "data.root"}
 
 
 def _prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
@@ -150,6 +148,19 @@ def _write_parquet(path: Path, frame: pd.DataFrame) -> None:
     write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
 
 
+def _save_quietly(model: Any, folder: Path) -> None:
+    """Save a network without the bar that transformers draws for one file."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def train_run(
     experiment: Experiment, folder: Path, *, resume: bool = False, progress: Progress = _silent
 ) -> dict[str, Any]:
@@ -196,7 +207,7 @@ def train_run(
 
         logits = predict_logits(model, validation.inputs, experiment.train.evaluation_batch_size, lab.device)
         _write_parquet(folder / "predictions-validation.parquet", _predictions(validation, logits))
-        model.save_pretrained(folder / "model")
+        _save_quietly(model, folder / "model")
         cost: dict[str, Any] = {
             "seconds": lab.seconds,
             "steps": lab.steps,

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from levelhead.config import Experiment, name_of, nearest
+from levelhead.config import Experiment, flatten, name_of, nearest
 from levelhead.data import DATASETS, Split
 from levelhead.methods import METHODS
 from levelhead.metrics import JointRow, JointTable, joint
@@ -43,20 +43,13 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """Everything but the data and the seed, flat: runs that agree in it are seeds of one row."""
         recipe = self.experiment.to_dict()
-        return _flat({section: recipe[section] for section in ("method", "model", "train")})
-
-
-def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in nested.items():
-        result |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return result
+        return flatten({section: recipe[section] for section in ("method", "model", "train")})
 
 
 def _changed_options(experiment: Experiment) -> dict[str, Any]:
     """Return the method's options that are not the default."""
-    now = _flat(dataclasses.asdict(experiment.method))
-    default = _flat(dataclasses.asdict(type(experiment.method)()))
+    now = flatten(dataclasses.asdict(experiment.method))
+    default = flatten(dataclasses.asdict(type(experiment.method)()))
     return {key: value for key, value in now.items() if value != default.get(key)}
 
 
@@ -252,8 +245,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
         )
     groups: dict[str, Group] = {}
     for folder in found:
-        file = folder / f"predictions-{split}.parquet"
-        if not file.exists():
+        if not (folder / f"evaluation-{split}.json").exists():
             raise DataError(
                 f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first."
             )
@@ -261,7 +253,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
         run = Run(
             folder,
             experiment,
-            pd.read_parquet(file),
+            pd.read_parquet(folder / f"predictions-{split}.parquet"),
             read_json(folder / "environment.json"),
             read_json(folder / "cost.json"),
         )

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from levelhead.data import CelebA, UTKFace
+from levelhead.data.images import decode_images
+from levelhead.types import ConfigError, DataError
+
+
+def picture(seed: int, size: int = 64, kind: str = "JPEG") -> bytes:
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (size, size, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def write(folder: Path, columns: dict[str, Any], rows: int = 12, pictures: list[bytes | None] | None = None) -> Path:
+    """Write the three splits of a small data set below ``folder``'s parent; returns the root."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = pictures or [picture(row) for row in range(rows)]
+    image = [{"bytes": content, "path": f"{row}.jpg"} for row, content in enumerate(contents)]
+    for split in ("train", "validation", "test"):
+        pq.write_table(pa.table({"image": image, **columns}), folder / f"{split}.parquet")
+    return folder.parent
+
+
+@pytest.fixture
+def celeba(tmp_path: Path) -> Path:
+    flags = {"Blond_Hair": [row % 3 == 0 for row in range(12)], "Male": [row % 2 == 0 for row in range(12)]}
+    return write(tmp_path / "celeba64", {**flags, "Smiling": [row > 5 for row in range(12)]})
+
+
+@pytest.fixture
+def utkface(tmp_path: Path) -> Path:
+    return write(tmp_path / "utkface64", {"gender": [row % 2 for row in range(12)], "race": [row % 5 for row in range(12)]})
+
+
+def test_celeba_takes_any_attribute(celeba: Path) -> None:
+    data = CelebA(root=celeba, target="Smiling", sensitive=("Male", "Blond_Hair"))
+    data.check()
+    examples, groups = data.examples("test"), data.groups("test")
+    assert examples.labels.tolist() == [int(row > 5) for row in range(12)]
+    assert examples.class_names == ("not Smiling", "Smiling")
+    assert [group.attribute for group in groups] == ["Male", "Blond_Hair"]
+    assert groups[0].values.tolist() == [1, 0] * 6
+
+
+def test_utkface_groups(utkface: Path) -> None:
+    data = UTKFace(root=utkface)
+    assert data.examples("train").class_names == ("male", "female")
+    (white,) = data.groups("train")
+    assert white.names == ("not white", "white")
+    assert white.values.tolist() == [int(row % 5 == 0) for row in range(12)]
+    (race,) = UTKFace(root=utkface, sensitive="race").groups("train")
+    assert len(race.names) == 5
+
+
+def test_several_files_make_one_split(celeba: Path) -> None:
+    folder = celeba / "celeba64"
+    table = pq.read_table(folder / "train.parquet")
+    (folder / "train.parquet").unlink()
+    pq.write_table(table.slice(0, 5), folder / "train-00000-of-00002.parquet")
+    pq.write_table(table.slice(5), folder / "train-00001-of-00002.parquet")
+    assert CelebA(root=celeba).examples("train").fingerprint == CelebA(root=celeba).examples("test").fingerprint
+
+
+def test_training_reads_only_picture_and_target(celeba: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[list[str]] = []
+    read = pq.read_table
+
+    def spy(file: Path, columns: list[str]) -> Any:
+        opened.append(columns)
+        return read(file, columns=columns)
+
+    monkeypatch.setattr(pq, "read_table", spy)
+    CelebA(root=celeba).examples("train")
+    assert opened == [["Blond_Hair"], ["image.bytes"]]
+
+
+def test_an_unknown_column_names_the_nearest_and_lists_the_rest(celeba: Path) -> None:
+    with pytest.raises(DataError, match=r"no column 'Blond'. Did you mean 'Blond_Hair'\? It has image, Blond_Hair, Male"):
+        CelebA(root=celeba, target="Blond").check()
+    with pytest.raises(DataError, match="no column 'Mal'"):
+        CelebA(root=celeba, sensitive="Mal").groups("test")
+
+
+def test_a_missing_folder_says_how_to_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"no folder .*celeba64.*--data-root, or set LEVELHEAD_DATA"):
+        CelebA(root=tmp_path).check()
+    monkeypatch.setenv("LEVELHEAD_DATA", str(tmp_path / "elsewhere"))
+    with pytest.raises(DataError, match="elsewhere"):
+        UTKFace().check()
+
+
+def test_a_missing_split_lists_what_is_there(utkface: Path) -> None:
+    (utkface / "utkface64" / "validation.parquet").unlink()
+    with pytest.raises(DataError, match=r"no validation\.parquet.*holds test\.parquet, train\.parquet"):
+        UTKFace(root=utkface).check()
+
+
+def test_a_file_that_is_no_parquet_is_named(utkface: Path) -> None:
+    (utkface / "utkface64" / "train.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(DataError, match=r"train\.parquet is not a readable parquet file"):
+        UTKFace(root=utkface).check()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[: len(content) // 2], "is cut short"),
+        (lambda content: b"GIF or so", "cannot be decoded"),
+        (lambda content: None, "holds no picture"),
+        (lambda content: picture(1, size=32), "is 32x32 pixels and those before it 64x64"),
+    ],
+)
+def test_a_broken_picture_is_named_before_training(tmp_path: Path, damage: Any, message: str) -> None:
+    pictures: list[bytes | None] = [picture(row) for row in range(12)]
+    pictures[7] = damage(pictures[7])
+    root = write(tmp_path / "utkface64", {"gender": [0, 1] * 6, "race": [0] * 12}, pictures=pictures)
+    with pytest.raises(DataError, match=rf"train\.parquet: the picture in row 7 {message}"):
+        UTKFace(root=root).examples("train")
+
+
+def test_one_class_is_an_error(tmp_path: Path) -> None:
+    root = write(tmp_path / "utkface64", {"gender": [1] * 12, "race": [0, 1] * 6})
+    with pytest.raises(DataError, match="all 12 rows of train.parquet are 'female' in 'gender'"):
+        UTKFace(root=root).examples("train")
+
+
+def test_missing_values_and_unknown_codes_are_errors(tmp_path: Path) -> None:
+    root = write(tmp_path / "utkface64", {"gender": [0, None] * 6, "race": [0, 9] * 6})
+    with pytest.raises(DataError, match="'gender' is empty in 6 of 12 rows"):
+        UTKFace(root=root).examples("train")
+    with pytest.raises(DataError, match="'race' holds codes outside 0 to 4"):
+        UTKFace(root=root).groups("train")
+
+
+def test_a_task_cannot_be_its_own_audit() -> None:
+    with pytest.raises(ConfigError, match="against its own task"):
+        CelebA(target="Male", sensitive="Male")
+    with pytest.raises(ConfigError, match="come from one column"):
+        UTKFace(target="white", sensitive="race")
+    with pytest.raises(ConfigError, match="empty"):
+        CelebA(sensitive=())
+
+
+def test_pictures_can_be_brought_to_one_size() -> None:
+    pixels = decode_images([picture(0), picture(1, size=100, kind="PNG")], lambda row: f"row {row}", image_size=32)
+    assert pixels.shape == (2, 3, 32, 32)
+    assert pixels.dtype == torch.uint8
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("data", "rows"),
+    [(CelebA, (33790, 3750, 4535)), (UTKFace, (5406, 772, 1544))],
+    ids=["celeba64", "utkface64"],
+)
+def test_the_real_sets_have_their_rows(data: Any, rows: tuple[int, ...], real_data: Path) -> None:
+    dataset = data(root=real_data)
+    dataset.check()
+    for split, count in zip(("train", "validation", "test"), rows, strict=True):
+        assert len(dataset.groups(split)[0].values) == count
+
+
+@pytest.mark.data
+def test_real_pictures_become_batches(real_data: Path) -> None:
+    examples = UTKFace(root=real_data).examples("validation")
+    assert examples.inputs.batch(torch.arange(2))["pixel_values"].shape == (2, 3, 64, 64)

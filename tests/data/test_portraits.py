@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from levelhead.data.portraits import MASK_NAMES, Portraits, contact_sheet
+from levelhead.types import ConfigError, DataError
+
+SMALL: dict[str, Any] = {"train_size": 120, "validation_size": 40, "test_size": 40}
+
+
+def test_a_split_has_pictures_labels_groups_and_masks() -> None:
+    portraits = Portraits(**SMALL)
+    examples, (groups,) = portraits.examples("train"), portraits.groups("train")
+    batch = examples.inputs.batch(torch.tensor([3, 5]))
+    assert batch["pixel_values"].shape == (2, 3, 64, 64)
+    assert batch["pixel_values"].dtype == torch.float32
+    assert batch["pixel_values"].abs().max() <= 1
+    assert examples.labels.shape == groups.values.shape == (120,)
+    assert groups.names == ("round", "angular")
+    assert portraits.masks("train").shape == (120, 64, 64)
+
+
+def test_the_same_seed_draws_the_same_pictures() -> None:
+    first = Portraits(**SMALL).examples("train")
+    assert first.fingerprint == Portraits(**SMALL).examples("train").fingerprint
+    assert first.fingerprint != Portraits(seed=1, **SMALL).examples("train").fingerprint
+    assert first.fingerprint != Portraits(**{**SMALL, "train_size": 121}).examples("train").fingerprint
+
+
+def test_a_larger_split_begins_with_the_smaller_ones_pictures() -> None:
+    index = torch.arange(40)
+    small = Portraits(**SMALL).examples("test").inputs.batch(index)["pixel_values"]
+    large = Portraits(**{**SMALL, "test_size": 70}).examples("test").inputs.batch(index)["pixel_values"]
+    assert torch.equal(small, large)
+
+
+def test_splits_share_no_picture() -> None:
+    portraits = Portraits(**SMALL)
+    pictures = [
+        tuple(picture.flatten()[:500].tolist())
+        for split in ("train", "validation", "test")
+        for picture in portraits.examples(split).inputs.batch(torch.arange(40))["pixel_values"]  # type: ignore[arg-type]
+    ]
+    assert len(set(pictures)) == len(pictures)
+
+
+@pytest.mark.parametrize(
+    ("correlation", "light_round", "light_angular"), [(0.0, 0.148, 0.148), (0.5, 0.194, 0.084), (1.0, 0.24, 0.02)]
+)
+def test_the_joint_table_follows_the_correlation(correlation: float, light_round: float, light_angular: float) -> None:
+    portraits = Portraits(correlation=correlation, train_size=1500)
+    labels, (groups,) = portraits.examples("train").labels, portraits.groups("train")
+    assert groups.values.double().mean() == pytest.approx(0.42, abs=0.05)
+    for group, rate in ((0, light_round), (1, light_angular)):
+        assert labels[groups.values == group].double().mean() == pytest.approx(rate, abs=0.05)
+
+
+def test_masks_say_where_the_hair_is() -> None:
+    portraits = Portraits(**SMALL)
+    pixels = portraits.examples("train").inputs.batch(torch.arange(120))["pixel_values"].mean(1)
+    labels, hair = portraits.examples("train").labels, portraits.masks("train") == MASK_NAMES.index("hair")
+    assert (hair.sum((1, 2)) > 60).all()
+    brightness = torch.stack([picture[mask].mean() for picture, mask in zip(pixels, hair, strict=True)])
+    assert brightness[labels == 1].mean() > brightness[labels == 0].mean() + 0.3
+    assert set(portraits.masks("train").unique().tolist()) == set(range(len(MASK_NAMES)))
+
+
+def test_style_and_hair_are_independent_of_position_in_the_split() -> None:
+    labels = Portraits(correlation=0.0, train_size=1500).examples("train").labels
+    halves = labels.double().reshape(2, 750).mean(1)
+    assert (halves[0] - halves[1]).abs() < 0.06
+
+
+@pytest.mark.parametrize("options", [{"correlation": 1.5}, {"difficulty": -0.1}, {"train_size": 0}, {"seed": -1}])
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        Portraits(**options)
+
+
+def test_one_hair_colour_is_an_error() -> None:
+    with pytest.raises(DataError, match="only one hair colour"):
+        Portraits(train_size=1).examples("train")
+
+
+def test_the_contact_sheet_shows_every_cell() -> None:
+    sheet = contact_sheet(Portraits(**SMALL), columns=3, zoom=1)
+    assert sheet.width > 3 * 64
+    assert sheet.height > 4 * 64
