@@ -97,6 +97,4 @@ def test_selection_with_groups_is_named_oracle(tmp_path: Path) -> None:
     assert metrics["oracle"] == "selection"
     deleted = write_utkface(tmp_path / "deleted", "deleted")
     with pytest.raises(DataError, match="race"):
-        train_run(
-            build_experiment(recipe(deleted, "erm", select="ORACLE_val_equalized_odds")), tmp_path / "another"
-        )
+        train_run(build_experiment(recipe(deleted, "erm", select="ORACLE_val_equalized_odds")), tmp_path / "another")

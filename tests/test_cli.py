@@ -44,9 +44,7 @@ def test_train_evaluate_and_table_in_a_row(
     assert comparison["seeds"] == {"dam": [1], "erm": [1]}
 
 
-def test_an_existing_run_is_one_clear_sentence_and_status_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_existing_run_is_one_clear_sentence_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("train", "portraits_erm", *TINY, "--out", str(tmp_path / "run"))
     assert run(*arguments) == 0
     assert run(*arguments) == 2
@@ -54,9 +52,7 @@ def test_an_existing_run_is_one_clear_sentence_and_status_2(
     assert run(*arguments, "--resume") == 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "names"), [("methods", METHODS), ("datasets", DATASETS), ("selectors", SELECTORS)]
-)
+@pytest.mark.parametrize(("kind", "names"), [("methods", METHODS), ("datasets", DATASETS), ("selectors", SELECTORS)])
 def test_list_names_everything(kind: str, names: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list", kind) == 0
     out = capsys.readouterr().out

@@ -29,9 +29,7 @@ QUICK: dict[str, Any] = {
 }
 
 
-def make_lab(
-    folder: Path | None = None, progress: Any = None, groups: Tensor | None = None, **options: Any
-) -> Lab:
+def make_lab(folder: Path | None = None, progress: Any = None, groups: Tensor | None = None, **options: Any) -> Lab:
     return Lab(
         new_model=tiny_vit,
         train=make_examples(50),
@@ -87,9 +85,7 @@ def test_a_method_learns_a_small_set(name: str) -> None:
 
 
 @pytest.mark.parametrize("killed_at", [1, 4, 6, 9])
-@pytest.mark.parametrize(
-    "method", [*(cls() for cls in METHODS.values()), TwoStages()], ids=lambda m: type(m).__name__
-)
+@pytest.mark.parametrize("method", [*(cls() for cls in METHODS.values()), TwoStages()], ids=lambda m: type(m).__name__)
 def test_a_resumed_run_ends_in_the_same_weights(method: Method, killed_at: int, tmp_path: Path) -> None:
     reference = weights(fit(method, make_lab(tmp_path / "a", checkpoint_seconds=0)))
     with pytest.raises(Killed):
@@ -150,9 +146,7 @@ class Exploding(Method):
 
 
 def test_a_nan_loss_stops_the_run_and_names_step_and_batch() -> None:
-    with pytest.raises(
-        LevelheadError, match=r"loss is nan at step 4 \(stage 1, epoch 1, batch 1; first rows"
-    ):
+    with pytest.raises(LevelheadError, match=r"loss is nan at step 4 \(stage 1, epoch 1, batch 1; first rows"):
         fit(Exploding(), make_lab())
 
 

@@ -28,9 +28,7 @@ app.command("audit")(audit_command)
 
 DataRoot = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.", show_default=False
-    ),
+    typer.Option(help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.", show_default=False),
 ]
 
 
@@ -68,16 +66,12 @@ def _options(
 
 @app.command()
 def train(
-    recipe: Annotated[
-        str, typer.Argument(help="A YAML file, or the name of a recipe (`levelhead list recipes`).")
-    ],
+    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe (`levelhead list recipes`).")],
     data_root: DataRoot = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Overrides the recipe's seed.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Override any key of the recipe, e.g. --set train.epochs=3."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the recipe, e.g. --set train.epochs=3."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder. Default: runs/RECIPE-seedN.", show_default=False)
@@ -150,9 +144,7 @@ def table(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
     ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown instead of a drawn table.")
-    ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a drawn table.")] = False,
 ) -> None:
     """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.
 
@@ -198,9 +190,7 @@ def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
         rows = {name: (cls.summary, "ORACLE" if cls.uses_groups else "no") for name, cls in METHODS.items()}
     elif kind is Kind.selectors:
         columns = ("selector", "which checkpoint is kept", "sees groups")
-        rows = {
-            name: (rule.summary, "ORACLE" if rule.uses_groups else "no") for name, rule in SELECTORS.items()
-        }
+        rows = {name: (rule.summary, "ORACLE" if rule.uses_groups else "no") for name, rule in SELECTORS.items()}
     elif kind is Kind.datasets:
         columns = ("data set", "task", "groups", "terms")
         rows = {name: (cls.card.task, cls.card.groups, cls.card.licence) for name, cls in DATASETS.items()}

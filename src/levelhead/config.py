@@ -98,9 +98,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(content, dict):
-        raise ConfigError(
-            f"{path} must hold the sections data, method, model and train; it holds {content!r}."
-        )
+        raise ConfigError(f"{path} must hold the sections data, method, model and train; it holds {content!r}.")
     return content
 
 

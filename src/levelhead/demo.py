@@ -37,9 +37,7 @@ def run_demo(out: Path, *, seeds: int, workers: int, console: Console) -> None:
     """
     from levelhead.data.portraits import Portraits, contact_sheet
 
-    write_atomically(
-        out / "portraits.png", lambda temporary: contact_sheet(Portraits()).save(temporary, format="PNG")
-    )
+    write_atomically(out / "portraits.png", lambda temporary: contact_sheet(Portraits()).save(temporary, format="PNG"))
     cells = [  # one correlation after the other: a worker draws its portraits once
         (recipe, correlation, seed, out / "runs" / f"correlation-{correlation}" / f"{recipe}-seed{seed}")
         for correlation in CORRELATIONS

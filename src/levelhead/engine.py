@@ -94,9 +94,7 @@ def predict_logits(model: nn.Module, inputs: Inputs, batch_size: int, device: to
     was_training = model.training
     model.eval()
     chunks = [
-        model(**{name: tensor.to(device) for name, tensor in inputs.batch(index).items()})
-        .logits.float()
-        .cpu()
+        model(**{name: tensor.to(device) for name, tensor in inputs.batch(index).items()}).logits.float().cpu()
         for index in torch.arange(len(inputs)).split(batch_size)
     ]
     model.train(was_training)
@@ -147,9 +145,7 @@ class Lab:
         progress: Progress = _silent,
     ) -> None:
         if config.select not in SELECTORS:
-            raise ConfigError(
-                f"train.select {config.select!r} is unknown; choose from {', '.join(SELECTORS)}."
-            )
+            raise ConfigError(f"train.select {config.select!r} is unknown; choose from {', '.join(SELECTORS)}.")
         if len(train.labels) < config.batch_size:
             raise ConfigError(
                 f"train.batch_size is {config.batch_size} but there are only {len(train.labels)} training rows: "
@@ -168,9 +164,7 @@ class Lab:
                 "be those of one process. Start it without 'accelerate launch', or with --num-processes 1."
             )
         if config.device == "cuda" and self.accelerator.device.type != "cuda":
-            raise ConfigError(
-                "train.device is 'cuda' but torch sees no CUDA device; use --set train.device=auto."
-            )
+            raise ConfigError("train.device is 'cuda' but torch sees no CUDA device; use --set train.device=auto.")
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.steps = 0
@@ -252,9 +246,7 @@ class Lab:
         began, saved, earlier = time.monotonic(), time.monotonic(), position.seconds
         keeper.forget_log_after(position.step)
         if position.step == 0:
-            keeper.save(
-                objective, optimizer, position
-            )  # so that a run killed early resumes on as many threads
+            keeper.save(objective, optimizer, position)  # so that a run killed early resumes on as many threads
         while position.step < total:
             epoch, start = divmod(position.step, batches)
             order = self._order(position.stage, epoch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,10 +59,25 @@ class ModelConfig:
         )
 
 
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Keep transformers from drawing progress bars for a single small file."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def load_model(folder: Path) -> Any:
     """Load a trained classifier, debiased or not, in evaluation mode."""
     from transformers import AutoConfig, AutoModelForImageClassification
 
-    if getattr(AutoConfig.from_pretrained(folder), "levelhead", None):
-        return from_pretrained(folder).eval()
-    return AutoModelForImageClassification.from_pretrained(folder).eval()
+    with without_bars():
+        if getattr(AutoConfig.from_pretrained(folder), "levelhead", None):
+            return from_pretrained(folder).eval()
+        return AutoModelForImageClassification.from_pretrained(folder).eval()

@@ -36,7 +36,7 @@ from levelhead.config import Experiment, build_experiment, flatten, name_of, ove
 from levelhead.data import DATASETS, Examples, Groups, Split
 from levelhead.engine import Lab, Progress, _silent, fit, peak_memory_mib, predict_logits
 from levelhead.methods import METHODS
-from levelhead.models import load_model
+from levelhead.models import load_model, without_bars
 from levelhead.select import SELECTORS
 from levelhead.storage import read_json, write_atomically, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError
@@ -63,8 +63,7 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "packages": {"levelhead": __version__}
-        | {package: importlib.metadata.version(package) for package in packages},
+        "packages": {"levelhead": __version__} | {package: importlib.metadata.version(package) for package in packages},
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "cpu": _cpu_name(),
         "threads": torch.get_num_threads(),
@@ -113,9 +112,7 @@ def _prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
         if str(before.get(key)) != str(now.get(key))
     ]
     if changed:
-        raise ConfigError(
-            f"--resume: the recipe differs from the one that {folder} began with ({'; '.join(changed)})."
-        )
+        raise ConfigError(f"--resume: the recipe differs from the one that {folder} began with ({'; '.join(changed)}).")
 
 
 def _card(examples: Examples) -> dict[str, Any]:
@@ -134,9 +131,7 @@ def _card(examples: Examples) -> dict[str, Any]:
 
 def _predictions(examples: Examples, logits: Tensor, groups: tuple[Groups, ...] = ()) -> pd.DataFrame:
     names = np.array(examples.class_names)
-    frame = pd.DataFrame(
-        {"label": names[examples.labels.numpy()], "prediction": names[logits.argmax(-1).numpy()]}
-    )
+    frame = pd.DataFrame({"label": names[examples.labels.numpy()], "prediction": names[logits.argmax(-1).numpy()]})
     for position, column in enumerate(logits.softmax(-1).T):
         frame[f"probability_{examples.class_names[position]}"] = column.numpy()
     for group in groups:
@@ -146,19 +141,6 @@ def _predictions(examples: Examples, logits: Tensor, groups: tuple[Groups, ...] 
 
 def _write_parquet(path: Path, frame: pd.DataFrame) -> None:
     write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
-
-
-def _save_quietly(model: Any, folder: Path) -> None:
-    """Save a network without the bar that transformers draws for one file."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        model.save_pretrained(folder)
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def train_run(
@@ -184,9 +166,7 @@ def train_run(
             )
         card = {"train": _card(train), "validation": _card(validation)}
         if (folder / "data.json").exists() and read_json(folder / "data.json") != card:
-            raise DataError(
-                f"The data has changed since {folder} began; restore it, or start a new run with --out."
-            )
+            raise DataError(f"The data has changed since {folder} began; restore it, or start a new run with --out.")
         write_json(folder / "data.json", card)
 
         uses = experiment.method.uses_groups
@@ -207,7 +187,8 @@ def train_run(
 
         logits = predict_logits(model, validation.inputs, experiment.train.evaluation_batch_size, lab.device)
         _write_parquet(folder / "predictions-validation.parquet", _predictions(validation, logits))
-        _save_quietly(model, folder / "model")
+        with without_bars():
+            model.save_pretrained(folder / "model")
         cost: dict[str, Any] = {
             "seconds": lab.seconds,
             "steps": lab.steps,
@@ -234,9 +215,7 @@ def train_run(
 def load_run(folder: Path, data_root: Path | None = None) -> Experiment:
     """Return the experiment of a run folder, with its data in ``data_root`` if given."""
     if not (folder / CONFIG).exists():
-        raise DataError(
-            f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `train` made."
-        )
+        raise DataError(f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `train` made.")
     settings = [] if data_root is None else [f"data.root={data_root}"]
     return build_experiment(override(read_recipe(folder / CONFIG), settings))
 

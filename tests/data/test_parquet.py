@@ -41,7 +41,9 @@ def celeba(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def utkface(tmp_path: Path) -> Path:
-    return write(tmp_path / "utkface64", {"gender": [row % 2 for row in range(12)], "race": [row % 5 for row in range(12)]})
+    return write(
+        tmp_path / "utkface64", {"gender": [row % 2 for row in range(12)], "race": [row % 5 for row in range(12)]}
+    )
 
 
 def test_celeba_takes_any_attribute(celeba: Path) -> None:
@@ -87,7 +89,9 @@ def test_training_reads_only_picture_and_target(celeba: Path, monkeypatch: pytes
 
 
 def test_an_unknown_column_names_the_nearest_and_lists_the_rest(celeba: Path) -> None:
-    with pytest.raises(DataError, match=r"no column 'Blond'. Did you mean 'Blond_Hair'\? It has image, Blond_Hair, Male"):
+    with pytest.raises(
+        DataError, match=r"no column 'Blond'. Did you mean 'Blond_Hair'\? It has image, Blond_Hair, Male"
+    ):
         CelebA(root=celeba, target="Blond").check()
     with pytest.raises(DataError, match="no column 'Mal'"):
         CelebA(root=celeba, sensitive="Mal").groups("test")

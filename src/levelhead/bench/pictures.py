@@ -50,7 +50,5 @@ def draw_comparisons(
     panels[0].invert_yaxis()
     panels[-1].legend(loc="best", frameon=False)
     level = f"{comparisons[0].table.level:.0%}"
-    figure.supxlabel(
-        f"marks: mean over seeds; bars: {level} interval over test rows and seeds", fontsize="small"
-    )
+    figure.supxlabel(f"marks: mean over seeds; bars: {level} interval over test rows and seeds", fontsize="small")
     write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150, format="png"))

@@ -96,9 +96,7 @@ class Comparison:
         for method, row in self.table.rows.items():
             cost = self.cost[method]
             cells = [_percent(row[name].estimate) for name in COLUMNS]
-            figures.add_row(
-                self.label(method), *cells, f"{cost['seconds']:.0f}", f"{cost['peak_memory_mib']:.0f}"
-            )
+            figures.add_row(self.label(method), *cells, f"{cost['seconds']:.0f}", f"{cost['peak_memory_mib']:.0f}")
             if method != self.table.baseline:
                 differences.add_row(self.label(method), *(_difference(row[name]) for name in COLUMNS))
         return [figures, differences] if len(self.table.rows) > 1 else [figures]
@@ -110,9 +108,7 @@ class Comparison:
         for method, row in self.table.rows.items():
             seconds = f"{self.cost[method]['seconds']:.0f}"
             lines.append(
-                _markdown_row(
-                    [self.label(method), *(_percent(row[name].estimate) for name in COLUMNS), seconds]
-                )
+                _markdown_row([self.label(method), *(_percent(row[name].estimate) for name in COLUMNS), seconds])
             )
         for method, row in self.table.rows.items():
             if method != self.table.baseline:
@@ -175,10 +171,7 @@ class Group:
         table = joint(
             labels.map(code).to_numpy(),
             group.to_numpy(),
-            {
-                name: [run.predictions["prediction"].map(code).to_numpy() for run in runs]
-                for name, runs in rows.items()
-            },
+            {name: [run.predictions["prediction"].map(code).to_numpy() for run in runs] for name, runs in rows.items()},
             baseline=names[0],
             shared_seeds=False,
         )
@@ -234,21 +227,15 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
         run
         for folder in folders
         for run in (
-            [folder]
-            if (folder / CONFIG).exists()
-            else sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
+            [folder] if (folder / CONFIG).exists() else sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
         )
     ]
     if not found:
-        raise DataError(
-            "There is no run folder here: give folders that `levelhead train` made, or a folder of them."
-        )
+        raise DataError("There is no run folder here: give folders that `levelhead train` made, or a folder of them.")
     groups: dict[str, Group] = {}
     for folder in found:
         if not (folder / f"evaluation-{split}.json").exists():
-            raise DataError(
-                f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first."
-            )
+            raise DataError(f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first.")
         experiment = load_run(folder)
         run = Run(
             folder,

@@ -28,9 +28,7 @@ class ImageInputs(Inputs):
 
     def __init__(self, pixels: Tensor) -> None:
         if pixels.dtype != torch.uint8 or pixels.ndim != 4 or pixels.shape[1] != 3:
-            raise DataError(
-                f"pictures must be uint8 (n, 3, height, width), not {pixels.dtype} {tuple(pixels.shape)}"
-            )
+            raise DataError(f"pictures must be uint8 (n, 3, height, width), not {pixels.dtype} {tuple(pixels.shape)}")
         self.pixels = pixels
 
     def __len__(self) -> int:

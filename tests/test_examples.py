@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.mark.slow
+def test_the_trainer_example_runs() -> None:
+    command = [sys.executable, str(EXAMPLES / "huggingface_trainer.py"), "--pictures", "256", "--epochs", "1"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "Equalized odds gap" in result.stdout
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.name)
+def test_examples_stay_short(file: Path) -> None:
+    assert len(file.read_text().splitlines()) <= 70
