@@ -159,11 +159,11 @@ def test_a_run_killed_with_signal_9_resumes_to_the_same_weights(tmp_path: Path) 
 def test_runs_become_one_row_a_method(finished: Path) -> None:
     (group,) = collect([finished], "test")
     comparison = group.compare("erm")
-    assert list(comparison.seeds) == ["dam", "erm"]
+    assert list(comparison.seeds) == ["erm", "dam"]
     assert comparison.seeds["dam"] == [0, 1]
     text = comparison.markdown()
     assert "| dam minus erm |" in text
-    assert "portraits (" in text
+    assert "portraits (correlation 0.5, train_size 64" in text
     value = comparison.to_dict()
     assert value["rows"] == 80
     assert value["methods"]["dam"]["equalized_odds"]["estimate"]["n"] == 80

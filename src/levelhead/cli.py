@@ -160,6 +160,7 @@ def table(
         else:
             for drawn in comparison.tables():
                 console.print(drawn)
+            console.print("\n".join(comparison.findings()), markup=False)
     if json_file:
         write_json(json_file, {"comparisons": [comparison.to_dict() for comparison in comparisons]})
 

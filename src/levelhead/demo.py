@@ -56,10 +56,12 @@ def run_demo(out: Path, *, seeds: int, workers: int, console: Console) -> None:
             bars.advance(task)
     folders = [out / "runs" / f"correlation-{correlation}" for correlation in CORRELATIONS]
     comparisons = [collect([folder], "test")[0].compare("erm") for folder in folders]
-    for comparison in comparisons:
+    titles = [f"correlation {correlation}" for correlation in CORRELATIONS]
+    for title, comparison in zip(titles, comparisons, strict=True):
+        console.rule(f"Hair colour and style: {title}")
         for table in comparison.tables():
             console.print(table)
-    titles = [f"correlation {correlation}" for correlation in CORRELATIONS]
+        console.print("\n".join(comparison.findings()))
     draw_comparisons(comparisons, titles, out / "comparison.png")
     write_json(out / "table.json", {"comparisons": [comparison.to_dict() for comparison in comparisons]})
     console.print(

@@ -136,7 +136,7 @@ def test_a_broken_picture_is_named_before_training(tmp_path: Path, damage: Any, 
 
 def test_one_class_is_an_error(tmp_path: Path) -> None:
     root = write(tmp_path / "utkface64", {"gender": [1] * 12, "race": [0, 1] * 6})
-    with pytest.raises(DataError, match="all 12 rows of train.parquet are 'female' in 'gender'"):
+    with pytest.raises(DataError, match=r"all 12 rows of train\.parquet are 'female' in 'gender'"):
         UTKFace(root=root).examples("train")
 
 

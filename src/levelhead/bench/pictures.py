@@ -20,7 +20,10 @@ def draw_comparisons(
     """Draw each metric as a panel: one mark a method and comparison, with its joint interval, in percent."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.2 * len(metrics), 1.6 + 0.55 * len(comparisons) * 2), layout="constrained")
+    figure = Figure(
+        figsize=(3.4 * len(metrics), 1.5 + 0.3 * sum(len(comparison.table.rows) for comparison in comparisons)),
+        layout="constrained",
+    )
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     methods = list(dict.fromkeys(method for comparison in comparisons for method in comparison.table.rows))
     shades = [str(0.1 + 0.5 * position / max(1, len(methods) - 1)) for position in range(len(methods))]

@@ -70,9 +70,11 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """One line that says what was compared."""
-        options = ", ".join(f"{key} {value}" for key, value in self.data.items() if key != "name")
-        return f"{self.data['name']} ({options}): {self.split} split, {self.rows:,} rows, groups by {self.attribute}"
+        """One line that says what was compared: the data set's options are those that are not the default."""
+        default = dataclasses.asdict(DATASETS[self.data["name"]]())
+        options = {key: value for key, value in self.data.items() if key != "name" and value != default[key]}
+        name = self.data["name"] + (f" ({', '.join(f'{k} {v}' for k, v in options.items())})" if options else "")
+        return f"{name}: {self.split} split, {self.rows:,} rows, groups by {self.attribute}"
 
     def label(self, method: str) -> str:
         """Return the row's name as printed, marked if it saw groups."""
@@ -82,24 +84,48 @@ class Comparison:
         """Return the figures and the paired differences as two drawn tables, in percent."""
         count = max(len(seeds) for seeds in self.seeds.values())
         level = f"{self.table.level:.0%}"
-        figures = Table(title=self.title, caption=f"percent, mean over up to {count} seeds, {level} interval")
-        figures.add_column("method")
-        for title in (*COLUMNS.values(), "seconds", "peak MiB"):
-            figures.add_column(title, justify="right")
-        differences = Table(
-            title=f"difference to {self.table.baseline}, in points",
-            caption="a negative gap difference is a smaller measured gap; p adjusted by Holm over the methods",
+        figures = Table(
+            title=self.title,
+            caption=f"percent, mean over up to {count} seeds; {level} interval over test rows and seeds",
+            show_lines=True,
         )
-        differences.add_column("method")
-        for title in COLUMNS.values():
-            differences.add_column(title, justify="right")
+        differences = Table(
+            title=f"Difference to {self.table.baseline}, in points",
+            caption="a negative gap difference is a smaller measured gap; p by Holm over the methods",
+            show_lines=True,
+        )
+        for drawn in (figures, differences):
+            drawn.add_column("method")
+            for title in COLUMNS.values():
+                drawn.add_column(title.replace(" ", "\n", 1), justify="right")
+        figures.add_column("train\nseconds", justify="right")
         for method, row in self.table.rows.items():
-            cost = self.cost[method]
             cells = [_percent(row[name].estimate) for name in COLUMNS]
-            figures.add_row(self.label(method), *cells, f"{cost['seconds']:.0f}", f"{cost['peak_memory_mib']:.0f}")
+            figures.add_row(self.label(method), *cells, f"{self.cost[method]['seconds']:.0f}")
             if method != self.table.baseline:
                 differences.add_row(self.label(method), *(_difference(row[name]) for name in COLUMNS))
         return [figures, differences] if len(self.table.rows) > 1 else [figures]
+
+    def findings(self, metric: str = "equalized_odds") -> list[str]:
+        """Return one plain sentence a method: the measured difference to the baseline, and whether it is decided."""
+        sentences = []
+        for method, row in self.table.rows.items():
+            difference = row[metric].difference
+            if difference is None:
+                continue
+            what = f"{COLUMNS[metric]} of {self.label(method)} against {self.table.baseline}"
+            if not difference.defined:
+                sentences.append(f"{what}: undefined ({difference.reason}).")
+                continue
+            low, high = 100 * difference.low, 100 * difference.high
+            p_value = row[metric].p_holm
+            decided = p_value is not None and p_value < 1 - self.table.level and not low <= 0 <= high
+            size = "smaller" if difference.value < 0 else "larger"
+            sentences.append(
+                f"{what}: measured {abs(100 * difference.value):.1f} points {size}, interval [{low:+.1f}, {high:+.1f}]. "
+                + ("These rows and seeds tell them apart." if decided else "These rows and seeds do not decide.")
+            )
+        return sentences
 
     def markdown(self) -> str:
         """Return both tables as Markdown."""
@@ -133,20 +159,22 @@ class Comparison:
 
 
 def _percent(estimate: Estimate) -> str:
-    return str(estimate)
+    if not estimate.defined:
+        return "undefined"
+    return f"{100 * estimate.value:.2f}\n[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
 def _difference(row: JointRow) -> str:
-    assert row.difference is not None
-    if not row.difference.defined:
-        return "undefined"
-    adjusted = "" if row.p_holm is None else f", p {row.p_holm:.2g}"
     estimate = row.difference
-    return f"{100 * estimate.value:+.2f} [{100 * estimate.low:+.2f}, {100 * estimate.high:+.2f}]{adjusted}"
+    assert estimate is not None, "only rows that are not the baseline have a difference"
+    if not estimate.defined:
+        return "undefined"
+    adjusted = "" if row.p_holm is None else f"\np {row.p_holm:.2g}"
+    return f"{100 * estimate.value:+.2f}\n[{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]{adjusted}"
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    return "| " + " | ".join(cell.replace("\n", " ") for cell in cells) + " |"
 
 
 @dataclass(frozen=True)
@@ -162,6 +190,7 @@ class Group:
         names = [name for name in rows if name == baseline or name.startswith(f"{baseline} ")]
         if not names:
             raise ConfigError(f"There is no run of the baseline {baseline!r}. {nearest(baseline, rows)}")
+        rows = {names[0]: rows[names[0]]} | rows
         first = self.runs[0]
         attribute = read_json(first.folder / f"evaluation-{self.split}.json")["run"]["attribute"]
         labels, group = first.predictions["label"], first.predictions[attribute]

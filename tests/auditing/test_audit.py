@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from levelhead.auditing import audit
+from levelhead.auditing.files import read_columns
+from levelhead.cli import main
+from levelhead.types import ConfigError, DataError
+
+
+def frame(rows: int = 400, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, 2, rows)
+    return pd.DataFrame(
+        {
+            "y": label,
+            "yhat": np.where(rng.random(rows) < 0.2, 1 - label, label),
+            "sex": rng.choice(["f", "m"], rows),
+            "race": rng.choice(["x", "y", "z"], rows),
+        }
+    )
+
+
+def run(*arguments: str) -> int:
+    try:
+        main(["audit", *arguments])
+    except SystemExit as leaving:
+        return int(leaving.code or 0)
+    return 0
+
+
+COLUMNS = ("--label", "y", "--prediction", "yhat", "--group", "sex")
+
+
+def test_the_public_function_gives_estimates() -> None:
+    data = frame()
+    result = lh.audit(data["y"], data["yhat"], sensitive_features=data["sex"])
+    assert result.metrics["accuracy"].value == pytest.approx((data["y"] == data["yhat"]).mean())
+    rates = data[data["y"] == 1].groupby("sex")["yhat"].mean()
+    assert result.metrics["equal_opportunity"].value == pytest.approx(abs(rates["f"] - rates["m"]))
+    assert result.groups["f"].n == (data["sex"] == "f").sum()
+    assert result.groups["f"].rates["true_positive_rate"].value == pytest.approx(rates["f"])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz", ".parquet"])
+def test_the_command_reads_files_and_writes_json_and_html(tmp_path: Path, suffix: str) -> None:
+    data, file = frame(), tmp_path / f"predictions{suffix}"
+    if suffix == ".parquet":
+        data.to_parquet(file)
+    else:
+        data.to_csv(file, index=False, sep="\t" if suffix == ".tsv" else ",")
+    outputs = tmp_path / "out.json", tmp_path / "out.html"
+    assert run(str(file), *COLUMNS, "--group", "race", "--json", str(outputs[0]), "--html", str(outputs[1])) == 0
+    value = json.loads(outputs[0].read_text())
+    assert set(value["metrics"]["accuracy"]) >= {"value", "low", "high", "n"}
+    assert {"accuracy", "demographic_parity", "equal_opportunity", "equalized_odds"} <= set(value["metrics"])
+    assert set(value["groups"]) == {"f", "m"}
+    assert list(value["by_attribute"]) == ["sex", "race"]
+    assert set(value["by_attribute"]["race"]["groups"]) == {"x", "y", "z"}
+    assert value["metrics"] == value["by_attribute"]["sex"]["metrics"]
+    assert isinstance(value["warnings"], list)
+    page = outputs[1].read_text()
+    assert page.startswith("<!doctype html>")
+    assert "<script" not in page
+    assert "http" not in page
+    assert f"{100 * value['metrics']['accuracy']['value']:.2f}" in page
+
+
+def test_text_labels_several_groups_and_crossing() -> None:
+    data = frame()
+    words = data[["y", "yhat"]].replace({0: "normal", 1: "toxic"})
+    result = audit(
+        words["y"], words["yhat"], sensitive_features=data[["sex", "race"]], positive="normal", intersect=True
+    )
+    assert list(result.by_attribute) == ["sex", "race", "sex & race"]
+    assert len(result.by_attribute["sex & race"].groups) == 6
+    numbers = audit(1 - data["y"], 1 - data["yhat"], sensitive_features=data["sex"])
+    assert result.metrics["equal_opportunity"].value == pytest.approx(numbers.metrics["equal_opportunity"].value)
+
+
+def test_three_classes_name_the_worst_class_and_the_mean() -> None:
+    rng = np.random.default_rng(0)
+    label, group = rng.integers(0, 3, 600), rng.integers(0, 2, 600)
+    predicted = np.where(rng.random(600) < 0.3, rng.integers(0, 3, 600), label)
+    result = audit(label, predicted, sensitive_features=group)
+    part = result.by_attribute["group"]
+    assert result.metrics["equalized_odds_mean"].value <= result.metrics["equalized_odds"].value
+    assert part.worst_class["equalized_odds"] in {"0", "1", "2"}
+    assert "worst class" in str(result)
+
+
+def test_hostile_group_names_stay_text() -> None:
+    names = np.array(["<script>alert(1)</script>", "[bold]x[/bold]", "\u202eabc", "\N{GRINNING FACE}" * 50])
+    data = frame()
+    groups = names[np.arange(len(data)) % 4]
+    result = audit(data["y"], data["yhat"], sensitive_features=groups)
+    page = result.to_html()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;" in page
+    assert "[bold]x[/bold]" in str(result)
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+def test_an_unknown_column_lists_the_columns_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame().to_csv(tmp_path / "p.csv", index=False)
+    assert run(str(tmp_path / "p.csv"), "--label", "y", "--prediction", "yhat", "--group", "Sex") == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "no column 'Sex'. Did you mean 'sex'? Columns there: y, yhat, sex, race" in error
+
+
+def test_missing_predictions_are_an_error_that_names_rows() -> None:
+    data = frame().astype({"yhat": float})
+    data.loc[[3, 9], "yhat"] = math.nan
+    with pytest.raises(DataError, match=r"2 missing predictions, first in row 4, 10 \(counted from 1\)"):
+        audit(data["y"], data["yhat"], sensitive_features=data["sex"])
+
+
+def test_an_empty_file_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "p.csv"
+    file.write_text("")
+    with pytest.raises(DataError, match=r"p\.csv is empty"):
+        read_columns(file, ["y"])
+    file.write_text("y,yhat,sex\n")
+    with pytest.raises(DataError, match="a header but no rows"):
+        read_columns(file, ["y", "yhat"], ["sex"])
+    with pytest.raises(DataError, match=r"no file .*absent\.csv"):
+        read_columns(tmp_path / "absent.csv", ["y"])
+    (tmp_path / "p.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="cannot be read as parquet"):
+        read_columns(tmp_path / "p.parquet", ["y"])
+    (tmp_path / "p.xlsx").write_bytes(b"")
+    with pytest.raises(DataError, match="unknown kind"):
+        read_columns(tmp_path / "p.xlsx", ["y"])
+
+
+def test_a_group_with_one_member_is_named_and_left_out() -> None:
+    data = frame()
+    data.loc[0, "sex"] = "other"
+    result = audit(data["y"], data["yhat"], sensitive_features=data["sex"])
+    assert any("group 'other' has 1 member, fewer than 10, and is left out" in text for text in result.warnings)
+    assert not result.groups["other"].included
+    without = audit(data["y"][1:], data["yhat"][1:], sensitive_features=data["sex"][1:])
+    assert result.metrics["equalized_odds"].value == pytest.approx(without.metrics["equalized_odds"].value)
+    kept = audit(data["y"], data["yhat"], sensitive_features=data["sex"], min_count=1)
+    assert kept.groups["other"].included
+
+
+def test_a_group_without_positives_is_undefined_in_json_not_zero() -> None:
+    data = frame()
+    data.loc[data["sex"] == "m", "y"] = 0
+    result = audit(data["y"], data["yhat"], sensitive_features=data["sex"])
+    figure = result.metrics["equal_opportunity"]
+    assert math.isnan(figure.value)
+    assert any("equal_opportunity is undefined: no rows with label '1'" in text for text in result.warnings)
+    value = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert value["metrics"]["equal_opportunity"]["value"] is None
+    assert "m: 0" in value["metrics"]["equal_opportunity"]["reason"]
+    assert value["metrics"]["demographic_parity"]["value"] is not None
+
+
+def test_one_class_leaves_accuracy_and_says_why_the_rest_is_undefined() -> None:
+    data = frame()
+    result = audit(np.ones(len(data), int), data["yhat"], sensitive_features=data["sex"])
+    assert any("Every label is '1'" in text for text in result.warnings)
+    assert result.metrics["accuracy"].defined
+    assert not result.metrics["equalized_odds"].defined
+
+
+@pytest.mark.parametrize(
+    ("y", "yhat", "group", "error", "message"),
+    [
+        ([0, 1], [0, 1, 1], ["a", "b"], DataError, "2 labels and 3 predictions"),
+        ([], [], [], DataError, "no rows to audit"),
+        ([0, 1], [0, 1], ["a"], DataError, "2 rows"),
+        ([0, 1] * 20, [0.3, 0.6] * 20, ["a", "b"] * 20, DataError, "not scores"),
+        ([[0, 1]], [[0, 1]], ["a"], DataError, "shape"),
+    ],
+)
+def test_arrays_that_do_not_fit(y: list, yhat: list, group: list, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        audit(y, yhat, sensitive_features=group)
+
+
+def test_options_that_do_not_fit() -> None:
+    data = frame()
+    with pytest.raises(ConfigError, match="positive class 'maybe' is not among the classes: 0, 1"):
+        audit(data["y"], data["yhat"], sensitive_features=data["sex"], positive="maybe")
+    with pytest.raises(ConfigError, match="min_count"):
+        audit(data["y"], data["yhat"], sensitive_features=data["sex"], min_count=0)
+    with pytest.raises(ConfigError, match="two sensitive columns"):
+        audit(data["y"], data["yhat"], sensitive_features=data["sex"], intersect=True)
+
+
+def test_a_failed_audit_leaves_the_old_result(tmp_path: Path) -> None:
+    output = tmp_path / "out.json"
+    output.write_text("old")
+    (tmp_path / "p.csv").write_text("y,yhat,sex\n0,,f\n")
+    assert run(str(tmp_path / "p.csv"), *COLUMNS, "--json", str(output)) == 2
+    assert output.read_text() == "old"
