@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from levelhead.attention import DebiasConfig
 from levelhead.engine import Lab, TrainConfig, fit
-from levelhead.methods import ERM, METHODS, Method, Stage
+from levelhead.methods import DAM, ERM, METHODS, Method, Stage
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
 from levelhead.select import SELECTORS
@@ -82,6 +83,33 @@ def test_a_method_learns_a_small_set(name: str) -> None:
     model = fit(METHODS[name](), lab)
     assert (lab.logits(model).argmax(-1) == lab.labels).double().mean() > 0.95
     assert not model.training
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"absolute": False, "alpha": 0.0},
+        {"alpha": 0.0},
+        {"absolute": False},
+        {"normalize": False},
+        {"statistics": "feature"},
+        {"statistics": "cls_feature"},
+        {"running": "std", "unbiased": True},
+    ],
+    ids=str,
+)
+def test_the_ingredients_are_switches(options: dict[str, Any]) -> None:
+    lab = make_lab(epochs=1)
+    model = fit(DAM(DebiasConfig(**options)), lab)
+    logits = lab.logits(model)
+    assert torch.isfinite(logits).all()
+    assert not torch.equal(logits, lab.logits(fit(DAM(), make_lab(epochs=1))))
+
+
+def test_gradient_accumulation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    with pytest.raises(ConfigError, match="does not accumulate"):
+        make_lab()
 
 
 @pytest.mark.parametrize("killed_at", [1, 4, 6, 9])

@@ -39,7 +39,7 @@ def run_demo(out: Path, *, seeds: int, workers: int, console: Console) -> None:
 
     write_atomically(out / "portraits.png", lambda temporary: contact_sheet(Portraits()).save(temporary, format="PNG"))
     cells = [  # one correlation after the other: a worker draws its portraits once
-        (recipe, correlation, seed, out / "runs" / f"correlation-{correlation}" / f"{recipe}-seed{seed}")
+        (recipe, correlation, seed, out / "runs" / f"correlation-{correlation}" / f"{Path(recipe).stem}-seed{seed}")
         for correlation in CORRELATIONS
         for recipe in RECIPES
         for seed in range(seeds)

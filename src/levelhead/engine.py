@@ -157,7 +157,15 @@ class Lab:
         self.seed = seed
         self.labels = train.labels
         self.rng = torch.Generator().manual_seed(seed)
-        self.accelerator = Accelerator(cpu=config.device == "cpu", mixed_precision=config.precision)
+        try:
+            self.accelerator = Accelerator(cpu=config.device == "cpu", mixed_precision=config.precision)
+        except ValueError as error:  # a precision that this device, or an earlier lab of this process, rules out
+            raise ConfigError(f"train.precision={config.precision} cannot be used here: {error}") from None
+        if self.accelerator.gradient_accumulation_steps != 1:
+            raise ConfigError(
+                "Gradient accumulation is set in accelerate's environment. levelhead does not accumulate: batch "
+                "statistics and contrastive negatives are those of one batch. Unset it, and set train.batch_size."
+            )
         if self.accelerator.num_processes > 1:
             raise ConfigError(
                 "Training in several processes is not supported yet: batch statistics and contrastive negatives would "

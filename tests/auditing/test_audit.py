@@ -45,6 +45,8 @@ def test_the_public_function_gives_estimates() -> None:
     assert result.metrics["accuracy"].value == pytest.approx((data["y"] == data["yhat"]).mean())
     rates = data[data["y"] == 1].groupby("sex")["yhat"].mean()
     assert result.metrics["equal_opportunity"].value == pytest.approx(abs(rates["f"] - rates["m"]))
+    assert result.positive == "1"
+    assert "Positive class: 1." in str(result)
     assert result.groups["f"].n == (data["sex"] == "f").sum()
     assert result.groups["f"].rates["true_positive_rate"].value == pytest.approx(rates["f"])
 
@@ -91,6 +93,7 @@ def test_three_classes_name_the_worst_class_and_the_mean() -> None:
     predicted = np.where(rng.random(600) < 0.3, rng.integers(0, 3, 600), label)
     result = audit(label, predicted, sensitive_features=group)
     part = result.by_attribute["group"]
+    assert result.positive is None
     assert result.metrics["equalized_odds_mean"].value <= result.metrics["equalized_odds"].value
     assert part.worst_class["equalized_odds"] in {"0", "1", "2"}
     assert "worst class" in str(result)

@@ -92,12 +92,14 @@ class AuditResult:
     """What :func:`audit` found.
 
     ``by_attribute`` has the figures of every sensitive column; ``metrics`` and ``groups`` are those of the first.
-    ``warnings`` are full sentences. Figures are fractions.
+    ``warnings`` are full sentences. Figures are fractions. ``positive`` is the class that selection, true and false
+    positive rates are about; None where every class is set against the rest.
     """
 
     by_attribute: dict[str, AttributeAudit]
     warnings: list[str]
     level: float = 0.95
+    positive: str | None = None
 
     @property
     def metrics(self) -> dict[str, Estimate]:
@@ -110,13 +112,19 @@ class AuditResult:
         return next(iter(self.by_attribute.values())).groups
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict: ``metrics``, ``groups``, ``by_attribute``, ``warnings``, ``level``.
+        """Return a JSON-able dict: ``metrics``, ``groups``, ``by_attribute``, ``warnings``, ``level``, ``positive``.
 
         Undefined figures are null with a ``reason``.
         """
         by_attribute = {name: part.to_dict() for name, part in self.by_attribute.items()}
         first = next(iter(by_attribute.values()))
-        return {**first, "by_attribute": by_attribute, "warnings": list(self.warnings), "level": self.level}
+        return {
+            **first,
+            "by_attribute": by_attribute,
+            "warnings": list(self.warnings),
+            "level": self.level,
+            "positive": self.positive,
+        }
 
     def to_html(self) -> str:
         """Return one standalone HTML page of plain tables: no scripts, nothing loaded from elsewhere."""
@@ -133,9 +141,13 @@ class AuditResult:
                 for name, part in self.by_attribute.items()
             ],
             warnings=self.warnings,
-            note=NOTE,
+            note=self._note,
             level=f"{100 * self.level:g}%",
         )
+
+    @property
+    def _note(self) -> str:
+        return NOTE if self.positive is None else f"Positive class: {self.positive}. {NOTE}"
 
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""
@@ -165,7 +177,7 @@ class AuditResult:
                 groups.add_row(Text(label), str(figures.n), *cells)
             shown += [metrics, groups]
         shown += [Text(f"Warning: {warning}") for warning in self.warnings]
-        return Group(*shown, Text(NOTE))
+        return Group(*shown, Text(self._note))
 
     def __str__(self) -> str:
         console = Console(file=io.StringIO(), width=140, color_system=None)
@@ -237,7 +249,8 @@ def audit(
             name, counts, chosen, min_count, level=level, replicates=replicates, seed=seed
         )
         warnings += more
-    return AuditResult(by_attribute, warnings, level)
+    compared = group_metrics.classes_compared(len(classes), chosen)
+    return AuditResult(by_attribute, warnings, level, str(classes[compared[0]]) if len(compared) == 1 else None)
 
 
 def _audit_column(

@@ -115,14 +115,15 @@ class Comparison:
                 continue
             what = f"{COLUMNS[metric]} of {self.label(method)} against {self.table.baseline}"
             if not difference.defined:
-                sentences.append(f"{what}: undefined ({difference.reason}).")
+                sentences.append(f"{what}: undefined, {difference.reason}.")
                 continue
             low, high = 100 * difference.low, 100 * difference.high
             p_value = row[metric].p_holm
             decided = p_value is not None and p_value < 1 - self.table.level and not low <= 0 <= high
             size = "smaller" if difference.value < 0 else "larger"
             sentences.append(
-                f"{what}: measured {abs(100 * difference.value):.1f} points {size}, interval [{low:+.1f}, {high:+.1f}]. "
+                f"{what}: measured {abs(100 * difference.value):.1f} points {size}, "
+                f"interval [{low:+.1f}, {high:+.1f}]. "
                 + ("These rows and seeds tell them apart." if decided else "These rows and seeds do not decide.")
             )
         return sentences
@@ -196,13 +197,14 @@ class Group:
         labels, group = first.predictions["label"], first.predictions[attribute]
         columns = [str(column) for column in first.predictions.columns]
         classes = [column.removeprefix("probability_") for column in columns if column.startswith("probability_")]
-        code = {name: position for position, name in enumerate(classes)}
+        # The joint table orders classes by name; the positive one is the data set's second.
+        positive = sorted(classes).index(classes[1]) if len(classes) == 2 else None
         table = joint(
-            labels.map(code).to_numpy(),
+            labels.to_numpy(),
             group.to_numpy(),
-            {name: [run.predictions["prediction"].map(code).to_numpy() for run in runs] for name, runs in rows.items()},
+            {name: [run.predictions["prediction"].to_numpy() for run in runs] for name, runs in rows.items()},
             baseline=names[0],
-            shared_seeds=False,
+            positive=positive,
         )
         recipe = first.experiment.to_dict()["data"]
         return Comparison(
