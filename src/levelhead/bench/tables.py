@@ -22,7 +22,7 @@ from levelhead.types import ConfigError, DataError, Estimate
 COLUMNS = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
-    "worst_group_accuracy": "worst-group accuracy",
+    "worst_group_accuracy": "worst group accuracy",
     "demographic_parity": "DP gap",
     "equal_opportunity": "EOp gap",
     "equalized_odds": "EOd gap",
@@ -82,11 +82,13 @@ class Comparison:
 
     def tables(self) -> list[Table]:
         """Return the figures and the paired differences as two drawn tables, in percent."""
-        count = max(len(seeds) for seeds in self.seeds.values())
-        level = f"{self.table.level:.0%}"
+        counts = sorted({len(seeds) for seeds in self.seeds.values()})
+        over = "test rows alone (one seed)" if counts == [1] else "test rows and seeds"
+        shown = {name: title for name, title in COLUMNS.items() if name != "balanced_accuracy"}  # 80 columns wide
         figures = Table(
             title=self.title,
-            caption=f"percent, mean over up to {count} seeds; {level} interval over test rows and seeds",
+            caption=f"percent, mean over {' or '.join(map(str, counts))} seed{'s' * (counts[-1] > 1)}; "
+            f"{self.table.level:.0%} interval over {over}",
             show_lines=True,
         )
         differences = Table(
@@ -96,14 +98,14 @@ class Comparison:
         )
         for drawn in (figures, differences):
             drawn.add_column("method")
-            for title in COLUMNS.values():
-                drawn.add_column(title.replace(" ", "\n", 1), justify="right")
+            for title in shown.values():
+                drawn.add_column(title.replace(" ", "\n", 1), justify="right", min_width=8)
         figures.add_column("train\nseconds", justify="right")
         for method, row in self.table.rows.items():
-            cells = [_percent(row[name].estimate) for name in COLUMNS]
+            cells = [_percent(row[name].estimate) for name in shown]
             figures.add_row(self.label(method), *cells, f"{self.cost[method]['seconds']:.0f}")
             if method != self.table.baseline:
-                differences.add_row(self.label(method), *(_difference(row[name]) for name in COLUMNS))
+                differences.add_row(self.label(method), *(_difference(row[name]) for name in shown))
         return [figures, differences] if len(self.table.rows) > 1 else [figures]
 
     def findings(self, metric: str = "equalized_odds") -> list[str]:
