@@ -55,6 +55,10 @@ def test_settings_override_anything() -> None:
         ("train.schedule=cosin", r"train\.schedule: .*'constant' or 'cosine'"),
         ("train.epochs", "not of the form key=value"),
         ("train.epochs=[1", "not valid YAML"),
+        ("model.heads=0", r"model\.heads is 0; it must be at least 1"),
+        ("train.threads=-1", r"train\.threads is -1; it must be positive"),
+        ("train.learning_rate=.nan", r"train\.learning_rate is nan"),
+        ("train.gradient_clip=0", r"train\.gradient_clip is 0"),
         ("seed=-1", "whole number, 0 or more"),
         ("model.heads=5", r"hidden_size 32 is not a multiple of model\.heads 5"),
         ("method.debias.alpha=-1", "alpha"),
@@ -68,6 +72,14 @@ def test_mistakes_are_named_before_any_work(setting: str, message: str) -> None:
 def test_an_unknown_recipe_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"no recipe 'utkface64_dam_smal'. Did you mean 'utkface64_dam_small'\?"):
         find_recipe("utkface64_dam_smal")
+
+
+def test_a_wrong_path_is_not_taken_for_the_name_of_a_recipe(tmp_path: Path) -> None:
+    assert find_recipe("recipes/portraits_dam.yaml").is_file()
+    assert find_recipe("portraits_dam").is_file()
+    for wrong in (tmp_path / "portraits_dam.yaml", "portraits_dam.v2"):
+        with pytest.raises(ConfigError, match="no recipe"):
+            find_recipe(wrong)
 
 
 def test_broken_yaml_names_file_and_line(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from levelhead.attention import DebiasConfig
+from levelhead.attention import DebiasConfig, attach
 from levelhead.engine import Lab, TrainConfig, fit
 from levelhead.methods import DAM, ERM, METHODS, Method, Stage
 from levelhead.objectives.base import Objective
@@ -104,6 +104,18 @@ def test_the_ingredients_are_switches(options: dict[str, Any]) -> None:
     logits = lab.logits(model)
     assert torch.isfinite(logits).all()
     assert not torch.equal(logits, lab.logits(fit(DAM(), make_lab(epochs=1))))
+
+
+def test_an_oracle_selector_needs_groups() -> None:
+    with pytest.raises(ConfigError, match="looks at groups"):
+        make_lab(select="ORACLE_val_equalized_odds")
+
+
+def test_data_parallel_replicas_are_refused() -> None:
+    model = attach(tiny_vit())
+    model._is_replica = True  # as torch marks them
+    with pytest.raises(LevelheadError, match="CUDA_VISIBLE_DEVICES=0"):
+        model(**make_examples(4).inputs.batch(torch.arange(4)))
 
 
 def test_gradient_accumulation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import torch
 from levelhead.bench.tables import collect
 from levelhead.config import build_experiment
 from levelhead.models import load_model
-from levelhead.runs import evaluate_run, train_run
+from levelhead.runs import evaluate_run, load_run, train_run
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError, LevelheadError
 
@@ -68,7 +68,7 @@ def test_a_run_folder_holds_what_it_says(finished: Path) -> None:
     cost = read_json(folder / "cost.json")
     assert cost["steps"] == 8
     assert cost["seconds"] > 0
-    assert cost["peak_memory_mib"] > 10
+    assert cost["process_peak_memory_mib"] > 10
     rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     assert {"loss", "task", "align"} <= rows[0].keys()
     metrics = read_json(folder / "evaluation-test.json")["metrics"]
@@ -100,6 +100,35 @@ def test_resuming_a_finished_run_changes_nothing(finished: Path) -> None:
 def test_resuming_with_another_recipe_is_refused(finished: Path) -> None:
     with pytest.raises(ConfigError, match=r"train\.epochs: 2 then, 5 now"):
         train_run(build_experiment(recipe(epochs=5)), finished / "erm-seed0", resume=True)
+
+
+def test_a_first_mistake_does_not_spoil_the_folder(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(ConfigError, match="only 64 training rows"):
+        train_run(build_experiment(recipe(batch_size=5000)), run)
+    wrong = recipe()
+    wrong["model"] = {**wrong["model"], "image_size": 32}
+    with pytest.raises(ConfigError, match=r"pictures are 64x64 and model\.image_size is 32"):
+        train_run(build_experiment(wrong), run)
+    (run / ".config.yaml.123.tmp").write_text("cut sh")  # what kill -9 leaves behind
+    train_run(build_experiment(recipe()), run)
+    assert not (run / ".config.yaml.123.tmp").exists()
+
+
+def test_the_data_root_is_taken_as_it_is(finished: Path, tmp_path: Path) -> None:
+    root = tmp_path / "my set #2"
+    root.mkdir()
+    evaluate_run(finished / "erm-seed0", data_root=root)
+    assert load_run(finished / "erm-seed0", root).data.root == root
+
+
+def test_one_seed_is_never_called_decided(finished: Path) -> None:
+    (group,) = collect([finished / "erm-seed0", finished / "erm-seed1", finished / "dam-seed0"], "test")
+    comparison = group.compare("erm")
+    assert "test rows alone where there is one seed: dam" in comparison.sources
+    for metric in ("accuracy", "demographic_parity"):
+        (sentence,) = comparison.findings(metric)
+        assert "Not decided: one seed" in sentence
 
 
 def test_a_folder_that_is_no_run_is_not_touched(tmp_path: Path) -> None:

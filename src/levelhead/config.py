@@ -84,8 +84,9 @@ def find_recipe(recipe: str | Path) -> Path:
     path = Path(recipe)
     if path.is_file():
         return path
-    packaged = recipe_folder() / path.with_suffix(".yaml").name
-    if packaged.is_file():
+    # A path elsewhere that does not exist is a mistake, not another way to name a recipe of ours.
+    packaged = recipe_folder() / f"{path.name.removesuffix('.yaml')}.yaml"
+    if path.parent in (Path(), Path("recipes")) and packaged.is_file():
         return packaged
     names = sorted(file.stem for file in recipe_folder().glob("*.yaml"))
     raise ConfigError(f"There is no recipe {str(recipe)!r}. {nearest(path.stem, names)}")
@@ -189,7 +190,7 @@ def load_experiment(
     """Read a recipe, apply ``--set`` overrides, data root and seed, and return the validated experiment."""
     content = override(read_recipe(find_recipe(recipe)), settings)
     if data_root is not None:
-        content["data"] = {**content.get("data", {}), "root": str(data_root)}
+        content["data"] = {**(content.get("data") or {}), "root": str(data_root)}
     if seed is not None:
         content["seed"] = seed
     return build_experiment(content)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from levelhead.data.base import Examples, Inputs
 from levelhead.methods.base import Method, Stage
 from levelhead.select import SELECTORS
-from levelhead.storage import load_tensors, save_tensors
+from levelhead.storage import load_tensors, save_tensors, write_text
 from levelhead.types import Batch, ConfigError, DemographicsHidden, LevelheadError
 
 logger = logging.getLogger(__name__)
@@ -65,8 +65,13 @@ class TrainConfig:
         for name in ("epochs", "batch_size", "evaluation_batch_size", "log_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be at least 1.")
-        if self.learning_rate <= 0:
-            raise ConfigError(f"train.learning_rate is {self.learning_rate}; it must be positive.")
+        for name in ("learning_rate", "gradient_clip", "threads"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"train.{name} is {value}; it must be positive and finite.")
+        for name in ("weight_decay", "warmup_steps", "checkpoint_seconds"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be 0 or more, and finite.")
         if self.batch_size < 2:
             raise ConfigError("train.batch_size is 1; batch statistics need at least 2 examples.")
 
@@ -151,6 +156,10 @@ class Lab:
                 f"train.batch_size is {config.batch_size} but there are only {len(train.labels)} training rows: "
                 "lower it."
             )
+        if SELECTORS[config.select].uses_groups and validation_groups is None:
+            raise ConfigError(
+                f"train.select={config.select} looks at groups: pass validation_groups, or choose another."
+            )
         if config.threads:
             torch.set_num_threads(config.threads)
         self.config = config
@@ -159,8 +168,10 @@ class Lab:
         self.rng = torch.Generator().manual_seed(seed)
         try:
             self.accelerator = Accelerator(cpu=config.device == "cpu", mixed_precision=config.precision)
-        except ValueError as error:  # a precision that this device, or an earlier lab of this process, rules out
-            raise ConfigError(f"train.precision={config.precision} cannot be used here: {error}") from None
+        except ValueError as error:  # what this device, or an earlier lab of this process, rules out
+            raise ConfigError(
+                f"train.device={config.device} with train.precision={config.precision} cannot be used here: {error}"
+            ) from None
         if self.accelerator.gradient_accumulation_steps != 1:
             raise ConfigError(
                 "Gradient accumulation is set in accelerate's environment. levelhead does not accumulate: batch "
@@ -171,8 +182,13 @@ class Lab:
                 "Training in several processes is not supported yet: batch statistics and contrastive negatives would "
                 "be those of one process. Start it without 'accelerate launch', or with --num-processes 1."
             )
-        if config.device == "cuda" and self.accelerator.device.type != "cuda":
-            raise ConfigError("train.device is 'cuda' but torch sees no CUDA device; use --set train.device=auto.")
+        wanted = "cuda" if config.device == "auto" and torch.cuda.is_available() else config.device
+        if wanted not in ("auto", self.accelerator.device.type):
+            raise ConfigError(
+                f"train.device asks for {wanted!r} and accelerate gives {self.accelerator.device.type!r}: there is no "
+                "such device, or an earlier lab of this process fixed the device. Use --set train.device=auto, or a "
+                "process of its own."
+            )
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.steps = 0
@@ -233,7 +249,9 @@ class Lab:
         )
         keeper = _Keeper(self._folder, number)
         position = keeper.restore(objective, optimizer, schedule)
-        if not position.finished:
+        if position.finished:
+            keeper.forget_best()  # left over if the run was killed right after its last checkpoint
+        else:
             self._loop(stage, trained, optimizer, schedule, keeper, position, batches, total)
         self.history += position.history
         self.seconds += position.seconds
@@ -323,7 +341,7 @@ class Lab:
         row = {"stage": position.stage, "epoch": epoch, "step": position.step, **scores}
         keeper.log(row)
         position.history.append(row)
-        score = scores.get(self.config.select, float(epoch))
+        score = float(epoch) if self.config.select == "last" else scores[self.config.select]
         if math.isnan(score):  # undefined on this split: no reason to prefer the epoch
             score = -math.inf
         if position.best_score is None or score > position.best_score:
@@ -414,7 +432,7 @@ class _Keeper:
         """Delete the best model: the finished stage's checkpoint, already on disk, holds it."""
         self._memory.clear()
         if self.best is not None:
-            self.best.unlink()
+            self.best.unlink(missing_ok=True)
 
     def log(self, row: dict[str, Any]) -> None:
         """Append one JSON line."""
@@ -435,7 +453,7 @@ class _Keeper:
                 continue
             if row["stage"] < self.stage or (row["stage"] == self.stage and row["step"] <= step):
                 kept.append(line + "\n")
-        self.log_file.write_text("".join(kept), encoding="utf-8")
+        write_text(self.log_file, "".join(kept))
 
 
 def _without_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

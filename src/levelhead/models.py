@@ -28,6 +28,11 @@ class ModelConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        for name in ("hidden_size", "layers", "heads", "image_size", "patch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be at least 1.")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"model.dropout is {self.dropout}; it must lie in [0, 1).")
         if self.hidden_size % self.heads:
             raise ConfigError(
                 f"model.hidden_size {self.hidden_size} is not a multiple of model.heads {self.heads}: "

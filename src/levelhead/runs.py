@@ -10,7 +10,7 @@
     model/                            the kept network, for levelhead.from_pretrained or transformers
     predictions-validation.parquet    label, prediction and probabilities; no group
     metrics.json                      the kept checkpoint's label-only validation scores, and the history
-    cost.json                         seconds, steps, peak memory
+    cost.json                         seconds, steps, parameters, peak memory of the process (and of the GPU)
     predictions-<split>.parquet       written by ``evaluate``, with the group columns
     evaluation-<split>.json           written by ``evaluate``: metrics with intervals
 """
@@ -32,7 +32,7 @@ import yaml
 from torch import Tensor
 
 from levelhead import __version__
-from levelhead.config import Experiment, build_experiment, flatten, name_of, override, read_recipe
+from levelhead.config import Experiment, build_experiment, flatten, name_of, read_recipe
 from levelhead.data import DATASETS, Examples, Groups, Split
 from levelhead.engine import Lab, Progress, _silent, fit, peak_memory_mib, predict_logits
 from levelhead.methods import METHODS
@@ -57,14 +57,14 @@ def oracle_reason(experiment: Experiment) -> str | None:
     return " and ".join(reasons) or None
 
 
-def environment() -> dict[str, Any]:
-    """Return versions and hardware, without names of people, machines or folders."""
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return versions and the hardware of ``device``, without names of people, machines or folders."""
     packages = ("torch", "transformers", "accelerate", "numpy", "scipy")
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "packages": {"levelhead": __version__} | {package: importlib.metadata.version(package) for package in packages},
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "cpu": _cpu_name(),
         "threads": torch.get_num_threads(),
     }
@@ -87,6 +87,8 @@ def _locked(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LevelheadError(f"Another process is working in {folder}; wait for it or end it.") from None
+        for leftover in folder.rglob(".*.tmp"):  # a file that was being written when the run was killed
+            leftover.unlink()
         yield
 
 
@@ -98,12 +100,15 @@ def _comparable(recipe: dict[str, Any]) -> dict[str, Any]:
 def _prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
     config = folder / CONFIG
     if not config.exists():
-        if folder.exists() and any(file.name != ".lock" for file in folder.iterdir()):
+        if any(file.name != ".lock" for file in folder.iterdir()):
             raise ConfigError(f"{folder} exists and is not a run folder; choose another with --out.")
         return
+    if not (folder / "checkpoints").exists():
+        return  # stopped before training began: there is nothing to lose
     if not resume:
         raise ConfigError(
-            f"The run folder {folder} exists. Add --resume to go on with it, or choose another with --out."
+            f"The run folder {folder} exists. Add --resume to go on with it, choose another with --out (for other "
+            "--set options too), or delete it."
         )
     before, now = _comparable(read_recipe(config)), _comparable(experiment.to_dict())
     changed = [
@@ -112,7 +117,18 @@ def _prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
         if str(before.get(key)) != str(now.get(key))
     ]
     if changed:
-        raise ConfigError(f"--resume: the recipe differs from the one that {folder} began with ({'; '.join(changed)}).")
+        raise ConfigError(
+            f"--resume: the recipe differs from the one that {folder} began with ({'; '.join(changed)}). "
+            "Choose another folder with --out, or delete this one."
+        )
+
+
+def _check_size(examples: Examples, experiment: Experiment) -> None:
+    """Raise :class:`ConfigError` if the pictures do not have the size that the network takes."""
+    height, width = next(iter(examples.inputs.batch(torch.tensor([0])).values())).shape[-2:]
+    side = experiment.model.image_size
+    if (height, width) != (side, side):
+        raise ConfigError(f"The pictures are {width}x{height} and model.image_size is {side}: set model.image_size.")
 
 
 def _card(examples: Examples) -> dict[str, Any]:
@@ -156,8 +172,8 @@ def train_run(
         if (folder / "metrics.json").exists():
             return read_json(folder / "metrics.json")
         experiment.data.check()
-        write_text(folder / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
         train, validation = experiment.data.examples("train"), experiment.data.examples("validation")
+        _check_size(train, experiment)
         present = train.labels.unique()
         if len(present) < 2:
             raise DataError(
@@ -167,7 +183,6 @@ def train_run(
         card = {"train": _card(train), "validation": _card(validation)}
         if (folder / "data.json").exists() and read_json(folder / "data.json") != card:
             raise DataError(f"The data has changed since {folder} began; restore it, or start a new run with --out.")
-        write_json(folder / "data.json", card)
 
         uses = experiment.method.uses_groups
         selects = SELECTORS[experiment.train.select].uses_groups
@@ -182,8 +197,12 @@ def train_run(
             folder=folder,
             progress=progress,
         )
-        write_json(folder / "environment.json", environment())
+        write_text(folder / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+        write_json(folder / "data.json", card)
+        if lab.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         model: Any = fit(experiment.method, lab)
+        write_json(folder / "environment.json", environment(lab.device))
 
         logits = predict_logits(model, validation.inputs, experiment.train.evaluation_batch_size, lab.device)
         _write_parquet(folder / "predictions-validation.parquet", _predictions(validation, logits))
@@ -193,7 +212,7 @@ def train_run(
             "seconds": lab.seconds,
             "steps": lab.steps,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "peak_memory_mib": peak_memory_mib(),
+            "process_peak_memory_mib": peak_memory_mib(),
         }
         if lab.device.type == "cuda":
             cost["peak_gpu_memory_mib"] = torch.cuda.max_memory_allocated() / 2**20
@@ -216,8 +235,10 @@ def load_run(folder: Path, data_root: Path | None = None) -> Experiment:
     """Return the experiment of a run folder, with its data in ``data_root`` if given."""
     if not (folder / CONFIG).exists():
         raise DataError(f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `train` made.")
-    settings = [] if data_root is None else [f"data.root={data_root}"]
-    return build_experiment(override(read_recipe(folder / CONFIG), settings))
+    recipe = read_recipe(folder / CONFIG)
+    if data_root is not None:
+        recipe["data"]["root"] = str(data_root)
+    return build_experiment(recipe)
 
 
 def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None = None) -> AuditResult:

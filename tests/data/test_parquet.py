@@ -148,6 +148,36 @@ def test_missing_values_and_unknown_codes_are_errors(tmp_path: Path) -> None:
         UTKFace(root=root).groups("train")
 
 
+def test_codes_of_another_layout_are_an_error(tmp_path: Path) -> None:
+    flags = {"Blond_Hair": [-1, 1] * 6, "Male": [1, -1] * 6}
+    root = write(tmp_path / "celeba64", flags)
+    with pytest.raises(DataError, match="'Blond_Hair' holds codes outside 0 to 1: -1, 1"):
+        CelebA(root=root).examples("train")
+    with pytest.raises(DataError, match="'Male' holds codes outside"):
+        CelebA(root=root).groups("train")
+
+
+def test_half_a_set_of_files_and_stray_files_are_errors(celeba: Path) -> None:
+    folder = celeba / "celeba64"
+    table = pq.read_table(folder / "train.parquet")
+    pq.write_table(table, folder / "train-00000-of-00002.parquet")
+    with pytest.raises(DataError, match="one whole set of files of the train split"):
+        CelebA(root=celeba).examples("train")
+    (folder / "train.parquet").unlink()
+    with pytest.raises(DataError, match="one whole set"):
+        CelebA(root=celeba).examples("train")
+    pq.write_table(table, folder / "test-old.parquet")
+    assert len(CelebA(root=celeba).examples("test").labels) == 12
+
+
+def test_pictures_that_are_plain_bytes_are_an_error(tmp_path: Path) -> None:
+    root = write(tmp_path / "utkface64", {"gender": [0, 1] * 6, "race": [0] * 12})
+    bare = pa.table({"image": [picture(row) for row in range(12)], "gender": [0, 1] * 6})
+    pq.write_table(bare, root / "utkface64" / "train.parquet")
+    with pytest.raises(DataError, match="'image' holds binary; it must hold pictures as struct"):
+        UTKFace(root=root).examples("train")
+
+
 def test_a_task_cannot_be_its_own_audit() -> None:
     with pytest.raises(ConfigError, match="against its own task"):
         CelebA(target="Male", sensitive="Male")

@@ -24,7 +24,7 @@ from levelhead.attention import interface
 from levelhead.attention.alignment import Tap, alignment, check_labels, refuse_lost_labels, training_pass
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.objectives.contrastive import AlignmentHead
-from levelhead.types import ConfigError, UnsupportedModelError
+from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
 
@@ -230,6 +230,12 @@ def forward_with_alignment(model: PreTrainedModel, labels: Tensor | None, forwar
     The result is that of ``forward()``: a ``ModelOutput`` or a tuple whose first element is the loss when there are
     labels.
     """
+    if getattr(model, "_is_replica", False):
+        raise LevelheadError(
+            "torch.nn.DataParallel (which the Hugging Face Trainer uses when it sees several GPUs) would give each "
+            "replica statistics of its own share of the batch and lose most of them. Let the process see one GPU: "
+            "CUDA_VISIBLE_DEVICES=0."
+        )
     alpha = model.config.levelhead["debias"]["alpha"]
     if labels is not None and alpha:
         check_labels(labels)

@@ -52,6 +52,6 @@ def draw_comparisons(
     panels[0].set_yticks(range(len(comparisons)), titles)
     panels[0].invert_yaxis()
     panels[-1].legend(loc="best", frameon=False)
-    level = f"{comparisons[0].table.level:.0%}"
-    figure.supxlabel(f"marks: mean over seeds; bars: {level} interval over test rows and seeds", fontsize="small")
+    level, sources = f"{comparisons[0].table.level:.0%}", comparisons[0].sources
+    figure.supxlabel(f"marks: mean over seeds; bars: {level} interval over {sources}", fontsize="small")
     write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150, format="png"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ class Comparison:
     settings: dict[str, dict[str, Any]]
     oracle: dict[str, str | None]
     cost: dict[str, dict[str, float]]
-    environment: dict[str, Any]
+    environments: list[dict[str, Any]]
     table: JointTable
 
     @property
@@ -80,15 +81,22 @@ class Comparison:
         """Return the row's name as printed, marked if it saw groups."""
         return f"{method} ORACLE" if self.oracle[method] else method
 
+    @property
+    def sources(self) -> str:
+        """What the intervals hold: a row with one seed has no measured variance over seeds."""
+        alone = [self.label(method) for method, seeds in self.seeds.items() if len(seeds) == 1]
+        return "test rows and seeds" + (
+            f" (test rows alone where there is one seed: {', '.join(alone)})" if alone else ""
+        )
+
     def tables(self) -> list[Table]:
         """Return the figures and the paired differences as two drawn tables, in percent."""
         counts = sorted({len(seeds) for seeds in self.seeds.values()})
-        over = "test rows alone (one seed)" if counts == [1] else "test rows and seeds"
         shown = {name: title for name, title in COLUMNS.items() if name != "balanced_accuracy"}  # 80 columns wide
         figures = Table(
             title=self.title,
             caption=f"percent, mean over {' or '.join(map(str, counts))} seed{'s' * (counts[-1] > 1)}; "
-            f"{self.table.level:.0%} interval over {over}",
+            f"{self.table.level:.0%} interval over {self.sources}",
             show_lines=True,
         )
         differences = Table(
@@ -122,11 +130,14 @@ class Comparison:
             low, high = 100 * difference.low, 100 * difference.high
             p_value = row[metric].p_holm
             decided = p_value is not None and p_value < 1 - self.table.level and not low <= 0 <= high
+            verdict = "These rows and seeds tell them apart." if decided else "These rows and seeds do not decide."
+            if difference.reason:
+                verdict = f"Not decided: {difference.reason}."
             size = "smaller" if difference.value < 0 else "larger"
             sentences.append(
                 f"{what}: measured {abs(100 * difference.value):.1f} points {size}, "
                 f"interval [{low:+.1f}, {high:+.1f}]. "
-                + ("These rows and seeds tell them apart." if decided else "These rows and seeds do not decide.")
+                f"{verdict}"
             )
         return sentences
 
@@ -143,6 +154,7 @@ class Comparison:
             if method != self.table.baseline:
                 name = f"{self.label(method)} minus {self.table.baseline}"
                 lines.append(_markdown_row([name, *(_difference(row[column]) for column in COLUMNS), ""]))
+        lines += ["", f"Percent; {self.table.level:.0%} interval over {self.sources}.", *self.findings()]
         return "\n".join(lines) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,7 +168,7 @@ class Comparison:
             "settings": self.settings,
             "oracle": self.oracle,
             "cost": self.cost,
-            "environment": self.environment,
+            "environments": self.environments,
             **self.table.to_dict(),
         }
 
@@ -218,10 +230,14 @@ class Group:
             settings={name: runs[0].settings for name, runs in rows.items()},
             oracle={name: oracle_reason(runs[0].experiment) for name, runs in rows.items()},
             cost={
-                name: {key: sum(run.cost[key] for run in runs) / len(runs) for key in runs[0].cost}
+                name: {
+                    key: sum(run.cost[key] for run in runs) / len(runs)
+                    for key in runs[0].cost
+                    if all(key in run.cost for run in runs)
+                }
                 for name, runs in rows.items()
             },
-            environment=first.environment,
+            environments=[json.loads(text) for text in dict.fromkeys(json.dumps(run.environment) for run in self.runs)],
             table=table,
         )
 

@@ -16,7 +16,7 @@ class CelebA(DataSet):
     """Tell one attribute from a face; any of the 40 attributes can be target or sensitive, under its official name.
 
     ``sensitive`` names one attribute or several (the first is the task's main one). The folder ``celeba64`` holds
-    ``train*.parquet``, ``validation.parquet`` and ``test.parquet``.
+    ``train.parquet`` (or ``train-00000-of-00002.parquet`` and so on), ``validation.parquet`` and ``test.parquet``.
     """
 
     target: str = "Blond_Hair"
@@ -53,12 +53,12 @@ class CelebA(DataSet):
     def examples(self, split: Split) -> Examples:
         """Return pictures (n, 3, 64, 64) and labels of ``split``; opens no other column."""
         files = self._files(split)
-        return read_examples(files, self.target, read_column(files, self.target), self._names(self.target))
+        return read_examples(files, self.target, read_column(files, self.target, 2), self._names(self.target))
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive attributes of ``split``."""
         files = self._files(split)
-        return tuple(Groups(name, read_column(files, name), self._names(name)) for name in self._sensitive)
+        return tuple(Groups(name, read_column(files, name, 2), self._names(name)) for name in self._sensitive)
 
     def _files(self, split: Split) -> list[Path]:
         return split_files(dataset_folder(self.root, "celeba64"), split)

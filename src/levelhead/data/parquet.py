@@ -34,12 +34,22 @@ def dataset_folder(root: Path | None, name: str) -> Path:
 
 
 def split_files(folder: Path, split: Split) -> list[Path]:
-    """Return the parquet files of a split, in order: ``train.parquet``, or ``train-00000-of-00002.parquet`` etc."""
-    files = sorted([*folder.glob(f"{split}.parquet"), *folder.glob(f"{split}-*.parquet")])
-    if not files:
-        there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
-        raise DataError(f"{folder} has no {split}.parquet and no {split}-*.parquet; it holds {there}.")
-    return files
+    """Return the parquet files of a split, in order: ``train.parquet``, or all of ``train-00000-of-00002.parquet`` etc.
+
+    A missing part, or a single file beside parts, is an error: rows would be missing or counted twice.
+    """
+    single, parts = folder / f"{split}.parquet", sorted(folder.glob(f"{split}-*-of-*.parquet"))
+    there = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
+    if not parts:
+        if not single.is_file():
+            raise DataError(f"{folder} has no {split}.parquet and no {split}-*-of-*.parquet; it holds {there}.")
+        return [single]
+    count = int(parts[0].stem.rpartition("-")[2]) if parts[0].stem.rpartition("-")[2].isdigit() else 0
+    if single.is_file() or [file.name for file in parts] != [
+        f"{split}-{number:05d}-of-{count:05d}.parquet" for number in range(count)
+    ]:
+        raise DataError(f"{folder} does not hold one whole set of files of the {split} split; it holds {there}.")
+    return parts
 
 
 def check_columns(files: Sequence[Path], columns: Sequence[str]) -> None:
@@ -56,8 +66,8 @@ def check_columns(files: Sequence[Path], columns: Sequence[str]) -> None:
                 raise DataError(f"{file} has no column {column!r}. {hint}It has {', '.join(known)}.")
 
 
-def read_column(files: Sequence[Path], column: str) -> Tensor:
-    """Return one column of whole numbers or truth values as int64 (n,); opens nothing else."""
+def read_column(files: Sequence[Path], column: str, codes: int) -> Tensor:
+    """Return one column of codes from 0 to ``codes`` - 1, or of truth values, as int64 (n,); opens nothing else."""
     check_columns(files, [column])
     parts = []
     for file in files:
@@ -67,12 +77,20 @@ def read_column(files: Sequence[Path], column: str) -> Tensor:
         if not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):
             raise DataError(f"{file}: column {column!r} holds {values.type}, not whole numbers or truth values.")
         parts.append(torch.tensor(values.to_pylist(), dtype=torch.int64))
-    return torch.cat(parts)
+    column_codes = torch.cat(parts)
+    if len(column_codes) and not 0 <= int(column_codes.min()) <= int(column_codes.max()) < codes:
+        found = ", ".join(map(str, column_codes.unique().tolist()[:8]))
+        raise DataError(f"{files[0].parent}: column {column!r} holds codes outside 0 to {codes - 1}: {found}.")
+    return column_codes
 
 
 def read_pictures(files: Sequence[Path], image_size: int | None = None) -> Tensor:
     """Decode the ``image`` column into (n, 3, height, width) uint8; opens the bytes and not the path."""
     check_columns(files, ["image"])
+    for file in files:
+        kind = pq.read_schema(file).field("image").type
+        if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
+            raise DataError(f"{file}: column 'image' holds {kind}; it must hold pictures as struct<bytes, path>.")
     encoded: list[bytes | None] = []
     places: list[tuple[Path, int]] = []
     for file in files:

@@ -667,11 +667,12 @@ class _Paired:
         kept = float(np.mean(moves, axis=0).std()) / single if single > 0 else 1.0
         rows = kept * np.maximum(0, [np.mean(down), np.mean(up)]) / z  # as standard errors, down and up
         parts = [_seed_variance(values) for values in over_seeds]
-        unknown = any(math.isnan(variance) for variance, _ in parts)
-        reason = "one seed: the variance over seeds is unknown, the interval holds test rows only" if unknown else None
-        between = 0.0 if unknown else sum(variance for variance, _ in parts)
+        known = [(variance, freedom) for variance, freedom in parts if not math.isnan(variance)]
+        unknown = len(known) < len(parts)
+        reason = "one seed: its variance over seeds is unknown and not in the interval" if unknown else None
+        between = sum(variance for variance, _ in known)
         total = np.sqrt(rows**2 + between)
-        freedom = [_satterthwaite([(row**2, math.inf), *([] if unknown else parts)]) for row in rows]
+        freedom = [_satterthwaite([(row**2, math.inf), *known]) for row in rows]
         corrected = None if name in LEVELS else min(1.0, max(floor, value - excess))
 
         def interval(errors: FloatArray, freedoms: list[float], why: str | None) -> Estimate:
