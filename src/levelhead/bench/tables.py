@@ -73,7 +73,11 @@ class Comparison:
     def title(self) -> str:
         """One line that says what was compared: the data set's options are those that are not the default."""
         default = dataclasses.asdict(DATASETS[self.data["name"]]())
-        options = {key: value for key, value in self.data.items() if key != "name" and value != default[key]}
+        options = {
+            key: value
+            for key, value in self.data.items()
+            if key != "name" and (key == "target" or value != default[key])
+        }
         name = self.data["name"] + (f" ({', '.join(f'{k} {v}' for k, v in options.items())})" if options else "")
         return f"{name}: {self.split} split, {self.rows:,} rows, groups by {self.attribute}"
 
