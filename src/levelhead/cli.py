@@ -174,7 +174,10 @@ def demo(
     """Train ERM and DAM on drawn portraits at three correlation strengths; needs no data and no network."""
     from levelhead.demo import run_demo
 
-    run_demo(out, seeds=seeds, workers=workers, console=console)
+    try:
+        run_demo(out, seeds=seeds, workers=workers, console=console)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 @app.command("list")

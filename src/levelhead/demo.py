@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -51,9 +52,19 @@ def run_demo(out: Path, *, seeds: int, workers: int, console: Console) -> None:
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
     ):
         task = bars.add_task(f"training {len(cells)} small networks", total=len(cells))
-        for future in as_completed([pool.submit(_train_one, *cell) for cell in cells]):
-            future.result()
-            bars.advance(task)
+        # Workers start at the first submission and inherit that Ctrl-C is not for them: a run in progress is kept.
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        futures = [pool.submit(_train_one, *cell) for cell in cells]
+        signal.signal(signal.SIGINT, interrupt)
+        try:
+            for future in as_completed(futures):
+                future.result()
+                bars.advance(task)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            console.print("Stopping as soon as the runs in progress are done; the same command goes on from there.")
+            raise
     folders = [out / "runs" / f"correlation-{correlation}" for correlation in CORRELATIONS]
     comparisons = [collect([folder], "test")[0].compare("erm") for folder in folders]
     titles = [f"correlation {correlation}" for correlation in CORRELATIONS]
