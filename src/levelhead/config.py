@@ -1,7 +1,8 @@
 """An experiment as frozen dataclasses, read from a YAML recipe with dotted overrides.
 
 A recipe has five sections: ``data`` and ``method`` (``name`` picks the class in DATASETS and METHODS, the other keys
-are its fields), ``model``, ``train`` and ``seed``. Every mistake is found before any work begins.
+are its fields), ``model``, ``train`` and ``seed``, and may have a ``name`` for tables. Every mistake is found before
+any work begins.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from levelhead.types import ConfigError
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that decides a training run."""
+    """Everything that decides a training run; ``name``, which decides nothing, is its row's name in tables."""
 
     data: DataSet
     method: Method
     model: ModelConfig
     train: TrainConfig
     seed: int = 0
+    name: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe that makes this experiment, with every default written out."""
@@ -42,6 +44,7 @@ class Experiment:
             "model": _plain(self.model),
             "train": _plain(self.train),
             "seed": self.seed,
+            "name": self.name,
         }
 
 
@@ -129,6 +132,7 @@ def _build(cls: Any, options: Any, where: str) -> Any:
 
     if not isinstance(options, dict):
         raise ConfigError(f"{where} must be a mapping of options, not {options!r}.")
+    options = _expand_presets(cls, options)
     _refuse_unknown_keys(cls, options, where)
     try:
         return TypeAdapter(cls).validate_python(options)
@@ -137,6 +141,17 @@ def _build(cls: Any, options: Any, where: str) -> Any:
             f"{'.'.join([where, *map(str, problem['loc'])])}: {problem['msg']}" for problem in error.errors()
         )
         raise ConfigError(f"Wrong options: {problems}") from None
+
+
+def _expand_presets(cls: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace ``{"preset": name, ...}`` by the named options with the others on top, where a class has presets."""
+    types = typing.get_type_hints(cls)
+    result = dict(options)
+    for key, value in options.items():
+        if isinstance(value, dict) and "preset" in value and hasattr(types.get(key), "preset"):
+            preset = types[key].preset(str(value["preset"]))
+            result[key] = {**dataclasses.asdict(preset), **{k: v for k, v in value.items() if k != "preset"}}
+    return result
 
 
 def _refuse_unknown_keys(cls: Any, options: Mapping[str, Any], where: str) -> None:
@@ -177,6 +192,7 @@ def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
         model=_build(ModelConfig, recipe.get("model", {}), "model"),
         train=train,
         seed=seed,
+        name=str(recipe.get("name") or ""),
     )
 
 

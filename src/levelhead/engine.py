@@ -31,6 +31,9 @@ from levelhead.types import Batch, ConfigError, DemographicsHidden, LevelheadErr
 
 logger = logging.getLogger(__name__)
 
+EPOCHS = "epochs"
+"""Folder inside a run folder that ``train.keep_epochs`` fills."""
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -38,8 +41,9 @@ class TrainConfig:
 
     ``learning_rate`` and ``weight_decay`` are AdamW's. ``schedule`` acts on each step after ``warmup_steps`` linear
     ones. ``gradient_clip`` bounds the global gradient norm (None: off). ``precision`` is accelerate's mixed precision.
-    ``select`` names the rule that keeps a checkpoint (``levelhead list selectors``). ``threads`` None keeps torch's
-    number. ``checkpoint_seconds`` is the most work, in seconds, that a killed run loses.
+    ``select`` names the rule that keeps a checkpoint (``levelhead list selectors``); ``keep_epochs`` keeps the
+    weights of every epoch beside it, so that one run can be judged under other rules later. ``threads`` None keeps
+    torch's number. ``checkpoint_seconds`` is the most work, in seconds, that a killed run loses.
 
     There is no gradient accumulation: batch statistics and contrastive negatives are those of one micro-batch, so an
     accumulated batch is not a larger batch. The last, incomplete batch of an epoch is left out for the same reason;
@@ -55,6 +59,7 @@ class TrainConfig:
     gradient_clip: float | None = None
     precision: Literal["no", "bf16", "fp16"] = "no"
     select: str = "val_loss"
+    keep_epochs: bool = False
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int | None = None
     evaluation_batch_size: int = 512
@@ -347,6 +352,8 @@ class Lab:
         if position.best_score is None or score > position.best_score:
             position.best_score, position.best_epoch = score, epoch
             keeper.keep(model)
+        if self.config.keep_epochs:
+            keeper.keep_epoch(model, epoch)
 
 
 class _Keeper:
@@ -356,6 +363,7 @@ class _Keeper:
         self.stage = stage
         self.checkpoint = folder and folder / "checkpoints" / f"stage-{stage}.safetensors"
         self.best = folder and folder / "checkpoints" / f"stage-{stage}-best.safetensors"
+        self.epochs = folder and folder / EPOCHS
         self.log_file = folder and folder / "log.jsonl"
         self._memory: dict[str, Tensor] = {}
 
@@ -423,6 +431,11 @@ class _Keeper:
             self._memory = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         else:
             save_tensors(self.best, model.state_dict(), {})
+
+    def keep_epoch(self, model: nn.Module, epoch: int) -> None:
+        """Keep the model as it is after this epoch, whatever the selector says; only on disk."""
+        if self.epochs is not None:
+            save_tensors(self.epochs / f"stage-{self.stage}-epoch-{epoch}.safetensors", model.state_dict(), {})
 
     def load_best(self, model: nn.Module) -> None:
         """Load the best model so far."""

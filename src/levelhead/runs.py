@@ -7,11 +7,13 @@
     data.json                         rows, classes and fingerprint of each split that was read
     log.jsonl                         losses by step, validation scores by epoch
     checkpoints/                      progress, one file a stage (safetensors)
+    epochs/                           each epoch's weights, with ``train.keep_epochs``
     model/                            the kept network, for levelhead.from_pretrained or transformers
     predictions-validation.parquet    label, prediction and probabilities; no group
     metrics.json                      the kept checkpoint's label-only validation scores, and the history
     cost.json                         seconds, steps, parameters, peak memory of the process (and of the GPU)
     predictions-<split>.parquet       written by ``evaluate``, with the group columns
+    predictions-<split>-epochs.parquet  the same probabilities of each kept epoch
     evaluation-<split>.json           written by ``evaluate``: metrics with intervals
 """
 
@@ -34,11 +36,11 @@ from torch import Tensor
 from levelhead import __version__
 from levelhead.config import Experiment, build_experiment, flatten, name_of, read_recipe
 from levelhead.data import DATASETS, Examples, Groups, Split
-from levelhead.engine import Lab, Progress, _silent, fit, peak_memory_mib, predict_logits
+from levelhead.engine import EPOCHS, Lab, Progress, _silent, fit, peak_memory_mib, predict_logits
 from levelhead.methods import METHODS
 from levelhead.models import load_model, without_bars
 from levelhead.select import SELECTORS
-from levelhead.storage import read_json, write_atomically, write_json, write_text
+from levelhead.storage import load_tensors, read_json, write_atomically, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError
 
 if TYPE_CHECKING:
@@ -93,8 +95,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _comparable(recipe: dict[str, Any]) -> dict[str, Any]:
-    """Drop what may change between a run and its continuation: where the data lies."""
-    return {key: value for key, value in flatten(recipe).items() if key != "data.root"}
+    """Drop what may change between a run and its continuation: where the data lies, and the row's name."""
+    return {key: value for key, value in flatten(recipe).items() if key not in ("data.root", "name")}
 
 
 def _prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
@@ -110,7 +112,7 @@ def _prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
             f"The run folder {folder} exists. Add --resume to go on with it, choose another with --out (for other "
             "--set options too), or delete it."
         )
-    before, now = _comparable(read_recipe(config)), _comparable(experiment.to_dict())
+    before, now = _comparable(load_run(folder).to_dict()), _comparable(experiment.to_dict())
     changed = [
         f"{key}: {before.get(key)!r} then, {now.get(key)!r} now"
         for key in sorted(before.keys() | now.keys())
@@ -241,8 +243,21 @@ def load_run(folder: Path, data_root: Path | None = None) -> Experiment:
     return build_experiment(recipe)
 
 
+def _kept_epochs(folder: Path) -> dict[int, Path]:
+    """Return the weights that ``train.keep_epochs`` kept of the last stage, by epoch."""
+    found = {
+        tuple(int(part) for part in file.stem.removeprefix("stage-").split("-epoch-")): file
+        for file in (folder / EPOCHS).glob("stage-*-epoch-*.safetensors")
+    }
+    last = max((stage for stage, _ in found), default=0)
+    return {epoch: found[stage, epoch] for stage, epoch in sorted(found) if stage == last}
+
+
 def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None = None) -> AuditResult:
-    """Predict ``split`` with a finished run's network, audit it by the data set's groups, and write both down."""
+    """Predict ``split`` with a finished run's network, audit it by the data set's groups, and write both down.
+
+    A run that kept its epochs gets the predictions of each as well, for :func:`levelhead.bench.collect`'s selection.
+    """
     from levelhead.auditing import audit
 
     experiment = load_run(folder, data_root)
@@ -251,14 +266,21 @@ def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None 
     experiment.data.check()
     examples, groups = experiment.data.examples(split), experiment.data.groups(split)
     device = torch.device("cuda" if torch.cuda.is_available() and experiment.train.device != "cpu" else "cpu")
-    logits = predict_logits(
-        load_model(folder / "model").to(device),
-        examples.inputs,
-        experiment.train.evaluation_batch_size,
-        device,
-    )
-    frame = _predictions(examples, logits, groups)
+    model = load_model(folder / "model").to(device)
+
+    def predicted() -> Tensor:
+        return predict_logits(model, examples.inputs, experiment.train.evaluation_batch_size, device)
+
+    frame = _predictions(examples, predicted(), groups)
     _write_parquet(folder / f"predictions-{split}.parquet", frame)
+    epochs = _kept_epochs(folder)
+    if epochs:
+        frames = []
+        for epoch, weights in epochs.items():
+            model.load_state_dict(load_tensors(weights)[0])
+            probabilities = _predictions(examples, predicted()).filter(like="probability_")
+            frames.append(probabilities.assign(epoch=epoch))
+        _write_parquet(folder / f"predictions-{split}-epochs.parquet", pd.concat(frames))
     result = audit(
         frame["label"],
         frame["prediction"],
