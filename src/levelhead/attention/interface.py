@@ -7,7 +7,7 @@ all others attend as with ``sdpa``, to which the work is delegated in any case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +45,45 @@ def recorded() -> Iterator[list[Call]]:
         _recorders.remove(calls)
 
 
+@dataclass
+class Attended:
+    """What one attention module worked with: :class:`Call` with the tensors, in the model's own type and place.
+
+    ``raw_query`` and ``raw_key`` as projected, ``query`` and ``key`` as the softmax got them; ``mask`` boolean (True:
+    may look) or additive, broadcastable to (batch, heads, queries, keys), or None; ``row`` (batch,) of a tapped module.
+    """
+
+    module: nn.Module
+    raw_query: Tensor
+    raw_key: Tensor
+    query: Tensor
+    key: Tensor
+    mask: Tensor | None
+    scaling: float
+    row: Tensor | None
+
+
+_watchers: list[Callable[[Attended], None]] = []
+
+
+@contextmanager
+def watched(take: Callable[[Attended], None]) -> Iterator[None]:
+    """Give every call of :func:`levelhead_attention` inside the block to ``take``, with its tensors."""
+    _watchers.append(take)
+    try:
+        yield
+    finally:
+        _watchers.remove(take)
+
+
+def _whole_mask(module: nn.Module, query: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor | None:
+    """Spell out the mask that sdpa applies: without one it looks back only, unless the module says otherwise."""
+    looks_back = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    if mask is not None or not looks_back or query.shape[2] == 1:
+        return mask
+    return torch.ones(query.shape[2], query.shape[2], dtype=torch.bool, device=query.device).tril()[None, None]
+
+
 def valid_keys(mask: Tensor | None, batch: int) -> Tensor | None:
     """Turn an attention mask (batch or 1, heads or 1, queries, keys) into valid keys (batch, keys).
 
@@ -75,13 +114,21 @@ def levelhead_attention(
     """
     for calls in _recorders:
         calls.append(Call(module, query.shape, key.shape, value.shape))
+    raw_query, raw_key, row = query, key, None
     tap = getattr(module, "tap", None)
     if tap is not None:
         valid = valid_keys(attention_mask, query.shape[0])
         row = tap.row(key, valid)
+        if not tap.padding_mask:
+            attention_mask = valid = None
+        scaling = (query.shape[-1] ** -0.5 if scaling is None else scaling) / tap.attention_temperature
         if "debias" in module._modules:
             query, key = module.debias(query, key, valid, row)  # type: ignore[operator]
-        tap.take(query, key, value, row, valid, query.shape[-1] ** -0.5 if scaling is None else scaling)
+        tap.take(query, key, value, row, valid, scaling)
+    for take in _watchers:
+        factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+        mask = _whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
+        take(Attended(module, raw_query, raw_key, query, key, mask, factor, row))
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     return output, None
 

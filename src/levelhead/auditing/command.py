@@ -1,7 +1,8 @@
-"""The command ``levelhead audit``: from a file of predictions to tables, JSON and one HTML page."""
+"""The commands that audit: ``levelhead audit`` a file of predictions, ``levelhead certify`` a run's attention."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,14 @@ from rich.console import Console
 from levelhead.auditing.audit import audit
 from levelhead.auditing.files import read_columns
 from levelhead.storage import write_json, write_text
+
+
+class SplitName(StrEnum):
+    """The splits of a data set."""
+
+    train = "train"
+    validation = "validation"
+    test = "test"
 
 
 def audit_command(
@@ -77,3 +86,36 @@ def audit_command(
     for path in (json_file, html_file):
         if path is not None:
             console.print(f"Wrote {path}", markup=False)
+
+
+def certify_command(
+    run: Annotated[Path, typer.Argument(help="A finished run folder.", show_default=False)],
+    split: Annotated[SplitName, typer.Option(help="Which split to measure on.")] = SplitName.test,
+    data_root: Annotated[
+        Path | None,
+        typer.Option(help="Folder that holds the data sets. Default: that of the run.", show_default=False),
+    ] = None,
+    attribute: Annotated[
+        str | None,
+        typer.Option(
+            help="Sensitive attribute, where the data set has several. Default: the first.", show_default=False
+        ),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write every figure as JSON.", show_default=False)
+    ] = None,
+) -> None:
+    """Measure group gaps of a run's attention logits, beside every bound on them.
+
+    The bounds are about logits of the last attention layer, not about predictions. Writes nothing into the run folder.
+    """
+    # Here, because importing torch takes seconds and an audit of a file does not need it.
+    from levelhead.auditing.certify import certify_run
+
+    certificate = certify_run(run, split.value, data_root=data_root, attribute=attribute)
+    if json_file is not None:
+        write_json(json_file, certificate.to_dict())
+    console = Console()
+    console.print(certificate.table())
+    if json_file is not None:
+        console.print(f"Wrote {json_file}", markup=False)

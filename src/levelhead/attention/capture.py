@@ -1,0 +1,209 @@
+"""Queries and keys of the last attention layer, before and after debiasing, for plain and debiased models alike.
+
+What a figure of the paper needs (Lu, Wang, Wang, ICLR 2024, figures 3 and 4): the numbers that the softmax of the last
+layer saw, the row that the classifier reads, and that row's attention. Nothing here changes a model: modes and the
+choice of attention are put back after every batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from levelhead.attention import interface
+from levelhead.attention.alignment import Tap
+from levelhead.attention.attach import _as_probed, _find_readout, probe_inputs
+from levelhead.attention.block import AppendedClassifier, BlockAttention
+from levelhead.data.base import Inputs
+from levelhead.types import UnsupportedModelError
+
+
+@dataclass(frozen=True)
+class Captured:
+    """Last attention layer of one batch, float32 on the CPU.
+
+    Attributes:
+        query: (batch, heads, tokens, head size), as projected.
+        key: (batch, key heads, tokens, head size), as projected; fewer heads than the query with grouped queries.
+        debiased_query: after the standardizer; the raw one again where nothing is debiased.
+        debiased_key: likewise.
+        scaling: factor on the dot products.
+        valid: (batch, tokens) bool, False at padding, or None where nothing is padded (or the layer was told of none).
+        readout: (batch,) int64 index of the row that the classifier reads, or None where it reads no single row or
+            none could be proved.
+        mask: what the softmax was told besides: boolean (True: may look) or additive, broadcastable to (batch,
+            heads, tokens, tokens), or None.
+    """
+
+    query: Tensor
+    key: Tensor
+    debiased_query: Tensor
+    debiased_key: Tensor
+    scaling: float
+    valid: Tensor | None
+    readout: Tensor | None
+    mask: Tensor | None = None
+
+
+def capture(model: nn.Module, inputs: Inputs, batch_size: int, device: torch.device | str) -> Iterator[Captured]:
+    """Run ``model`` over ``inputs`` in row order and yield what its last attention layer worked with, batch by batch.
+
+    The model lies on ``device`` already; it runs in evaluation mode, without gradients. A plain model attends through
+    this package's function for the time of a batch, which computes the same by ``sdpa``. The readout row of a plain
+    model is proved with noise, as :func:`~levelhead.attach` does.
+
+    Errors: :class:`~levelhead.UnsupportedModelError` for a model whose attention cannot be reached, or whose last
+    attention does not see one sequence per example.
+    """
+    rule: str | None = None
+    for index in torch.arange(len(inputs)).split(batch_size):
+        batch = {name: tensor.to(device) for name, tensor in inputs.batch(index).items()}
+        if isinstance(model, AppendedClassifier):
+            yield _of_block(model, batch)
+            continue
+        seen = _of_interface(model, batch, len(index))
+        if rule is None:
+            rule = _readout_rule(model, seen.module)
+        valid = interface.valid_keys(seen.mask, len(index))
+        if valid is not None and bool(valid.all()):
+            valid = None
+        yield _captured(seen, valid, _row(rule, seen, valid))
+
+
+def attention_weights(captured: Captured) -> Tensor:
+    """Attention of the readout row, (batch, heads, tokens): softmax of the debiased logits, the mask respected.
+
+    Only that row is computed. Without a readout row, the mean over the query rows that are no padding.
+    """
+    query, key, mask = captured.debiased_query, captured.debiased_key, captured.mask
+    batch, heads = query.shape[:2]
+    here = torch.arange(batch)
+    if captured.readout is not None:
+        query = query[here, :, captured.readout][:, :, None]
+        if mask is not None and mask.shape[2] > 1:
+            mask = mask.expand(batch, -1, -1, -1)[here, :, captured.readout][:, :, None]
+    key = key.repeat_interleave(heads // key.shape[1], dim=1)
+    logits = captured.scaling * query @ key.transpose(2, 3)
+    if mask is not None:
+        logits = logits.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
+    weights = logits.softmax(dim=-1)
+    if captured.readout is not None:
+        return weights[:, :, 0]
+    if captured.valid is None:
+        return weights.mean(dim=2)
+    rows = captured.valid[:, None, :, None]  # not a product: the row of a padded query may hold NaN
+    return torch.where(rows, weights, 0).sum(dim=2) / rows.sum(dim=2).clamp(min=1)
+
+
+def _captured(seen: interface.Attended, valid: Tensor | None, row: Tensor | None) -> Captured:
+    def settled(tensor: Tensor) -> Tensor:
+        return tensor.detach().float().cpu()
+
+    mask = seen.mask
+    if mask is not None:
+        mask = mask.cpu() if mask.dtype == torch.bool else settled(mask)
+    return Captured(
+        settled(seen.raw_query),
+        settled(seen.raw_key),
+        settled(seen.query),
+        settled(seen.key),
+        seen.scaling,
+        None if valid is None else valid.cpu(),
+        None if row is None else row.cpu(),
+        mask,
+    )
+
+
+def _of_interface(model: nn.Module, batch: dict[str, Tensor], size: int) -> interface.Attended:
+    """Run a plain or attached Hugging Face model and return its last call of the attention function."""
+    name = type(model).__name__
+    if not hasattr(model, "config") or getattr(model.config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(f"{name} is not a Hugging Face encoder or decoder: its attention cannot be read.")
+    last: list[interface.Attended] = []
+
+    def keep(seen: interface.Attended) -> None:
+        last[:] = [seen]  # no list of all layers: their tensors would fill the memory
+
+    with _as_probed(model), interface.watched(keep):
+        model(**batch)
+    if not last:
+        raise UnsupportedModelError(
+            f"{name} computes attention by itself, not through the attention interface of transformers, so its "
+            "queries and keys cannot be reached."
+        )
+    seen = last[0]
+    if seen.raw_query.shape[0] != size or seen.raw_query.shape[2] != seen.raw_key.shape[2]:
+        raise UnsupportedModelError(
+            f"The last attention of {name} does not see one sequence per example (windows or cross-attention)."
+        )
+    return seen
+
+
+def _readout_rule(model: Any, module: nn.Module) -> str:
+    """``first``, ``last`` or ``none``: as recorded by attach, otherwise proved with noise."""
+    tap = getattr(module, "tap", None)
+    if isinstance(tap, Tap):
+        return tap.readout
+    path = next(path for path, candidate in model.named_modules() if candidate is module)
+    try:
+        example = probe_inputs(model)
+        with _as_probed(model):
+            with interface.recorded() as calls:
+                model(**example)
+            return _find_readout(model, path, example, calls[-1].query[2])
+    except UnsupportedModelError:  # no example to try it on, or layers that cannot be told apart
+        return "none"
+
+
+def _row(rule: str, seen: interface.Attended, valid: Tensor | None) -> Tensor | None:
+    return seen.row if seen.row is not None else Tap(rule).row(seen.raw_query, valid)
+
+
+@contextmanager
+def _evaluated(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; modes restored one by one, since a frozen backbone has its own."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def _of_block(model: AppendedClassifier, batch: dict[str, Tensor]) -> Captured:
+    """Run a model with an appended layer and read that layer."""
+    attention: BlockAttention = model.block.attention
+    raw: dict[str, Tensor] = {}
+    handles = [
+        layer.register_forward_hook(lambda module, args, output, name=name: raw.__setitem__(name, output))
+        for name, layer in (("query", attention.query), ("key", attention.key))
+    ]
+    shown: list[tuple[Any, ...]] = []
+
+    def take(
+        query: Tensor, key: Tensor, value: Tensor, row: Tensor | None, valid: Tensor | None, scaling: float
+    ) -> None:
+        shown[:] = [(query, key, row, valid, scaling)]
+
+    vars(attention.tap)["take"] = take  # hides the method of this one tap, which keeps nothing in evaluation anyway
+    try:
+        with _evaluated(model):
+            model(**batch)
+    finally:
+        del vars(attention.tap)["take"]
+        for handle in handles:
+            handle.remove()
+    query, key, row, valid, scaling = shown[0]
+    if row is None:  # the plain layer of the same size has no row of its own, but the head reads one
+        row = model.readout.row(query, valid, first_real=True)
+    split = {name: output.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for name, output in raw.items()}
+    mask = None if valid is None else valid[:, None, None, :]
+    seen = interface.Attended(attention, split["query"], split["key"], query, key, mask, scaling, row)
+    return _captured(seen, valid, row)

@@ -1,0 +1,664 @@
+"""Measured group gaps of attention logits beside every bound on them, for one trained run.
+
+The logits are those of the last attention layer; a gap is the absolute difference of their means between two groups,
+for one head, one query position and one key position. What is bounded here are logits: a certificate says nothing
+about predictions, for which there is :func:`levelhead.audit`.
+
+Follows Theorem 1 of Lu, Wang, Wang, ICLR 2024; the other bounds are in :mod:`levelhead.theory`, with proofs in
+``docs/theory.md``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from levelhead import theory
+from levelhead.types import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from levelhead.attention.capture import Captured
+    from levelhead.data import Groups, Split
+
+Array = NDArray[np.float64]
+
+# Sums over all rows are in float64; queries and keys came as float32 and are taken as they are.
+ROUNDING = 1e-6
+NOTE = (
+    "Gaps are differences of mean logits before the softmax, the largest one over places, which few rows inflate. "
+    "A bound on them says nothing about predictions: measure those with `levelhead evaluate`."
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The largest gap of one head: how large, between whom, where, and the bound there.
+
+    ``query`` is None for the readout row. ``bound`` is the distribution-free bound with the second moments measured
+    at this very place. ``closest`` is the largest gap divided by its own bound, over all places and pairs of groups;
+    ``readout`` is the largest gap of the readout row. All are NaN where nothing could be compared.
+    """
+
+    gap: float
+    bound: float
+    closest: float
+    readout: float
+    groups: tuple[str, str] | None = None
+    query: int | None = None
+    key: int | None = None
+
+    @property
+    def used(self) -> float:
+        """The gap as a fraction of the bound there; 0 where both are 0, as for features that do not vary."""
+        return self.gap / self.bound if self.bound else self.gap
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {
+            "gap": self.gap,
+            "groups": None if self.groups is None else list(self.groups),
+            "query": "readout" if self.query is None and self.key is not None else self.query,
+            "key": self.key,
+            "bound": self.bound,
+            "closest_to_its_bound": self.closest,
+            "readout_gap": self.readout,
+        }
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One bound on the gap: its value, what it assumes, and why it is NaN if it is.
+
+    ``applies`` is False for a value that is no bound for this model, but for the same model without absolute values.
+    """
+
+    name: str
+    title: str
+    value: float
+    assumes: str
+    reason: str | None = None
+    applies: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        result: dict[str, Any] = {
+            "name": self.name,
+            "title": self.title,
+            "value": self.value,
+            "applies": self.applies and self.reason is None,
+            "assumes": self.assumes,
+        }
+        return result if self.reason is None else {**result, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two groups: the largest gap over heads and places, with both kinds of statistics, and the bounds on it."""
+
+    groups: tuple[str, str]
+    gap: float
+    own_gap: float
+    bounds: tuple[Bound, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {
+            "groups": list(self.groups),
+            "gap": self.gap,
+            "gap_with_statistics_of_the_split": self.own_gap,
+            "bounds": {bound.name: bound.value for bound in self.bounds},
+        }
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What :func:`certify_run` found.
+
+    Attributes:
+        run: data set, method, seed and split.
+        attribute: the sensitive attribute that makes the groups.
+        rows: rows of each group.
+        head_size: features per head.
+        statistics: over what the model standardises, or None for a model that does not.
+        heads: per head, with the logits as the model computes them.
+        own: per head, with queries and keys standardised by the split's own statistics, each position apart, so that
+            all second moments are 1. Empty for a model that does not standardise.
+        signed: per head, as ``own`` without the absolute value.
+        pairs: each pair of groups.
+        bounds: the bounds on every pair at once.
+        holds: whether no gap exceeds its distribution-free bound, which for these rows is a matter of arithmetic;
+            None where no bound applies.
+        warnings: full sentences.
+    """
+
+    run: dict[str, Any]
+    attribute: str
+    rows: dict[str, int]
+    head_size: int
+    statistics: str | None
+    heads: tuple[Place, ...]
+    own: tuple[Place, ...]
+    signed: tuple[Place, ...]
+    pairs: tuple[Comparison, ...]
+    bounds: tuple[Bound, ...]
+    holds: bool | None
+    warnings: tuple[str, ...]
+
+    @property
+    def largest(self) -> Place:
+        """The largest gap of all heads, as the model computes logits."""
+        return _largest(self.heads)
+
+    @property
+    def finding(self) -> str:
+        """What was measured, in one sentence."""
+        place = self.largest
+        if place.groups is None:
+            return f"No gap of attention logits can be measured: {self.warnings[0]}"
+        head = self.heads.index(place)
+        text = (
+            f"On {self.run['split']}, mean attention logits of the last layer differ by at most {place.gap:.4g} "
+            f"between {place.groups[0]!r} and {place.groups[1]!r} ({self.attribute}; head {head}, {_where(place)})"
+        )
+        if self.statistics is None:
+            return f"{text}; the model does not standardise queries and keys, so no bound applies."
+        text += f", {100 * place.used:.3g}% of the distribution-free bound {place.bound:.4g} there"
+        bounds = {bound.name: bound.value for bound in self.bounds}
+        if math.isfinite(bounds["paper"]) and place.gap > 0:
+            text += f"; the paper's bound, {bounds['paper']:.4g}, is {bounds['paper'] / place.gap:.3g} times the gap"
+        return f"{text}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; undefined figures are NaN (null once written), bounds with a ``reason``."""
+        total = sum(self.rows.values())
+        return {
+            "run": self.run,
+            "attribute": self.attribute,
+            "groups": {name: {"rows": rows, "share": rows / total} for name, rows in self.rows.items()},
+            "head_size": self.head_size,
+            "statistics": self.statistics,
+            "finding": self.finding,
+            "holds": self.holds,
+            "largest": self.largest.to_dict(),
+            "bounds": [bound.to_dict() for bound in self.bounds],
+            "pairs": [pair.to_dict() for pair in self.pairs],
+            "heads": [place.to_dict() for place in self.heads],
+            "heads_with_statistics_of_the_split": [place.to_dict() for place in self.own],
+            "heads_with_statistics_of_the_split_without_absolute": [place.to_dict() for place in self.signed],
+            "warnings": list(self.warnings),
+        }
+
+    def table(self) -> Group:
+        """Return tables that ``rich`` can print; they fit 80 columns."""
+        shown: list[Table | Text] = [self._head_table()]
+        if self.statistics is not None:
+            shown.append(self._bound_table())
+        if len(self.pairs) > 1:
+            shown.append(self._pair_table())
+        shown += [Text(f"Warning: {warning}") for warning in self.warnings]
+        shown.append(Text(self.finding))
+        if self.signed and self.pairs:
+            shown.append(
+                Text(
+                    f"With the split's own statistics the largest gap is {_number(_largest(self.own).gap)}; the same "
+                    f"queries and keys with their sign kept give {_number(_largest(self.signed).gap)}."
+                )
+            )
+        return Group(*shown, Text(NOTE))
+
+    def _head_table(self) -> Table:
+        drawn = Table(title=Text(f"Gap of mean attention logits by {self.attribute}"), title_justify="left")
+        columns = ["Head", "Largest gap", "Query, key", "Readout row"]
+        if self.statistics is not None:
+            columns += ["Bound there", "% of bound", "Split's own", "% of bound"]
+        for column in columns:
+            drawn.add_column(column, justify="right")
+        for head, place in enumerate(self.heads):
+            cells = [str(head), _number(place.gap), _where(place, short=True), _number(place.readout)]
+            if self.statistics is not None:
+                own = self.own[head]
+                cells += [_number(place.bound), _percent(place.used)]
+                cells += [_number(own.gap), _percent(own.used)]
+            drawn.add_row(*cells)
+        return drawn
+
+    def _bound_table(self) -> Table:
+        drawn = Table(title=Text("Bounds on the gap of every pair of groups"), title_justify="left")
+        drawn.add_column("Bound")
+        drawn.add_column("Value", justify="right")
+        drawn.add_column("x gap", justify="right")
+        drawn.add_column("What it assumes")
+        for bound in self.bounds:
+            known = math.isfinite(bound.value) and bound.applies
+            times = f"{bound.value / self.largest.gap:.1f}" if known and self.largest.gap > 0 else ""
+            text = bound.assumes if bound.reason is None else bound.reason
+            drawn.add_row(Text(bound.title), _number(bound.value), times, Text(text))
+        return drawn
+
+    def _pair_table(self) -> Table:
+        drawn = Table(title=Text("Pairs of groups"), title_justify="left")
+        drawn.add_column("Groups")
+        drawn.add_column("Largest gap", justify="right")
+        if self.statistics is not None:
+            for heading in ("Split's own", "Distribution-free", "Gaussian"):
+                drawn.add_column(heading, justify="right")
+        for pair in self.pairs:
+            values = [pair.gap]
+            if self.statistics is not None:
+                bounds = {bound.name: bound.value for bound in pair.bounds}
+                values += [pair.own_gap, bounds["distribution_free"], bounds["gaussian"]]
+            drawn.add_row(Text(" / ".join(pair.groups)), *map(_number, values))
+        return drawn
+
+
+def certify_run(
+    folder: Path, split: Split = "test", *, data_root: Path | None = None, attribute: str | None = None
+) -> Certificate:
+    """Measure the group gaps of a finished run's attention logits and set them beside the bounds.
+
+    Nothing is written. The split goes through the network in evaluation mode, twice for a debiased one: the second
+    pass standardises queries and keys by the split's own statistics, which need the first.
+
+    Args:
+        folder: a run folder that ``train`` finished.
+        split: the split to measure on; group shares are those of its rows.
+        data_root: folder that holds the data sets, if not the one that the run used.
+        attribute: the sensitive attribute, if the data set has several; None means the first.
+
+    Errors: :class:`~levelhead.DataError` for no run, or an unfinished one; :class:`~levelhead.ConfigError` for an
+    attribute that the data set does not have; :class:`~levelhead.UnsupportedModelError` for attention that cannot be
+    reached.
+    """
+    from levelhead.attention.capture import capture
+    from levelhead.config import name_of
+    from levelhead.data import DATASETS
+    from levelhead.methods import METHODS
+    from levelhead.models import load_model
+    from levelhead.runs import load_run
+
+    experiment = load_run(folder, data_root)
+    if not (folder / "metrics.json").exists():
+        raise DataError(f"The run {folder} is not finished. Finish it first: levelhead train ... --resume.")
+    experiment.data.check()
+    examples, groups = experiment.data.examples(split), _choose(experiment.data.groups(split), attribute)
+    device = torch.device("cuda" if torch.cuda.is_available() and experiment.train.device != "cpu" else "cpu")
+    model = load_model(folder / "model").to(device)
+
+    class Passes:
+        def __iter__(self) -> Iterator[Captured]:
+            return capture(model, examples.inputs, experiment.train.evaluation_batch_size, device)
+
+    run = {
+        "data": name_of(experiment.data, DATASETS),
+        "method": name_of(experiment.method, METHODS),
+        "seed": experiment.seed,
+        "split": split,
+    }
+    record = getattr(model.config, "levelhead", None) or {}
+    return certify(Passes(), groups, record.get("debias"), run)
+
+
+def certify(
+    batches: Iterable[Captured], groups: Groups, debias: dict[str, Any] | None, run: dict[str, Any]
+) -> Certificate:
+    """Make a certificate of captured queries and keys.
+
+    Args:
+        batches: the split in row order; iterated twice where queries and keys are standardised.
+        groups: who belongs to which group, in the same order.
+        debias: the options of :class:`~levelhead.DebiasConfig`, resolved, or None for a plain model.
+        run: with the name of the ``split``, and whatever else is to be written down.
+
+    Errors: :class:`~levelhead.DataError` for a split without rows, or another number of rows than ``groups`` has.
+    """
+    names = groups.names
+    standardised = debias is not None and debias["normalize"]
+    model, raw_query, raw_key = _Gaps(len(names)), _Moments(), _Moments()
+    last: Captured | None = None
+    padded = False
+    for last, members in _with_groups(batches, groups.values):
+        padded |= last.valid is not None
+        raw_query.add(*_rows(last.query, last))
+        raw_key.add(*_tokens(last.key, last))
+        model.add(_rows(last.debiased_query, last), _tokens(last.debiased_key, last), members)
+    if last is None:
+        raise DataError(f"The split {run['split']!r} has no rows. Choose another.")
+    scaling, head_size, readout = last.scaling, last.query.shape[-1], last.readout is not None
+
+    sizes = torch.bincount(groups.values, minlength=len(names)).tolist()
+    present = [group for group, size in enumerate(sizes) if size]
+    warnings = [
+        f"No row of {run['split']} belongs to {names[group]!r}." for group in range(len(names)) if not sizes[group]
+    ]
+    if len(present) < 2:
+        warnings.insert(0, f"{run['split']} holds rows of fewer than two groups of {groups.attribute!r}.")
+    if padded and standardised:
+        warnings.append("Padding: each pair of positions is compared over the rows where both hold a token.")
+    combined = list(itertools.combinations(present, 2))
+
+    heads, gaps = model.places(combined, names, scaling, readout)
+    if not standardised:  # what the second moments of a plain model allow is no limit that anybody set
+        heads = tuple(replace(place, bound=math.nan, closest=math.nan) for place in heads)
+    own: tuple[Place, ...] = ()
+    signed: tuple[Place, ...] = ()
+    own_gaps = dict.fromkeys(combined, math.nan)
+    holds = None
+    if standardised:
+        with_abs, without = _Gaps(len(names)), _Gaps(len(names))
+        for batch, members in _with_groups(batches, groups.values):
+            query, key = _rows(batch.query, batch), _tokens(batch.key, batch)
+            query = (raw_query.standardise(*query), query[1])
+            key = (raw_key.standardise(*key), key[1])
+            without.add(query, key, members)
+            with_abs.add((query[0].abs(), query[1]), (key[0].abs(), key[1]), members)
+        own, own_gaps = with_abs.places(combined, names, scaling, readout)
+        signed, _ = without.places(combined, names, scaling, readout)
+        if combined:
+            holds = all(place.closest <= 1 + ROUNDING for place in (*heads, *own, *signed))
+
+    options = debias or {}
+    shares = [sizes[group] / sum(sizes) for group in present]
+    bounded = [
+        _bounds(pair, shares, scaling, head_size, options) for pair in itertools.combinations(range(len(present)), 2)
+    ]
+    pairs = tuple(
+        Comparison((names[pair[0]], names[pair[1]]), gaps[pair], own_gaps[pair], bounds)
+        for pair, bounds in zip(combined, bounded, strict=True)
+    )
+    if holds and not padded:  # all second moments are 1, so that the ideal bound is exact too
+        for positions, pair in zip(combined, pairs, strict=True):
+            ideal = head_size * scaling * sum(sizes) / min(sizes[group] for group in positions)
+            holds = holds and pair.own_gap <= ideal * (1 + ROUNDING)
+    return Certificate(
+        run=run,
+        attribute=groups.attribute,
+        rows=dict(zip(names, sizes, strict=True)),
+        head_size=head_size,
+        statistics=options["statistics"] if standardised else None,
+        heads=heads,
+        own=own,
+        signed=signed,
+        pairs=pairs,
+        bounds=_worst(bounded, _largest(heads), options),
+        holds=holds,
+        warnings=tuple(warnings),
+    )
+
+
+def _choose(groups: tuple[Groups, ...], attribute: str | None) -> Groups:
+    for group in groups:
+        if attribute in (None, group.attribute):
+            return group
+    known = ", ".join(group.attribute for group in groups)
+    raise ConfigError(f"The data set has no sensitive attribute {attribute!r}. Known: {known}.")
+
+
+def _with_groups(batches: Iterable[Captured], values: Tensor) -> Iterator[tuple[Captured, Tensor]]:
+    start = 0
+    for batch in batches:
+        stop = start + len(batch.query)
+        yield batch, values[start:stop]
+        start = stop
+    if start != len(values):
+        raise DataError(f"{start} rows went through the network, and {len(values)} have a group.")
+
+
+# ------------------------------------------------------------------------------------------------ sums over rows
+
+
+def _rows(query: Tensor, batch: Captured) -> tuple[Tensor, Tensor]:
+    """Queries (batch, heads, 1 + tokens, head size) with the readout row in front, and who is valid (batch, ...).
+
+    Row 0 repeats a position where the readout row is fixed; where it moves (the last real token), it is one more row
+    with means and moments of its own. It is marked invalid throughout if there is none.
+    """
+    tokens, valid = _tokens(query, batch)
+    here = torch.arange(len(query))
+    row = batch.readout if batch.readout is not None else torch.zeros(len(query), dtype=torch.int64)
+    first = tokens[here, :, row][:, :, None]
+    if batch.readout is None:
+        first = torch.zeros_like(first)
+    marked = torch.full((len(query), 1), batch.readout is not None)
+    return torch.cat([first, tokens], dim=2), torch.cat([marked, valid], dim=1)
+
+
+def _tokens(x: Tensor, batch: Captured) -> tuple[Tensor, Tensor]:
+    """Queries or keys in float64, 0 at padding, and who is valid (batch, tokens)."""
+    valid = batch.valid if batch.valid is not None else torch.ones(len(x), x.shape[2], dtype=torch.bool)
+    return x.double().where(valid[:, None, :, None], 0.0), valid
+
+
+def _grown(x: Tensor, shape: torch.Size) -> Tensor:
+    """Pad ``x`` with zeros at the end of each axis: padded batches differ in length."""
+    if x.shape == shape:
+        return x
+    result = x.new_zeros(shape)
+    result[tuple(slice(size) for size in x.shape)] = x
+    return result
+
+
+def _added(total: Tensor | None, x: Tensor) -> Tensor:
+    if total is None:
+        return x
+    shape = torch.Size(map(max, total.shape, x.shape))
+    return _grown(total, shape) + _grown(x, shape)
+
+
+class _Moments:
+    """Mean and biased variance (heads, positions, head size) over the valid rows of all batches."""
+
+    def __init__(self) -> None:
+        self.count: Tensor | None = None
+        self.shift: Tensor | None = None
+        self.total: Tensor | None = None
+        self.squares: Tensor | None = None
+
+    def add(self, x: Tensor, valid: Tensor) -> None:
+        weight = valid[:, None, :, None]
+        if self.shift is None or self.shift.shape[1] < x.shape[2]:
+            self._shift_to(x.sum(0) / weight.sum(0).clamp(min=1))
+        assert self.shift is not None
+        # Sums around a first guess of the mean: squares of the values themselves would cancel.
+        centred = (x - self.shift[:, : x.shape[2]]) * weight
+        self.count = _added(self.count, weight.sum(0).double())
+        self.total = _added(self.total, centred.sum(0))
+        self.squares = _added(self.squares, centred.square().sum(0))
+
+    def _shift_to(self, guess: Tensor) -> None:
+        """Take ``guess`` for the positions that were not seen before."""
+        if self.shift is not None:
+            guess = guess.clone()
+            guess[:, : self.shift.shape[1]] = self.shift
+        self.shift = guess
+
+    def standardise(self, x: Tensor, valid: Tensor) -> Tensor:
+        """Return (x - mean) / deviation, 0 at padding and for features that do not vary."""
+        assert self.count is not None
+        assert self.shift is not None
+        assert self.total is not None
+        assert self.squares is not None
+        size = self.count.clamp(min=1)
+        offset = self.total / size
+        variance = (self.squares / size - offset.square()).clamp(min=0)
+        tokens = x.shape[2]
+        mean, deviation = (self.shift + offset)[:, :tokens], variance.sqrt()[:, :tokens]
+        standard = torch.where(deviation > 0, (x - mean) / deviation.where(deviation > 0, 1.0), 0.0)
+        return standard.where(valid[:, None, :, None], 0.0)
+
+
+class _Gaps:
+    """Sums of logits by group, and second moments of queries and keys; no logit of a single row is kept."""
+
+    def __init__(self, groups: int) -> None:
+        self.sums: list[Tensor | None] = [None] * groups
+        self.counts: list[Tensor | None] = [None] * groups
+        self.query_squares: Tensor | None = None
+        self.key_squares: Tensor | None = None
+
+    def add(self, query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor], members: Tensor) -> None:
+        """Add queries (batch, heads, rows, size) and keys (batch, key heads, tokens, size), each with its validity."""
+        (q, q_valid), (k, k_valid) = query, key
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)  # grouped queries share key heads
+        self.query_squares = _added(self.query_squares, q.square().sum(0))
+        self.key_squares = _added(self.key_squares, k.square().sum(0))
+        for group in range(len(self.sums)):
+            mine = members == group
+            # One product per head sums over rows and features together.
+            left = q[mine].permute(1, 2, 0, 3).flatten(2)
+            right = k[mine].permute(1, 2, 0, 3).flatten(2)
+            self.sums[group] = _added(self.sums[group], left @ right.transpose(1, 2))
+            both = q_valid[mine].double().T @ k_valid[mine].double()
+            self.counts[group] = _added(self.counts[group], both)
+
+    def places(
+        self, pairs: list[tuple[int, int]], names: tuple[str, ...], scaling: float, readout: bool
+    ) -> tuple[tuple[Place, ...], dict[tuple[int, int], float]]:
+        """Find the largest gap of each head over pairs and places, and that of each pair over heads and places."""
+        assert self.query_squares is not None
+        assert self.key_squares is not None
+        shape = torch.Size((len(self.query_squares), self.query_squares.shape[1], self.key_squares.shape[1]))
+        # sum over features of sqrt(S_q S_k), where S is the sum of squares over all rows.
+        cauchy_schwarz = scaling * (self.query_squares.sqrt() @ self.key_squares.sqrt().transpose(1, 2)).numpy()
+        nothing = Place(math.nan, math.nan, math.nan, math.nan)
+        best = [nothing] * shape[0]
+        by_pair = {}
+        for pair in pairs:
+            (one, n_one), (other, n_other) = (self._mean(group, shape, scaling) for group in pair)
+            gap = np.abs(one - other)
+            seen = np.isfinite(gap)
+            bound = cauchy_schwarz / np.maximum(np.minimum(n_one, n_other), 1)
+            by_pair[pair] = float(gap[seen].max()) if seen.any() else math.nan
+            # A bound of 0 leaves no room: the gap is 0 as well, up to rounding.
+            ratio = np.divide(gap, bound, out=np.zeros_like(gap), where=seen & (bound > 0))
+            gap = np.where(seen, gap, -1.0)
+            for head in range(shape[0]):
+                # Positions first, so that a fixed readout row is named by its position.
+                flat = int(np.concatenate([gap[head, 1:], gap[head, :1]]).argmax())
+                query, key = divmod(flat, shape[2])
+                row = (query + 1) % shape[1]
+                value = float(gap[head, row, key])
+                if value < 0:
+                    continue
+                before = best[head]
+                front = float(gap[head, 0].max()) if readout else math.nan
+                if not before.gap >= value:
+                    place = Place(value, float(bound[head, row, key]), before.closest, before.readout)
+                    where = (names[pair[0]], names[pair[1]])
+                    best[head] = replace(place, groups=where, query=None if row == 0 else row - 1, key=key)
+                best[head] = replace(
+                    best[head],
+                    closest=float(np.fmax(before.closest, ratio[head].max())),
+                    readout=float(np.fmax(before.readout, front)),
+                )
+        return tuple(best), by_pair
+
+    def _mean(self, group: int, shape: torch.Size, scaling: float) -> tuple[Array, Array]:
+        sums, counts = self.sums[group], self.counts[group]
+        assert sums is not None
+        assert counts is not None
+        total, rows = _grown(sums, shape).numpy(), _grown(counts, shape[1:]).numpy()
+        mean = np.divide(scaling * total, rows, out=np.full(tuple(shape), np.nan), where=rows > 0)
+        return mean, np.broadcast_to(rows, tuple(shape))
+
+
+# ------------------------------------------------------------------------------------------------ bounds
+
+
+def _bounds(
+    pair: tuple[int, int], shares: list[float], scaling: float, head_size: int, options: dict[str, Any]
+) -> tuple[Bound, ...]:
+    """Bound the gap of one pair of groups, for statistics that are exact at each position."""
+    temperature = 1 / (scaling * math.sqrt(head_size))
+    plain = None if options.get("normalize") else "does not apply: queries and keys are not standardised"
+    if plain is None and not options["scale"]:
+        plain = "does not apply: queries and keys are centred but not divided by their deviation"
+    folded = plain
+    if folded is None and not options["absolute"]:
+        folded = "does not apply: this model keeps the sign of queries and keys"
+    two = folded
+    if two is None and len(shares) > 2:
+        two = "not defined for more than two groups"
+
+    def bound(
+        name: str, title: str, assumes: str, reason: str | None, value: Callable[[], float], applies: bool = True
+    ) -> Bound:
+        return Bound(name, title, math.nan if reason else value(), assumes, reason, applies)
+
+    return (
+        bound(
+            "distribution_free",
+            "Distribution-free",
+            "second moments 1; no law, no independence",
+            plain,
+            lambda: theory.distribution_free_bound(shares, head_size, pair=pair, temperature=temperature),
+        ),
+        bound(
+            "gaussian",
+            "Gaussian",
+            "Gaussian in each group; q, k independent given it",
+            folded,
+            lambda: theory.gaussian_bound(shares, head_size, pair=pair, temperature=temperature),
+        ),
+        bound(
+            "without_absolute",
+            "Without absolute value",
+            ("not this model: " if options.get("absolute") else "") + "signs kept; q, k independent given the group",
+            plain,
+            lambda: theory.bound_without_absolute(shares, head_size, pair=pair, temperature=temperature),
+            not options.get("absolute"),
+        ),
+        bound(
+            "paper",
+            "Paper, Theorem 1",
+            "as for Gaussian; two groups",
+            two,
+            lambda: theory.paper_bound(shares, head_size, temperature=temperature),
+        ),
+    )
+
+
+def _worst(bounded: list[tuple[Bound, ...]], largest: Place, options: dict[str, Any]) -> tuple[Bound, ...]:
+    """Take each bound for the pair where it is largest, and put the one with measured moments in front."""
+    if not bounded:
+        return ()
+    worst = [max(kind, key=lambda bound: bound.value) for kind in zip(*bounded, strict=True)]
+    plain = None if options.get("normalize") else "does not apply: queries and keys are not standardised"
+    measured = Bound(
+        "distribution_free_measured",
+        "Distribution-free, measured",
+        math.nan if plain else largest.bound,
+        "nothing: second moments at the largest gap",
+        plain,
+    )
+    return (measured, *worst)
+
+
+def _largest(places: tuple[Place, ...]) -> Place:
+    return max(places, key=lambda place: -1.0 if math.isnan(place.gap) else place.gap)
+
+
+def _where(place: Place, short: bool = False) -> str:
+    if place.key is None:
+        return ""
+    query = "readout" if place.query is None else str(place.query)
+    return f"{query}, {place.key}" if short else f"query {query}, key {place.key}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if math.isfinite(value) else "-"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.3g}" if math.isfinite(value) else "-"

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import typer
+from rich.console import Console
+from torch import Tensor
+from typer.testing import CliRunner
+
+from levelhead import theory
+from levelhead.attention.capture import Captured, capture
+from levelhead.auditing.certify import Certificate, certify, certify_run
+from levelhead.auditing.command import certify_command
+from levelhead.config import build_experiment
+from levelhead.data.base import Groups
+from levelhead.models import load_model
+from levelhead.runs import train_run
+from levelhead.types import ConfigError, DataError
+
+OPTIONS = {"normalize": True, "scale": True, "absolute": True, "statistics": "position"}
+RUN = {"split": "test"}
+app = typer.Typer()
+app.command()(certify_command)
+
+
+def experiment(method: str) -> Any:
+    return build_experiment(
+        {
+            "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 80},
+            "method": {"name": method},
+            "model": {"hidden_size": 16, "layers": 2, "heads": 2, "patch_size": 32},
+            "train": {"epochs": 1, "batch_size": 16, "device": "cpu", "threads": 1, "evaluation_batch_size": 32},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for method in ("erm", "dam"):
+        train_run(experiment(method), folder / method)
+    return folder
+
+
+def batches(
+    query: Tensor,
+    key: Tensor,
+    *,
+    debiased: tuple[Tensor, Tensor] | None = None,
+    valid: Tensor | None = None,
+    readout: Tensor | None = None,
+    size: int = 7,
+) -> list[Captured]:
+    left, right = debiased or (query, key)
+    scaling = query.shape[-1] ** -0.5
+    cut = [slice(start, start + size) for start in range(0, len(query), size)]
+    return [
+        Captured(
+            query[rows],
+            key[rows],
+            left[rows],
+            right[rows],
+            scaling,
+            None if valid is None else valid[rows],
+            None if readout is None else readout[rows],
+        )
+        for rows in cut
+    ]
+
+
+def grouped(values: list[int] | Tensor, names: tuple[str, ...] = ("a", "b")) -> Groups:
+    return Groups("style", torch.as_tensor(values), names)
+
+
+def printed(certificate: Certificate, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(certificate.table())
+    return captured.get()
+
+
+def logits_of(captured: list[Captured]) -> np.ndarray:
+    """All logits (rows, heads, queries, keys), the plain way."""
+    pieces = []
+    for batch in captured:
+        key = batch.debiased_key.double()
+        key = key.repeat_interleave(batch.query.shape[1] // key.shape[1], dim=1)
+        pieces.append(batch.scaling * batch.debiased_query.double() @ key.transpose(2, 3))
+    return torch.cat(pieces).numpy()
+
+
+# ------------------------------------------------------------------------------------------------ runs
+
+
+def test_a_debiased_run_is_measured_and_bounded(runs: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (runs / "dam").rglob("*")}
+    certificate = certify_run(runs / "dam")
+    assert {path: path.stat().st_mtime_ns for path in (runs / "dam").rglob("*")} == before
+
+    data = experiment("dam").data
+    model, groups = load_model(runs / "dam" / "model"), data.groups("test")[0]
+    logits = logits_of(list(capture(model, data.examples("test").inputs, 32, "cpu")))
+    members = groups.values.numpy()
+    gaps = np.abs(logits[members == 0].mean(0) - logits[members == 1].mean(0))
+    for head, place in enumerate(certificate.heads):
+        assert place.gap == pytest.approx(gaps[head].max(), rel=1e-5)
+        assert gaps[head, place.query, place.key] == pytest.approx(place.gap, rel=1e-5)
+        assert place.readout == pytest.approx(gaps[head, 0].max(), rel=1e-5)
+        assert place.gap < place.bound
+        assert place.closest < 1
+    assert certificate.holds is True
+    bounds = {bound.name: bound for bound in certificate.bounds}
+    shares = np.bincount(members) / len(members)
+    assert bounds["distribution_free"].value == pytest.approx(theory.distribution_free_bound(shares, 8))
+    assert bounds["gaussian"].value == pytest.approx(theory.gaussian_bound(shares, 8))
+    assert bounds["paper"].value == pytest.approx(theory.paper_bound(shares, 8))
+    assert not bounds["without_absolute"].applies
+    # With the split's own statistics all second moments are 1, so that the bound depends on the shares alone.
+    assert {round(place.bound, 5) for place in certificate.own} == {round(bounds["distribution_free"].value, 5)}
+    assert "% of the distribution-free bound" in certificate.finding
+    assert "times the gap" in certificate.finding
+
+
+def test_a_plain_run_is_measured_and_no_bound_applies(runs: Path) -> None:
+    certificate = certify_run(runs / "erm", "validation")
+    assert certificate.statistics is None
+    assert certificate.holds is None
+    assert certificate.largest.gap > 0
+    assert certificate.own == ()
+    assert all(math.isnan(place.bound) for place in certificate.heads)
+    for bound in certificate.bounds:
+        assert math.isnan(bound.value)
+        assert "does not apply" in str(bound.reason)
+    assert "so no bound applies" in certificate.finding
+    assert "Bounds" not in printed(certificate)
+
+
+def test_the_command_prints_and_writes_json(runs: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        app, [str(runs / "dam"), "--split", "test", "--json", str(tmp_path / "c.json"), "--attribute", "style"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "Paper, Theorem 1" in result.output
+    value = json.loads((tmp_path / "c.json").read_text())
+    assert value["holds"] is True
+    assert value["run"] == {"data": "portraits", "method": "dam", "seed": 0, "split": "test"}
+    assert len(value["heads"]) == len(value["heads_with_statistics_of_the_split"]) == 2
+    assert value["largest"]["gap"] < value["largest"]["bound"]
+    assert [bound["name"] for bound in value["bounds"]] == [
+        "distribution_free_measured",
+        "distribution_free",
+        "gaussian",
+        "without_absolute",
+        "paper",
+    ]
+    assert sum(group["share"] for group in value["groups"].values()) == pytest.approx(1)
+
+
+def test_mistakes_are_named(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no sensitive attribute 'hat'. Known: style"):
+        certify_run(runs / "dam", attribute="hat")
+    with pytest.raises(DataError, match="not a run folder"):
+        certify_run(tmp_path)
+    (tmp_path / "config.yaml").write_text((runs / "dam" / "config.yaml").read_text())
+    with pytest.raises(DataError, match="not finished"):
+        certify_run(tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------ made-up attention
+
+
+def test_several_groups_and_shared_key_heads() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(60, 4, 3, 5, generator=generator), torch.randn(60, 2, 3, 5, generator=generator)
+    members = torch.arange(60) % 7 % 3
+    query[members == 2] *= 3
+    debiased = query.abs(), key.abs()
+    made = batches(query, key, debiased=debiased, readout=torch.zeros(60, dtype=torch.int64))
+    certificate = certify(made, grouped(members, ("x", "y", "z")), OPTIONS, RUN)
+    logits = logits_of(made)
+    means = np.array([logits[members == group].mean(0) for group in range(3)])
+    for pair, comparison in zip([(0, 1), (0, 2), (1, 2)], certificate.pairs, strict=True):
+        assert comparison.gap == pytest.approx(np.abs(means[pair[0]] - means[pair[1]]).max(), rel=1e-6)
+    assert certificate.largest.gap == max(pair.gap for pair in certificate.pairs)
+    assert certificate.largest.groups in (("x", "z"), ("y", "z"))
+    assert certificate.holds is True
+    bounds = {bound.name: bound for bound in certificate.bounds}
+    assert bounds["paper"].reason == "not defined for more than two groups"
+    shares = np.bincount(members) / 60
+    assert bounds["distribution_free"].value == pytest.approx(theory.distribution_free_bound(shares, 5))
+    assert bounds["without_absolute"].value == pytest.approx(theory.bound_without_absolute(shares, 5))
+    assert "Pairs of groups" in printed(certificate)
+
+
+def test_signs_kept_and_scale_left_out_change_what_applies() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 40, 1, 2, 3, generator=generator)
+    groups = grouped(torch.arange(40) % 2)
+    signed = {b.name: b for b in certify(batches(query, key), groups, OPTIONS | {"absolute": False}, RUN).bounds}
+    assert signed["without_absolute"].applies
+    assert "keeps the sign" in str(signed["gaussian"].reason)
+    centred = certify(batches(query, key), groups, OPTIONS | {"scale": False}, RUN)
+    assert "not divided" in str({b.name: b for b in centred.bounds}["distribution_free"].reason)
+    assert certify(batches(query, key), groups, OPTIONS | {"normalize": False}, RUN).holds is None
+
+
+def test_statistics_over_all_positions_break_the_ideal_bound_but_not_the_measured_one() -> None:
+    rows, tokens = 1000, 17
+    query, key = torch.zeros(2, rows, 1, tokens, 1)
+    signs = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]).repeat(25, 1)
+    query[:100, 0, 0, 0], key[:100, 0, 3, 0] = signs.T
+    scale = math.sqrt(rows * tokens / 100)  # deviation of the pooled values
+    groups = grouped((torch.arange(rows) >= 100).long())
+    made = batches(query, key, debiased=(query.abs() * scale, key.abs() * scale), size=300)
+    certificate = certify(made, groups, OPTIONS | {"statistics": "feature"}, RUN)
+    assert certificate.largest.gap == pytest.approx(170.0, rel=1e-5)
+    assert (certificate.largest.query, certificate.largest.key) == (0, 3)
+    assert certificate.largest.bound == pytest.approx(170.0, rel=1e-5)
+    assert certificate.own[0].gap == pytest.approx(10.0, rel=1e-5)
+    assert certificate.holds is True
+
+
+def test_padding_is_left_out_and_lengths_may_differ() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 30, 2, 4, 3, generator=generator)
+    lengths = torch.randint(2, 5, (30,), generator=generator)
+    valid = torch.arange(4) < lengths[:, None]
+    noise = torch.where(valid[:, None, :, None], 0, 1e6)
+    members, last = torch.arange(30) % 2, lengths - 1
+    clean = certify(batches(query, key, valid=valid, readout=last), grouped(members), OPTIONS, RUN)
+    made = batches(query + noise, key + noise, valid=valid, readout=last)
+    dirty = certify(made, grouped(members), OPTIONS, RUN)
+    assert dirty.heads == clean.heads
+    assert dirty.holds is True
+    assert any("Padding" in text for text in dirty.warnings)
+    # The readout row is the last real token, another one in each row.
+    first, second = (members == group for group in range(2))
+    rows = (query[torch.arange(30), :, last][:, :, None].double() @ key.double().transpose(2, 3))[:, :, 0] / math.sqrt(
+        3
+    )
+    gaps = []
+    for position in range(4):
+        there = valid[:, position]
+        gaps.append((rows[first & there, :, position].mean(0) - rows[second & there, :, position].mean(0)).abs())
+    expected = torch.stack(gaps).amax(0)
+    assert [place.readout for place in clean.heads] == pytest.approx(expected.tolist(), rel=1e-6)
+    # Batches that were cut to their own longest row give the same.
+    cut = [
+        Captured(
+            b.query[:, :, :n], b.key[:, :, :n], b.query[:, :, :n], b.key[:, :, :n], b.scaling, b.valid[:, :n], b.readout
+        )
+        for b in batches(query, key, valid=valid, readout=last, size=3)
+        if b.valid is not None
+        for n in [int(b.valid.sum(1).max())]
+    ]
+    shorter = certify(cut, grouped(members), OPTIONS, RUN)
+    for one, other in zip((*shorter.heads, *shorter.own), (*clean.heads, *clean.own), strict=True):
+        assert one.gap == pytest.approx(other.gap)
+        assert one.readout == pytest.approx(other.readout)
+
+
+def test_features_that_do_not_vary_are_no_trouble() -> None:
+    query = torch.full((20, 1, 2, 3), 1e3)
+    certificate = certify(batches(query, query), grouped(torch.arange(20) % 2), OPTIONS, RUN)
+    assert certificate.largest.gap == pytest.approx(0, abs=1e-6)
+    assert certificate.own[0].gap == 0
+    assert certificate.holds is True
+    assert "by at most" in printed(certificate)
+
+
+def test_a_group_without_rows_is_undefined_with_a_reason() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 20, 1, 2, 3, generator=generator)
+    absent = certify(batches(query, key), grouped(torch.arange(20) % 2, ("a", "b", "c")), OPTIONS, RUN)
+    assert "No row of test belongs to 'c'." in absent.warnings
+    assert math.isfinite({b.name: b.value for b in absent.bounds}["paper"])
+    alone = certify(batches(query, key), grouped([0] * 20), OPTIONS, RUN)
+    assert math.isnan(alone.largest.gap)
+    assert alone.holds is None
+    assert "test holds rows of fewer than two groups" in alone.finding
+    assert "Head" in printed(alone)
+    assert alone.to_dict()["largest"]["groups"] is None
+    with pytest.raises(DataError, match="20 rows went through the network, and 21 have a group"):
+        certify(batches(query, key), grouped([0, 1, 1] * 7), OPTIONS, RUN)
+    with pytest.raises(DataError, match="has no rows"):
+        certify([], grouped(torch.zeros(0, dtype=torch.int64)), OPTIONS, RUN)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_tables_fit_the_terminal(width: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 20, 12, 17, 3, generator=generator)
+    text = printed(certify(batches(query, key), grouped(torch.arange(20) % 2), OPTIONS, RUN), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text

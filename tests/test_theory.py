@@ -1,0 +1,494 @@
+"""The bounds of docs/theory.md: their numbers, that nothing exceeds them, what attains them, each step of proof."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import erf, erfc
+
+from levelhead import theory
+from levelhead.attention import QueryKeyStandardizer
+from levelhead.types import ConfigError
+
+SLACK = 1 + 1e-9
+many = settings(deadline=None, max_examples=200)
+seeds = st.integers(0, 2**32 - 1)
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)
+
+
+def random_shares(rng: np.random.Generator, groups: int) -> np.ndarray:
+    """Shares from about equal to very unequal."""
+    weight = rng.random(groups) ** rng.choice([0.2, 1.0, 4.0]) + 1e-3
+    return weight / weight.sum()
+
+
+def standardise(x: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    mean = (probability * x).sum()
+    deviation = math.sqrt((probability * (x - mean) ** 2).sum())
+    return (x - mean) / deviation if deviation > 1e-9 else np.zeros_like(x)
+
+
+def heavy(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Values with a few huge ones, many of them 0: near what attains the bounds."""
+    return rng.standard_normal(shape) * rng.choice([0.0, 0.1, 1.0, 30.0], shape)
+
+
+# ------------------------------------------------------------------------------------------------ numbers
+
+
+@pytest.mark.parametrize(
+    ("share", "paper", "larger_only", "distribution_free", "gaussian", "worst_case"),
+    [
+        (0.5, 9.0600, 4.5300, 2.0000, 1.2732, 1.2732),
+        (0.7, 11.4924, 8.9058, 3.3333, 2.3333, 2.2252),
+        (0.9, 31.8842, 30.5050, 10.0000, 9.0000, 8.8889),
+        (0.929, 44.9334, 43.7140, 14.0845, 13.0845, 13.0081),
+        (1 - 1236 / 15383, 39.69, 38.42, 12.446, 11.446, 11.358),  # HateXplain, training split
+    ],
+)
+def test_the_table_of_constants(
+    share: float, paper: float, larger_only: float, distribution_free: float, gaussian: float, worst_case: float
+) -> None:
+    shares = (share, 1 - share)
+    near = {"abs": 6e-5 if share != 1 - 1236 / 15383 else 6e-3}
+    assert theory.paper_bound(shares) == pytest.approx(paper, **near)
+    assert theory.paper_bound(shares, larger_only=True) == pytest.approx(larger_only, **near)
+    assert theory.distribution_free_bound(shares) == pytest.approx(distribution_free, **near)
+    assert theory.gaussian_bound(shares) == pytest.approx(gaussian, **near)
+    assert theory.gaussian_worst_case(shares) == pytest.approx(worst_case, **near)
+
+
+@pytest.mark.parametrize(("share", "constant"), [(0.5, 0.0), (0.7, 1.9048), (0.9, 8.8889), (0.929, 13.0081)])
+def test_the_constants_without_the_absolute_value(share: float, constant: float) -> None:
+    assert theory.bound_without_absolute((share, 1 - share)) == pytest.approx(constant, abs=6e-5)
+
+
+def test_the_bound_without_the_absolute_value_of_three_equal_groups_is_not_zero() -> None:
+    assert theory.bound_without_absolute([1 / 3] * 3) == pytest.approx(math.sqrt(3))
+
+
+@pytest.mark.parametrize(
+    ("share", "first", "second", "means", "gap"),
+    [
+        (0.7, (2, 1), (-1, 0.5), (0.67434848, 1.28638594), -1.20004293),
+        (0.9, (0, 0.2), (1.5, 3), (0.18975238, 2.46671974), -6.04870032),
+        (0.929, (0, 0.1), (5, 0.1), None, -12.92966633),
+        (0.5, (1, 1), (-1, 1), None, 0.0),
+    ],
+)
+def test_the_closed_form_of_gaussian_groups(
+    share: float,
+    first: tuple[float, float],
+    second: tuple[float, float],
+    means: tuple[float, float] | None,
+    gap: float,
+) -> None:
+    shares, (centre, spread) = (share, 1 - share), zip(first, second, strict=True)
+    if means is not None:
+        assert theory.gaussian_group_means(shares, centre, spread) == pytest.approx(np.array(means), abs=1e-8)
+    assert theory.gaussian_gap(shares, centre, spread, centre, spread) == pytest.approx(gap, abs=1e-8)
+
+
+def test_head_size_and_temperature_multiply() -> None:
+    shares = (0.2, 0.3, 0.5)
+    for bound in (theory.distribution_free_bound, theory.gaussian_bound, theory.bound_without_absolute):
+        assert bound(shares, 24) == pytest.approx(math.sqrt(24) * bound(shares))
+        assert bound(shares, 24, temperature=0.07) == pytest.approx(bound(shares, 24) / 0.07)
+        assert bound(shares) == max(bound(shares, pair=pair) for pair in itertools.combinations(range(3), 2))
+    for two_groups in (theory.paper_bound, theory.gaussian_worst_case):
+        assert two_groups((0.3, 0.7), 4, temperature=0.5) == pytest.approx(4 * two_groups((0.3, 0.7)))
+
+
+def test_second_moments_scale_the_bound() -> None:
+    shares, query, key = (0.25, 0.75), np.array([1.0, 4.0]), np.array([9.0, 1.0])
+    bound = theory.distribution_free_bound(shares, 2, query_second_moment=query, key_second_moment=key)
+    assert bound == pytest.approx((3 + 2) / math.sqrt(2) * 4)
+    assert theory.distribution_free_bound(shares, 2, query_second_moment=4, key_second_moment=9) == pytest.approx(
+        6 * theory.distribution_free_bound(shares, 2)
+    )
+
+
+def test_the_gap_of_several_features_is_the_mean_over_them_times_the_root() -> None:
+    centre, spread = np.array([[2.0, 0.0], [-1.0, 1.5]]), np.array([[1.0, 0.2], [0.5, 3.0]])
+    single = [theory.gaussian_gap((0.7, 0.3), centre[:, f], spread[:, f], centre[:, f], spread[:, f]) for f in range(2)]
+    both = theory.gaussian_gap((0.7, 0.3), centre, spread, centre, spread, temperature=2.0)
+    assert both == pytest.approx(sum(single) / math.sqrt(2) / 2)
+
+
+# ------------------------------------------------------------------------------------------------ distribution-free
+
+
+@many
+@given(seeds, st.integers(2, 5), st.integers(1, 3), st.booleans())
+def test_no_joint_law_exceeds_the_distribution_free_bound(seed: int, groups: int, features: int, keep: bool) -> None:
+    """Random discrete laws: 1 to 6 atoms a group, query and key tied to each other in any way, signs kept or not."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 7, groups)
+    group = np.repeat(np.arange(groups), sizes)
+    shares = random_shares(rng, groups)
+    probability = rng.random(len(group)) + 1e-3
+    probability *= (shares / np.bincount(group, probability))[group]
+    query, key = heavy(rng, (features, len(group))), heavy(rng, (features, len(group)))
+    if rng.random() < 0.5:
+        key = query.copy()
+    query, key = (np.array([standardise(x, probability) for x in values]) for values in (query, key))
+    logits = (query * key if keep else np.abs(query * key)).sum(0) / math.sqrt(features)
+    means = np.bincount(group, probability * logits) / shares
+    for pair in itertools.combinations(range(groups), 2):
+        bound = theory.distribution_free_bound(shares, features, pair=pair)
+        assert abs(means[pair[0]] - means[pair[1]]) <= bound * SLACK
+    # The joint form: the shares weigh the means of all groups, per logit.
+    assert np.abs(shares * means).sum() <= math.sqrt(features) * SLACK
+
+
+@many
+@given(seeds)
+def test_other_statistics_enter_by_second_moments_alone(seed: int) -> None:
+    """Running statistics e, s instead of the law's own: c = (variance + (mean - e)^2) / s^2."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat([0, 1, 2], 4)
+    probability = rng.dirichlet(np.ones(12)) + 1e-6
+    probability /= probability.sum()
+    shares = np.bincount(group, probability)
+    moments, used = [], []
+    for x in heavy(rng, (2, 12)):
+        centre, spread = rng.standard_normal(), rng.random() + 0.1
+        mean = (probability * x).sum()
+        moments.append(((probability * (x - mean) ** 2).sum() + (mean - centre) ** 2) / spread**2)
+        used.append((x - centre) / spread)
+    means = np.bincount(group, probability * np.abs(used[0] * used[1])) / shares
+    for pair in itertools.combinations(range(3), 2):
+        bound = theory.distribution_free_bound(
+            shares, pair=pair, query_second_moment=moments[0], key_second_moment=moments[1]
+        )
+        assert abs(means[pair[0]] - means[pair[1]]) <= bound * SLACK
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize("head_size", [1, 4])
+def test_the_distribution_free_bound_is_attained(share: float, head_size: int) -> None:
+    """Independent signs of size 1/sqrt(share) in the smaller group, 0 elsewhere: standardised already."""
+    atoms = np.array([(s, t) for s in (-1, 1) for t in (-1, 1)]) / math.sqrt(share)
+    query, key = (np.append(atoms[:, column], 0.0) for column in (0, 1))
+    probability = np.array([share / 4] * 4 + [1 - share])
+    for x in (query, key):
+        assert standardise(x, probability) == pytest.approx(x)
+    logits = head_size * np.abs(query * key) / math.sqrt(head_size)
+    gap = logits[:4].mean() - logits[4]
+    assert gap == pytest.approx(theory.distribution_free_bound((share, 1 - share), head_size))
+    if (share, head_size) == (0.1, 4):
+        assert gap == pytest.approx(20.0)
+    # With the sign kept, the same bound is attained by a query that equals its key.
+    assert np.mean(query[:4] ** 2) == pytest.approx(1 / share)
+
+
+def test_twice_scales_the_second_moment() -> None:
+    """Centring |n(x)| again, as the authors' HateXplain code does, leaves the second moment 1 - (E|n(x)|)^2."""
+    x = np.random.default_rng(0).gamma(0.4, size=5000)
+    once = np.abs(standardise(x, np.full(5000, 1 / 5000)))
+    assert np.mean(np.abs(once - once.mean()) ** 2) == pytest.approx(1 - once.mean() ** 2)
+
+
+# ------------------------------------------------------------------------------------------------ Gaussian groups
+
+
+@pytest.mark.parametrize("share", [0.95, 0.6, 0.5, 0.1])
+def test_the_closed_form_agrees_with_samples(share: float) -> None:
+    rng = np.random.default_rng(1)
+    shares, centre, spread = (share, 1 - share), np.array([0.3, -1.2]), np.array([0.7, 1.6])
+    overall = share * centre[0] + (1 - share) * centre[1]
+    deviation = math.sqrt(np.dot(shares, spread**2 + (centre - overall) ** 2))
+    sampled = [
+        np.abs((m + s * rng.standard_normal(400_000) - overall) / deviation).mean()
+        for m, s in zip(centre, spread, strict=True)
+    ]
+    assert theory.gaussian_group_means(shares, centre, spread) == pytest.approx(np.array(sampled), rel=5e-3)
+
+
+@many
+@given(st.floats(-8, 8), st.floats(0.01, 8))
+def test_the_folded_normal_mean_agrees_with_quadrature(mean: float, deviation: float) -> None:
+    total = 0.0
+    # The two sides of the kink at 0, each cut 12 deviations from the mean.
+    for low, high in (
+        (mean - 12 * deviation, min(0.0, mean + 12 * deviation)),
+        (max(0.0, mean - 12 * deviation), mean + 12 * deviation),
+    ):
+        if high > low:
+            x = (high - low) / 2 * NODES + (high + low) / 2
+            density = np.exp(-(((x - mean) / deviation) ** 2) / 2) / deviation / math.sqrt(2 * math.pi)
+            total += (high - low) / 2 * float((WEIGHTS * np.abs(x) * density).sum())
+    assert float(theory.folded_normal_mean(mean, deviation)) == pytest.approx(total, rel=1e-9, abs=1e-12)
+
+
+def test_the_folded_normal_mean_at_the_edges() -> None:
+    assert theory.folded_normal_mean([0.0, -3.0, 5.0], [0.0, 0.0, 1e-300]) == pytest.approx(np.array([0.0, 3.0, 5.0]))
+    assert float(theory.folded_normal_mean(0.0, 2.0)) == pytest.approx(2 * math.sqrt(2 / math.pi))
+
+
+def random_gaussians(rng: np.random.Generator, groups: int) -> tuple[np.ndarray, np.ndarray]:
+    means, deviations = heavy(rng, (groups,)), np.abs(heavy(rng, (groups,)))
+    deviations[0] += 1e-3  # something has to vary
+    return means, deviations
+
+
+@many
+@given(seeds, st.integers(2, 5))
+def test_no_gaussian_groups_exceed_their_bound(seed: int, groups: int) -> None:
+    rng = np.random.default_rng(seed)
+    shares = random_shares(rng, groups)
+    query, key = random_gaussians(rng, groups), random_gaussians(rng, groups)
+    for law in (query, key):
+        squared = theory.gaussian_group_means(shares, *law) ** 2
+        assert np.all(squared <= np.maximum(2 / math.pi, 1 - shares) / shares * SLACK)
+    for pair in itertools.combinations(range(groups), 2):
+        gap = abs(theory.gaussian_gap(shares, *query, *key, pair=pair))
+        assert gap <= theory.gaussian_bound(shares, pair=pair) * SLACK
+        if groups == 2:
+            assert gap <= theory.gaussian_worst_case(shares) * SLACK
+            assert gap <= theory.paper_bound(shares, larger_only=True) * SLACK
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.3, 0.363, 0.364, 0.45, 0.5])
+def test_nothing_larger_than_the_worst_gaussian_case_is_found(share: float) -> None:
+    """A grid over all that standardisation allows: shares of the variance within each group and between them."""
+    steps = np.linspace(0, 1, 41)
+    within, other = (grid.ravel() for grid in np.meshgrid(steps, steps))
+    inside = within + other <= 1 + 1e-12
+    within, other = within[inside], other[inside]
+    between = np.maximum(1 - within - other, 0)
+    means = np.array([np.sqrt(between * (1 - share) / share), -np.sqrt(between * share / (1 - share))])
+    deviations = np.array([np.sqrt(within / share), np.sqrt(other / (1 - share))])
+    folded = theory.folded_normal_mean(means, deviations)
+    gaps = np.abs(folded[0][:, None] * folded[0] - folded[1][:, None] * folded[1])
+    found, bound = theory.gaussian_worst_case((share, 1 - share)), theory.gaussian_bound((share, 1 - share))
+    assert gaps.max() == pytest.approx(found)  # the corners are points of the grid
+    assert (bound == pytest.approx(found)) == (share >= theory.ATTAINED_FROM)
+
+
+@many
+@given(seeds)
+def test_the_bounds_come_in_order(seed: int) -> None:
+    shares = random_shares(np.random.default_rng(seed), 2)
+    small = shares.min()
+    assert theory.gaussian_worst_case(shares) <= theory.gaussian_bound(shares) * SLACK
+    assert theory.bound_without_absolute(shares) <= theory.gaussian_worst_case(shares) * SLACK
+    assert theory.gaussian_bound(shares) < theory.distribution_free_bound(shares)
+    assert theory.distribution_free_bound(shares) == pytest.approx(1 / small)
+    assert 3.1 < theory.paper_bound(shares) / theory.distribution_free_bound(shares) < 4.54
+    assert theory.paper_bound(shares, larger_only=True) <= theory.paper_bound(shares)
+
+
+# ------------------------------------------------------------------------------------------------ steps of the proofs
+
+GRID = np.linspace(0, 10, 100_001)
+
+
+def test_the_folded_normal_lemma() -> None:
+    """E|x|^2 <= m^2 + (2/pi) s^2, with equality at m = 0 and at s = 0."""
+    for deviation in (0.0, 1e-3, 1.0, 7.0):
+        assert np.all(theory.folded_normal_mean(GRID, deviation) ** 2 <= (GRID**2 + 2 / math.pi * deviation**2) * SLACK)
+
+
+def test_every_step_of_the_lemma() -> None:
+    normal, error = math.sqrt(2 / math.pi) * np.exp(-(GRID**2) / 2), erf(GRID / math.sqrt(2))
+    folded = normal + GRID * error
+    # The derivative of the folded normal mean is erf(x / sqrt 2).
+    assert np.gradient(folded, GRID)[1:-1] == pytest.approx(error[1:-1], abs=1e-6)
+    assert np.all(folded * error <= GRID * SLACK)
+    right, left = GRID >= 1, GRID <= 1.8
+    tail = erfc(GRID / math.sqrt(2))
+    assert np.all(tail[right] * SLACK >= (normal * GRID / (1 + GRID**2))[right])
+    assert np.all(error[right] <= GRID[right] ** 2)
+    assert np.all(error <= math.sqrt(2 / math.pi) * GRID + 1e-15)
+    assert np.all(1 - error**2 >= np.exp(-2 * GRID**2 / math.pi) - 1e-15)
+    needed = 2 / math.pi * np.exp(-(GRID**2) / 2)
+    assert np.all(needed[left] <= np.exp(-2 * GRID[left] ** 2 / math.pi))
+    assert math.sqrt(math.log(math.pi / 2) / (2 / math.pi - 0.5)) > 1.8  # where that step ends
+
+
+@many
+@given(seeds, st.integers(2, 5))
+def test_the_constraint_on_mean_and_spread_of_one_group(seed: int, groups: int) -> None:
+    """l_i s_i^2 + l_i m_i^2 / (1 - l_i) <= 1 after standardisation, by Jensen over the other groups."""
+    rng = np.random.default_rng(seed)
+    shares = random_shares(rng, groups)
+    means, deviations = random_gaussians(rng, groups)
+    overall = shares @ means
+    scale = math.sqrt(shares @ (deviations**2 + (means - overall) ** 2))
+    m, s = (means - overall) / scale, deviations / scale
+    assert np.all(shares * s**2 + shares * m**2 / (1 - shares) <= SLACK)
+    for i in range(groups):
+        others = shares @ m**2 - shares[i] * m[i] ** 2
+        assert others >= shares[i] ** 2 * m[i] ** 2 / (1 - shares[i]) * (1 - 1e-9) - 1e-15
+
+
+@many
+@given(seeds, st.integers(2, 5))
+def test_each_group_mean_obeys_cauchy_schwarz(seed: int, groups: int) -> None:
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(groups), 4)
+    probability = rng.dirichlet(np.ones(len(group))) + 1e-6
+    probability /= probability.sum()
+    shares = np.bincount(group, probability)
+    query, key = (standardise(x, probability) for x in heavy(rng, (2, len(group))))
+
+    def given_group(x: np.ndarray) -> np.ndarray:
+        return np.bincount(group, probability * x) / shares
+
+    squares = given_group(query**2), given_group(key**2)
+    for square in squares:
+        assert np.all(shares * square <= SLACK)
+    assert np.all(given_group(np.abs(query * key)) <= np.sqrt(squares[0] * squares[1]) * SLACK + 1e-15)
+
+
+# ------------------------------------------------------------------------------------------------ without abs
+
+
+@many
+@given(seeds, st.integers(2, 5))
+def test_signed_logits_of_independent_queries_and_keys_obey_their_bound(seed: int, groups: int) -> None:
+    """Discrete laws, query and key independent given the group: the mean logit is the product of means."""
+    rng = np.random.default_rng(seed)
+    shares = random_shares(rng, groups)
+    means = []
+    for _ in range(2):
+        x = heavy(rng, (groups, 4))
+        inner = rng.dirichlet(np.ones(4), groups)
+        flat = standardise(x.ravel(), (shares[:, None] * inner).ravel()).reshape(groups, 4)
+        means.append((inner * flat).sum(1))
+    logits = means[0] * means[1]
+    for first, second in itertools.combinations(range(groups), 2):
+        bound = theory.bound_without_absolute(shares, pair=(first, second))
+        assert abs(logits[first] - logits[second]) <= bound * SLACK + 1e-12
+    if groups == 2:
+        difference = [mean[0] - mean[1] for mean in means]
+        assert logits[0] - logits[1] == pytest.approx((shares[1] - shares[0]) * difference[0] * difference[1])
+        assert all(abs(d) <= 1 / math.sqrt(shares[0] * shares[1]) * SLACK for d in difference)
+
+
+@many
+@given(seeds, st.integers(2, 5))
+def test_the_bound_without_the_absolute_value_is_attained(seed: int, groups: int) -> None:
+    """The closed form is the norm of diag(1/l_i, -1/l_j, 0, ...) between laws that are constant in each group."""
+    rng = np.random.default_rng(seed)
+    shares = random_shares(rng, groups)
+    for first, second in itertools.combinations(range(groups), 2):
+        diagonal = np.zeros(groups)
+        diagonal[[first, second]] = 1 / shares[first], -1 / shares[second]
+        centre = np.eye(groups) - np.sqrt(np.outer(shares, shares))
+        values, vectors = np.linalg.eigh(centre @ np.diag(diagonal) @ centre)
+        top = int(np.abs(values).argmax())
+        bound = theory.bound_without_absolute(shares, pair=(first, second))
+        assert abs(values[top]) == pytest.approx(bound, abs=1e-9)
+        if bound > 1e-6:
+            law = standardise(vectors[:, top] / np.sqrt(shares), shares)
+            assert abs(law[first] ** 2 - law[second] ** 2) == pytest.approx(bound, rel=1e-6)
+
+
+def test_absolute_values_turn_a_gap_of_spreads_into_a_gap_of_logits() -> None:
+    """Equal groups with equal means: standardised queries and keys have gap 0 with signs kept, 1.25 without."""
+    shares, means, deviations = (0.5, 0.5), (0.0, 0.0), (1.4, 0.1)
+    assert theory.bound_without_absolute(shares) == 0
+    assert theory.gaussian_gap(shares, means, deviations, means, deviations) == pytest.approx(1.25, abs=0.02)
+
+
+# ------------------------------------------------------------------------------------------------ finite batches
+
+
+def test_no_batch_exceeds_the_bound_whatever_the_groups() -> None:
+    """The project's own standardizer, per position and biased: |mean_i w - mean_j w| <= sqrt(d) max(n/n_i, n/n_j)."""
+    generator = torch.Generator().manual_seed(0)
+    rng = np.random.default_rng(0)
+    heads, tokens, closest = 2, 3, 0.0
+    for case in range(1000):
+        size, rows = int(rng.integers(1, 4)), int(rng.integers(2, 14))
+        standardizer = QueryKeyStandardizer(
+            heads, size, length=tokens, eps=float(rng.choice([0.0, 1e-5, 0.1])) or 1e-30
+        )
+        query, key = (
+            torch.randn(rows, heads, tokens, size, generator=generator, dtype=torch.float64)
+            * torch.randint(0, 4, (rows, heads, tokens, size), generator=generator) ** 4
+            for _ in range(2)
+        )
+        if case % 3 == 0:
+            key = query
+        if case % 5 == 0:  # one row apart from all others: as near as batches come
+            query[1:], key[1:] = query[1:2].clone(), key[1:2].clone()
+        query, key = standardizer(query, key)
+        logits = (query @ key.transpose(2, 3)).numpy() / math.sqrt(size)
+        for _ in range(5):
+            labels = rng.integers(0, int(rng.integers(2, 5)), rows)
+            sizes = np.bincount(labels)
+            present = np.flatnonzero(sizes)
+            members = (labels == present[:, None]) / sizes[present][:, None]
+            means = members @ logits.reshape(rows, -1)
+            for pair in itertools.combinations(range(len(present)), 2):
+                gap = np.abs(means[pair[0]] - means[pair[1]]).max()
+                bound = theory.distribution_free_bound(sizes[present] / rows, size, pair=pair)
+                assert gap <= bound * SLACK
+                closest = max(closest, gap / bound)
+    assert closest > 0.9  # the cases come near the bound, so that they can tell
+
+
+def test_statistics_over_all_positions_do_not_give_the_bound() -> None:
+    """The counter-example: a query that is not 0 in one position alone, of one group alone, breaks it N times over."""
+    rows, tokens, minority = 1000, 17, 100
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.zeros(2, rows, 1, tokens, 1, dtype=torch.float64)
+    signs = torch.randint(0, 2, (2, minority), generator=generator).double() * 2 - 1
+    signs[:, : minority // 2], signs[:, minority // 2 :] = 1.0, -1.0  # exactly centred
+    query[:minority, 0, 0, 0], key[:minority, 0, 3, 0] = signs[0], signs[1]
+    gaps = {}
+    for statistics in ("position", "feature"):
+        standardizer = QueryKeyStandardizer(1, 1, length=tokens, statistics=statistics, eps=1e-30)
+        left, right = standardizer(query, key)
+        logits = left @ right.transpose(2, 3)
+        gap = logits[:minority].mean(0) - logits[minority:].mean(0)
+        gaps[statistics] = float(gap[0, 0, 3])
+        assert float(gap.mean().abs()) <= 10 * SLACK  # averaged over pairs of positions it holds for both
+    assert gaps == pytest.approx({"position": 10.0, "feature": 170.0})
+
+
+# ------------------------------------------------------------------------------------------------ arguments
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        ([1.0], r"shape \(1,\).*two or more groups"),
+        ([[0.5, 0.5]], r"shape \(1, 2\)"),
+        ([0.0, 1.0], "not all above 0. Leave out groups"),
+        ([math.nan, 0.5], "not all above 0"),
+        ([30, 70], "sum to 100, not 1. Divide them by their sum"),
+    ],
+)
+def test_impossible_shares_are_refused(shares: list[float], message: str) -> None:
+    for bound in (theory.paper_bound, theory.distribution_free_bound, theory.gaussian_bound):
+        with pytest.raises(ConfigError, match=message):
+            bound(shares)
+
+
+def test_other_impossible_arguments_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"The paper's bound is stated for two groups, and there are 3"):
+        theory.paper_bound([0.2, 0.3, 0.5])
+    with pytest.raises(ConfigError, match="head_size is 0"):
+        theory.gaussian_bound([0.5, 0.5], 0)
+    with pytest.raises(ConfigError, match="temperature is 0"):
+        theory.gaussian_bound([0.5, 0.5], temperature=0)
+    with pytest.raises(ConfigError, match=r"pair=\(0, 2\) does not name two of the 2 groups"):
+        theory.gaussian_bound([0.5, 0.5], pair=(0, 2))
+    with pytest.raises(ConfigError, match="key_second_moment has shape"):
+        theory.distribution_free_bound([0.5, 0.5], 2, key_second_moment=[1.0, 1.0, 1.0])
+    with pytest.raises(ConfigError, match="deviation is negative"):
+        theory.folded_normal_mean(0.0, -1.0)
+    with pytest.raises(ConfigError, match="cannot be standardised"):
+        theory.gaussian_group_means([0.5, 0.5], [1.0, 1.0], [0.0, 0.0])
+    with pytest.raises(ConfigError, match="first axis"):
+        theory.gaussian_group_means([0.5, 0.5], [1.0, 1.0, 2.0], 1.0)
