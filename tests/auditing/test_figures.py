@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from scipy.stats import ks_2samp
+from typer.testing import CliRunner
+
+from levelhead.attention.capture import attention_weights, capture
+from levelhead.auditing.figure_command import figure_app
+from levelhead.auditing.figures import AttentionFigure, QkFigure, attention_figure, kolmogorov_smirnov, qk_figure
+from levelhead.config import build_experiment
+from levelhead.data.base import Groups
+from levelhead.data.portraits import MASK_NAMES, Portraits
+from levelhead.models import load_model
+from levelhead.runs import train_run
+from levelhead.types import ConfigError, DataError
+
+SIZES = {"train_size": 48, "validation_size": 24, "test_size": 70}
+
+
+def recipe(method: str) -> dict[str, Any]:
+    return {
+        "data": {"name": "portraits", "correlation": 0.3, **SIZES},
+        "method": {"name": method},
+        "model": {"hidden_size": 16, "layers": 2, "heads": 2},
+        "train": {
+            "epochs": 1,
+            "batch_size": 16,
+            "evaluation_batch_size": 32,
+            "device": "cpu",
+            "threads": 1,
+        },
+        "seed": 0,
+    }
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for method in ("erm", "dam"):
+        train_run(build_experiment(recipe(method)), folder / method)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def debiased_qk(runs: Path) -> QkFigure:
+    return qk_figure(runs / "dam", head=1, dimension=3, token=5)
+
+
+@pytest.fixture(scope="module")
+def attention(runs: Path) -> AttentionFigure:
+    return attention_figure(runs / "dam")
+
+
+def by_hand(run: Path) -> Any:
+    """The whole test split in one batch."""
+    data = Portraits(correlation=0.3, **SIZES)
+    (captured,) = capture(load_model(run / "model"), data.examples("test").inputs, 70, "cpu")
+    return data, captured
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_fast_statistic_is_that_of_scipy_also_with_ties(count: int) -> None:
+    rng = np.random.default_rng(0)
+    values = np.concatenate([rng.normal(size=(90, 3)), rng.integers(0, 4, (90, 3))], axis=1)
+    groups = rng.integers(0, count, 90)
+    expected = [
+        max(
+            ks_2samp(column[groups == one], column[groups == two]).statistic
+            for one in range(count)
+            for two in range(one)
+        )
+        for column in values.T
+    ]
+    assert kolmogorov_smirnov(values, groups, width=4) == pytest.approx(expected)
+
+
+def test_queries_and_keys_are_those_of_the_network(runs: Path, debiased_qk: QkFigure) -> None:
+    data, captured = by_hand(runs / "dam")
+    groups = data.groups("test")[0].values.numpy()
+    expected = {
+        ("query", "before"): captured.query[:, 1, 0, 3],
+        ("key", "before"): captured.key[:, 1, 5, 3],
+        ("query", "after"): captured.debiased_query[:, 1, 0, 3],
+        ("key", "after"): captured.debiased_key[:, 1, 5, 3],
+    }
+    assert debiased_qk.samples.keys() == expected.keys()
+    for key, values in expected.items():
+        sample = debiased_qk.samples[key]
+        assert sample.values == pytest.approx(values.numpy(), abs=1e-6)
+        assert sample.statistic == pytest.approx(
+            ks_2samp(values[groups == 0], values[groups == 1], method="asymp").statistic
+        )
+        assert sample.all_statistics.shape == (16,)
+        assert sample.all_statistics[8 + 3] == pytest.approx(sample.statistic)
+
+
+def test_the_numbers_of_a_qk_figure(debiased_qk: QkFigure) -> None:
+    record = json.loads(json.dumps(debiased_qk.to_dict(), allow_nan=False))
+    assert (record["head"], record["dimension"], record["token"]) == (1, 3, 5)
+    assert sum(record["groups"].values()) == 70
+    assert len(record["panels"]) == 4
+    for panel in record["panels"]:
+        widths = np.diff(panel["bin_edges"])
+        for density in panel["density"].values():
+            assert (widths * density).sum() == pytest.approx(1)
+        every = panel["all_dimensions"]
+        assert every["count"] == 16
+        assert 0 <= every["quantiles"]["0.05"] <= every["quantiles"]["0.95"] <= every["largest"] <= 1
+        assert panel["rows"] == record["groups"]
+    assert record["all_dimensions_with_groups_shuffled"].keys() == {"query", "key"}
+    assert "p_value" not in json.dumps(record)
+
+
+def test_a_plain_run_is_drawn_as_trained_only(runs: Path) -> None:
+    figure = qk_figure(runs / "erm")
+    assert figure.stages == ["before"]
+    assert len(figure.to_dict()["panels"]) == 2
+    drawn = figure.draw()
+    assert len(drawn.axes) == 4
+    assert [label.get_text() for label in drawn.axes[-1].get_yticklabels()] == ["as trained", "groups\nshuffled"]
+
+
+def test_attention_by_group_and_label_is_the_mean_over_rows(runs: Path, attention: AttentionFigure) -> None:
+    data, captured = by_hand(runs / "dam")
+    weights = attention_weights(captured).mean(dim=1).double()
+    on_patches = weights[:, 1:] / weights[:, 1:].sum(dim=1, keepdim=True)
+    labels, groups = data.examples("test").labels, data.groups("test")[0].values
+    assert sum(cell.rows for cell in attention.cells.values()) == 70
+    for class_index, label in enumerate(("dark hair", "light hair")):
+        for group_index, group in enumerate(("round", "angular")):
+            members = (labels == class_index) & (groups == group_index)
+            cell = attention.cells[label, group]
+            assert cell.rows == int(members.sum())
+            assert cell.attention.shape == (4, 4)
+            assert cell.attention.sum() == pytest.approx(1)
+            assert cell.attention.ravel() == pytest.approx(on_patches[members].mean(dim=0).numpy(), abs=1e-6)
+            assert cell.outside == pytest.approx(float(weights[members, 0].mean()), abs=1e-6)
+    difference, error = attention.difference("dark hair")
+    expected = attention.cells["dark hair", "angular"].attention - attention.cells["dark hair", "round"].attention
+    assert np.array_equal(difference, expected)
+    assert error is not None
+    assert (error > 0).all()
+
+
+def test_shares_of_parts_are_sums_over_pixels(runs: Path, attention: AttentionFigure) -> None:
+    data, captured = by_hand(runs / "dam")
+    weights = attention_weights(captured).mean(dim=1)[:, 1:].double()
+    weights = (weights / weights.sum(dim=1, keepdim=True)).reshape(-1, 4, 4)
+    pixels = weights.repeat_interleave(16, dim=1).repeat_interleave(16, dim=2) / 256
+    members = (data.examples("test").labels == 0) & (data.groups("test")[0].values == 1)
+    cell = attention.cells["dark hair", "angular"]
+    for code, name in enumerate(MASK_NAMES):
+        on_part = (pixels * (data.masks("test") == code)).sum(dim=(1, 2))[members]
+        share = cell.parts[name]
+        assert share.value == pytest.approx(float(on_part.mean()), abs=1e-6)
+        half = 1.96 * float(on_part.std()) / int(members.sum()) ** 0.5
+        assert (share.low, share.high) == pytest.approx((share.value - half, share.value + half), rel=1e-4)
+        area = (data.masks("test")[members] == code).double().mean()
+        assert cell.area[name] == pytest.approx(float(area))
+    assert sum(share.value for share in cell.parts.values()) == pytest.approx(1)
+
+
+def test_equal_figures_give_equal_bytes(
+    runs: Path, debiased_qk: QkFigure, attention: AttentionFigure, tmp_path: Path
+) -> None:
+    for name, figure in (("qk", debiased_qk), ("attention", attention)):
+        first = figure.save(tmp_path / f"{name}-0.5")  # a dot in a name is no ending
+        assert [path.name for path in first] == [f"{name}-0.5.png", f"{name}-0.5.svg"]
+        again: Any = None
+        if name == "qk":
+            again = qk_figure(runs / "dam", head=1, dimension=3, token=5)
+        else:
+            again = attention_figure(runs / "dam")
+        second = again.save(tmp_path / "again.svg")
+        assert [path.name for path in second] == ["again.png", "again.svg"]
+        assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+        assert str(runs) not in first[1].read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [*(f"{name}-0.5.{kind}" for name in ("qk", "attention") for kind in ("png", "svg")), "again.png", "again.svg"]
+    )
+
+
+def test_only_drawn_portraits_are_shown(
+    attention: AttentionFigure, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any other data set gets bare grids: as many images as grids, each of the grid's own size."""
+    assert len(attention.portraits) == 4
+    monkeypatch.setattr("levelhead.auditing.figures.Portraits", type("Nothing", (), {}))
+    bare = attention_figure(runs / "dam")
+    assert not bare.portraits
+    assert not any(cell.parts for cell in bare.cells.values())
+    shapes = [image.get_array().shape for panel in bare.draw().axes for image in panel.images]
+    assert shapes == [(4, 4)] * 6
+    assert "parts" not in bare.to_dict()["cells"][0]
+
+
+def three_groups(data: Portraits, split: str) -> tuple[Groups, ...]:
+    values = torch.arange(getattr(data, f"{split}_size")) % 3
+    return (data._draw(split), Groups("third", values, ("one", "two", "three")))[1:]
+
+
+def test_three_groups_are_compared_by_pairs(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Portraits, "groups", three_groups)
+    figure = qk_figure(runs / "erm")
+    sample = figure.samples["query", "before"]
+    pairs = [
+        ks_2samp(sample.values[sample.groups == one], sample.values[sample.groups == two], method="asymp").statistic
+        for one, two in ((0, 1), (0, 2), (1, 2))
+    ]
+    assert sample.statistic == pytest.approx(max(pairs))
+    assert set(sample.pair) < {"one", "two", "three"}
+    figure.draw()
+    attention = attention_figure(runs / "erm")
+    difference, error = attention.difference("dark hair")
+    grids = np.stack([attention.cells["dark hair", name].attention for name in ("one", "two", "three")])
+    assert difference == pytest.approx(grids.max(axis=0) - grids.min(axis=0))
+    assert error is None
+    attention.draw()
+
+
+def test_a_cell_without_rows_is_left_empty(runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def by_label(data: Portraits, split: str) -> tuple[Groups, ...]:
+        return (Groups("copy", data._draw(split).labels, ("dark", "light")),)
+
+    monkeypatch.setattr(Portraits, "groups", by_label)
+    monkeypatch.chdir(tmp_path)
+    figure = attention_figure(runs / "erm")
+    assert figure.cells["dark hair", "light"].rows == 0
+    assert np.isnan(figure.cells["dark hair", "light"].attention).all()
+    result = CliRunner().invoke(
+        figure_app,
+        ["attention", str(runs / "erm"), "--attribute", "copy", "--out", "here/a", "--json", "a.json"],
+    )
+    assert result.exit_code == 0, result.output
+    assert Path("here/a.png").exists()
+    assert json.loads(Path("a.json").read_text())["cells"][1]["attention_on_patches"][0][0] is None
+
+
+def test_the_commands_write_pictures_and_json(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(figure_app, ["qk", str(runs / "erm"), "--head", "1", "--json", "numbers.json"])
+    assert result.exit_code == 0, result.output
+    with Image.open("figures/qk-erm.png") as picture:
+        assert picture.size[0] > 800
+    assert Path("figures/qk-erm.svg").read_text().startswith("<?xml")
+    assert json.loads(Path("numbers.json").read_text())["head"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head": 2}, r"--head 2: this network has heads 0 to 1\."),
+        ({"dimension": 8}, r"--dimension 8: this network has dimensions 0 to 7\."),
+        ({"token": 17}, r"--token 17: this network has tokens 0 to 16\."),
+        ({"token": -1}, r"--token -1: "),
+        ({"attribute": "age"}, "'age' is no sensitive attribute of this run; there is style"),
+    ],
+)
+def test_what_there_is_not_is_named(runs: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        qk_figure(runs / "erm", **options)
+
+
+def test_runs_and_groups_that_cannot_be_drawn(runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not a run folder"):
+        attention_figure(tmp_path)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(recipe("erm")))
+    with pytest.raises(DataError, match="not finished"):
+        qk_figure(tmp_path)
+
+    def one_sided(data: Portraits, split: str) -> tuple[Groups, ...]:
+        return (Groups("style", torch.zeros(70, dtype=torch.int64), ("round", "angular")),)
+
+    monkeypatch.setattr(Portraits, "groups", one_sided)
+    with pytest.raises(DataError, match="no row of the test split belongs to 'angular'"):
+        qk_figure(runs / "erm")
+
+
+def test_a_fine_grid_hatches_what_is_negative(attention: AttentionFigure) -> None:
+    def finer(grid: Any) -> Any:
+        return np.kron(grid, np.ones((2, 2))) / 4
+
+    cells = {
+        key: replace(cell, attention=finer(cell.attention), standard_error=finer(cell.standard_error))
+        for key, cell in attention.cells.items()
+    }
+    fine = AttentionFigure(attention.source, attention.labels, cells, {})
+    drawn = fine.draw()
+    hatched = sum(len(panel.patches) for panel in drawn.axes if "minus" in panel.get_title())
+    negative = sum(int((fine.difference(label)[0] < 0).sum()) for label in fine.labels)
+    assert hatched == negative > 0
+    assert not any(panel.texts for panel in drawn.axes)
