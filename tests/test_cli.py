@@ -65,9 +65,12 @@ def test_list_recipes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "utkface64_dam_small" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", ["train", "evaluate", "audit", "table", "demo", "list"])
+VERBS = ["train", "evaluate", "audit", "certify", "table", "grid", "demo", "list", "figure qk", "figure attention"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(verb, "--help") == 0
+    assert run(*verb.split(), "--help") == 0
     assert len(capsys.readouterr().out) > 300
 
 
@@ -84,6 +87,6 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_every_command_of_the_app_has_a_test_of_its_help() -> None:
-    assert {command.name or command.callback.__name__ for command in app.registered_commands} == {  # type: ignore[union-attr]
-        *("train", "evaluate", "audit", "table", "demo", "list")
-    }
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]
+    groups = {group.name for group in app.registered_groups}
+    assert commands | groups == {verb.split()[0] for verb in VERBS}

@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead import __version__
-from levelhead.auditing.command import audit_command
+from levelhead.auditing.command import SplitName, audit_command, certify_command
+from levelhead.auditing.figure_command import figure_app
 from levelhead.types import LevelheadError
 
 app = typer.Typer(
@@ -25,6 +26,8 @@ app = typer.Typer(
 )
 console = Console()
 app.command("audit")(audit_command)
+app.command("certify")(certify_command)
+app.add_typer(figure_app, name="figure")
 
 DataRoot = Annotated[
     Path | None,
@@ -41,12 +44,11 @@ class Kind(StrEnum):
     selectors = "selectors"
 
 
-class SplitName(StrEnum):
-    """The splits of a data set."""
+class ThresholdName(StrEnum):
+    """The thresholds that a table can compare at."""
 
-    train = "train"
-    validation = "validation"
-    test = "test"
+    own = "own"
+    matched = "matched"
 
 
 def _version(value: bool) -> None:
@@ -141,6 +143,16 @@ def table(
     runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.")],
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
     baseline: Annotated[str, typer.Option(help="The row that the others are compared with.")] = "erm",
+    select: Annotated[
+        str | None,
+        typer.Option(
+            help="Choose epochs anew (runs with train.keep_epochs): a label-only selector, or LEAKING_equalized_odds.",
+            show_default=False,
+        ),
+    ] = None,
+    threshold: Annotated[
+        ThresholdName, typer.Option(help="Each run's own, or matched to the baseline's positive rate.")
+    ] = ThresholdName.own,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
     ] = None,
@@ -148,12 +160,15 @@ def table(
 ) -> None:
     """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.
 
-    Runs of one data set and one set of hyperparameters make a row; a row's runs differ in the seed alone.
+    Runs of one data set and one set of hyperparameters make a row; a row's runs differ in the seed alone. A method
+    that only moves its threshold moves the gaps too: --threshold matched shows what is left.
     """
     from levelhead.bench.tables import collect
     from levelhead.storage import write_json
 
-    comparisons = [group.compare(baseline) for group in collect(runs, split.value)]
+    comparisons = [
+        group.compare(baseline, selection=select, threshold=threshold.value) for group in collect(runs, split.value)
+    ]
     for comparison in comparisons:
         if markdown:
             sys.stdout.write(comparison.markdown() + "\n")
@@ -163,6 +178,50 @@ def table(
             console.print("\n".join(comparison.findings()), markup=False)
     if json_file:
         write_json(json_file, {"comparisons": [comparison.to_dict() for comparison in comparisons]})
+
+
+@app.command()
+def grid(
+    grid: Annotated[str, typer.Argument(help="A YAML file with base, seeds and rows, or the name of one of ours.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the runs. Default: runs/GRID.", show_default=False)
+    ] = None,
+    data_root: DataRoot = None,
+    workers: Annotated[int, typer.Option(min=1, help="Runs side by side, each in a process of its own.")] = 1,
+    seed: Annotated[list[int] | None, typer.Option(help="Only these seeds; may be repeated.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Only these rows; may be repeated.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key in every row.")
+    ] = None,
+) -> None:
+    """Train and evaluate every row and seed of a grid; the same command again does only what is missing.
+
+    Example: levelhead grid finding_utkface64 --data-root DATA --workers 2
+    """
+    from levelhead.bench.grid import Cell, Failure, read_grid, run_grid
+    from levelhead.progress import counted
+
+    folder = out or Path("runs") / Path(grid).stem
+    cells = read_grid(grid, folder, data_root=data_root, seeds=seed, rows=row, settings=settings or ())
+    done = sum(cell.done for cell in cells)
+    try:
+        with counted(console, f"{len(cells)} runs", len(cells), done) as advance:
+
+            def report(cell: Cell, failure: Failure | None) -> None:
+                if failure is not None:
+                    text = f"[bold red]failed[/bold red] {escape(str(cell.folder))}: {escape(failure.message)}"
+                    console.print(text, soft_wrap=True)
+                advance()
+
+            failures = run_grid(cells, workers=workers, report=report)
+    except KeyboardInterrupt:
+        console.print("Stopped. The same command goes on from there.")
+        raise typer.Exit(130) from None
+    baseline = cells[0].row
+    if failures:
+        console.print(f"{len(failures)} of {len(cells)} runs failed; the same command tries them again.")
+        raise typer.Exit(1)
+    console.print(f"Next: levelhead table {escape(str(folder))} --baseline '{escape(baseline)}'", soft_wrap=True)
 
 
 @app.command()

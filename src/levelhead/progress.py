@@ -1,8 +1,8 @@
-"""Progress bars for training."""
+"""Progress bars for training and for grids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -24,3 +24,12 @@ def training_progress(console: Console) -> Iterator[Report]:
             bars.update(tasks[stage], completed=done, text=text)
 
         yield report
+
+
+@contextmanager
+def counted(console: Console, description: str, total: int, done: int = 0) -> Iterator[Callable[[], None]]:
+    """Draw one bar that counts; yields the function that moves it by one."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bars:
+        task = bars.add_task(description, total=total, completed=done)
+        yield lambda: bars.advance(task)

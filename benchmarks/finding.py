@@ -1,0 +1,175 @@
+"""The finding: which part of a smaller gap comes from the method, and which from depth, rate, selection, threshold.
+
+Reads the runs of one grid (``levelhead grid finding_utkface64 --data-root DATA --workers 2``) and writes the aggregates
+and a picture::
+
+    python benchmarks/finding.py runs/finding_utkface64 --json results/finding_utkface64.json \
+        --picture docs/images/finding_utkface64.png
+
+Three comparisons of the same runs: as they are (epochs by validation loss, which sees labels alone); at thresholds
+that call as many rows positive as ERM does; and with epochs by LEAKING_equalized_odds, the rule of the authors' CelebA
+notebook, which looks at the groups of the very rows that are reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from levelhead.bench.tables import LEAKING, Comparison, Group, collect
+from levelhead.metrics import estimate_to_dict, joint
+from levelhead.storage import write_atomically, write_json
+from levelhead.types import Estimate
+
+BASELINE = "ERM"
+METRIC = "equalized_odds"
+WAYS = {
+    "own": "own threshold, epoch by validation loss",
+    "matched": "ERM's positive rate, epoch by validation loss",
+    "leaking": "own threshold, epoch by test gap (LEAKING)",
+}
+MARKS = {"own": ("o", "0.0"), "matched": ("s", "0.45"), "leaking": ("^", "0.7")}
+
+
+def selection_effect(group: Group) -> dict[str, dict[str, Any]]:
+    """What the leaking choice of epochs does to each row's gap and accuracy, against the label-only choice."""
+    first = group.runs[0].predictions
+    classes = group.classes
+    result = {}
+    for name, runs in group.rows().items():
+        chosen = {
+            way: np.array(classes)[group.probabilities(runs, rule).argmax(-1)]
+            for way, rule in (("label-only", "val_loss"), ("leaking", LEAKING))
+        }
+        table = joint(
+            first["label"].to_numpy(),
+            first[group.attribute].to_numpy(),
+            chosen,
+            baseline="label-only",
+            positive=sorted(classes).index(classes[1]),
+            shared_seeds=True,
+        )
+        result[name] = {
+            metric: {
+                "label-only": estimate_to_dict(table.rows["label-only"][metric].estimate),
+                "leaking": estimate_to_dict(table.rows["leaking"][metric].estimate),
+                "difference": estimate_to_dict(table.rows["leaking"][metric].difference),
+            }
+            for metric in (METRIC, "accuracy")
+        }
+    return result
+
+
+def points(figure: Estimate | dict[str, Any], sign: str = "") -> str:
+    """A figure and its interval in percent or points."""
+    value, low, high = (
+        (figure.value, figure.low, figure.high)
+        if isinstance(figure, Estimate)
+        else (figure["value"], figure["low"], figure["high"])
+    )
+    return f"{100 * value:{sign}.1f} [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
+
+
+def markdown(comparisons: dict[str, Comparison], effect: dict[str, dict[str, Any]]) -> str:
+    """The page's tables."""
+    own = comparisons["own"]
+    lines = [
+        f"**{own.title}**; percent, {own.table.level:.0%} interval over test rows and seeds",
+        "",
+        "| row | seeds | accuracy | DP gap | EOp gap | EOd gap | EOd minus ERM, points | p (Holm) | "
+        "EOd minus ERM at ERM's positive rate | p (Holm) |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, row in own.table.rows.items():
+        cells = [name, str(len(own.seeds[name]))]
+        cells += [
+            points(row[metric].estimate) for metric in ("accuracy", "demographic_parity", "equal_opportunity", METRIC)
+        ]
+        for way in ("own", "matched"):
+            other = comparisons[way].table.rows[name][METRIC]
+            cells += ["", ""] if other.difference is None else [points(other.difference, "+"), f"{other.p_holm:.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    assert own.areas is not None
+    groups = list(next(iter(own.areas.values())))
+    lines += ["", "Area under the ROC curve, percent; difference to ERM in points", ""]
+    lines.append("| row | " + " | ".join(groups) + " |")
+    lines.append("|---|" + "---:|" * len(groups))
+    for name, areas in own.areas.items():
+        cells = [
+            points(area) + ("" if difference is None else f"; {points(difference, '+')}")
+            for area, difference in (areas[one] for one in groups)
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += ["", "What choosing the epoch by the test gap does to each row (LEAKING minus label-only)", ""]
+    lines += [
+        "| row | EOd, label-only | EOd, LEAKING | difference, points | accuracy, points |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, one in effect.items():
+        cells = [points(one[METRIC]["label-only"]), points(one[METRIC]["leaking"])]
+        cells += [points(one[metric]["difference"], "+") for metric in (METRIC, "accuracy")]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(comparisons: dict[str, Comparison], path: Path) -> None:
+    """One line a row: the difference in EOd to ERM, in three ways."""
+    names = [name for name in comparisons["own"].table.rows if name != BASELINE]
+    figure = Figure(figsize=(8, 1.4 + 0.52 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    for position, way in enumerate(WAYS):
+        marker, shade = MARKS[way]
+        for line, name in enumerate(names):
+            difference = comparisons[way].table.rows[name][METRIC].difference
+            assert difference is not None
+            value = 100 * difference.value
+            axes.errorbar(
+                value,
+                line + 0.22 * (position - 1),
+                xerr=[[value - 100 * difference.low], [100 * difference.high - value]],
+                fmt=marker,
+                color=shade,
+                capsize=3,
+                label=WAYS[way] if line == 0 else None,
+            )
+    axes.axvline(0, color="0.2", linewidth=0.8)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.grid(axis="x", color="0.9")
+    axes.set_axisbelow(True)
+    axes.set_xlabel(
+        "EOd gap minus that of ERM chosen in the same way, points (left: smaller measured gap); 95% intervals"
+    )
+    figure.suptitle(comparisons["own"].title, fontsize="medium")
+    figure.legend(loc="outside lower center", ncols=1, frameon=False, fontsize="small")
+    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=130, format="png"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, help="folder of the grid's runs")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--picture", type=Path)
+    arguments = parser.parse_args()
+    (group,) = collect([arguments.runs], "test")
+    comparisons = {
+        "own": group.compare(BASELINE, selection="val_loss"),
+        "matched": group.compare(BASELINE, selection="val_loss", threshold="matched"),
+        "leaking": group.compare(BASELINE, selection=LEAKING),
+    }
+    effect = selection_effect(group)
+    sys.stdout.write(markdown(comparisons, effect))
+    if arguments.json:
+        ways = {way: comparison.to_dict() for way, comparison in comparisons.items()}
+        write_json(arguments.json, {"comparisons": ways, "selection_effect": effect})
+    if arguments.picture:
+        draw(comparisons, arguments.picture)
+
+
+if __name__ == "__main__":
+    main()
