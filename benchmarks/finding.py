@@ -3,8 +3,8 @@
 Reads the runs of one grid (``levelhead grid finding_utkface64 --data-root DATA --workers 2``) and writes the aggregates
 and a picture::
 
-    python benchmarks/finding.py runs/finding_utkface64 --json results/finding_utkface64.json \
-        --picture docs/images/finding_utkface64.png
+    python benchmarks/finding.py finding_utkface64 runs/finding_utkface64 \
+        --json results/finding_utkface64.json --picture docs/images/finding_utkface64.png
 
 Three comparisons of the same runs: as they are (epochs by validation loss, which sees labels alone); at thresholds
 that call as many rows positive as ERM does; and with epochs by LEAKING_equalized_odds, the rule of the authors' CelebA
@@ -21,19 +21,16 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from levelhead.bench.grid import find_grid
 from levelhead.bench.tables import LEAKING, Comparison, Group, collect
+from levelhead.config import read_recipe
 from levelhead.metrics import estimate_to_dict, joint
 from levelhead.storage import write_atomically, write_json
 from levelhead.types import Estimate
 
 BASELINE = "ERM"
 METRIC = "equalized_odds"
-WAYS = {
-    "own": "own threshold, epoch by validation loss",
-    "matched": "ERM's positive rate, epoch by validation loss",
-    "leaking": "own threshold, epoch by test gap (LEAKING)",
-}
-MARKS = {"own": ("o", "0.0"), "matched": ("s", "0.45"), "leaking": ("^", "0.7")}
+WAYS = {"own": ("own threshold", "o", "0.0"), "matched": ("ERM's positive rate", "s", "0.5")}
 
 
 def selection_effect(group: Group) -> dict[str, dict[str, Any]]:
@@ -117,46 +114,56 @@ def markdown(comparisons: dict[str, Comparison], effect: dict[str, dict[str, Any
     return "\n".join(lines) + "\n"
 
 
-def draw(comparisons: dict[str, Comparison], path: Path) -> None:
-    """One line a row: the difference in EOd to ERM, in three ways."""
-    names = [name for name in comparisons["own"].table.rows if name != BASELINE]
-    figure = Figure(figsize=(8, 1.4 + 0.52 * len(names)), layout="constrained")
-    axes = figure.subplots()
-    for position, way in enumerate(WAYS):
-        marker, shade = MARKS[way]
-        for line, name in enumerate(names):
+def draw(comparisons: dict[str, Comparison], effect: dict[str, dict[str, Any]], path: Path) -> None:
+    """Left: what a row does to EOd, against ERM. Right: what the choice of the epoch does to EOd, within the row."""
+    names = list(comparisons["own"].table.rows)
+    figure = Figure(figsize=(9.5, 1.5 + 0.42 * len(names)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, sharex=True)
+
+    def mark(axes: Any, figures: dict[str, Any], height: float, style: tuple[str, str, str], labelled: bool) -> None:
+        value, low, high = (100 * figures[end] for end in ("value", "low", "high"))
+        label, marker, shade = style
+        axes.errorbar(
+            value,
+            height,
+            xerr=[[value - low], [high - value]],
+            fmt=marker,
+            color=shade,
+            capsize=3,
+            label=label if labelled else None,
+        )
+
+    for line, name in enumerate(names):
+        for position, (way, style) in enumerate(WAYS.items()):
             difference = comparisons[way].table.rows[name][METRIC].difference
-            assert difference is not None
-            value = 100 * difference.value
-            axes.errorbar(
-                value,
-                line + 0.22 * (position - 1),
-                xerr=[[value - 100 * difference.low], [100 * difference.high - value]],
-                fmt=marker,
-                color=shade,
-                capsize=3,
-                label=WAYS[way] if line == 0 else None,
-            )
-    axes.axvline(0, color="0.2", linewidth=0.8)
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.grid(axis="x", color="0.9")
-    axes.set_axisbelow(True)
-    axes.set_xlabel(
-        "EOd gap minus that of ERM chosen in the same way, points (left: smaller measured gap); 95% intervals"
-    )
-    figure.suptitle(comparisons["own"].title, fontsize="medium")
-    figure.legend(loc="outside lower center", ncols=1, frameon=False, fontsize="small")
+            if difference is not None:
+                mark(left, estimate_to_dict(difference), line + 0.26 * (position - 0.5), style, line == 1)
+        mark(right, effect[name][METRIC]["difference"], line, ("", "^", "0.25"), False)
+    left.set_title("row minus ERM, epochs by validation loss", fontsize="medium")
+    right.set_title("LEAKING choice of the epoch minus label-only", fontsize="medium")
+    for axes in (left, right):
+        axes.axvline(0, color="0.2", linewidth=0.8)
+        axes.grid(axis="x", color="0.9")
+        axes.set_axisbelow(True)
+        axes.set_xlabel("EOd gap, points (left of 0: smaller)")
+    left.set_yticks(range(len(names)), names)
+    left.invert_yaxis()
+    left.legend(frameon=False, fontsize="small", loc="best")
+    title = comparisons["own"].title.partition(";")[0]
+    figure.suptitle(f"{title}\n95% intervals over test rows and seeds", fontsize="medium")
     write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=130, format="png"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("grid", help="the grid file, or its name: rows are listed in its order")
     parser.add_argument("runs", type=Path, help="folder of the grid's runs")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
     (group,) = collect([arguments.runs], "test")
+    order = list(read_recipe(find_grid(arguments.grid))["rows"])
+    group.runs.sort(key=lambda run: order.index(run.experiment.name))
     comparisons = {
         "own": group.compare(BASELINE, selection="val_loss"),
         "matched": group.compare(BASELINE, selection="val_loss", threshold="matched"),
@@ -168,7 +175,7 @@ def main() -> None:
         ways = {way: comparison.to_dict() for way, comparison in comparisons.items()}
         write_json(arguments.json, {"comparisons": ways, "selection_effect": effect})
     if arguments.picture:
-        draw(comparisons, arguments.picture)
+        draw(comparisons, effect, arguments.picture)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from levelhead.bench.tables import LEAKING, collect
 from levelhead.cli import main
 from levelhead.metrics import Counts, equalized_odds
 from levelhead.runs import evaluate_run, train_run
-from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
 
 BASE = {
@@ -199,10 +199,12 @@ def test_a_killed_grid_goes_on(tmp_path: Path) -> None:
 def test_unfinished_runs_are_left_out_of_a_table(
     finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = tmp_path / "erm" / "seed-0"
-    run.mkdir(parents=True)
-    (run / "config.yaml").write_text((finished / "runs" / "erm" / "seed-0" / "config.yaml").read_text())
-    with pytest.raises(DataError, match="no run folder"):
-        collect([tmp_path], "test")
-    assert "left out, not finished" in caplog.text
-    assert read_json(finished / "runs" / "erm" / "seed-0" / "metrics.json")["selected_by"] == "val_loss"
+    shutil.copytree(finished / "runs" / "erm" / "seed-0", tmp_path / "erm" / "seed-0")
+    begun = tmp_path / "erm" / "seed-1"
+    begun.mkdir()
+    (begun / "config.yaml").write_text((finished / "runs" / "erm" / "seed-1" / "config.yaml").read_text())
+    (group,) = collect([tmp_path], "test")
+    assert group.compare("ERM").seeds == {"ERM": [0]}
+    assert f"left out, no evaluation of the test split: {begun}" in caplog.text
+    with pytest.raises(DataError, match="not finished"):
+        collect([begun], "test")

@@ -423,7 +423,8 @@ def _highest(scores: np.ndarray, count: int) -> np.ndarray:
 def collect(folders: Iterable[Path], split: Split) -> list[Group]:
     """Read evaluated runs, given one by one or by a folder of them, and group them by the rows they predicted.
 
-    Runs found in a folder that are still being trained are left out, and named in the log.
+    Runs found in a folder that are not finished or not evaluated yet are left out, and named in the log; a run that was
+    given by itself must be evaluated.
     """
     found = []
     for folder in folders:
@@ -431,15 +432,18 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
             found.append(folder)
             continue
         runs = sorted(path.parent for path in folder.rglob(CONFIG))
-        training = [run for run in runs if not (run / "metrics.json").exists()]
-        if training:
-            logger.warning("left out, not finished: %s", ", ".join(map(str, training)))
-        found += [run for run in runs if run not in training]
+        ready = [run for run in runs if (run / f"evaluation-{split}.json").exists()]
+        left_out = [run for run in runs if run not in ready]
+        if ready and left_out:
+            logger.warning("left out, no evaluation of the %s split: %s", split, ", ".join(map(str, left_out)))
+        found += ready or runs
     if not found:
         raise DataError("There is no run folder here: give folders that `levelhead train` made, or a folder of them.")
     groups: dict[str, Group] = {}
     for folder in found:
         if not (folder / f"evaluation-{split}.json").exists():
+            if not (folder / "metrics.json").exists():
+                raise DataError(f"{folder} is not finished: run `levelhead train ... --out {folder} --resume` first.")
             raise DataError(f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first.")
         experiment = load_run(folder)
         run = Run(
