@@ -17,6 +17,13 @@ def test_the_trainer_example_runs() -> None:
     assert "Equalized odds gap" in result.stdout
 
 
+def test_the_lora_example_runs() -> None:
+    pytest.importorskip("peft")
+    result = subprocess.run([sys.executable, str(EXAMPLES / "lora.py")], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "equal outputs after loading: True" in result.stdout
+
+
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.name)
 def test_examples_stay_short(file: Path) -> None:
     assert len(file.read_text().splitlines()) <= 70

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from levelhead.attention import alignment as alignment
     from levelhead.attention import append_encoder as append_encoder
     from levelhead.attention import attach as attach
+    from levelhead.attention import calibrate as calibrate
     from levelhead.attention import detach as detach
     from levelhead.attention import from_pretrained as from_pretrained
     from levelhead.auditing import AuditResult as AuditResult
@@ -42,6 +43,7 @@ _HOME = {
     "append_encoder": "attention",
     "attach": "attention",
     "audit": "auditing",
+    "calibrate": "attention",
     "detach": "attention",
     "fit": "engine",
     "from_pretrained": "attention",

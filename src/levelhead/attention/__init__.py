@@ -3,6 +3,7 @@
 from levelhead.attention.alignment import alignment
 from levelhead.attention.attach import DebiasConfig, attach, detach
 from levelhead.attention.block import DebiasedBlock, append_encoder
+from levelhead.attention.calibrate import calibrate
 from levelhead.attention.pretrained import from_pretrained
 from levelhead.attention.standardize import QueryKeyStandardizer
 
@@ -13,6 +14,7 @@ __all__ = [
     "alignment",
     "append_encoder",
     "attach",
+    "calibrate",
     "detach",
     "from_pretrained",
 ]

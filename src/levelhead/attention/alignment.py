@@ -41,25 +41,35 @@ class Tap:
 
     ``readout`` is the rule for the row that the classifier reads: ``first``, ``last`` (last real token) or
     ``none``. A plain object, so that no reading enters ``state_dict``; copies start empty, because tensors with a
-    graph cannot be copied. ``top_t`` is 0 where nothing is aligned.
+    graph cannot be copied. ``top_t`` is 0 where nothing is aligned. ``attention_temperature`` divides the layer's
+    logits; without ``padding_mask`` the layer treats padding as text.
     """
 
-    def __init__(self, readout: str, top_t: int = 0):
+    def __init__(
+        self, readout: str, top_t: int = 0, attention_temperature: float = 1.0, padding_mask: bool = True
+    ) -> None:
         self.readout, self.top_t = readout, top_t
+        self.attention_temperature, self.padding_mask = attention_temperature, padding_mask
         self.armed = False
         self.used = False
         self.reading: Reading | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tap, (self.readout, self.top_t)
+        return Tap, (self.readout, self.top_t, self.attention_temperature, self.padding_mask)
 
-    def row(self, x: Tensor, valid: Tensor | None) -> Tensor | None:
-        """Index (batch,) of the readout row of ``x`` (batch, heads, tokens, size); None when no row is read."""
+    def row(self, x: Tensor, valid: Tensor | None, *, first_real: bool = False) -> Tensor | None:
+        """Index (batch,) of the readout row of ``x`` (batch, heads, tokens, size); None when no row is read.
+
+        Hugging Face classifiers read row 0 even where padding on the left has put padding there, so ``first`` is
+        row 0 to the letter; ``first_real`` makes it the first row that is no padding.
+        """
         self.used = True
         batch, tokens = x.shape[0], x.shape[2]
         if self.readout == "none":
             return None
         if self.readout == "first":
+            if first_real and valid is not None:
+                return valid.to(torch.int64).argmax(dim=1)  # the first of several equal maxima
             return torch.zeros(batch, dtype=torch.int64, device=x.device)
         if valid is None:
             return torch.full((batch,), tokens - 1, dtype=torch.int64, device=x.device)
@@ -85,8 +95,9 @@ class Tap:
 
 def debiased_attention(model: nn.Module) -> nn.Module:
     """Find the one module of ``model`` that carries a :class:`Tap`."""
-    for module in model.modules():
-        if isinstance(getattr(module, "tap", None), Tap):
+    for name, module in model.named_modules():
+        # PEFT's modules_to_save keeps the untrained "original_module" beside the copy that runs.
+        if isinstance(getattr(module, "tap", None), Tap) and "original_module" not in name:
             return module
     raise ConfigError(
         f"{type(model).__name__} has no debiased attention: call levelhead.attach or levelhead.append_encoder first."
@@ -108,9 +119,11 @@ def training_pass(model: nn.Module) -> Iterator[Tap]:
             "The debiased attention did not run: the attention implementation of this model was switched after attach. "
             "Leave it alone, or call detach(model) first."
         )
-    standardizer = getattr(attention, "debias", None)
-    if model.training and isinstance(standardizer, QueryKeyStandardizer):
-        standardizer.commit()
+    if model.training:
+        # Searched for, because PEFT's modules_to_save wraps the standardizer; a copy that did not run has nothing new.
+        for module in attention.modules():
+            if isinstance(module, QueryKeyStandardizer):
+                module.commit()
 
 
 def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -157,8 +170,14 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
         readout=reading.readout,
         valid=reading.valid,
         include_readout=options["include_readout"],
+        selection=options["selection"],
+        off_by_one=options["off_by_one"],
     )
-    return supervised_contrastive(head(values), labels, options["temperature"], weight)
+    z = head(values)
+    if head.queue:
+        z, labels = head.enqueue(z, labels)
+        weight = None  # what is in the queue has lost its weights
+    return supervised_contrastive(z, labels, options["temperature"], weight, options["contrastive_smoothing"])
 
 
 def _values_can_learn(model: nn.Module) -> bool:
@@ -170,7 +189,7 @@ def check_labels(labels: Tensor) -> None:
     if labels.ndim != 1 or labels.is_floating_point():
         raise ConfigError(
             f"Alignment needs one integer class per example; got labels of shape {tuple(labels.shape)} and type "
-            f"{labels.dtype}. Multi-label and regression targets have no single class: use alpha=0."
+            f"{labels.dtype}. Multi-label and regression targets have no single class and are not supported."
         )
 
 

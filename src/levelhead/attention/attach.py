@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from levelhead.attention import interface
 from levelhead.attention.alignment import Tap, alignment, check_labels, refuse_lost_labels, training_pass
 from levelhead.attention.standardize import QueryKeyStandardizer
-from levelhead.objectives.contrastive import AlignmentHead
+from levelhead.objectives.contrastive import AlignmentHead, Selection
 from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
@@ -50,11 +50,24 @@ class DebiasConfig:
         eps: added to the variance.
         alpha: weight of the alignment term; 0 builds no alignment at all.
         temperature: of the contrastive term (tau).
-        projection_hidden: width of the hidden layer of the projector.
+        projection_hidden: width of the hidden layer of the projector; None means the width of one token.
         projection_size: size of its output.
         include_readout: let the readout row select its own value.
+        selection: how a token's attention is ranked: ``mean_probability`` or ``mean_logit`` over heads, or
+            ``per_head``, where each head selects for itself.
         readout: row that the classifier reads: ``first``, ``last`` (last real token), ``none`` (no single row), or
             ``auto``, which proves it with noise.
+        attention_temperature: divides the attention logits of the debiased layer.
+        padding_mask: False lets the debiased layer attend to padding, count it in its statistics and select it.
+        statistics_gradient: let the gradient through the batch statistics.
+        twice: centre |n(x)| a second time, in evaluation alone (see :class:`QueryKeyStandardizer`).
+        off_by_one: align the value of the token before each selected one.
+        normalize_projection: bring projections to length 1 before the contrastive term.
+        contrastive_smoothing: added to every exponential of the contrastive term.
+        queue: number of remembered projections that replace the batch in the contrastive term; they carry no
+            gradient. 0 means no queue.
+
+    The last eight are there to reproduce what the authors' notebooks do (:meth:`preset`, docs/presets.md).
 
     Errors: :class:`~levelhead.ConfigError` for a value that cannot be right.
 
@@ -72,10 +85,19 @@ class DebiasConfig:
     eps: float = 1e-5
     alpha: float = 1.0
     temperature: float = 0.07
-    projection_hidden: int = 512
+    projection_hidden: int | None = 512
     projection_size: int = 128
     include_readout: bool = False
+    selection: Selection = "mean_probability"
     readout: Literal["auto", "first", "last", "none"] = "auto"
+    attention_temperature: float = 1.0
+    padding_mask: bool = True
+    statistics_gradient: bool = True
+    twice: bool = False
+    off_by_one: bool = False
+    normalize_projection: bool = True
+    contrastive_smoothing: float = 0.0
+    queue: int = 0
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -83,11 +105,14 @@ class DebiasConfig:
             ("absolute", (True, False, "auto", None)),
             ("running", ("variance", "std")),
             ("readout", ("auto", "first", "last", "none")),
+            ("selection", ("mean_probability", "mean_logit", "per_head")),
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"debias.{name}={getattr(self, name)!r}; choose one of {allowed}")
         for name in ("top_t", "projection_hidden", "projection_size"):
             value = getattr(self, name)
+            if name == "projection_hidden" and value is None:
+                continue
             if not isinstance(value, int) or value < 1:
                 raise ConfigError(f"debias.{name}={value!r}; it must be a whole number of at least 1")
         if not 0 < self.momentum <= 1:
@@ -96,8 +121,14 @@ class DebiasConfig:
             raise ConfigError(f"debias.eps={self.eps}; it must not be negative")
         if not 0 <= self.alpha < float("inf"):
             raise ConfigError(f"debias.alpha={self.alpha}; it must be finite and not negative")
-        if not 0 < self.temperature < float("inf"):
-            raise ConfigError(f"debias.temperature={self.temperature}; it must be finite and above 0")
+        for name in ("temperature", "attention_temperature"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigError(f"debias.{name}={getattr(self, name)}; it must be finite and above 0")
+        for name in ("contrastive_smoothing", "queue"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"debias.{name}={getattr(self, name)}; it must be finite and not negative")
+        if self.off_by_one and (self.include_readout or self.readout in ("last", "none")):
+            raise ConfigError("debias.off_by_one is defined for readout 'first' without include_readout alone")
         if self.statistics == "cls_feature" and self.readout == "none":
             raise ConfigError("debias.statistics='cls_feature' needs a readout row, and debias.readout is 'none'")
         if not self.normalize and self.alpha == 0:
@@ -119,11 +150,36 @@ class DebiasConfig:
             running=self.running,
             momentum=self.momentum,
             eps=self.eps,
+            statistics_gradient=self.statistics_gradient,
+            twice=self.twice,
         )
 
     def alignment_head(self, value_width: int) -> AlignmentHead:
         """Build the projector for ``value_width`` features per token (all heads)."""
-        return AlignmentHead(self.top_t * value_width, self.projection_hidden, self.projection_size)
+        return AlignmentHead(
+            self.top_t * value_width,
+            self.projection_hidden or value_width,
+            self.projection_size,
+            normalize=self.normalize_projection,
+            queue=self.queue,
+        )
+
+    def tap(self) -> Tap:
+        """Build the tap that reads the debiased layer for alignment."""
+        return Tap(self.readout, self.top_t if self.alpha else 0, self.attention_temperature, self.padding_mask)
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> DebiasConfig:
+        """Return the options that reproduce the paper (``paper``) or one of the authors' notebooks, by name.
+
+        ``released-vision``, ``released-hatexplain``, ``released-multinli`` and ``released-dino`` repeat the deviations
+        from the paper that are in the released code; docs/presets.md lists them. ``changes`` replace single options.
+        """
+        from levelhead.attention.presets import PRESETS, unknown_preset
+
+        if name not in PRESETS:
+            raise unknown_preset(name)
+        return replace(PRESETS[name].debias, **changes)
 
 
 def attach(
@@ -163,7 +219,8 @@ def attach(
         warnings.warn(
             f"{type(model).__name__} looks pretrained ({model.config._name_or_path}). attach changes what the queries "
             "and keys of its last layer mean, so its predictions are worth nothing until it is trained further. "
-            "For a pretrained model, append_encoder(backbone, num_labels) adds a debiased layer on top instead.",
+            "For a pretrained model, append_encoder(backbone, num_labels) adds a debiased layer on top instead; if "
+            "you do attach, calibrate(model, loader) sets the running statistics to those of your data.",
             UserWarning,
             stacklevel=2,
         )
@@ -258,7 +315,11 @@ def install(model: PreTrainedModel) -> None:
     record = model.config.levelhead
     config = DebiasConfig(**record["debias"])
     attention = model.get_submodule(record["attention"])
-    attention.tap = Tap(config.readout, config.top_t if config.alpha else 0)
+    if not config.padding_mask and getattr(attention, "is_causal", False):
+        raise ConfigError("debias.padding_mask=False would also take away the causal mask of this decoder")
+    if config.selection == "per_head" and record["key_heads"] != record["heads"]:
+        raise ConfigError("debias.selection='per_head' needs as many key heads as query heads")
+    attention.tap = config.tap()
     # Not next(model.parameters()): an embedding may be kept in another type or on another device.
     like = next(parameter for parameter in attention.parameters() if parameter.is_floating_point())
     if config.normalize:
@@ -363,7 +424,14 @@ def _probe(
     implementation = model.config._attn_implementation
     with _as_probed(model):
         with interface.recorded() as calls:
-            model(**inputs)
+            try:
+                model(**inputs)
+            except ValueError as error:
+                if "sdpa" not in str(error):
+                    raise
+                raise UnsupportedModelError(
+                    f"{name} needs an attention that sdpa, to which levelhead delegates, cannot do ({error}). {way_out}"
+                ) from error
         if not calls:
             raise UnsupportedModelError(
                 f"{name} computes attention by itself, not through the attention interface of transformers, so its "

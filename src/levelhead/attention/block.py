@@ -30,6 +30,8 @@ from levelhead.attention.attach import KEEP_FLOAT32, DebiasConfig, forward_with_
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.types import ConfigError, UnsupportedModelError
 
+Readout = Literal["first", "last", "none"]
+
 
 class BlockAttention(nn.Module):
     """Multi-head self-attention whose queries and keys are debiased by an optional standardizer."""
@@ -50,12 +52,15 @@ class BlockAttention(nn.Module):
             layer(hidden).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
-        row = self.tap.row(query, valid)
+        row = self.tap.row(query, valid, first_real=True)
+        if not self.tap.padding_mask:
+            valid = None
         if self.debias is not None:
             query, key = self.debias(query, key, valid, row)
-        self.tap.take(query, key, value, row, valid, query.shape[-1] ** -0.5)
+        scaling = query.shape[-1] ** -0.5 / self.tap.attention_temperature
+        self.tap.take(query, key, value, row, valid, scaling)
         mask = None if valid is None else valid[:, None, None, :]
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
         return cast(Tensor, self.output(mixed.transpose(1, 2).flatten(2)))
 
 
@@ -103,7 +108,7 @@ class DebiasedBlock(nn.Module):
             if debias.absolute in ("auto", None):
                 debias = replace(debias, absolute=True)
             standardizer = debias.standardizer(num_heads, hidden_size // num_heads, length=length)
-        tap = Tap("none") if debias is None else Tap(debias.readout, debias.top_t if debias.alpha else 0)
+        tap = Tap("none") if debias is None else debias.tap()
         wide = intermediate_size or hidden_size
         self.norm = norm
         self.attention = BlockAttention(hidden_size, num_heads, standardizer, tap)
@@ -177,11 +182,29 @@ class AppendedClassifier(PreTrainedModel):
             backbone.requires_grad_(False).eval()
         self.post_init()
 
+    @classmethod
+    def from_pretrained(cls, *args: Any, **options: Any) -> Any:
+        """Load as transformers does, and freeze the backbone again: loading makes new parameters of its weights."""
+        loaded = super().from_pretrained(*args, **options)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # output_loading_info=True gives a report, too
+        if model.frozen:
+            model.backbone.requires_grad_(False)
+        return loaded
+
     def train(self, mode: bool = True) -> AppendedClassifier:
-        """Set the mode of block and head; a frozen backbone stays in evaluation mode."""
+        """Set the mode of block and head; a frozen backbone stays in evaluation mode.
+
+        Raises :class:`~levelhead.ConfigError` for a frozen backbone with parameters that wait for training (LoRA puts
+        them there): no gradient would ever reach them.
+        """
         super().train(mode)
         if self.frozen:
             self.backbone.eval()
+            if mode and any(parameter.requires_grad for parameter in self.backbone.parameters()):
+                raise ConfigError(
+                    "The backbone is frozen, and some of its parameters require a gradient, which would never come. "
+                    "For LoRA, use append_encoder(..., freeze=False): PEFT freezes the backbone's own weights."
+                )
         return self
 
     def forward(
@@ -228,7 +251,7 @@ class AppendedClassifier(PreTrainedModel):
                 )
             valid = valid.bool()
         hidden = self.block(hidden, valid)
-        row = self.readout.row(hidden[:, None], valid)
+        row = self.readout.row(hidden[:, None], valid, first_real=True)
         if row is not None:
             pooled = hidden[torch.arange(len(hidden), device=hidden.device), row]
         elif valid is None:
@@ -262,8 +285,9 @@ def append_encoder(
         num_labels: classes, at least 2.
         freeze: never train the backbone, and keep it in evaluation mode.
         debias: options; None gives the plain layer of the same size, to compare with. ``statistics="auto"`` is
-            ``position`` for pictures and ``cls_feature`` for text; ``readout="auto"`` is the last real token for a
-            causal decoder, otherwise row 0.
+            ``position`` for pictures and ``cls_feature`` for text; ``readout="auto"`` is the last real token where
+            the first one does not see those after it (a causal decoder), otherwise the first real token. The linear
+            head reads that row by construction, so only the backbone needs a look, and gets one.
         num_heads: attention heads of the layer; None means as many as the backbone has.
         intermediate_size: width of its feed-forward layer; None means the hidden size.
         norm: ``pre`` or ``post``.
@@ -278,15 +302,20 @@ def append_encoder(
     """
     if not isinstance(num_labels, int) or num_labels < 2:
         raise ConfigError(f"num_labels={num_labels!r}; a classifier needs at least 2 classes")
-    hidden = _last_hidden_state(backbone, example_inputs)
+    if config.get("problem_type") not in (None, "single_label_classification"):
+        raise ConfigError(
+            f"problem_type={config['problem_type']!r}: alignment needs one class per example, so append_encoder is "
+            "built for single-label classification only."
+        )
+    hidden, readout = _probe_backbone(backbone, example_inputs)
     text = backbone.config.get_text_config()
     tokens, hidden_size = hidden.shape[1:]
     heads = num_heads or getattr(text, "num_attention_heads", None)
-    if heads is None:
-        raise ConfigError(f"The config of {type(backbone).__name__} names no number of heads: pass num_heads=")
+    if not isinstance(heads, int):  # none, or one for each stage
+        raise ConfigError(f"The config of {type(backbone).__name__} names no one number of heads: pass num_heads=")
     image = backbone.main_input_name == "pixel_values"
-    wanted = debias.readout if debias is not None else "auto"
-    readout = wanted if wanted != "auto" else "last" if _is_causal(backbone) else "first"
+    if debias is not None and debias.readout != "auto":
+        readout = debias.readout
     length = None
     if debias is not None:
         statistics = debias.statistics
@@ -328,35 +357,60 @@ def append_encoder(
     return model
 
 
-def _last_hidden_state(backbone: PreTrainedModel, example_inputs: Mapping[str, Any] | None) -> Tensor:
-    """Run the backbone once and return its last hidden states (batch, tokens, hidden size)."""
+def _probe_backbone(backbone: PreTrainedModel, example_inputs: Mapping[str, Any] | None) -> tuple[Tensor, Readout]:
+    """Run the backbone; return its last hidden states (batch, tokens, hidden size) and the row to read."""
     name = type(backbone).__name__
     refusal = f"{name} cannot carry a debiased layer: "
     if not isinstance(backbone, PreTrainedModel) or not hasattr(transformers, name):
         raise UnsupportedModelError(f"{refusal}it is not a model class of transformers.")
     if getattr(backbone.config, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{refusal}it is an encoder-decoder; pass its encoder as a model of its own.")
+    inputs = probe_inputs(backbone, example_inputs)
     training = backbone.training
     backbone.eval()
     try:
         with torch.no_grad():
-            output = backbone(**probe_inputs(backbone, example_inputs))
+            try:
+                output = backbone(**inputs)
+            except (AttributeError, TypeError, ValueError) as error:
+                if example_inputs is not None:
+                    raise
+                raise UnsupportedModelError(
+                    f"{refusal}it does not run on {', '.join(inputs)} alone ({error}). Pass example_inputs={{...}}, "
+                    "or the one tower of it that is wanted, such as CLIPVisionModel."
+                ) from error
+            hidden = getattr(output, "last_hidden_state", None)
+            if hidden is None:
+                raise UnsupportedModelError(
+                    f"{refusal}it returns no last_hidden_state. Load it with AutoModel instead."
+                )
+            if hidden.ndim != 3:
+                raise UnsupportedModelError(
+                    f"{refusal}its last_hidden_state has shape {tuple(hidden.shape)}, not (batch, tokens, hidden size)."
+                )
+            return hidden, _row_to_read(backbone, inputs, hidden)
     finally:
         backbone.train(training)
-    hidden = getattr(output, "last_hidden_state", None)
-    if hidden is None:
-        raise UnsupportedModelError(f"{refusal}it returns no last_hidden_state. Load it with AutoModel instead.")
-    if hidden.ndim != 3:
-        raise UnsupportedModelError(
-            f"{refusal}its last_hidden_state has shape {tuple(hidden.shape)}, not (batch, tokens, hidden size)."
-        )
-    return cast(Tensor, hidden)
 
 
-def _is_causal(backbone: PreTrainedModel) -> bool:
-    """Whether the last attention layer of the backbone looks back only, so that only the last row saw everything."""
-    flags = [module.is_causal for module in backbone.modules() if isinstance(getattr(module, "is_causal", None), bool)]
-    return bool(flags) and bool(flags[-1])
+def _row_to_read(backbone: PreTrainedModel, inputs: dict[str, Any], hidden: Tensor) -> Readout:
+    """Choose the first row, unless no row before the last one sees the last: then it alone knows the whole text.
+
+    Proved by another last token, which must leave all of those rows bit-equal: a single one may merely see no
+    further than a window around it.
+    A flag such as ``is_causal`` does not tell: the CLIP text tower looks back only, and its layers say otherwise.
+    Pictures have no such order.
+    """
+    kind = "input_ids" if "input_ids" in inputs else "inputs_embeds"
+    if kind not in inputs:
+        return "first"
+    mask = inputs.get("attention_mask")
+    real = torch.arange(hidden.shape[1], device=hidden.device) if mask is None else mask[0].nonzero().flatten()
+    before, end = real[:-1], real[-1]
+    changed = inputs[kind].clone()
+    changed[:, end] = (changed[:, end] - 1).abs()  # another token, and one that exists: 0 becomes 1
+    other = backbone(**{**inputs, kind: changed}).last_hidden_state
+    return "last" if len(before) and torch.equal(other[0, before], hidden[0, before]) else "first"
 
 
 # So that pipelines and Auto classes know the model once levelhead is imported.

@@ -1,8 +1,8 @@
 """The debiasing step: standardise queries and keys with batch statistics, then drop the sign.
 
 Follows Lu, Wang, Wang, ICLR 2024: ``x_de = |(x - mean) / deviation|`` for queries and keys, never for values, with
-the moving averages of equation 6 in evaluation. Left out: the authors' "twice" variant, which changes evaluation
-only and so makes it differ from training.
+the moving averages of equation 6 in evaluation. ``twice`` and ``statistics_gradient=False`` are what some of the
+authors' notebooks do (docs/presets.md).
 """
 
 from __future__ import annotations
@@ -54,9 +54,12 @@ class RunningMoments(nn.Module):
         running: Running = "variance",
         momentum: float = 0.1,
         eps: float = 1e-5,
+        gradient: bool = True,
+        twice: bool = False,
     ):
         super().__init__()
         self.unbiased, self.running, self.momentum, self.eps = unbiased, running, momentum, eps
+        self.gradient = gradient
         self.spread_name = "variance" if running == "variance" else "deviation"
         self.register_buffer("mean", torch.zeros(heads, rows, size, dtype=torch.float32))
         self.register_buffer(self.spread_name, torch.ones(heads, rows, size, dtype=torch.float32))
@@ -64,6 +67,9 @@ class RunningMoments(nn.Module):
         # Batch statistics wait here, without their graph, until `commit`: gradient checkpointing runs a layer
         # twice and must not move the averages twice.
         self.pending: tuple[Tensor, Tensor, Tensor] | None = None
+        self.pending_absolute: Tensor | None = None
+        if twice:
+            self.register_buffer("absolute_mean", torch.zeros(heads, rows, size, dtype=torch.float32))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningMoments:
         def move_only(tensor: Tensor) -> Tensor:
@@ -102,7 +108,18 @@ class RunningMoments(nn.Module):
         deviation = (variance + self.eps).sqrt()
         spread = variance if self.running == "variance" else deviation
         self.pending = (mean.detach(), spread.detach(), count > 0)
-        return mean, deviation
+        return (mean, deviation) if self.gradient else (mean.detach(), deviation.detach())
+
+    def centre_again(self, absolute: Tensor, valid: Tensor | None, per_position: bool) -> Tensor:
+        """Remember the mean of |n(x)| in training; in evaluation subtract it and take absolute values again."""
+        if not self.training:
+            return (absolute - self.get_buffer("absolute_mean").to(absolute.dtype)).abs()
+        weight = torch.ones_like(absolute[:1, :1, :, :1]) if valid is None else valid[:, None, :, None].to(absolute)
+        weight = weight.expand(len(absolute), 1, -1, 1)
+        axes = (0,) if per_position else (0, 2)
+        total = (absolute.detach() * weight).sum(dim=axes, keepdim=True).squeeze(0)
+        self.pending_absolute = total / weight.sum(dim=axes, keepdim=True).squeeze(0).clamp(min=1)
+        return absolute
 
     @torch.no_grad()
     def commit(self) -> None:
@@ -118,6 +135,10 @@ class RunningMoments(nn.Module):
         else:
             step = torch.full(seen.shape, self.momentum, device=seen.device)
         step = (step * seen).to(torch.float32)[:, None]
+        if self.pending_absolute is not None:
+            plain = (self.momentum * seen).to(torch.float32)[:, None]
+            self.get_buffer("absolute_mean").lerp_(self.pending_absolute.float(), plain)
+            self.pending_absolute = None
         self.mean.lerp_(mean.float(), step)
         self.get_buffer(self.spread_name).lerp_(spread.float(), step)
 
@@ -146,6 +167,9 @@ class QueryKeyStandardizer(nn.Module):
         running: what the running average is taken of; see :class:`RunningMoments`.
         momentum: share of the newest batch in the running average.
         eps: added to the variance.
+        statistics_gradient: let the gradient through the statistics of the batch, as batch normalisation does.
+        twice: in evaluation alone, subtract the running mean of ``|n(x)|`` and take absolute values again. Training
+            does not, so both modes differ; only the authors' HateXplain notebook does this.
 
     Errors: :class:`~levelhead.ConfigError` for an impossible option; :class:`LengthError` (also a ``ValueError``)
     when per-position statistics meet another length. A ``UserWarning``, once, on evaluation before any update.
@@ -168,6 +192,8 @@ class QueryKeyStandardizer(nn.Module):
         running: Running = "variance",
         momentum: float = 0.1,
         eps: float = 1e-5,
+        statistics_gradient: bool = True,
+        twice: bool = False,
     ):
         super().__init__()
         if statistics not in ("position", "cls_feature", "feature"):
@@ -178,13 +204,23 @@ class QueryKeyStandardizer(nn.Module):
             raise ConfigError(f"need 0 < momentum <= 1 and eps >= 0; got momentum={momentum}, eps={eps}")
         if statistics == "position" and length is None:
             raise ConfigError("statistics='position' needs length=, the fixed number of tokens")
+        if twice and (statistics == "cls_feature" or not absolute):
+            raise ConfigError("twice=True needs absolute=True and statistics 'position' or 'feature'")
         self.statistics, self.length = statistics, length
-        self.centre, self.scale, self.absolute = centre, scale, absolute
+        self.centre, self.scale, self.absolute, self.twice = centre, scale, absolute, twice
         rows = length if statistics == "position" and length is not None else 1
 
         def moments(heads: int) -> RunningMoments:
             return RunningMoments(
-                heads, rows, head_size, unbiased=unbiased, running=running, momentum=momentum, eps=eps
+                heads,
+                rows,
+                head_size,
+                unbiased=unbiased,
+                running=running,
+                momentum=momentum,
+                eps=eps,
+                gradient=statistics_gradient,
+                twice=twice,
             )
 
         self.query = moments(num_heads)
@@ -220,7 +256,11 @@ class QueryKeyStandardizer(nn.Module):
             here = readout[:, None, None, None].expand(-1, x.shape[1], 1, x.shape[3])
             row = exact.gather(2, here)
             standard = standard.scatter(2, here, self._standardize(row, *self.readout.moments(row, None, False)))
-        return (standard.abs() if self.absolute else standard).to(x.dtype)
+        if self.absolute:
+            standard = standard.abs()
+        if self.twice:
+            standard = moments.centre_again(standard, valid, self.statistics == "position")
+        return standard.to(x.dtype)
 
     def _standardize(self, x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         centred = x - mean if self.centre else x
@@ -233,7 +273,8 @@ class QueryKeyStandardizer(nn.Module):
         self._known_updated = True
         warnings.warn(
             "Debiased attention is evaluated before any training step: its running statistics still have their "
-            "start values (mean 0, spread 1). Train first, or load trained weights with levelhead.from_pretrained.",
+            "start values (mean 0, spread 1). Train first, load trained weights with levelhead.from_pretrained, or "
+            "take the statistics from data with levelhead.calibrate(model, loader).",
             UserWarning,
             stacklevel=3,
         )

@@ -3,9 +3,13 @@
 Follows Lu, Wang, Wang, ICLR 2024: section on local alignment, equation 7 (the supervised contrastive loss of
 Khosla et al., 2020). Two choices differ from the letter of the paper: the mean over anchors replaces the sum
 (so does the authors' code), and an anchor without a positive is left out where the formula would divide by zero.
+The options ``smoothing``, ``queue``, ``normalize=False`` and ``off_by_one`` are what the authors' text notebooks do;
+docs/presets.md says what each changes, and which of them leave alignment without a gradient.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +17,11 @@ from torch import Tensor, nn
 
 from levelhead.types import ConfigError
 
+Selection = Literal["mean_probability", "mean_logit", "per_head"]
+
 
 def supervised_contrastive(
-    z: Tensor, labels: Tensor, temperature: float = 0.07, weight: Tensor | None = None
+    z: Tensor, labels: Tensor, temperature: float = 0.07, weight: Tensor | None = None, smoothing: float = 0.0
 ) -> Tensor:
     """Pull rows with equal labels together and push the others apart.
 
@@ -27,6 +33,9 @@ def supervised_contrastive(
         labels: (batch,) integer classes.
         temperature: positive; the paper's is 0.07.
         weight: (batch,) non-negative importance of each anchor, or None for equal importance.
+        smoothing: added to every exponential, after the largest similarity of the row, that of the anchor with itself
+            included, was subtracted. The authors' text code adds 1e-5: rows longer than about 1 then drown in it,
+            and the loss is log(batch - 1) without a gradient.
 
     Returns:
         Scalar: the (weighted) mean over the anchors that have a positive. A zero that still carries a graph
@@ -44,9 +53,16 @@ def supervised_contrastive(
     with torch.autocast(z.device.type, enabled=False):
         z = z.to(torch.promote_types(z.dtype, torch.float32))
         itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
-        similarity = (z @ z.T / temperature).masked_fill(itself, -torch.inf)
-        # The diagonal is -inf after the log-softmax as well: it must not meet a zero in a product.
-        log_share = similarity.log_softmax(dim=1).masked_fill(itself, 0.0)
+        similarity = z @ z.T / temperature
+        if smoothing:
+            shifted = similarity - similarity.detach().amax(dim=1, keepdim=True)
+            raised = (shifted.exp() + smoothing).masked_fill(itself, 0.0)
+            log_share = (raised.masked_fill(itself, 1.0).log() - raised.sum(dim=1, keepdim=True).log()).masked_fill(
+                itself, 0.0
+            )
+        else:
+            # The diagonal is -inf after the log-softmax as well: it must not meet a zero in a product.
+            log_share = similarity.masked_fill(itself, -torch.inf).log_softmax(dim=1).masked_fill(itself, 0.0)
         positive = (labels[:, None] == labels[None, :]) & ~itself
         count = positive.sum(dim=1)
         per_anchor = -(log_share.masked_fill(~positive, 0.0)).sum(dim=1) / count.clamp(min=1)
@@ -60,21 +76,48 @@ def supervised_contrastive(
 
 
 class AlignmentHead(nn.Module):
-    """Projector g: Linear (no bias), ReLU, Linear (no bias), then length 1.
+    """Projector g: Linear (no bias), ReLU, Linear (no bias), then length 1 (unless ``normalize`` is False).
 
     Input (batch, t * width): the selected value vectors, all heads, side by side. Output (batch, size), each row
     of Euclidean length 1. Source: Lu, Wang, Wang, ICLR 2024, section on local alignment (z = g(v_selected)).
+
+    With ``queue`` above 0, :meth:`enqueue` remembers that many detached projections, as the authors' text code does.
     """
 
-    def __init__(self, input_size: int, hidden_size: int = 512, size: int = 128):
+    queued: Tensor
+    queued_labels: Tensor
+    queue_end: Tensor
+
+    def __init__(
+        self, input_size: int, hidden_size: int = 512, size: int = 128, *, normalize: bool = True, queue: int = 0
+    ):
         super().__init__()
         self.hidden = nn.Linear(input_size, hidden_size, bias=False)
         self.output = nn.Linear(hidden_size, size, bias=False)
+        self.normalize, self.queue = normalize, queue
+        if queue:
+            self.register_buffer("queued", F.normalize(torch.randn(queue, size), dim=-1))
+            self.register_buffer("queued_labels", torch.zeros(queue, dtype=torch.int64))
+            self.register_buffer("queue_end", torch.zeros((), dtype=torch.int64))
 
     def forward(self, values: Tensor) -> Tensor:
         """Project (batch, t * width) to (batch, size)."""
         values = values.to(self.hidden.weight.dtype)
-        return F.normalize(self.output(F.relu(self.hidden(values))).float(), dim=-1)
+        z = self.output(F.relu(self.hidden(values))).float()
+        return F.normalize(z, dim=-1) if self.normalize else z
+
+    @torch.no_grad()
+    def enqueue(self, z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Put (batch, size) projections and (batch,) labels in place of the oldest; return the whole queue.
+
+        What returns has no graph: a contrastive loss of it trains nothing.
+        """
+        z, labels = z[-self.queue :].detach(), labels[-self.queue :]
+        place = (self.queue_end + torch.arange(len(z), device=z.device)) % self.queue
+        self.queued[place] = z.to(self.queued)
+        self.queued_labels[place] = labels
+        self.queue_end.copy_((self.queue_end + len(z)) % self.queue)
+        return self.queued.clone(), self.queued_labels.clone()
 
 
 @torch.no_grad()
@@ -87,11 +130,12 @@ def rank_tokens(
     readout: Tensor | None,
     valid: Tensor | None = None,
     include_readout: bool = False,
+    selection: Selection = "mean_probability",
+    off_by_one: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Find the tokens that the readout row attends to most.
 
-    Only the readout row of the attention is ever computed: O(tokens), never tokens x tokens. The score of a token
-    is its attention probability, averaged over heads.
+    Only the readout row of the attention is ever computed: O(tokens), never tokens x tokens.
 
     Args:
         query: (batch, heads, head size), the debiased query of the readout row.
@@ -101,10 +145,13 @@ def rank_tokens(
         readout: (batch,) index of the readout row, or None when no single row is read.
         valid: (batch, tokens) bool, False at padding; None when nothing is padded.
         include_readout: let the readout row select itself.
+        selection: a token's score: its attention probability averaged over heads, its logit averaged over heads, or
+            each head choosing for itself.
+        off_by_one: return the token before each chosen one, as the authors' text code does by mistake.
 
     Returns:
-        ``(index, found)``, both (batch, top_t): token indices by falling score, ties by rising index, and whether
-        there was a token left to take.
+        ``(index, found)``, both (batch, heads or 1, top_t): token indices by falling score, ties by rising index, and
+        whether there was a token left to take.
 
     Source: Lu, Wang, Wang, ICLR 2024, section on local alignment (s* = the t largest w_i).
     """
@@ -115,14 +162,21 @@ def rank_tokens(
     selectable = torch.ones(batch, tokens, dtype=torch.bool, device=key.device) if valid is None else valid.clone()
     if valid is not None:
         logits = logits.masked_fill(~valid[:, None], torch.finfo(logits.dtype).min)
-    score = logits.softmax(dim=-1).mean(dim=1)
+    if selection == "per_head":
+        score = logits.softmax(dim=-1)
+    elif selection == "mean_logit":
+        score = logits.mean(dim=1, keepdim=True)
+    else:
+        score = logits.softmax(dim=-1).mean(dim=1, keepdim=True)
     if readout is not None and not include_readout:
         selectable[torch.arange(batch, device=key.device), readout] = False
-    score = score.masked_fill(~selectable, -1.0)
-    index = score.sort(dim=-1, descending=True, stable=True).indices[:, :top_t]
-    index = F.pad(index, (0, top_t - index.shape[1]))
+    score = score.masked_fill(~selectable[:, None], -torch.inf)
+    index = score.sort(dim=-1, descending=True, stable=True).indices[..., :top_t]
+    if off_by_one:
+        index = (index - 1).clamp(min=0)
+    index = F.pad(index, (0, top_t - index.shape[-1]))
     ordinal = torch.arange(top_t, device=key.device)
-    return index, ordinal < selectable.sum(dim=1, keepdim=True)
+    return index, (ordinal < selectable.sum(dim=1, keepdim=True))[:, None].expand_as(index)
 
 
 def select_top_values(
@@ -135,6 +189,8 @@ def select_top_values(
     readout: Tensor | None,
     valid: Tensor | None = None,
     include_readout: bool = False,
+    selection: Selection = "mean_probability",
+    off_by_one: bool = False,
 ) -> Tensor:
     """Take the value vectors of the tokens that the readout row attends to most.
 
@@ -144,8 +200,17 @@ def select_top_values(
     ``value`` alone, because a choice has none.
     """
     index, found = rank_tokens(
-        query, key, top_t, scaling=scaling, readout=readout, valid=valid, include_readout=include_readout
+        query,
+        key,
+        top_t,
+        scaling=scaling,
+        readout=readout,
+        valid=valid,
+        include_readout=include_readout,
+        selection=selection,
+        off_by_one=off_by_one,
     )
-    merged = value.transpose(1, 2).flatten(2)
-    chosen = merged.gather(1, index[:, :, None].expand(-1, -1, merged.shape[2]))
-    return chosen.masked_fill(~found[:, :, None], 0.0).flatten(1)
+    heads, size = value.shape[1], value.shape[3]
+    chosen = value.gather(2, index[..., None].expand(-1, heads, -1, size))
+    chosen = chosen.masked_fill(~found[..., None], 0.0)
+    return chosen.transpose(1, 2).flatten(1)

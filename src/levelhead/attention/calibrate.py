@@ -1,0 +1,202 @@
+"""Running statistics from data, without training: ``calibrate``.
+
+The running averages of a training run forget all but its last batches, and a model that was only attached has none.
+Here they become the mean and spread of the whole data, exactly: each batch gives a count, a mean and a sum of
+squares, and these are merged by the formula of Chan, Golub and LeVeque (1983).
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from torch import Tensor, nn
+
+from levelhead.attention.alignment import debiased_attention
+from levelhead.attention.standardize import QueryKeyStandardizer, RunningMoments
+from levelhead.types import ConfigError
+
+AnyModel = TypeVar("AnyModel", bound=nn.Module)
+
+LONG = 20  # batches from which on a progress bar is worth its lines
+
+
+class Pool:
+    """Count, mean and sum of squared deviations of everything that one :class:`RunningMoments` would see.
+
+    On the CPU in float64, of shapes (rows, 1) and (heads, rows, head size); ``batches`` (rows,) counts the batches
+    that had a real token at each position.
+    """
+
+    def __init__(self, moments: RunningMoments):
+        self.moments = moments
+        self.count = torch.zeros(moments.mean.shape[1], 1, dtype=torch.float64)
+        self.mean = torch.zeros(moments.mean.shape, dtype=torch.float64)
+        self.squares = torch.zeros(moments.mean.shape, dtype=torch.float64)
+        self.batches = torch.zeros(moments.mean.shape[1], dtype=torch.int64)
+
+    def add(self, x: Tensor, valid: Tensor | None) -> None:
+        """Take in ``x`` (batch, heads, tokens, head size); ``valid`` (batch, tokens) is False at padding."""
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        axes = (0, 2) if len(self.count) == 1 else (0,)
+        weight = torch.ones_like(x[:, :1, :, :1]) if valid is None else valid[:, None, :, None].to(x)
+        count = weight.sum(dim=axes, keepdim=True)[0, 0]
+        size = count.clamp(min=1)
+        mean = (x * weight).sum(dim=axes, keepdim=True)[0] / size
+        squares = ((x - mean) * weight).square().sum(dim=axes, keepdim=True)[0]
+        count, mean, squares = (tensor.cpu().double() for tensor in (count, mean, squares))
+        total = self.count + count
+        share = count / total.clamp(min=1)
+        shift = mean - self.mean
+        self.squares += squares + shift.square() * self.count * share
+        self.mean += shift * share
+        self.count = total
+        self.batches += count[:, 0] > 0
+
+    def write(self) -> None:
+        """Make the pooled statistics the running ones; a position without any real token keeps its own."""
+        moments = self.moments
+        freedom = (self.count - 1 if moments.unbiased else self.count).clamp(min=1)
+        variance = self.squares / freedom
+        spread = variance if moments.running == "variance" else (variance + moments.eps).sqrt()
+        seen = (self.count > 0).to(moments.mean.device)
+        for buffer, value in ((moments.mean, self.mean), (moments.get_buffer(moments.spread_name), spread)):
+            buffer.copy_(torch.where(seen, value.to(buffer), buffer))
+        moments.num_batches_tracked.copy_(self.batches)
+
+
+class Collector:
+    """Forward hook of a standardizer: pools its queries, keys and readout rows before they are debiased."""
+
+    def __init__(self, standardizer: QueryKeyStandardizer):
+        self.signature = inspect.signature(standardizer.forward)
+        self.standardizer = standardizer
+        self.pools = {
+            name: Pool(child) for name, child in standardizer.named_children() if isinstance(child, RunningMoments)
+        }
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Take in one call of the standardizer."""
+        given = self.signature.bind(*args, **kwargs).arguments
+        query, key, valid, readout = given["query"], given["key"], given.get("valid"), given.get("readout")
+        self.pools["query"].add(query, valid if query.shape[2] == key.shape[2] else None)
+        self.pools["key"].add(key, valid)
+        if "readout" in self.pools and readout is not None:
+            here = readout[:, None, None, None].expand(-1, query.shape[1], 1, query.shape[3])
+            self.pools["readout"].add(query.gather(2, here), None)
+
+    def write(self) -> None:
+        """Make the pooled statistics the running ones."""
+        for pool in self.pools.values():
+            pool.write()
+
+
+@torch.no_grad()
+def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: int | None = None) -> AnyModel:
+    """Set the running statistics of a debiased model to those of data, without training anything.
+
+    For a pretrained model whose last layer was attached: until it is trained, evaluation would standardise queries
+    and keys with mean 0 and spread 1, whatever the data. Calibrated statistics make evaluation meaningful, not good:
+    the sign of queries and keys is still gone, so train the model on. Also of use after training, when the last
+    batches are no fair sample of the data. Training passes use the statistics of their own batch, before as after.
+
+    Mean and variance are pooled over all batches exactly (no moving average), over the axes that the model's
+    ``statistics`` name, without padding. Dropout is off; weights, modes and random numbers stay as they were.
+
+    Args:
+        model: from :func:`attach` or :func:`append_encoder` (also wrapped by PEFT), changed in place.
+        loader: batches as the model takes them: mappings of tensors, on any device. Labels are left out.
+        batches: how many batches to use; None means all. Once through: the loader must come to an end.
+
+    Returns:
+        The model.
+
+    Errors: :class:`~levelhead.ConfigError` for a model without debiased attention, or with ``normalize=False`` or
+    ``twice=True``, a loader without batches, a batch that is no mapping; :class:`LengthError` for another length than
+    per-position statistics were made for. The statistics are unchanged after an error. One process: ranks are not
+    pooled.
+
+    Source: the pooling of T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample variance", 1983.
+    """
+    if batches is not None and batches < 1:
+        raise ConfigError(f"batches={batches}; use at least 1, or None for the whole loader")
+    attention = debiased_attention(model)
+    standardizers = [module for module in attention.modules() if isinstance(module, QueryKeyStandardizer)]
+    if not standardizers:
+        raise ConfigError("This model was made with normalize=False: it keeps no statistics, so none can be set.")
+    if any(standardizer.twice for standardizer in standardizers):
+        raise ConfigError(
+            "calibrate does not set the second mean that debias.twice=True keeps: train the model instead."
+        )
+    collectors = [Collector(standardizer) for standardizer in standardizers]
+    device = next(model.parameters()).device
+    with _hooked(collectors), _evaluating(model):
+        taken = 0
+        for batch in _shown(itertools.islice(loader, batches), _length(loader, batches)):
+            if not isinstance(batch, Mapping):
+                raise ConfigError(
+                    f"Batch {taken} of the loader is a {type(batch).__name__}, not a mapping from the names of the "
+                    "model's inputs to tensors; for a levelhead Batch, pass (batch.inputs for batch in ...)."
+                )
+            inputs = {
+                name: value.to(device) if isinstance(value, Tensor) else value
+                for name, value in batch.items()
+                if name not in ("labels", "label", "label_ids")
+            }
+            model(**inputs)
+            taken += 1
+    if not taken:
+        raise ConfigError("The loader gave no batch, so there is nothing to take the statistics from.")
+    for collector in collectors:
+        if any(pool.batches.any() for pool in collector.pools.values()):  # else a copy of PEFT's that does not run
+            collector.write()
+    return model
+
+
+@contextmanager
+def _hooked(collectors: list[Collector]) -> Iterator[None]:
+    """Collect inside the block, without the warning that no statistics are there yet."""
+    known = [collector.standardizer._known_updated for collector in collectors]
+    handles = [collector.standardizer.register_forward_hook(collector, with_kwargs=True) for collector in collectors]
+    for collector in collectors:
+        collector.standardizer._known_updated = True
+    try:
+        yield
+    finally:
+        for collector, handle, before in zip(collectors, handles, known, strict=True):
+            handle.remove()
+            collector.standardizer._known_updated = before
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for the time of the block; each module then gets its own mode back."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def _length(loader: Any, batches: int | None) -> int | None:
+    """How many batches will come; None when the loader does not know."""
+    try:
+        known = len(loader)
+    except TypeError:
+        return batches
+    return known if batches is None else min(known, batches)
+
+
+def _shown(loader: Iterator[Any], total: int | None) -> Iterator[Any]:
+    """Pass the batches on, with a progress bar that goes away at the end where there are many."""
+    short = total is not None and total < LONG
+    with Progress(console=Console(stderr=True), transient=True, disable=short) as progress:
+        yield from progress.track(loader, total=total, description="Calibrating")

@@ -1,0 +1,85 @@
+"""The paper's options and those of the authors' notebooks, by name.
+
+Source: Lu, Wang, Wang, ICLR 2024, and the code that its authors released. docs/presets.md says what each option
+changes, and what of a notebook (layers, optimiser, selection of the checkpoint) is not a matter of attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from levelhead.attention.attach import DebiasConfig
+from levelhead.types import ConfigError
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Options of one source: ``debias`` for the attention, ``block`` for :func:`levelhead.append_encoder`'s layer."""
+
+    summary: str
+    debias: DebiasConfig
+    block: dict[str, Any]
+
+
+def _released(**options: Any) -> DebiasConfig:
+    """Return what all released notebooks share: unmasked per-position statistics as plain averages, without eps."""
+    shared = {"statistics": "position", "unbiased": True, "eps": 0.0, "running": "std", "padding_mask": False}
+    return DebiasConfig(**{**shared, "absolute": True, **options})
+
+
+PRESETS: dict[str, Preset] = {
+    "paper": Preset(
+        "the equations to the letter: moving average of the deviation, tokens ranked by their logits",
+        DebiasConfig(absolute=True, running="std", selection="mean_logit"),
+        {"norm": "pre", "activation": "gelu"},
+    ),
+    "released-vision": Preset(
+        "CelebA notebook: the readout token may select itself",
+        _released(include_readout=True),
+        {"norm": "pre", "activation": "gelu", "num_heads": 8},
+    ),
+    "released-hatexplain": Preset(
+        "HateXplain notebook: near one-hot attention, a second centring in evaluation; alignment has no gradient",
+        _released(
+            attention_temperature=0.07,
+            twice=True,
+            selection="per_head",
+            off_by_one=True,
+            projection_hidden=None,
+            normalize_projection=False,
+            contrastive_smoothing=1e-5,
+            alpha=0.8,
+        ),
+        {"norm": "post", "activation": "relu", "num_heads": 8},
+    ),
+    "released-multinli": Preset(
+        "MultiNLI notebook: no absolute value; alignment reads a queue and has no gradient",
+        _released(
+            absolute=False,
+            selection="per_head",
+            off_by_one=True,
+            projection_hidden=None,
+            contrastive_smoothing=1e-5,
+            queue=1536,
+            alpha=0.8,
+        ),
+        {"norm": "pre", "activation": "relu", "num_heads": 8},
+    ),
+    "released-dino": Preset(
+        "DINO notebook: no division by the deviation, no gradient through the statistics, t = 5",
+        _released(
+            scale=False,
+            statistics_gradient=False,
+            include_readout=True,
+            top_t=5,
+            projection_hidden=256,
+        ),
+        {"norm": "pre", "activation": "relu", "num_heads": 6},
+    ),
+}
+
+
+def unknown_preset(name: str) -> ConfigError:
+    """Make the error for a name that is no preset."""
+    return ConfigError(f"There is no preset {name!r}. Known: {', '.join(PRESETS)}.")

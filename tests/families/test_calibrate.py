@@ -1,0 +1,218 @@
+"""Running statistics from data: pooled exactly, for attached and appended models."""
+
+import copy
+import re
+
+import pytest
+import torch
+from family_table import LABELS, build, named
+from transformers import BatchEncoding
+
+import levelhead as lh
+from levelhead.attention.alignment import debiased_attention
+from levelhead.attention.standardize import LengthError
+from levelhead.types import ConfigError
+
+KINDS = pytest.mark.parametrize("kind", ["attach", "append"])
+NAMES = pytest.mark.parametrize("name", ["vit", "bert", "modernbert-mean", "llama"])
+
+
+def pieces(inputs):
+    """The batch in parts of 1, 3 and 2 examples."""
+    parts = {name: tensor.split([1, 3, 2]) for name, tensor in inputs.items()}
+    return [{name: tensors[part] for name, tensors in parts.items()} for part in range(3)]
+
+
+def statistics(model):
+    return {
+        name: buffer.clone()
+        for name, buffer in debiased_attention(model).debias.named_buffers()
+        if not name.endswith("num_batches_tracked")
+    }
+
+
+@KINDS
+@NAMES
+def test_evaluation_equals_training_on_the_one_big_batch(name, kind):
+    family = named(name)
+    inputs = family.batch()
+    model = build(family, kind)
+    assert lh.calibrate(model, pieces({**inputs, "labels": LABELS})) is model
+    big = build(family, kind).train()
+    expected = big(**inputs).logits
+    torch.testing.assert_close(model.eval()(**inputs).logits, expected)
+    torch.testing.assert_close(statistics(model), statistics(big))
+    for name, buffer in debiased_attention(model).debias.named_buffers():
+        if name.endswith("num_batches_tracked"):
+            # Each part has an example of full length, so that every position counts.
+            assert (buffer == 3).all()
+
+
+@pytest.mark.parametrize("running", ["variance", "std"])
+@pytest.mark.parametrize("unbiased", [False, True])
+@pytest.mark.parametrize("rule", ["position", "cls_feature", "feature"])
+def test_by_hand_for_each_kind_of_statistics(running, unbiased, rule):
+    family = named("bert")
+    inputs = family.batch()
+    config = lh.DebiasConfig(statistics=rule, running=running, unbiased=unbiased, readout="first", eps=0.5)
+    model = lh.append_encoder(family.encoder(), 3, debias=config, example_inputs=inputs).eval()
+    lh.calibrate(model, pieces(inputs))
+    block = model.block
+    hidden = block.norm_attention(model.backbone(**inputs).last_hidden_state)
+    correction = int(unbiased)
+    for name, layer in (("query", block.attention.query), ("key", block.attention.key)):
+        x = layer(hidden).view(6, 7, 2, 8)
+        moments = debiased_attention(model).debias.get_submodule(name)
+        if rule == "position":
+            columns = [x[inputs["attention_mask"][:, n].bool(), n] for n in range(7)]
+        else:
+            columns = [x[inputs["attention_mask"].bool()]]
+        mean = torch.stack([column.mean(0) for column in columns], dim=1)
+        spread = torch.stack([column.var(0, correction=correction) for column in columns], dim=1)
+        torch.testing.assert_close(moments.mean, mean)
+        torch.testing.assert_close(
+            moments.get_buffer(moments.spread_name), spread if running == "variance" else (spread + 0.5).sqrt()
+        )
+    if rule == "cls_feature":
+        row = block.attention.query(hidden)[:, 0].view(6, 2, 8)
+        readout = debiased_attention(model).debias.readout
+        torch.testing.assert_close(readout.mean[:, 0], row.mean(0))
+
+
+@KINDS
+def test_padding_is_left_out(kind):
+    family = named("bert")
+    inputs = family.batch()
+    padded = family.padded(inputs, left=False)
+    padded["input_ids"] = padded["input_ids"] + 9 * (1 - padded["attention_mask"])
+    first, second = (lh.calibrate(build(family, kind), pieces(variant)) for variant in (inputs, padded))
+    torch.testing.assert_close(statistics(first), statistics(second))
+
+
+@KINDS
+def test_positions_that_no_text_reaches_keep_their_statistics(kind):
+    family = named("bert")
+    inputs = family.batch()
+    config = lh.DebiasConfig(statistics="position", readout="first")
+    if kind == "attach":
+        model = lh.attach(family.classify(), config, example_inputs=inputs)
+    else:
+        model = lh.append_encoder(family.encoder(), 3, debias=config, example_inputs=inputs)
+    lh.calibrate(model, pieces(inputs)[:1])
+    key = debiased_attention(model).debias.key
+    assert key.num_batches_tracked.tolist() == [1, 1, 1, 1, 0, 0, 0]
+    assert (key.mean[:, 4:] == 0).all()
+    assert (key.variance[:, 4:] == 1).all()
+    assert (key.mean[:, :4] != 0).all()
+
+
+@KINDS
+def test_nothing_else_changes(kind):
+    family = named("bert")
+    options = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
+    torch.manual_seed(0)
+    if kind == "attach":
+        model = lh.attach(family.classify(**options)).train()
+    else:
+        model = lh.append_encoder(family.encoder(**options), 3).train()
+    model.classifier.eval()
+    modes = [module.training for module in model.modules()]
+    before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    lh.calibrate(model, pieces(family.batch()))
+    first = statistics(model)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    for name, tensor in before.items():
+        assert torch.equal(model.state_dict()[name], tensor) is ("debias" not in name), name
+    # Without dropout, a second time gives the same; and training goes on from there.
+    lh.calibrate(model, pieces(family.batch()))
+    torch.testing.assert_close(statistics(model), first, atol=0, rtol=0)
+    model(**family.batch(), labels=LABELS).loss.backward()
+    assert debiased_attention(model).debias.key.num_batches_tracked.item() == 4
+
+
+def test_merging_keeps_what_a_naive_sum_would_lose():
+    """A large mean with a small spread: sums of squares cancel in float32, merged deviations do not."""
+    from levelhead.attention.calibrate import Pool
+    from levelhead.attention.standardize import RunningMoments
+
+    x = 1000 + 0.01 * torch.randn(64, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    pool = Pool(RunningMoments(2, 1, 4))
+    for part in x.split([1, 30, 33]):
+        pool.add(part, None)
+    pool.write()
+    torch.testing.assert_close(pool.moments.variance[:, 0].double(), x.var((0, 2), correction=0), rtol=1e-5, atol=0)
+
+
+def test_batches_and_loaders():
+    family = named("bert")
+    parts = pieces(family.batch())
+    pulled = []
+
+    def loader():
+        for part in parts:
+            pulled.append(part)
+            yield BatchEncoding(part)
+
+    model = lh.calibrate(build(family, "attach"), loader(), batches=2)
+    assert len(pulled) == 2
+    assert debiased_attention(model).debias.key.num_batches_tracked.item() == 2
+    # Enough batches for a progress bar.
+    lh.calibrate(model, parts * 10)
+    assert debiased_attention(model).debias.key.num_batches_tracked.item() == 30
+
+
+@KINDS
+def test_errors_leave_the_statistics_alone(kind):
+    family = named("vit")
+    model = build(family, kind)
+    before = statistics(model)
+    good = family.batch()
+    with pytest.raises(ConfigError, match="gave no batch"):
+        lh.calibrate(model, [])
+    with pytest.raises(ConfigError, match="Batch 1 of the loader is a tuple, not a mapping"):
+        lh.calibrate(model, [good, (good["pixel_values"], LABELS)])
+    with pytest.raises(ConfigError, match="batches=0"):
+        lh.calibrate(model, [good], batches=0)
+    torch.testing.assert_close(statistics(model), before, atol=0, rtol=0)
+    assert not debiased_attention(model).debias._forward_hooks
+    with pytest.warns(UserWarning, match=re.escape("levelhead.calibrate(model, loader)")):
+        model.eval()(**good)
+
+
+def test_models_without_statistics_are_refused():
+    family = named("bert")
+    for kind in ("attach", "append"):
+        with pytest.raises(ConfigError, match="normalize=False"):
+            lh.calibrate(build(family, kind, lh.DebiasConfig(normalize=False)), [family.batch()])
+    config = lh.DebiasConfig(statistics="feature", twice=True)
+    with pytest.raises(ConfigError, match="twice"):
+        lh.calibrate(build(family, "attach", config), [family.batch()])
+    with pytest.raises(ConfigError, match="no debiased attention"):
+        lh.calibrate(family.classify(), [family.batch()])
+
+
+def test_another_length_is_refused():
+    family = named("bert")
+    inputs = family.batch()
+    model = lh.attach(family.classify(), lh.DebiasConfig(statistics="position"), example_inputs=inputs)
+    with pytest.raises(LengthError):
+        lh.calibrate(model, [family.padded(inputs, left=False)])
+
+
+def test_bfloat16(tmp_path):
+    family = named("bert")
+    model = lh.calibrate(build(family, "attach").to(torch.bfloat16), pieces(family.batch()))
+    exact = lh.calibrate(build(family, "attach"), pieces(family.batch()))
+    torch.testing.assert_close(statistics(model), statistics(exact), atol=5e-3, rtol=5e-2)
+
+
+def test_the_warning_for_pretrained_models_names_it(tmp_path):
+    family = named("bert")
+    family.classify().save_pretrained(tmp_path)
+    model = type(family.classify()).from_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match=re.escape("calibrate(model, loader)")):
+        lh.attach(model)
+    lh.calibrate(model, [family.batch()])
+    model(**family.batch())  # a warning would be an error

@@ -1,0 +1,115 @@
+"""Debiased models under LoRA: they train, and their adapter carries statistics and projector."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from family_table import LABELS, build, named
+
+import levelhead as lh
+from levelhead.attention.alignment import debiased_attention
+from levelhead.types import ConfigError
+
+peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")
+
+# What is trained and saved whole, beside the low-rank matrices: new layers, projector and running statistics.
+WHOLE = {
+    "attach": ["classifier", "score", "alignment_head", "debias"],
+    "append": ["block", "classifier", "alignment_head"],
+}
+CASES = [("bert", "attach"), ("vit", "attach"), ("llama", "attach"), ("bert", "append"), ("vit", "append")]
+
+
+def wrap(family, kind):
+    """A debiased base and the same with LoRA on queries and values of every layer of the original model."""
+    torch.manual_seed(1)
+    base = lh.append_encoder(family.encoder(), 3, freeze=False) if kind == "append" else build(family, kind)
+    query, _, value = family.projections
+    below = r"backbone\." if kind == "append" else ""
+    config = peft.LoraConfig(
+        r=2,
+        target_modules=rf"{below}.*\.({query}|{value})",
+        modules_to_save=WHOLE[kind],
+        task_type=None if family.image else "SEQ_CLS",
+    )
+    return base, config
+
+
+def updates(model):
+    return debiased_attention(model).debias.key.num_batches_tracked.max().item()
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_train_save_and_load(name, kind, tmp_path):
+    family = named(name)
+    base, config = wrap(family, kind)
+    base.save_pretrained(tmp_path / "base")
+    model = peft.get_peft_model(base, config).train()
+    frozen = {name: p.clone() for name, p in model.named_parameters() if not p.requires_grad}
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2)
+    losses = []
+    for step in range(12):
+        output = model(**family.batch(step % 2), labels=LABELS)
+        optimizer.zero_grad()
+        output.loss.backward()
+        optimizer.step()
+        losses.append(output.loss.item())
+        if step == 0:
+            adapters = [p for name, p in model.named_parameters() if "lora_B" in name]
+            assert adapters
+            assert all(p.grad.abs().sum() > 0 for p in adapters)
+            assert all(p.grad.abs().sum() > 0 for p in model.alignment_head.parameters() if p.requires_grad)
+    assert sum(losses[-4:]) < sum(losses[:4])
+    assert all(torch.equal(p, frozen[name]) for name, p in model.named_parameters() if name in frozen)
+    assert updates(model) == 12
+
+    whole = model(**family.batch(), labels=LABELS)
+    model(**family.batch())
+    torch.testing.assert_close(whole.loss, F.cross_entropy(whole.logits, LABELS) + lh.alignment(model, LABELS))
+
+    model.eval().save_pretrained(tmp_path / "adapter")
+    expected = model(**family.batch()).logits
+    loaded = peft.PeftModel.from_pretrained(lh.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
+    assert torch.equal(loaded(**family.batch()).logits, expected)
+    assert updates(loaded) == 14
+    ours, theirs = model.alignment_head.state_dict(), loaded.alignment_head.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+    # Merged, it is an ordinary debiased model again.
+    merged = loaded.merge_and_unload()
+    torch.testing.assert_close(merged(**family.batch()).logits, expected)
+    merged.save_pretrained(tmp_path / "merged")
+    assert torch.equal(
+        lh.from_pretrained(tmp_path / "merged")(**family.batch()).logits, merged(**family.batch()).logits
+    )
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES[1:4])
+def test_calibrate(name, kind):
+    family = named(name)
+    base, config = wrap(family, kind)
+    model = lh.calibrate(peft.get_peft_model(base, config), [family.batch(1), family.batch(2)])
+    plain = lh.calibrate(wrap(family, kind)[0], [family.batch(1), family.batch(2)])
+    assert updates(model) == 2
+    torch.testing.assert_close(model.eval()(**family.batch()).logits, plain.eval()(**family.batch()).logits)
+
+
+def test_forgotten_statistics_are_noticed(tmp_path):
+    family = named("bert")
+    base, _ = wrap(family, "attach")
+    base.save_pretrained(tmp_path / "base")
+    config = peft.LoraConfig(r=2, target_modules=r".*\.self\.query", modules_to_save=["classifier", "alignment_head"])
+    model = peft.get_peft_model(base, config).train()
+    model(**family.batch(), labels=LABELS)
+    model.save_pretrained(tmp_path / "adapter")
+    loaded = peft.PeftModel.from_pretrained(lh.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
+    with pytest.warns(UserWarning, match="evaluated before any training step"):
+        loaded(**family.batch())
+
+
+def test_lora_in_a_frozen_backbone_is_refused():
+    family = named("bert")
+    config = peft.LoraConfig(r=2, target_modules=r"backbone\..*\.query", modules_to_save=WHOLE["append"])
+    model = peft.get_peft_model(lh.append_encoder(family.encoder(), 3), config)
+    with pytest.raises(ConfigError, match="freeze=False"):
+        model.train()
