@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,18 @@ import torch
 
 # Two test processes on two cores: more threads would only fight.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_outside_the_home_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep decoded pictures in a temporary folder; for the session, so that wider fixtures find it too."""
+    before = os.environ.get("LEVELHEAD_CACHE")
+    os.environ["LEVELHEAD_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["LEVELHEAD_CACHE"]
+    else:
+        os.environ["LEVELHEAD_CACHE"] = before
 
 
 @pytest.fixture(scope="session")

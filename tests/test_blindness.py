@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +17,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from levelhead.config import build_experiment
+from levelhead.data import DATASETS
 from levelhead.methods import METHODS
 from levelhead.runs import evaluate_run, train_run
 from levelhead.storage import read_json
@@ -56,6 +60,108 @@ def write_utkface(root: Path, sensitive: str) -> Path:
     return root
 
 
+@dataclass
+class Rows:
+    """All rows of a small set, split by split: what training may see, and what it must not."""
+
+    split: list[str]
+    picture: list[bytes]
+    label: list[int]
+    group: list[int]
+    name: list[str]
+
+
+def draw(sensitive: str) -> Rows:
+    """Draw noise pictures; ``sensitive``: groups and names are kept, shuffled, or (the groups) to be deleted."""
+    rng = np.random.default_rng(7)
+    split = [name for name, rows in ROWS.items() for _ in range(rows)]
+    label, group = rng.integers(0, 2, len(split)), rng.integers(0, 5, len(split))
+    pictures = []
+    for value in label:
+        buffer = io.BytesIO()
+        Image.fromarray((rng.integers(0, 100, (64, 64, 3)) + 120 * value).astype(np.uint8)).save(buffer, "JPEG")
+        pictures.append(buffer.getvalue())
+    names = [f"{value}-{row}.jpg" for row, value in enumerate(group)]
+    if sensitive == "shuffled":
+        order = rng.permutation(len(split))
+        group, names = group[order], [names[position] for position in order]
+    if sensitive == "deleted":
+        names = [f"{row:03d}.jpg" for row in range(len(split))]
+    return Rows(split, pictures, label.tolist(), group.tolist(), names)
+
+
+def write_files(folder: Path, names: list[str], pictures: list[bytes]) -> None:
+    folder.mkdir(parents=True)
+    for name, content in zip(names, pictures, strict=True):
+        (folder / name).write_bytes(content)
+
+
+def write_parquet(folder: Path, rows: Rows, columns: dict[str, Any]) -> None:
+    folder.mkdir(parents=True)
+    image = [{"bytes": content, "path": name} for content, name in zip(rows.picture, rows.name, strict=True)]
+    table = pa.table({"image": image, **columns})
+    for split in ROWS:
+        pq.write_table(table.filter(pa.array([name == split for name in rows.split])), folder / f"{split}.parquet")
+
+
+def celeba64(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    groups = {} if deleted else {"Male": [value == 0 for value in rows.group]}
+    write_parquet(root / "celeba64", rows, {"Blond_Hair": [value == 1 for value in rows.label], **groups})
+    return {}
+
+
+def celeba(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    write_files(root / "celeba" / "img_align_celeba", rows.name, rows.picture)
+    lines, partition = [str(len(rows.name)), "Blond_Hair" if deleted else "Blond_Hair Male"], []
+    for name, split, label, group in zip(rows.name, rows.split, rows.label, rows.group, strict=True):
+        lines.append(f"{name} {2 * label - 1}" + ("" if deleted else f" {1 if group == 0 else -1}"))
+        partition.append(f"{name} {list(ROWS).index(split)}")
+    (root / "celeba" / "list_attr_celeba.txt").write_text("\n".join(lines))
+    (root / "celeba" / "list_eval_partition.txt").write_text("\n".join(partition))
+    return {}
+
+
+def utkface64(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    write_parquet(root / "utkface64", rows, {"gender": rows.label, **({} if deleted else {"race": rows.group})})
+    return {}
+
+
+def utkface(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    # The fields cannot be left out of a name: deleted ones say the same for all.
+    fields = [("1", "0") if deleted else (str(20 + group), str(group)) for group in rows.group]
+    names = [
+        f"{age}_{label}_{race}_{20170000 + row // 3}{row:04d}.jpg"
+        for row, ((age, race), label) in enumerate(zip(fields, rows.label, strict=True))
+    ]
+    write_files(root / "utkface", names, rows.picture)
+    return {}
+
+
+def hub(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    groups = {} if deleted else {"group": [f"g{value}" for value in rows.group]}
+    write_parquet(root / "faces", rows, {"label": rows.label, **groups})
+    return {"path": "faces", "sensitive": "group"}
+
+
+def image_folder_csv(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    write_files(root / "faces", rows.name, rows.picture)
+    columns: dict[str, Any] = {"file": rows.name, "label": rows.label, "split": rows.split, "group": rows.group}
+    if deleted:
+        del columns["group"]
+    pd.DataFrame(columns).to_csv(root / "faces" / "labels.csv", index=False)
+    return {"folder": "faces", "split_column": "split"}
+
+
+LAYOUTS: dict[str, Callable[[Path, Rows, bool], dict[str, Any]]] = {
+    "celeba64": celeba64,
+    "celeba": celeba,
+    "utkface64": utkface64,
+    "utkface": utkface,
+    "hub": hub,
+    "image-folder-csv": image_folder_csv,
+}
+
+
 def recipe(root: Path, method: str, **train: Any) -> dict[str, Any]:
     return {
         "data": {"name": "utkface64", "root": str(root)},
@@ -78,6 +184,35 @@ def test_the_sensitive_columns_and_file_names_change_nothing(method: str, tmp_pa
         assert weights[sensitive].keys() == weights["kept"].keys()
         for name, tensor in weights["kept"].items():
             assert tensor.equal(weights[sensitive][name]), f"{name} differs with the sensitive column {sensitive}"
+
+
+def test_every_data_set_that_is_read_has_a_layout_here() -> None:
+    assert set(LAYOUTS) == set(DATASETS) - {"portraits"}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_no_data_set_lets_training_see_groups_or_names(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "hub":
+        pytest.importorskip("datasets")
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
+    weights, cards, groups = {}, {}, {}
+    for sensitive in ("kept", "shuffled", "deleted"):
+        root, run = tmp_path / sensitive, tmp_path / f"run-{sensitive}"
+        options = LAYOUTS[name](root, draw(sensitive), sensitive == "deleted")
+        plan = recipe(root, "erm", epochs=1)
+        experiment = build_experiment({**plan, "data": {"name": name, "root": str(root), **options}})
+        train_run(experiment, run)
+        weights[sensitive] = load_file(run / "model" / "model.safetensors")
+        cards[sensitive] = read_json(run / "data.json")
+        if sensitive != "deleted":
+            groups[sensitive] = experiment.data.groups("train")[0].values
+    assert not groups["kept"].equal(groups["shuffled"])  # else the test would show nothing
+    for sensitive in ("shuffled", "deleted"):
+        assert cards[sensitive] == cards["kept"]
+        for tensor, value in weights["kept"].items():
+            assert value.equal(weights[sensitive][tensor]), f"{tensor} differs with groups and names {sensitive}"
 
 
 def test_evaluation_does_look_at_groups(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,3 +76,14 @@ class Estimate:
         if not self.defined:
             return "undefined"
         return f"{100 * self.value:.2f} [{100 * self.low:.2f}, {100 * self.high:.2f}]"
+
+
+def require_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> None:
+    """Raise :class:`DataError` if one of ``wanted`` is not ``there``; the text names the nearest and lists the rest."""
+    for name in wanted:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, 1) or [
+                other for other in there if other.lower() == name.lower()
+            ]
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise DataError(f"{where} has no column {name!r}.{hint} Columns there: {', '.join(there)}.")

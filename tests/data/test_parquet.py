@@ -1,26 +1,17 @@
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from PIL import Image
+from drawing import picture
 
 from levelhead.data import CelebA, UTKFace
 from levelhead.data.images import decode_images
 from levelhead.types import ConfigError, DataError
-
-
-def picture(seed: int, size: int = 64, kind: str = "JPEG") -> bytes:
-    buffer = io.BytesIO()
-    pixels = np.random.default_rng(seed).integers(0, 256, (size, size, 3)).astype(np.uint8)
-    Image.fromarray(pixels).save(buffer, kind)
-    return buffer.getvalue()
 
 
 def write(folder: Path, columns: dict[str, Any], rows: int = 12, pictures: list[bytes | None] | None = None) -> Path:
@@ -90,7 +81,7 @@ def test_training_reads_only_picture_and_target(celeba: Path, monkeypatch: pytes
 
 def test_an_unknown_column_names_the_nearest_and_lists_the_rest(celeba: Path) -> None:
     with pytest.raises(
-        DataError, match=r"no column 'Blond'. Did you mean 'Blond_Hair'\? It has image, Blond_Hair, Male"
+        DataError, match=r"no column 'Blond'. Did you mean 'Blond_Hair'\? Columns there: image, Blond_Hair, Male"
     ):
         CelebA(root=celeba, target="Blond").check()
     with pytest.raises(DataError, match="no column 'Mal'"):
@@ -136,7 +127,7 @@ def test_a_broken_picture_is_named_before_training(tmp_path: Path, damage: Any, 
 
 def test_one_class_is_an_error(tmp_path: Path) -> None:
     root = write(tmp_path / "utkface64", {"gender": [1] * 12, "race": [0, 1] * 6})
-    with pytest.raises(DataError, match=r"all 12 rows of train\.parquet are 'female' in 'gender'"):
+    with pytest.raises(DataError, match=r"train\.parquet: all 12 rows are 'female' in 'gender'"):
         UTKFace(root=root).examples("train")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet
 
-from levelhead.types import DataError
+from levelhead.types import DataError, require_columns
 
 # What counts as missing in a label or prediction column. In a group column only an empty field does: "NA" or
 # "None" may well be the name of a group.
@@ -40,12 +39,12 @@ def read_columns(path: Path, outcomes: Sequence[str], groups: Sequence[str] = ()
         raise DataError(f"{path} is of an unknown kind. Pass a .csv, .tsv, .csv.gz, .tsv.gz or .parquet file.")
     try:
         if suffix == ".parquet":
-            check_columns(list(pyarrow.parquet.read_schema(path).names), wanted, str(path))
+            require_columns(list(pyarrow.parquet.read_schema(path).names), wanted, str(path))
             frame = pd.read_parquet(path, columns=wanted)
         else:
             separator = SEPARATORS[suffix]
             header = pd.read_csv(path, sep=separator, nrows=0)
-            check_columns([str(name) for name in header.columns], wanted, str(path))
+            require_columns([str(name) for name in header.columns], wanted, str(path))
             frame = pd.read_csv(
                 path,
                 sep=separator,
@@ -63,18 +62,3 @@ def read_columns(path: Path, outcomes: Sequence[str], groups: Sequence[str] = ()
     if frame.empty:
         raise DataError(f"{path} has a header but no rows. Write one line for each prediction.")
     return frame[wanted]
-
-
-def check_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> None:
-    """Check that columns exist.
-
-    Raises:
-        DataError: one does not; the text lists the columns there are and the nearest name.
-    """
-    for name in wanted:
-        if name not in there:
-            near = difflib.get_close_matches(name, there, 1) or [
-                other for other in there if other.lower() == name.lower()
-            ]
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise DataError(f"{where} has no column {name!r}.{hint} Columns there: {', '.join(there)}.")

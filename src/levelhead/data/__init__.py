@@ -2,21 +2,37 @@
 
 from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Inputs, Split
 from levelhead.data.celeba import CelebA
+from levelhead.data.celeba_folder import CelebAFolder
+from levelhead.data.hub import Hub
+from levelhead.data.image_folder_csv import ImageFolderCsv
 from levelhead.data.portraits import Portraits
 from levelhead.data.utkface import UTKFace
+from levelhead.data.utkface_folder import UTKFaceFolder
 
-DATASETS: dict[str, type[DataSet]] = {"portraits": Portraits, "celeba64": CelebA, "utkface64": UTKFace}
+DATASETS: dict[str, type[DataSet]] = {
+    "portraits": Portraits,
+    "celeba64": CelebA,
+    "celeba": CelebAFolder,
+    "utkface64": UTKFace,
+    "utkface": UTKFaceFolder,
+    "hub": Hub,
+    "image-folder-csv": ImageFolderCsv,
+}
 
 __all__ = [
     "DATASETS",
     "SPLITS",
     "Card",
     "CelebA",
+    "CelebAFolder",
     "DataSet",
     "Examples",
     "Groups",
+    "Hub",
+    "ImageFolderCsv",
     "Inputs",
     "Portraits",
     "Split",
     "UTKFace",
+    "UTKFaceFolder",
 ]

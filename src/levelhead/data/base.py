@@ -7,12 +7,15 @@ by the evaluator, and by methods that declare ``uses_groups``.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from torch import Tensor
+
+from levelhead.types import ConfigError, DataError
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -88,3 +91,38 @@ class DataSet(ABC):
     @abstractmethod
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive attributes of ``split`` in row order, the first being the task's main one."""
+
+
+def dataset_folder(root: Path | None, *names: str) -> Path:
+    """Return the folder of a data set: below ``root``, else ``$LEVELHEAD_DATA``, else ``./data``.
+
+    The first of ``names`` that is there is taken, and a whole path is taken as it is; raises
+    :class:`~levelhead.types.DataError` if none is there.
+    """
+    place = root or Path(os.environ.get("LEVELHEAD_DATA") or "data")
+    for name in names:
+        if (place / name).is_dir():
+            return place / name
+    if Path(names[0]).is_absolute():
+        raise DataError(f"There is no folder {names[0]}. Check the path.")
+    raise DataError(
+        f"There is no folder {place / names[0]}. Give the folder that holds {names[0]}/ with --data-root, or set "
+        "LEVELHEAD_DATA."
+    )
+
+
+def refuse_one_class(labels: Tensor, class_names: tuple[str, ...], target: str, where: str) -> None:
+    """Raise :class:`~levelhead.types.DataError` if the labels (n,) int64 of a split are not of two classes at least."""
+    present = labels.unique().tolist()
+    if len(present) < 2:
+        names = ", ".join(repr(class_names[value]) for value in present) or "of no class"
+        raise DataError(f"{where}: all {len(labels)} rows are {names} in {target!r}; there is nothing to tell apart.")
+
+
+def refuse_own_task(target: str, sensitive: tuple[str, ...]) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` if the target is one of the sensitive attributes."""
+    if target in sensitive:
+        raise ConfigError(
+            f"data.target and data.sensitive are both {target!r}: a model would be audited against its own "
+            "task. Choose another sensitive attribute."
+        )

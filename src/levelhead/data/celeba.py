@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Split
-from levelhead.data.parquet import check_columns, dataset_folder, read_column, read_examples, split_files
+from torch import Tensor
+
+from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Split, dataset_folder, refuse_own_task
+from levelhead.data.parquet import check_columns, read_column, read_examples, split_files
 from levelhead.types import ConfigError
 
 
 @dataclass(frozen=True)
-class CelebA(DataSet):
-    """Tell one attribute from a face; any of the 40 attributes can be target or sensitive, under its official name.
+class CelebAAttributes(DataSet):
+    """What the layouts of CelebA share: any of the 40 attributes can be target or sensitive, under its official name.
 
-    ``sensitive`` names one attribute or several (the first is the task's main one). The folder ``celeba64`` holds
-    ``train.parquet`` (or ``train-00000-of-00002.parquet`` and so on), ``validation.parquet`` and ``test.parquet``.
+    ``sensitive`` names one attribute or several (the first is the task's main one). Raises
+    :class:`~levelhead.types.ConfigError` if it is empty or holds the target.
     """
 
     target: str = "Blond_Hair"
     sensitive: str | tuple[str, ...] = "Male"
 
-    card: ClassVar[Card] = Card(
-        title="CelebA, 64x64",
+    def __post_init__(self) -> None:
+        if not self._sensitive:
+            raise ConfigError("data.sensitive is empty; name at least one attribute, e.g. Male.")
+        refuse_own_task(self.target, self._sensitive)
+
+    @property
+    def _sensitive(self) -> tuple[str, ...]:
+        return (self.sensitive,) if isinstance(self.sensitive, str) else tuple(self.sensitive)
+
+    def groups(self, split: Split) -> tuple[Groups, ...]:
+        """Return the sensitive attributes of ``split``."""
+        return tuple(Groups(name, self._values(split, name), self._names(name)) for name in self._sensitive)
+
+    @abstractmethod
+    def _values(self, split: Split, attribute: str) -> Tensor:
+        """Return one attribute of ``split``, (n,) int64 of 0 and 1; opens no other."""
+
+    @staticmethod
+    def _names(attribute: str) -> tuple[str, str]:
+        return f"not {attribute}", attribute
+
+
+def celeba_card(title: str) -> Card:
+    """Return the card of CelebA in one of its layouts."""
+    return Card(
+        title=title,
         task="any of the 40 attributes as annotated (Blond_Hair)",
         groups="any of the 40 attributes as annotated (Male)",
         licence="non-commercial research, no redistribution",
@@ -32,18 +59,16 @@ class CelebA(DataSet):
         caution="Attributes are annotators' impressions; Attractive and Male are not facts about a person.",
     )
 
-    def __post_init__(self) -> None:
-        if not self._sensitive:
-            raise ConfigError("data.sensitive is empty; name at least one attribute, e.g. Male.")
-        if self.target in self._sensitive:
-            raise ConfigError(
-                f"data.target and data.sensitive are both {self.target!r}: a model would be audited against its own "
-                "task. Choose another sensitive attribute."
-            )
 
-    @property
-    def _sensitive(self) -> tuple[str, ...]:
-        return (self.sensitive,) if isinstance(self.sensitive, str) else tuple(self.sensitive)
+@dataclass(frozen=True)
+class CelebA(CelebAAttributes):
+    """Tell one attribute from a face, from parquet files of 64x64 pictures.
+
+    The folder ``celeba64`` holds ``train.parquet`` (or ``train-00000-of-00002.parquet`` and so on),
+    ``validation.parquet`` and ``test.parquet``.
+    """
+
+    card: ClassVar[Card] = celeba_card("CelebA, 64x64")
 
     def check(self) -> None:
         """Raise :class:`DataError` if a split or the picture or target column is absent."""
@@ -52,17 +77,12 @@ class CelebA(DataSet):
 
     def examples(self, split: Split) -> Examples:
         """Return pictures (n, 3, 64, 64) and labels of ``split``; opens no other column."""
-        files = self._files(split)
-        return read_examples(files, self.target, read_column(files, self.target, 2), self._names(self.target))
+        return read_examples(
+            self._files(split), self.target, self._values(split, self.target), self._names(self.target)
+        )
 
-    def groups(self, split: Split) -> tuple[Groups, ...]:
-        """Return the sensitive attributes of ``split``."""
-        files = self._files(split)
-        return tuple(Groups(name, read_column(files, name, 2), self._names(name)) for name in self._sensitive)
+    def _values(self, split: Split, attribute: str) -> Tensor:
+        return read_column(self._files(split), attribute, 2)
 
     def _files(self, split: Split) -> list[Path]:
         return split_files(dataset_folder(self.root, "celeba64"), split)
-
-    @staticmethod
-    def _names(attribute: str) -> tuple[str, str]:
-        return f"not {attribute}", attribute

@@ -1,17 +1,20 @@
-"""Pictures in memory: decoded once into uint8, normalised batch by batch.
+"""Pictures: decoded once into uint8, normalised batch by batch.
 
 34,000 pictures of 64x64 take 0.4 GB as uint8. Decoding everything before training starts also means that a broken
-picture is found in the first seconds, not in the third epoch.
+picture is found in the first seconds, not in the third epoch. :mod:`levelhead.data.cache` keeps the result on disk.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 from rich.progress import track
@@ -24,7 +27,7 @@ SHOW_PROGRESS_FROM = 2000  # pictures; fewer decode in about a second
 
 
 class ImageInputs(Inputs):
-    """Pictures of one split, held as ``pixels`` (n, 3, height, width) uint8."""
+    """Pictures of one split, held as ``pixels`` (n, 3, height, width) uint8, in memory or mapped from a file."""
 
     def __init__(self, pixels: Tensor) -> None:
         if pixels.dtype != torch.uint8 or pixels.ndim != 4 or pixels.shape[1] != 3:
@@ -39,13 +42,44 @@ class ImageInputs(Inputs):
         return {"pixel_values": self.pixels[index].to(torch.float32).div_(127.5).sub_(1.0)}
 
 
-def decode_images(
+class PictureFiles(Sequence[bytes | None]):
+    """The encoded bytes of many picture files, each read when it is asked for.
+
+    ``where(position)`` names a picture in errors. Raises :class:`~levelhead.types.DataError` for a file that is missing
+    or cannot be read.
+    """
+
+    def __init__(self, files: Sequence[Path], where: Callable[[int], str]) -> None:
+        self.files = files
+        self.where = where
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @overload
+    def __getitem__(self, position: int) -> bytes: ...
+    @overload
+    def __getitem__(self, position: slice) -> PictureFiles: ...
+    def __getitem__(self, position: int | slice) -> bytes | PictureFiles:
+        if isinstance(position, slice):
+            start = position.indices(len(self.files))[0]
+            return PictureFiles(self.files[position], lambda row: self.where(start + row * (position.step or 1)))
+        file = self.files[position]
+        try:
+            return file.read_bytes()
+        except FileNotFoundError:
+            raise DataError(f"{self.where(position)}: there is no file {file}.") from None
+        except OSError as error:
+            raise DataError(f"{self.where(position)}: {file} cannot be read ({error.strerror}).") from None
+
+
+def decode_each(
     encoded: Sequence[bytes | None],
     where: Callable[[int], str],
     image_size: int | None = None,
     title: str = "Decoding pictures",
-) -> Tensor:
-    """Decode JPEG or PNG bytes into (n, 3, height, width) uint8 RGB.
+) -> Iterator[NDArray[np.uint8]]:
+    """Decode JPEG or PNG bytes one by one into (3, height, width) uint8 RGB, with a progress bar for many.
 
     ``where(position)`` names a picture in errors. Without ``image_size`` every picture must have the size of the
     first; with it, pictures of another size are cropped to their central square and resized to it, in pixels.
@@ -53,7 +87,6 @@ def decode_images(
     """
     if len(encoded) == 0:
         raise DataError("no pictures to decode: the split is empty")
-    pixels: np.ndarray | None = None
     size = None if image_size is None else (image_size, image_size)
     steps = track(
         range(len(encoded)),
@@ -74,11 +107,23 @@ def decode_images(
                 f"{where(position)} is {picture.size[0]}x{picture.size[1]} pixels and those before it "
                 f"{size[0]}x{size[1]}; set image_size to bring all pictures to one size"
             )
+        yield np.asarray(picture).transpose(2, 0, 1)
+
+
+def decode_images(
+    encoded: Sequence[bytes | None],
+    where: Callable[[int], str],
+    image_size: int | None = None,
+    title: str = "Decoding pictures",
+) -> Tensor:
+    """Decode pictures into memory, (n, 3, height, width) uint8 RGB; arguments and errors as :func:`decode_each`."""
+    pixels: NDArray[np.uint8] | None = None
+    for position, picture in enumerate(decode_each(encoded, where, image_size, title)):
         if pixels is None:
-            pixels = np.empty((len(encoded), size[1], size[0], 3), np.uint8)
-        pixels[position] = np.asarray(picture)
+            pixels = np.empty((len(encoded), *picture.shape), np.uint8)
+        pixels[position] = picture
     assert pixels is not None
-    return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
+    return torch.from_numpy(pixels)
 
 
 def _decode(content: bytes | None, position: int, where: Callable[[int], str]) -> Image.Image:

@@ -6,9 +6,7 @@ Only the columns that are asked for are opened: training asks for the picture's 
 
 from __future__ import annotations
 
-import difflib
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,20 +15,9 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from levelhead.data.base import Examples, Split
-from levelhead.data.images import ImageInputs, decode_images, fingerprint
-from levelhead.types import DataError
-
-
-def dataset_folder(root: Path | None, name: str) -> Path:
-    """Return the folder of the data set ``name``: below ``root``, else ``$LEVELHEAD_DATA``, else ``./data``."""
-    place = root or Path(os.environ.get("LEVELHEAD_DATA") or "data")
-    folder = place / name
-    if not folder.is_dir():
-        raise DataError(
-            f"There is no folder {folder}. Give the folder that holds {name}/ with --data-root, or set LEVELHEAD_DATA."
-        )
-    return folder
+from levelhead.data.base import Examples, Split, refuse_one_class
+from levelhead.data.cache import picture_examples
+from levelhead.types import DataError, require_columns
 
 
 def split_files(folder: Path, split: Split) -> list[Path]:
@@ -59,11 +46,7 @@ def check_columns(files: Sequence[Path], columns: Sequence[str]) -> None:
             known = pq.read_schema(file).names
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"{file} is not a readable parquet file ({error}); fetch it again.") from None
-        for column in columns:
-            if column not in known:
-                close = difflib.get_close_matches(column, known, n=1)
-                hint = f"Did you mean {close[0]!r}? " if close else ""
-                raise DataError(f"{file} has no column {column!r}. {hint}It has {', '.join(known)}.")
+        require_columns(known, columns, str(file))
 
 
 def read_column(files: Sequence[Path], column: str, codes: int) -> Tensor:
@@ -84,8 +67,8 @@ def read_column(files: Sequence[Path], column: str, codes: int) -> Tensor:
     return column_codes
 
 
-def read_pictures(files: Sequence[Path], image_size: int | None = None) -> Tensor:
-    """Decode the ``image`` column into (n, 3, height, width) uint8; opens the bytes and not the path."""
+def read_encoded(files: Sequence[Path]) -> tuple[list[bytes | None], Callable[[int], str]]:
+    """Return the bytes of the ``image`` column, and a function that names a picture; leaves the path closed."""
     check_columns(files, ["image"])
     for file in files:
         kind = pq.read_schema(file).field("image").type
@@ -105,14 +88,11 @@ def read_pictures(files: Sequence[Path], image_size: int | None = None) -> Tenso
         file, row = places[position]
         return f"{file}: the picture in row {row}"
 
-    return decode_images(encoded, where, image_size)
+    return encoded, where
 
 
 def read_examples(files: Sequence[Path], target: str, labels: Tensor, class_names: tuple[str, ...]) -> Examples:
     """Return the examples of a split, or raise :class:`DataError` if all of them are of one class."""
-    present = labels.unique().tolist()
-    if len(present) < 2:
-        names = ", ".join(class_names[value] for value in present)
-        raise DataError(f"{files[0].parent}: all {len(labels)} rows of {files[0].name} are {names!r} in {target!r}.")
-    pixels = read_pictures(files)
-    return Examples(ImageInputs(pixels), labels, class_names, fingerprint(pixels, labels))
+    refuse_one_class(labels, class_names, target, str(files[0]))
+    encoded, where = read_encoded(files)
+    return picture_examples(encoded, where, labels, class_names)

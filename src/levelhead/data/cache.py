@@ -1,0 +1,203 @@
+"""A cache of decoded pictures on disk: JPEG is read once, later runs map the pixels into memory.
+
+The folder is ``$LEVELHEAD_CACHE``, else ``$XDG_CACHE_HOME/levelhead``, else ``~/.cache/levelhead``;
+``LEVELHEAD_CACHE=off`` keeps pictures in memory only. It may be deleted at any time, also while a run reads from it.
+
+::
+
+    pictures/KEY.npy          (n, 3, height, width) uint8, in the order of the split: pixels, and nothing else
+    pictures/KEY.json         the fingerprint of these pixels with a target's labels, under a hash of the labels
+    pictures/.KEY.npy.tmp     being built; the process that builds holds a lock on it
+
+``KEY`` is a hash of the encoded bytes, their order, the size asked for and the versions of the decoders. Sizes and
+dates of files would be quicker to compare, but an edit can keep both. Hashing costs a hundredth of decoding, finds
+every edit, works for a folder that was moved, and takes nothing from file names, which can hold what a trainer must
+not see. So two layouts of the same pictures share one entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from PIL import features
+from rich.console import Console
+from torch import Tensor
+
+from levelhead.data.base import Examples
+from levelhead.data.images import ImageInputs, decode_each, decode_images, fingerprint
+from levelhead.storage import read_json, write_json
+from levelhead.types import DataError
+
+VARIABLE = "LEVELHEAD_CACHE"
+FORMAT = 1  # raise it when the same bytes would become other pixels
+ADVICE = f"set {VARIABLE} to a folder on another disk, or {VARIABLE}=off to keep the pictures in memory."
+
+
+def cache_folder() -> Path | None:
+    """Return the folder of the cache, or None if it is switched off."""
+    setting = os.environ.get(VARIABLE, "")
+    if setting.lower() == "off":
+        return None
+    if setting:
+        return Path(setting).expanduser()
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "levelhead"
+
+
+def picture_examples(
+    encoded: Sequence[bytes | None],
+    where: Callable[[int], str],
+    labels: Tensor,
+    class_names: tuple[str, ...],
+    image_size: int | None = None,
+) -> Examples:
+    """Return the examples of a split from JPEG or PNG bytes, decoded now or mapped from the cache.
+
+    Args:
+        encoded: the bytes of each picture, n of them.
+        where: names the picture at a position in errors.
+        labels: (n,) int64.
+        class_names: names of the classes by position.
+        image_size: side in pixels; pictures of another size are cropped to their central square and resized. None:
+            all pictures must be of one size.
+
+    Raises:
+        DataError: a picture is missing, broken or misfit, or the cache cannot be written.
+    """
+    folder = cache_folder()
+    if folder is None:
+        pixels = decode_images(encoded, where, image_size)
+        return Examples(ImageInputs(pixels), labels, class_names, fingerprint(pixels, labels))
+    file = folder / "pictures" / f"{_key(encoded, image_size)}.npy"
+    mapped = _map(file, len(encoded))
+    if mapped is None:
+        _build(file, encoded, where, image_size)
+        mapped = _map(file, len(encoded))
+    if mapped is None:
+        raise DataError(f"The picture cache {file} was removed or damaged while it was made. Try again, or {ADVICE}")
+    return Examples(ImageInputs(mapped), labels, class_names, _fingerprint(file, mapped, labels))
+
+
+def _key(encoded: Sequence[bytes | None], image_size: int | None) -> str:
+    decoders = [features.version(part) for part in ("pil", "jpg", "libjpeg_turbo", "webp")]
+    digest = hashlib.blake2b(f"{FORMAT} {decoders} {image_size} {len(encoded)}".encode(), digest_size=16)
+    for content in encoded:
+        # The length first: two pictures must not hash as one when bytes move from the one to the other.
+        digest.update((-1 if content is None else len(content)).to_bytes(8, "little", signed=True))
+        digest.update(content or b"")
+    return digest.hexdigest()
+
+
+def _map(file: Path, count: int) -> Tensor | None:
+    """Map a cached file of ``count`` pictures, or return None if it is absent, cut short or something else."""
+    try:
+        # Copy-on-write: nothing is copied, torch gets memory that it may write to, and the file stays as it is.
+        mapped = np.lib.format.open_memmap(file, mode="c")
+        size = file.stat().st_size
+    except Exception:  # whatever numpy makes of a file that is absent or not ours: it has to be made
+        return None
+    if mapped.dtype != np.uint8 or mapped.ndim != 4 or mapped.shape[:2] != (count, 3) or not mapped.flags.c_contiguous:
+        return None
+    if size != mapped.offset + mapped.nbytes:
+        return None
+    return torch.from_numpy(np.asarray(mapped))
+
+
+def _build(file: Path, encoded: Sequence[bytes | None], where: Callable[[int], str], image_size: int | None) -> None:
+    """Decode into ``file`` in one step, unless another process has done it while this one waited."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _alone(file) as (handle, temporary):
+            try:
+                if _map(file, len(encoded)) is None:
+                    _write(handle, file.parent, encoded, where, image_size)
+                    temporary.replace(file)
+            finally:
+                if _is(handle, temporary):  # after the renaming, the name may be another process's
+                    temporary.unlink()
+    except OSError as error:
+        raise DataError(
+            f"The picture cache cannot be written to {file.parent} ({error.strerror or error}): {ADVICE}"
+        ) from None
+
+
+def _write(
+    handle: BinaryIO,
+    folder: Path,
+    encoded: Sequence[bytes | None],
+    where: Callable[[int], str],
+    image_size: int | None,
+) -> None:
+    handle.truncate(0)  # what a killed process left
+    pictures = decode_each(encoded, where, image_size)
+    for position, picture in enumerate(pictures):
+        if position == 0:
+            shape = (len(encoded), *picture.shape)
+            _check_space(folder, len(encoded) * picture.size)
+            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(handle, header)
+        handle.write(picture.tobytes())
+    handle.flush()
+    os.fsync(handle.fileno())
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DataError(
+            f"The picture cache needs {needed / 2**20:,.1f} MiB in {folder}, and {free / 2**20:,.1f} MiB are free. "
+            f"Make room, {ADVICE}"
+        )
+
+
+@contextlib.contextmanager
+def _alone(file: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """Open the temporary file beside ``file`` and hold it for this process; yields it with its path.
+
+    The lock goes with the process, also when it is killed; the next one finds what it left and overwrites it.
+    """
+    temporary = file.with_name(f".{file.name}.tmp")
+    while True:
+        with os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                Console(stderr=True).print("Another process is decoding these pictures; waiting for it.")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            # Whoever held it has renamed or removed the file that was waited for: begin again with a new one.
+            if _is(handle, temporary):
+                yield handle, temporary
+                return
+
+
+def _is(handle: BinaryIO, path: Path) -> bool:
+    """Return whether an open file is still the one at ``path``."""
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _fingerprint(file: Path, pixels: Tensor, labels: Tensor) -> str:
+    """Return :func:`~levelhead.data.images.fingerprint`, kept beside the pixels: it need not read them all again."""
+    notes = file.with_suffix(".json")
+    digest = hashlib.blake2b(labels.numpy().astype("<i8").data, digest_size=16).hexdigest()
+    try:
+        known = read_json(notes)
+    except (DataError, OSError):
+        known = {}
+    if isinstance(known, dict) and isinstance(known.get(digest), str):
+        return known[digest]
+    value = fingerprint(pixels, labels)
+    with contextlib.suppress(OSError):  # a cache that may only be read serves as well
+        write_json(notes, {**(known if isinstance(known, dict) else {}), digest: value})
+    return value

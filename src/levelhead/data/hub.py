@@ -1,0 +1,238 @@
+"""Any picture classification set that the library `datasets` can load: by its Hugging Face hub id, or a local folder.
+
+The library itself copies a set, with all its columns, into its own cache (``HF_HOME``). Training opens the picture and
+the target column of that copy. A folder without a table is read in the order of its file names, which is then part of
+what the data says; see ``image-folder-csv`` for an order of one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from levelhead.data.base import (
+    Card,
+    DataSet,
+    Examples,
+    Groups,
+    Split,
+    dataset_folder,
+    refuse_one_class,
+    refuse_own_task,
+)
+from levelhead.data.cache import picture_examples
+from levelhead.data.splits import check_shares, position_of, split_of
+from levelhead.types import ConfigError, DataError, require_columns
+
+
+@dataclass(frozen=True)
+class Hub(DataSet):
+    """Tell the ``target`` column from the ``image_column`` of a set on the Hugging Face hub or in a local folder.
+
+    ``path`` is a hub id such as ``owner/name``, or a folder: below the data root, or a path of its own. Pin
+    ``revision`` to a commit, so that a run can be repeated. ``train_split``, ``validation_split`` and ``test_split``
+    are the set's names; None for validation or test takes ``validation_share`` or ``test_share`` of the training
+    split's rows, by a hash of their number and ``split_seed``. Target and sensitive columns hold class labels, truth
+    values, whole numbers or texts. Pictures are cropped to their central square and resized to ``image_size`` pixels.
+    """
+
+    path: str = ""
+    config_name: str | None = None
+    revision: str | None = None
+    image_column: str = "image"
+    target: str = "label"
+    sensitive: str | tuple[str, ...] = ()
+    train_split: str = "train"
+    validation_split: str | None = "validation"
+    test_split: str | None = "test"
+    image_size: int = 64
+    validation_share: float = 0.1
+    test_share: float = 0.2
+    split_seed: int = 0
+
+    card: ClassVar[Card] = Card(
+        title="A set from the Hugging Face hub",
+        task="the target column",
+        groups="the sensitive columns",
+        licence="see the set's page",
+        citation="see the set's page",
+        url="https://huggingface.co/datasets",
+        caution="Read the set's page: who labelled it, and under which terms. Its page is written by its uploader.",
+    )
+
+    def __post_init__(self) -> None:
+        check_shares(self.validation_share, self.test_share)
+        refuse_own_task(self.target, self._sensitive)
+
+    @property
+    def _sensitive(self) -> tuple[str, ...]:
+        return (self.sensitive,) if isinstance(self.sensitive, str) else tuple(self.sensitive)
+
+    def check(self) -> None:
+        """Raise an error if the set cannot be loaded or lacks a split or a column that training needs."""
+        splits = self._load()
+        for name in self._names():
+            require_columns(splits[name].column_names, [self.image_column, self.target], self._where(name))
+
+    def examples(self, split: Split) -> Examples:
+        """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no other column."""
+        splits, source = self._load(), self._source(split)
+        rows = self._rows(split, len(splits[source]))
+        labels, names = self._values(splits, self.target, source, rows)
+        refuse_one_class(labels, names, self.target, f"{self._where(source)}, {split}")
+        encoded = self._pictures(splits[source], source, rows)
+        return picture_examples(encoded, encoded.where, labels, names, self.image_size)
+
+    def groups(self, split: Split) -> tuple[Groups, ...]:
+        """Return the sensitive columns of ``split``."""
+        if not self._sensitive:
+            raise ConfigError("data.sensitive is empty; name at least one column of the set.")
+        splits, source = self._load(), self._source(split)
+        rows = self._rows(split, len(splits[source]))
+        return tuple(Groups(name, *self._values(splits, name, source, rows)) for name in self._sensitive)
+
+    def _names(self) -> list[str]:
+        """Return the set's own names of the splits that are used."""
+        return list(dict.fromkeys(filter(None, (self.train_split, self.validation_split, self.test_split))))
+
+    def _source(self, split: Split) -> str:
+        named = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
+        return named[split] or self.train_split
+
+    def _where(self, name: str) -> str:
+        return f"{self.path}, split {name!r}"
+
+    def _load(self) -> Any:
+        """Return the ``datasets.DatasetDict`` of the set."""
+        if not self.path:
+            raise ConfigError("data.path is empty; give a hub id such as owner/name, or a folder below the data root.")
+        try:
+            import datasets
+        except ImportError:
+            raise ConfigError(
+                "data.name hub needs the library datasets. Install it: pip install 'levelhead[hub]'"
+            ) from None
+        path = self.path
+        if Path(path).is_absolute():
+            path = str(dataset_folder(None, path))
+        else:
+            try:
+                path = str(dataset_folder(self.root, path).resolve())
+            except DataError:  # no folder of ours: a hub id
+                if path.startswith("."):
+                    raise
+        try:
+            splits = datasets.load_dataset(path, self.config_name, revision=self.revision)
+        except Exception as error:  # the library raises a dozen kinds, with its own clear first line
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DataError(
+                f"The set {self.path} cannot be loaded ({reason}). Check data.path, data.config_name and data.revision."
+            ) from error
+        for name in self._names():
+            if name not in splits:
+                raise DataError(
+                    f"{self.path} has no split {name!r}; it has {', '.join(splits)}. Set data.train_split, "
+                    "data.validation_split and data.test_split to these, or the last two to null to take a share "
+                    "of the training split."
+                )
+        return splits
+
+    def _rows(self, split: Split, count: int) -> Tensor:
+        """Return the positions of the rows of ``split`` in its source, (n,) int64, in order."""
+        if self._source(split) != self.train_split:
+            return torch.arange(count)
+        validation = 0.0 if self.validation_split else self.validation_share
+        test = 0.0 if self.test_split else self.test_share
+        dealt = [split_of(position_of(str(row), self.split_seed), validation, test) for row in range(count)]
+        rows = [row for row, name in enumerate(dealt) if name == split]
+        if not rows:
+            raise DataError(f"{self._where(self.train_split)}: none of its {count} rows falls into the {split} split.")
+        return torch.tensor(rows, dtype=torch.int64)
+
+    def _values(self, splits: Any, column: str, source: str, rows: Tensor) -> tuple[Tensor, tuple[str, ...]]:
+        """Return a column at some rows of one of the set's splits as codes (rows,) int64, and the names of the codes.
+
+        The names come from all splits in use, so that a code means the same in each.
+        """
+        import datasets
+
+        raw: dict[str, list[Any]] = {}
+        for name in self._names():
+            require_columns(splits[name].column_names, [column], self._where(name))
+            raw[name] = splits[name].select_columns([column]).with_format("arrow")[:][column].to_pylist()
+        feature = splits[source].features[column]
+        labelled = isinstance(feature, datasets.ClassLabel)
+        absent = (None, -1) if labelled else (None, "")  # -1 is the library's word for a label that is kept secret
+        known = {value for values in raw.values() for value in values if value not in absent}
+        kinds = {type(value) for value in known}
+        if not kinds <= {bool} and not kinds <= {int} and not kinds <= {str}:
+            raise DataError(
+                f"{self.path}: {column!r} holds {feature}; it must hold class labels, truth values, whole numbers or "
+                "texts."
+            )
+        if labelled:
+            distinct, names = list(range(len(feature.names))), tuple(feature.names)
+        elif kinds == {bool}:
+            distinct, names = [False, True], (f"not {column}", column)
+        else:
+            distinct = sorted(known)
+            names = tuple(map(str, distinct))
+        code = {value: position for position, value in enumerate(distinct)}
+        chosen = [raw[source][row] for row in rows.tolist()]
+        empty = [row for row, value in zip(rows.tolist(), chosen, strict=True) if value in absent]
+        if empty:
+            raise DataError(
+                f"{self._where(source)}: {column!r} is empty in {len(empty)} of {len(chosen)} rows, the first being "
+                f"row {empty[0]}."
+            )
+        return torch.tensor([code[value] for value in chosen], dtype=torch.int64), names
+
+    def _pictures(self, split: Any, source: str, rows: Tensor) -> _Pictures:
+        import datasets
+
+        column = split.select_columns([self.image_column])
+        feature = column.features[self.image_column]
+        if not isinstance(feature, datasets.Image) and not (isinstance(feature, dict) and "bytes" in feature):
+            raise DataError(f"{self._where(source)}: column {self.image_column!r} holds {feature}, not pictures.")
+        # Undecoded: the bytes go through levelhead's own decoder, whose errors name the row.
+        column = column.cast_column(self.image_column, datasets.Image(decode=False))
+        return _Pictures(column, self.image_column, rows.numpy(), self._where(source))
+
+
+class _Pictures(Sequence[bytes | None]):
+    """The encoded bytes of a split's pictures, read one by one from the library's table or from the file it names."""
+
+    def __init__(self, table: Any, column: str, rows: np.ndarray, name: str) -> None:
+        self.table = table
+        self.column = column
+        self.rows = rows
+        self.name = name
+
+    def where(self, position: int) -> str:
+        return f"{self.name}: the picture in row {self.rows[position]}"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, position: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, position: slice) -> _Pictures: ...
+    def __getitem__(self, position: int | slice) -> bytes | _Pictures | None:
+        if isinstance(position, slice):
+            return _Pictures(self.table, self.column, self.rows[position], self.name)
+        picture = self.table[int(self.rows[position])][self.column]
+        if not picture or picture["bytes"] is not None:
+            return picture["bytes"] if picture else None
+        if not picture["path"]:
+            return None
+        try:
+            return Path(picture["path"]).read_bytes()
+        except OSError as error:
+            raise DataError(f"{self.where(position)}: {picture['path']} cannot be read ({error.strerror}).") from None

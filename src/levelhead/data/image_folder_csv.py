@@ -1,0 +1,180 @@
+"""Any folder of pictures with a csv that names them: one row a picture, columns for target, groups and split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from levelhead.data.base import (
+    Card,
+    DataSet,
+    Examples,
+    Groups,
+    Split,
+    dataset_folder,
+    refuse_one_class,
+    refuse_own_task,
+)
+from levelhead.data.cache import picture_examples
+from levelhead.data.images import PictureFiles
+from levelhead.data.splits import check_shares, position_of, split_of
+from levelhead.types import ConfigError, DataError, require_columns
+
+SPLIT_WORDS: dict[str, Split] = {
+    "train": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "test": "test",
+}
+
+
+@dataclass(frozen=True)
+class ImageFolderCsv(DataSet):
+    """Tell the ``target`` column of a csv from pictures in a folder.
+
+    ``folder`` lies below the data root, or is a path of its own; ``csv`` lies in it, or is a path of its own, and is
+    UTF-8 with a header; ``file_column`` holds paths below the folder. Classes and groups are the distinct values of
+    their columns as text, sorted. ``sensitive`` names one column or several. ``split_column`` holds train, validation
+    (or val, valid) and test; None: rows are dealt by a hash of their number and ``split_seed``. Pictures are cropped to
+    their central square and resized to ``image_size`` pixels.
+    """
+
+    folder: str = ""
+    csv: str = "labels.csv"
+    file_column: str = "file"
+    target: str = "label"
+    sensitive: str | tuple[str, ...] = "group"
+    split_column: str | None = None
+    image_size: int = 64
+    validation_share: float = 0.1
+    test_share: float = 0.2
+    split_seed: int = 0
+
+    card: ClassVar[Card] = Card(
+        title="Pictures with a csv",
+        task="the target column",
+        groups="the sensitive columns",
+        licence="that of your data",
+        citation="none",
+        url="",
+        caution="Say who labelled the pictures, and how, with every figure.",
+    )
+
+    def __post_init__(self) -> None:
+        check_shares(self.validation_share, self.test_share)
+        refuse_own_task(self.target, self._sensitive)
+        if self.split_column is not None and self.split_column in (self.target, *self._sensitive):
+            raise ConfigError(f"data.split_column {self.split_column!r} is also the target or a sensitive column.")
+
+    @property
+    def _sensitive(self) -> tuple[str, ...]:
+        return (self.sensitive,) if isinstance(self.sensitive, str) else tuple(self.sensitive)
+
+    def check(self) -> None:
+        """Raise an error if the folder, the csv or a column that training needs is absent."""
+        self._read([])
+
+    def examples(self, split: Split) -> Examples:
+        """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no sensitive column."""
+        frame, folder = self._read([self.file_column, self.target]), self._folder()
+        rows = self._rows(frame, split)
+        names = self._class_names(frame)
+        labels = _codes(frame[self.target].iloc[rows], names)
+        refuse_one_class(labels, names, self.target, f"{self._csv()}, {split}")
+        paths = frame[self.file_column].iloc[rows].tolist()
+
+        def where(position: int) -> str:
+            return f"{self._csv()}, row {rows[position] + 1}"
+
+        encoded = PictureFiles([folder / path for path in paths], where)
+        return picture_examples(encoded, lambda at: f"{where(at)}: {paths[at]}", labels, names, self.image_size)
+
+    def groups(self, split: Split) -> tuple[Groups, ...]:
+        """Return the sensitive columns of ``split``; an empty cell is an error."""
+        if not self._sensitive:
+            raise ConfigError("data.sensitive is empty; name at least one column.")
+        frame = self._read(self._sensitive)
+        rows = self._rows(frame, split)
+        result = []
+        for name in self._sensitive:
+            self._refuse_empty(frame[name].iloc[rows], name, rows)
+            names = tuple(sorted(set(frame[name]) - {""}))
+            result.append(Groups(name, _codes(frame[name].iloc[rows], names), names))
+        return tuple(result)
+
+    def _folder(self) -> Path:
+        if not self.folder:
+            raise ConfigError("data.folder is empty; name the folder of the pictures, below the data root.")
+        return dataset_folder(self.root, self.folder)
+
+    def _csv(self) -> Path:
+        return self._folder() / self.csv
+
+    def _read(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Read columns, and the split column, as text; every column that training needs must be there."""
+        path = self._csv()
+        split = [] if self.split_column is None else [self.split_column]
+        if not path.is_file():
+            raise DataError(f"There is no file {path}. Set data.csv to a file in {path.parent}, or to a whole path.")
+        try:
+            there = [str(name) for name in pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns]
+            require_columns(there, [self.file_column, self.target, *split, *columns], str(path))
+            frame = pd.read_csv(
+                path,
+                usecols=list(dict.fromkeys([*(columns or [self.target]), *split])),
+                dtype=str,
+                keep_default_na=False,
+                encoding="utf-8-sig",
+            ).fillna("")
+        except (ValueError, pd.errors.ParserError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DataError(f"{path} cannot be read ({reason}). Is it UTF-8 with a header and commas?") from None
+        if frame.empty:
+            raise DataError(f"{path} has a header but no rows.")
+        return frame
+
+    def _rows(self, frame: pd.DataFrame, split: Split) -> list[int]:
+        """Return the positions of the rows of ``split``, in the order of the csv."""
+        if self.split_column is None:
+            dealt = [
+                split_of(position_of(str(row), self.split_seed), self.validation_share, self.test_share)
+                for row in range(len(frame))
+            ]
+        else:
+            words = frame[self.split_column].str.lower()
+            wrong = [row for row, word in enumerate(words) if word not in SPLIT_WORDS]
+            if wrong:
+                raise DataError(
+                    f"{self._csv()}: {self.split_column!r} is {words.iloc[wrong[0]]!r} in row {wrong[0] + 1} and names "
+                    f"no split in {len(wrong)} rows; write train, validation or test."
+                )
+            dealt = [SPLIT_WORDS[word] for word in words]
+        rows = [row for row, name in enumerate(dealt) if name == split]
+        if not rows:
+            raise DataError(f"{self._csv()}: no row is of the {split} split; there are {len(frame)} rows in all.")
+        return rows
+
+    def _class_names(self, frame: pd.DataFrame) -> tuple[str, ...]:
+        self._refuse_empty(frame[self.target], self.target, list(range(len(frame))))
+        return tuple(sorted(set(frame[self.target])))
+
+    def _refuse_empty(self, values: pd.Series[str], column: str, rows: Sequence[int]) -> None:
+        empty = [row for row, value in zip(rows, values, strict=True) if not value.strip()]
+        if empty:
+            raise DataError(
+                f"{self._csv()}: {column!r} is empty in {len(empty)} of {len(rows)} rows, the first being row "
+                f"{empty[0] + 1} (row 1 is the first below the header). Fill these cells, or drop the rows."
+            )
+
+
+def _codes(values: pd.Series[str], names: Sequence[str]) -> Tensor:
+    """Return the position in ``names`` of each text, (n,) int64."""
+    code = {name: position for position, name in enumerate(names)}
+    return torch.tensor([code[value] for value in values], dtype=torch.int64)

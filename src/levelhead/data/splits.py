@@ -1,0 +1,32 @@
+"""Splits for data that comes without: by a hash, so that a row's split depends on its key and on nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+
+from levelhead.data.base import Split
+from levelhead.types import ConfigError
+
+
+def check_shares(validation_share: float, test_share: float) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` unless both are shares and leave something to train on."""
+    for name, share in (("validation_share", validation_share), ("test_share", test_share)):
+        if not 0 < share < 1:
+            raise ConfigError(f"data.{name} is {share}; it must lie between 0 and 1.")
+    if validation_share + test_share >= 1:
+        raise ConfigError(
+            f"data.validation_share {validation_share} and data.test_share {test_share} leave nothing to train on."
+        )
+
+
+def position_of(key: str, seed: int) -> float:
+    """Return a place in [0, 1) that a key and a seed fix, uniform over keys."""
+    digest = hashlib.blake2b(f"{seed}/{key}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") / 2**64
+
+
+def split_of(position: float, validation_share: float, test_share: float) -> Split:
+    """Return the split of a place in [0, 1): test first, then validation, then train."""
+    if position < test_share:
+        return "test"
+    return "validation" if position < test_share + validation_share else "train"

@@ -1,0 +1,17 @@
+"""Small noise pictures for the tests of data sets."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image
+
+
+def picture(seed: int, size: int | tuple[int, int] = 64, kind: str = "JPEG") -> bytes:
+    """Return an encoded noise picture that a seed fixes; ``size`` is the side, or (width, height)."""
+    width, height = (size, size) if isinstance(size, int) else size
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(buffer, kind)
+    return buffer.getvalue()

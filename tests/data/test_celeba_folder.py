@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from drawing import picture
+
+from levelhead.data import CelebAFolder
+from levelhead.types import ConfigError, DataError
+
+ROWS = 18
+SPLITS = ["0"] * 8 + ["1"] * 4 + ["2"] * 6
+NAMES = [f"{row + 1:06d}.jpg" for row in range(ROWS)]
+COLUMNS = {
+    "Blond_Hair": [1 if row % 3 == 0 else -1 for row in range(ROWS)],
+    "Male": [1 if row % 2 == 0 else -1 for row in range(ROWS)],
+    "Smiling": [1 if row % 4 < 2 else -1 for row in range(ROWS)],
+}
+
+
+def write(root: Path, columns: dict[str, list[int]] = COLUMNS, kind: str = "txt") -> Path:
+    folder = root / "celeba"
+    pictures = folder / "img_align_celeba"
+    pictures.mkdir(parents=True)
+    for row, name in enumerate(NAMES):
+        (pictures / name).write_bytes(picture(row, (44, 54)))
+    if kind == "csv":
+        pd.DataFrame({"image_id": NAMES, **columns}).to_csv(folder / "list_attr_celeba.csv", index=False)
+        pd.DataFrame({"image_id": NAMES, "partition": SPLITS}).to_csv(folder / "list_eval_partition.csv", index=False)
+    else:
+        lines = [f"{name}  " + "  ".join(map(str, row)) for name, *row in zip(NAMES, *columns.values(), strict=True)]
+        header = [str(ROWS), " ".join(columns) + " "]
+        (folder / "list_attr_celeba.txt").write_text("\n".join([*header, *lines]) + "\n")
+        partition = [f"{name} {split}" for name, split in zip(NAMES, SPLITS, strict=True)]
+        (folder / "list_eval_partition.txt").write_text("\n".join(partition) + "\n")
+    return root
+
+
+@pytest.mark.parametrize("kind", ["txt", "csv"])
+def test_splits_labels_and_groups_come_from_the_owners_tables(tmp_path: Path, kind: str) -> None:
+    data = CelebAFolder(
+        root=write(tmp_path, kind=kind), target="Smiling", sensitive=("Male", "Blond_Hair"), image_size=32
+    )
+    data.check()
+    examples, groups = data.examples("validation"), data.groups("validation")
+    assert examples.inputs.batch(torch.arange(4))["pixel_values"].shape == (4, 3, 32, 32)
+    assert examples.labels.tolist() == [int(row % 4 < 2) for row in range(8, 12)]
+    assert examples.class_names == ("not Smiling", "Smiling")
+    assert [group.attribute for group in groups] == ["Male", "Blond_Hair"]
+    assert groups[0].values.tolist() == [1, 0, 1, 0]
+    assert [len(data.examples(split).labels) for split in ("train", "test")] == [8, 6]
+
+
+def test_txt_and_csv_tell_the_same(tmp_path: Path) -> None:
+    examples = [CelebAFolder(root=write(tmp_path / kind, kind=kind)).examples("train") for kind in ("txt", "csv")]
+    assert examples[0].fingerprint == examples[1].fingerprint
+    assert examples[0].inputs.batch(torch.arange(1))["pixel_values"].shape == (1, 3, 64, 64)
+
+
+def test_a_nested_folder_of_pictures_is_found(tmp_path: Path) -> None:
+    folder = write(tmp_path) / "celeba" / "img_align_celeba"
+    expected = CelebAFolder(root=tmp_path).examples("train").fingerprint
+    folder.rename(tmp_path / "pictures")
+    folder.mkdir()
+    (tmp_path / "pictures").rename(folder / "img_align_celeba")
+    assert CelebAFolder(root=tmp_path).examples("train").fingerprint == expected
+
+
+def test_examples_do_not_need_the_sensitive_column(tmp_path: Path) -> None:
+    whole = CelebAFolder(root=write(tmp_path / "whole")).examples("train")
+    data = CelebAFolder(root=write(tmp_path / "bare", {"Blond_Hair": COLUMNS["Blond_Hair"]}))
+    data.check()
+    assert data.examples("train").fingerprint == whole.fingerprint
+    with pytest.raises(DataError, match="has no column 'Male'"):
+        data.groups("train")
+
+
+def test_missing_files_and_columns_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no folder .*celeba\. Give the folder that holds celeba/"):
+        CelebAFolder(root=tmp_path).check()
+    folder = write(tmp_path) / "celeba"
+    with pytest.raises(
+        DataError, match=r"no column 'Smilin'. Did you mean 'Smiling'\? Columns there: Blond_Hair, Male"
+    ):
+        CelebAFolder(root=tmp_path, target="Smilin").check()
+    (folder / "img_align_celeba" / "000003.jpg").unlink()
+    with pytest.raises(DataError, match=r"picture 000003\.jpg: there is no file"):
+        CelebAFolder(root=tmp_path).examples("train")
+    (folder / "list_eval_partition.txt").unlink()
+    with pytest.raises(DataError, match=r"neither list_eval_partition\.txt nor list_eval_partition\.csv"):
+        CelebAFolder(root=tmp_path).check()
+    (folder / "img_align_celeba").rename(folder / "pictures")
+    with pytest.raises(DataError, match=r"no folder .*img_align_celeba\. Unpack"):
+        CelebAFolder(root=tmp_path).check()
+
+
+def replace(file: Path, before: str, after: str) -> None:
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+
+
+@pytest.mark.parametrize(
+    ("table", "before", "after", "message"),
+    [
+        (
+            "list_attr_celeba",
+            "000004.jpg  1",
+            "000004.jpg  7",
+            r"'Blond_Hair' is neither -1 nor 1 in 1 rows.*000004\.jpg",
+        ),
+        ("list_attr_celeba", "000004.jpg  1  -1  -1\n", "000004.jpg\n", r"'Blond_Hair' is neither.*000004\.jpg"),
+        ("list_attr_celeba", "000004.jpg  1  -1  -1\n", "", "first line promises 18 rows and there are 17"),
+        ("list_attr_celeba", "000004.jpg", "000099.jpg", r"lacks 1 pictures .*000004\.jpg"),
+        ("list_attr_celeba", "000004.jpg", "000003.jpg", r"'000003\.jpg' is there twice"),
+        ("list_eval_partition", "000004.jpg 0", "000004.jpg 3", r"1 rows name no split, the first being '000004\.jpg'"),
+        ("list_eval_partition", " 0", " 1", "no row is of the train split"),
+    ],
+)
+def test_broken_rows_are_named(tmp_path: Path, table: str, before: str, after: str, message: str) -> None:
+    write(tmp_path)
+    replace(tmp_path / "celeba" / f"{table}.txt", before, after)
+    with pytest.raises(DataError, match=message):
+        CelebAFolder(root=tmp_path).examples("train")
+
+
+def test_a_broken_sensitive_cell_matters_to_groups_alone(tmp_path: Path) -> None:
+    write(tmp_path)
+    replace(tmp_path / "celeba" / "list_attr_celeba.txt", "000004.jpg  1  -1", "000004.jpg  1  x")
+    assert len(CelebAFolder(root=tmp_path).examples("train").labels) == 8
+    with pytest.raises(DataError, match=r"'Male' is neither -1 nor 1"):
+        CelebAFolder(root=tmp_path).groups("train")
+
+
+def test_one_class_and_a_task_of_its_own_audit_are_errors(tmp_path: Path) -> None:
+    write(tmp_path, {"Blond_Hair": [1] * ROWS, "Male": COLUMNS["Male"]})
+    with pytest.raises(DataError, match="all 8 rows are 'Blond_Hair'"):
+        CelebAFolder(root=tmp_path).examples("train")
+    with pytest.raises(ConfigError, match="against its own task"):
+        CelebAFolder(target="Male", sensitive="Male")

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from drawing import picture
+
+from levelhead.data import Hub
+from levelhead.types import ConfigError, DataError
+
+datasets = pytest.importorskip("datasets")
+
+ROWS = 24
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+
+
+def columns(**changes: list[Any]) -> dict[str, list[Any]]:
+    return {
+        "image": [{"bytes": picture(row, (30, 40)), "path": f"{row}.jpg"} for row in range(ROWS)],
+        "label": ["dog", "cat", "bird"] * 8,
+        "group": [row % 2 == 0 for row in range(ROWS)],
+        "age": [row % 4 for row in range(ROWS)],
+        **changes,
+    }
+
+
+def write(root: Path, splits: tuple[str, ...] = ("train", "validation", "test"), **changes: list[Any]) -> Path:
+    (root / "pets").mkdir()
+    for split in splits:
+        pq.write_table(pa.table(columns(**changes)), root / "pets" / f"{split}.parquet")
+    return root
+
+
+def test_a_local_folder_of_parquet_files(tmp_path: Path) -> None:
+    data = Hub(root=write(tmp_path), path="pets", sensitive=("group", "age"), image_size=16)
+    data.check()
+    examples = data.examples("test")
+    assert examples.inputs.batch(torch.arange(ROWS))["pixel_values"].shape == (ROWS, 3, 16, 16)
+    assert examples.class_names == ("bird", "cat", "dog")
+    assert examples.labels.tolist() == [2, 1, 0] * 8
+    group, age = data.groups("test")
+    assert group.names == ("not group", "group")
+    assert group.values.tolist() == [1, 0] * 12
+    assert age.names == ("0", "1", "2", "3")
+
+
+def test_a_local_folder_of_picture_files_with_class_labels(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for row in range(20):
+            file = tmp_path / "pets" / split / ("cat", "dog")[row % 2] / f"{row}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(picture(row, kind="PNG"))
+    data = Hub(path=str(tmp_path / "pets"), validation_split=None, validation_share=0.4)
+    examples = data.examples("test")
+    assert examples.class_names == ("cat", "dog")
+    assert sorted(examples.labels.tolist()) == [0] * 10 + [1] * 10
+    assert len(data.examples("train").labels) + len(data.examples("validation").labels) == 20
+
+
+def test_missing_splits_are_carved_from_the_training_rows(tmp_path: Path) -> None:
+    shares: dict[str, Any] = {"validation_share": 0.3, "test_share": 0.3, "sensitive": "age"}
+    data = Hub(root=write(tmp_path, ("train",)), path="pets", validation_split=None, test_split=None, **shares)
+    data.check()
+    sizes = [len(data.examples(split).labels) for split in ("train", "validation", "test")]  # type: ignore[arg-type]
+    assert sum(sizes) == ROWS
+    assert len(data.groups("test")[0].values) == sizes[2]
+    # Age follows the row's number, as the label does: rows that are out of step would show.
+    assert [value % 2 for value in data.groups("train")[0].values.tolist()] == [
+        int(row) % 2 for row in data._rows("train", ROWS)
+    ]
+
+
+def test_training_opens_picture_and_target_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    select = datasets.Dataset.select_columns
+
+    def spy(self: Any, names: list[str], *arguments: Any, **options: Any) -> Any:
+        opened.extend(names)
+        return select(self, names, *arguments, **options)
+
+    monkeypatch.setattr(datasets.Dataset, "select_columns", spy)
+    Hub(root=write(tmp_path), path="pets", sensitive="group").examples("train")
+    assert set(opened) == {"image", "label"}
+
+
+def test_missing_things_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.path is empty"):
+        Hub(root=tmp_path).check()
+    with pytest.raises(DataError, match=r"The set nobody/nothing cannot be loaded"):
+        Hub(root=tmp_path, path="nobody/nothing").check()
+    with pytest.raises(DataError, match="no folder"):
+        Hub(root=tmp_path, path=str(tmp_path / "pets")).check()
+    write(tmp_path, ("train", "test"))
+    with pytest.raises(DataError, match=r"no split 'validation'; it has train, test.*null to take a share"):
+        Hub(root=tmp_path, path="pets").check()
+    data = Hub(root=tmp_path, path="pets", validation_split=None, target="labels")
+    with pytest.raises(DataError, match=r"no column 'labels'\. Did you mean 'label'\? Columns there: image, label"):
+        data.check()
+    with pytest.raises(DataError, match="no column 'sex'"):
+        Hub(root=tmp_path, path="pets", validation_split=None, sensitive="sex").groups("test")
+    with pytest.raises(ConfigError, match=r"data\.sensitive is empty"):
+        Hub(root=tmp_path, path="pets", validation_split=None).groups("test")
+
+
+def test_broken_rows_are_named(tmp_path: Path) -> None:
+    pictures = columns()["image"]
+    pictures[5] = {"bytes": b"JPEG or so", "path": "5.jpg"}
+    group = [None, *[True, False] * 11, True]
+    data = Hub(root=write(tmp_path, image=pictures, group=group), path="pets", sensitive="group")
+    with pytest.raises(DataError, match=r"pets, split 'train': the picture in row 5 cannot be decoded"):
+        data.examples("train")
+    with pytest.raises(DataError, match=r"'group' is empty in 1 of 24 rows, the first being row 0"):
+        data.groups("train")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"label": ["cat", None] * 12}, r"'label' is empty in 12 of 24 rows, the first being row 1"),
+        ({"label": ["cat"] * ROWS}, "all 24 rows are 'cat'"),
+        ({"label": [0.5, 1.5] * 12}, "'label' holds .*; it must hold class labels"),
+        ({"image": [str(row) for row in range(ROWS)]}, "column 'image' holds .*, not pictures"),
+        ({"image": [{"bytes": None, "path": "gone.jpg"}] * ROWS}, r"row 0: gone\.jpg cannot be read"),
+        ({"image": [{"bytes": None, "path": None}] * ROWS}, r"row 0 holds no picture"),
+    ],
+)
+def test_columns_of_another_kind_are_errors(tmp_path: Path, changes: dict[str, list[Any]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Hub(root=write(tmp_path, **changes), path="pets").examples("train")
+
+
+def test_the_library_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigError, match=r"pip install 'levelhead\[hub\]'"):
+        Hub(path="owner/name").check()
+
+
+def test_a_task_cannot_be_its_own_audit() -> None:
+    with pytest.raises(ConfigError, match="against its own task"):
+        Hub(path="owner/name", target="sex", sensitive=("age", "sex"))

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from drawing import picture
+
+from levelhead.config import build_experiment
+from levelhead.data import SPLITS, ImageFolderCsv
+from levelhead.types import ConfigError, DataError
+
+ROWS = 40
+COLUMNS: dict[str, list[Any]] = {
+    "file": [f"{row // 10}/{row}.png" for row in range(ROWS)],
+    "label": ["10", "9", "dog", "cat"] * 10,
+    "group": [f"g{row % 3}" for row in range(ROWS)],
+    "site": [row % 2 for row in range(ROWS)],
+    "part": ["train"] * 20 + ["Val"] * 10 + ["test"] * 10,
+}
+
+
+def write(root: Path, *without: str, **changes: list[Any]) -> Path:
+    for row in range(ROWS):
+        file = root / "pets" / f"{row // 10}/{row}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(picture(row, (30, 40), "PNG"))
+    columns = {name: values for name, values in {**COLUMNS, **changes}.items() if name not in without}
+    pd.DataFrame(columns).to_csv(root / "pets" / "labels.csv", index=False)
+    return root
+
+
+def test_splits_classes_and_groups_come_from_the_csv(tmp_path: Path) -> None:
+    data = ImageFolderCsv(
+        root=write(tmp_path), folder="pets", sensitive=("group", "site"), split_column="part", image_size=16
+    )
+    data.check()
+    examples = data.examples("validation")
+    assert examples.inputs.batch(torch.arange(10))["pixel_values"].shape == (10, 3, 16, 16)
+    assert examples.class_names == ("10", "9", "cat", "dog")
+    assert examples.labels.tolist() == [0, 1, 3, 2] * 2 + [0, 1]
+    group, site = data.groups("validation")
+    assert group.names == ("g0", "g1", "g2")
+    assert group.values.tolist() == [row % 3 for row in range(20, 30)]
+    assert site.names == ("0", "1")
+    assert [len(data.examples(split).labels) for split in SPLITS] == [20, 10, 10]
+
+
+def test_without_a_split_column_rows_are_dealt_by_number_and_seed(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"root": write(tmp_path), "folder": "pets", "validation_share": 0.3, "test_share": 0.3}
+    dealt = [ImageFolderCsv(**options, split_seed=seed).examples("train").fingerprint for seed in (0, 0, 1)]
+    assert dealt[0] == dealt[1] != dealt[2]
+    sizes = [len(ImageFolderCsv(**options).examples(split).labels) for split in SPLITS]
+    assert sum(sizes) == ROWS
+    write(tmp_path, label=COLUMNS["label"][::-1], group=["g0", "g1"] * 20)
+    assert [len(ImageFolderCsv(**options).groups(split)[0].values) for split in SPLITS] == sizes
+
+
+def test_paths_of_their_own(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "pets" / "labels.csv").rename(tmp_path / "elsewhere.csv")
+    for csv in (str(tmp_path / "elsewhere.csv"), "../elsewhere.csv"):
+        data = ImageFolderCsv(folder=str(tmp_path / "pets"), csv=csv, split_column="part")
+        assert len(data.examples("train").labels) == 20
+
+
+def test_a_recipe_builds_it(tmp_path: Path) -> None:
+    options = {"name": "image-folder-csv", "folder": "pets", "sensitive": ["group", "site"], "split_column": None}
+    experiment = build_experiment({"data": options, "method": {"name": "erm"}})
+    assert experiment.data == ImageFolderCsv(folder="pets", sensitive=("group", "site"))
+    assert build_experiment(experiment.to_dict()) == experiment
+
+
+def test_the_recipes_of_the_documentation_are_right() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    recipes = [yaml.safe_load(block.partition("```")[0]) for block in text.split("```yaml")[1:]]
+    assert {recipe["data"]["name"] for recipe in recipes} == {"hub", "image-folder-csv"}
+    for recipe in recipes:
+        build_experiment({"method": {"name": "erm"}, **recipe})
+
+
+def test_examples_do_not_open_the_sensitive_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[list[str]] = []
+    read = pd.read_csv
+
+    def spy(*arguments: Any, **options: Any) -> Any:
+        if "usecols" in options:
+            opened.append(options["usecols"])
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(pd, "read_csv", spy)
+    whole = ImageFolderCsv(root=write(tmp_path), folder="pets", split_column="part").examples("train")
+    assert opened == [["file", "label", "part"]]
+    data = ImageFolderCsv(root=write(tmp_path, "group"), folder="pets", split_column="part")
+    data.check()
+    assert data.examples("train").fingerprint == whole.fingerprint
+    with pytest.raises(DataError, match="has no column 'group'"):
+        data.groups("train")
+
+
+def test_missing_things_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.folder is empty"):
+        ImageFolderCsv(root=tmp_path).check()
+    with pytest.raises(DataError, match=r"no folder .*pets\. Give the folder that holds pets/"):
+        ImageFolderCsv(root=tmp_path, folder="pets").check()
+    write(tmp_path)
+    with pytest.raises(DataError, match=r"no file .*pets/label\.csv\. Set data\.csv"):
+        ImageFolderCsv(root=tmp_path, folder="pets", csv="label.csv").check()
+    with pytest.raises(DataError, match=r"no column 'labels'\. Did you mean 'label'\? Columns there: file, label"):
+        ImageFolderCsv(root=tmp_path, folder="pets", target="labels").check()
+    with pytest.raises(DataError, match=r"no column 'parts'\. Did you mean 'part'"):
+        ImageFolderCsv(root=tmp_path, folder="pets", split_column="parts").check()
+    (tmp_path / "pets" / "0" / "3.png").unlink()
+    with pytest.raises(DataError, match=r"labels\.csv, row 4: there is no file .*0/3\.png"):
+        ImageFolderCsv(root=tmp_path, folder="pets", split_column="part").examples("train")
+
+
+def changed(name: str, row: int, value: Any) -> dict[str, list[Any]]:
+    values = list(COLUMNS[name])
+    values[row] = value
+    return {name: values}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (changed("label", 6, ""), r"'label' is empty in 1 of 40 rows, the first being row 7"),
+        (changed("label", 6, None), r"'label' is empty in 1 of 40 rows, the first being row 7"),
+        (changed("part", 6, "dev"), r"'part' is 'dev' in row 7 and names no split in 1 rows"),
+        ({"part": ["test"] * ROWS}, "no row is of the train split; there are 40 rows in all"),
+        ({"label": ["cat"] * ROWS}, "all 20 rows are 'cat' in 'label'"),
+        (changed("file", 6, "0"), r"row 7: .*pets/0 cannot be read \(Is a directory\)"),
+        (changed("file", 6, "labels.csv"), r"row 7: labels\.csv cannot be decoded"),
+    ],
+)
+def test_broken_rows_are_named(tmp_path: Path, changes: dict[str, list[Any]], message: str) -> None:
+    data = ImageFolderCsv(root=write(tmp_path, **changes), folder="pets", split_column="part")
+    with pytest.raises(DataError, match=message):
+        data.examples("train")
+
+
+def test_an_empty_sensitive_cell_matters_to_groups_of_its_split_alone(tmp_path: Path) -> None:
+    data = ImageFolderCsv(root=write(tmp_path, **changed("group", 31, "")), folder="pets", split_column="part")
+    assert len(data.examples("test").labels) == len(data.groups("train")[0].values) // 2
+    with pytest.raises(DataError, match=r"'group' is empty in 1 of 10 rows, the first being row 32"):
+        data.groups("test")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"file,label,group\n", b"file,label,group\n\xff,a,b\n", b'file,label,group\n"a,b']
+)
+def test_a_csv_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> None:
+    (write(tmp_path) / "pets" / "labels.csv").write_bytes(content)
+    with pytest.raises(DataError, match=r"labels\.csv (cannot be read|has a header but no rows)"):
+        ImageFolderCsv(root=tmp_path, folder="pets").check()
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(ConfigError, match="against its own task"):
+        ImageFolderCsv(folder="pets", target="group")
+    with pytest.raises(ConfigError, match="split_column 'label' is also the target"):
+        ImageFolderCsv(folder="pets", split_column="label")
+    with pytest.raises(ConfigError, match="validation_share is 1"):
+        ImageFolderCsv(folder="pets", validation_share=1.0)

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import time
+import warnings
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from drawing import picture
+
+from levelhead.data import Examples, images
+from levelhead.data.cache import cache_folder, picture_examples
+from levelhead.data.images import decode_images, fingerprint
+from levelhead.types import DataError
+
+LABELS = torch.tensor([0, 1] * 3)
+PROCESSES = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "pictures"
+
+
+def read(pictures: list[bytes | None] | None = None, labels: torch.Tensor = LABELS, **options: Any) -> Examples:
+    encoded = pictures or [picture(seed) for seed in range(6)]
+    return picture_examples(encoded, lambda row: f"picture {row}", labels, ("no", "yes"), **options)
+
+
+def pixels(examples: Examples) -> torch.Tensor:
+    return examples.inputs.pixels  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def no_decoding(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def refuse(*arguments: Any) -> None:
+        raise AssertionError("a picture was decoded")
+
+    return lambda: monkeypatch.setattr(images, "_decode", refuse)
+
+
+def test_the_second_reader_decodes_nothing_and_sees_the_same(cache: Path, no_decoding: Any) -> None:
+    decoded = decode_images([picture(seed) for seed in range(6)], str)
+    first = read()
+    no_decoding()
+    second = read()
+    for examples in (first, second):
+        assert torch.equal(pixels(examples), decoded)
+        assert examples.fingerprint == fingerprint(decoded, LABELS)
+        assert torch.equal(
+            examples.inputs.batch(torch.tensor([4, 1]))["pixel_values"],
+            images.ImageInputs(decoded).batch(torch.tensor([4, 1]))["pixel_values"],
+        )
+    another_target = read(labels=LABELS.flip(0))
+    assert another_target.fingerprint == fingerprint(decoded, LABELS.flip(0))
+    assert sorted(file.suffix for file in cache.iterdir()) == [".json", ".npy"]
+
+
+def test_the_cache_holds_pixels_and_nothing_else(cache: Path) -> None:
+    read()
+    (file,) = cache.glob("*.npy")
+    content = np.load(file)
+    assert content.shape == (6, 3, 64, 64)
+    assert content.dtype == np.uint8
+    assert file.stat().st_size <= content.nbytes + 128
+    assert cache.stat().st_mode & 0o077 == 0
+
+
+def test_an_edit_is_seen_even_if_size_and_date_stay(cache: Path) -> None:
+    before = read()
+    changed: list[bytes | None] = [picture(seed, kind="PNG") for seed in range(6)]
+    read(changed)
+    other = picture(9, kind="PNG")
+    assert torch.equal(pixels(read([*changed[:5], other]))[5], decode_images([other], str)[0])
+    assert torch.equal(pixels(read()), pixels(before))
+    assert not torch.equal(pixels(read([*[picture(seed) for seed in range(5, -1, -1)]])), pixels(before))
+    assert pixels(read(image_size=32)).shape == (6, 3, 32, 32)
+    assert len(list(cache.glob("*.npy"))) == 5
+
+
+def test_writing_into_the_tensor_does_not_reach_the_file(cache: Path) -> None:
+    first = read()
+    before = pixels(first).clone()
+    pixels(first).zero_()
+    assert torch.equal(pixels(read()), before)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.write_bytes(file.read_bytes()[:-1000]),
+        lambda file: file.write_bytes(file.read_bytes() + b"more"),
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(file.read_bytes().replace(b"(6, 3, 64, 64), }", b"(6, 3, 64, (64, {", 1)),
+        lambda file: file.write_bytes(file.read_bytes().replace(b"(6, 3, 64, 64), }", b"(6, 3, 'x', 9), }", 1)),
+        lambda file: file.write_bytes(b"PK\x03\x04 or something else"),
+        lambda file: file.write_bytes(file.read_bytes().replace(b"(6, 3,", b"(3, 6,", 1)),
+        lambda file: file.write_bytes(file.read_bytes().replace(b"|u1", b"|i1", 1)),
+        lambda file: np.save(file, np.zeros((5, 3, 64, 64), np.uint8)),
+    ],
+)
+def test_a_cut_or_foreign_file_is_made_anew(cache: Path, damage: Any) -> None:
+    expected = pixels(read()).clone()
+    (file,) = cache.glob("*.npy")
+    damage(file)
+    assert torch.equal(pixels(read()), expected)
+    assert np.load(file).shape == (6, 3, 64, 64)
+
+
+def test_a_spoilt_note_of_fingerprints_is_made_anew(cache: Path) -> None:
+    expected = read().fingerprint
+    (notes,) = cache.glob("*.json")
+    for spoilt in ("{", "[]", "{}"):
+        notes.write_text(spoilt)
+        assert read().fingerprint == expected
+
+
+def test_off_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEVELHEAD_CACHE", "off")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert read().fingerprint == fingerprint(decode_images([picture(seed) for seed in range(6)], str), LABELS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_the_cache_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LEVELHEAD_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "levelhead"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "levelhead"
+    monkeypatch.setenv("LEVELHEAD_CACHE", "~/pictures")
+    assert cache_folder() == tmp_path / "pictures"
+
+
+def test_a_full_disk_is_noticed_before_writing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(2**30, 2**30, 6 * 3 * 64 * 64 - 1))
+    with pytest.raises(
+        DataError, match=r"needs 0\.1 MiB in .* 0\.1 MiB are free.*another disk, or LEVELHEAD_CACHE=off"
+    ):
+        read()
+    assert list(cache.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_says_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "file"))
+    with pytest.raises(DataError, match=r"cannot be written.*LEVELHEAD_CACHE=off"):
+        read()
+
+
+def test_a_broken_picture_is_named_and_leaves_no_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures: list[bytes | None] = [picture(seed) for seed in range(6)]
+    pictures[4] = b"GIF or so"
+    with pytest.raises(DataError) as cached:
+        read(pictures)
+    assert list(cache.iterdir()) == []
+    monkeypatch.setenv("LEVELHEAD_CACHE", "off")
+    with pytest.raises(DataError) as plain:
+        read(pictures)
+    assert (
+        str(cached.value)
+        == str(plain.value)
+        == "picture 4 cannot be decoded (9 bytes); fetch that file again, or drop the row"
+    )
+
+
+def slow_reader(seconds: float, begun: Any, counts: Any) -> None:
+    """Read the pictures with a slow decoder, and tell how many it decoded."""
+    count, decode = 0, images._decode
+
+    def slowly(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        begun.set()
+        time.sleep(seconds)
+        return decode(*arguments)
+
+    images._decode = slowly
+    read()
+    counts.put(count)
+
+
+def start(seconds: float, counts: Any) -> tuple[Any, Any]:
+    """Fork a reader, which is ready at once; returns it and the event that it decodes."""
+    begun = PROCESSES.Event()
+    process = PROCESSES.Process(target=slow_reader, args=(seconds, begun, counts))
+    with warnings.catch_warnings():  # newer Pythons warn that threads do not survive a fork; none is needed here
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    return process, begun
+
+
+def test_two_processes_do_the_work_once(cache: Path) -> None:
+    counts = PROCESSES.SimpleQueue()
+    first, begun = start(0.1, counts)
+    assert begun.wait(60)
+    second, _ = start(0.1, counts)
+    first.join(60)
+    second.join(60)
+    assert (first.exitcode, second.exitcode) == (0, 0)
+    assert sorted([counts.get(), counts.get()]) == [0, 6]
+    assert sorted(file.suffix for file in cache.iterdir()) == [".json", ".npy"]
+
+
+def test_a_killed_process_leaves_nothing_half_read(cache: Path) -> None:
+    killed, begun = start(60, PROCESSES.SimpleQueue())
+    assert begun.wait(60)
+    waiting, _ = start(0, counts := PROCESSES.SimpleQueue())
+    killed.kill()
+    killed.join(60)
+    waiting.join(60)
+    assert counts.get() == 6
+    assert sorted(file.suffix for file in cache.iterdir()) == [".json", ".npy"]
+    assert read().fingerprint == fingerprint(decode_images([picture(seed) for seed in range(6)], str), LABELS)
+
+
+def test_what_a_killed_process_left_is_overwritten(cache: Path) -> None:
+    expected = pixels(read()).clone()
+    (file,) = cache.glob("*.npy")
+    file.rename(leftover := file.with_name(f".{file.name}.tmp"))
+    leftover.write_bytes(leftover.read_bytes()[:-5] + b"half" * 1000)
+    assert torch.equal(pixels(read()), expected)
+    assert not leftover.exists()

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from drawing import picture
+
+from levelhead.data import SPLITS, UTKFaceFolder
+from levelhead.types import ConfigError, DataError
+
+ROWS = 120
+
+
+def write(root: Path, race: list[int], suffix: str = ".jpg", folder: str = "UTKFace") -> Path:
+    """Write noise pictures; picture, gender and date of a row are fixed, race and age are not."""
+    (root / folder).mkdir(parents=True)
+    for row in range(ROWS):
+        date = 20170109 + row // 2 * 3 if row < 8 else 20180000 + row  # the first eight share four dates
+        name = f"{race[row] + 20 + row // 2}_{row % 2}_{race[row]}_{date}{suffix}"
+        (root / folder / name).write_bytes(picture(row, (40, 30)))
+    return root
+
+
+@pytest.fixture
+def race() -> list[int]:
+    return [row % 5 for row in range(ROWS)]
+
+
+def test_splits_are_dealt_and_names_are_read(tmp_path: Path, race: list[int]) -> None:
+    data = UTKFaceFolder(root=write(tmp_path, race, ".jpg.chip.jpg"), image_size=32)
+    data.check()
+    examples = {split: data.examples(split) for split in SPLITS}
+    assert sum(len(split.labels) for split in examples.values()) == ROWS
+    assert sum(int(split.labels.sum()) for split in examples.values()) == ROWS // 2
+    assert examples["train"].class_names == ("male", "female")
+    assert examples["test"].inputs.batch(torch.tensor([0]))["pixel_values"].shape == (1, 3, 32, 32)
+    for split in SPLITS:
+        (white,) = data.groups(split)
+        assert len(white.values) == len(examples[split].labels)
+    whites = sum(int(data.groups(split)[0].values.sum()) for split in SPLITS)
+    assert whites == race.count(0)
+    (by_race,) = UTKFaceFolder(root=tmp_path, sensitive="race").groups("train")
+    assert by_race.names == ("White", "Black", "Asian", "Indian", "Other")
+
+
+def test_rows_of_examples_and_groups_match(tmp_path: Path) -> None:
+    # Race follows gender here, so a row that is out of step shows.
+    data = UTKFaceFolder(root=write(tmp_path, [row % 2 for row in range(ROWS)]), sensitive="race")
+    for split in SPLITS:
+        assert data.groups(split)[0].values.tolist() == data.examples(split).labels.tolist()
+
+
+def test_permuting_the_race_field_changes_nothing_that_training_sees(tmp_path: Path, race: list[int]) -> None:
+    kept = UTKFaceFolder(root=write(tmp_path / "kept", race))
+    permuted = UTKFaceFolder(root=write(tmp_path / "permuted", np.random.default_rng(0).permutation(race).tolist()))
+    for split in SPLITS:
+        before, after = kept.examples(split), permuted.examples(split)
+        assert torch.equal(before.inputs.pixels, after.inputs.pixels)  # type: ignore[attr-defined]
+        assert torch.equal(before.labels, after.labels)
+        assert before.fingerprint == after.fingerprint
+    assert any(not torch.equal(kept.groups(split)[0].values, permuted.groups(split)[0].values) for split in SPLITS)
+
+
+def test_the_seed_deals_anew_and_one_date_goes_to_one_split(tmp_path: Path, race: list[int]) -> None:
+    write(tmp_path, race)
+    first, second = (
+        {
+            split: {row.name.split("_")[-1] for row in UTKFaceFolder(root=tmp_path, split_seed=seed)._rows(split)}
+            for split in SPLITS
+        }
+        for seed in (0, 1)
+    )
+    assert first != second
+    for dates in (first, second):
+        assert not dates["train"] & dates["test"]
+        assert not dates["train"] & dates["validation"]
+
+
+def test_names_that_do_not_fit_are_counted_and_left_out(tmp_path: Path, race: list[int]) -> None:
+    folder = write(tmp_path, race) / "UTKFace"
+    expected = UTKFaceFolder(root=tmp_path).examples("train").fingerprint
+    for name in ("39_1_20170116174525125.jpg", "53__0_2017011.jpg", "5_3_0_2017.jpg", "face.jpg"):
+        (folder / name).write_bytes(b"")
+    (folder / "notes.txt").write_text("no picture")
+    with pytest.warns(UserWarning, match=r"4 of 124 pictures in .*UTKFace are left out"):
+        examples = UTKFaceFolder(root=tmp_path).examples("train")
+    assert examples.fingerprint == expected
+
+
+def test_an_unknown_code_of_race_matters_to_groups_alone(tmp_path: Path) -> None:
+    data = UTKFaceFolder(root=write(tmp_path, [9] * ROWS))
+    assert len(data.examples("train").labels)
+    with pytest.raises(DataError, match=r"the race field is outside 0 to 4 in \d+ names, the first being \d+_\d_9_"):
+        data.groups("train")
+
+
+def test_missing_folders_and_pictures_are_errors(tmp_path: Path, race: list[int]) -> None:
+    with pytest.raises(DataError, match=r"no folder .*utkface\. Give the folder that holds utkface/"):
+        UTKFaceFolder(root=tmp_path).check()
+    (tmp_path / "utkface").mkdir()
+    (tmp_path / "utkface" / "face.jpg").write_bytes(b"")
+    with pytest.raises(DataError, match=r"holds no picture named .*\(1 other \.jpg files\)"):
+        UTKFaceFolder(root=tmp_path).check()
+    (tmp_path / "utkface" / "20_0_0_2017.jpg").write_bytes(b"not a picture")
+    (tmp_path / "utkface" / "face.jpg").unlink()
+    with pytest.raises(DataError, match=r"no picture falls into the (train|test) split; there are 1 in all"):
+        [UTKFaceFolder(root=tmp_path)._rows(split) for split in SPLITS]
+
+
+def test_a_broken_picture_is_named(tmp_path: Path, race: list[int]) -> None:
+    folder = write(tmp_path, race) / "UTKFace"
+    broken = UTKFaceFolder(root=tmp_path)._rows("train")[3]
+    broken.write_bytes(b"JPEG or so")
+    with pytest.raises(DataError, match=rf"picture {folder / broken.name} cannot be decoded"):
+        UTKFaceFolder(root=tmp_path).examples("train")
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(ConfigError, match="come from one column"):
+        UTKFaceFolder(target="white", sensitive="race")
+    with pytest.raises(ConfigError, match=r"data\.test_share is 0"):
+        UTKFaceFolder(test_share=0)
+    with pytest.raises(ConfigError, match="leave nothing to train on"):
+        UTKFaceFolder(test_share=0.6, validation_share=0.4)
