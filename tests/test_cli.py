@@ -65,7 +65,19 @@ def test_list_recipes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "utkface64_dam_small" in capsys.readouterr().out
 
 
-VERBS = ["train", "evaluate", "audit", "certify", "table", "grid", "demo", "list", "figure qk", "figure attention"]
+VERBS = [
+    "train",
+    "evaluate",
+    "audit",
+    "certify",
+    "table",
+    "grid",
+    "compare",
+    "demo",
+    "list",
+    "figure qk",
+    "figure attention",
+]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,18 @@ def test_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
 def test_data_root_and_seed_come_from_the_command_line(tmp_path: Path) -> None:
     experiment = load_experiment("utkface64_erm_small", data_root=tmp_path, seed=5)
     assert (experiment.data.root, experiment.seed) == (tmp_path, 5)
+
+
+def test_a_machine_without_pydantic_builds_the_same_experiments(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    contents = [read_recipe(path) for path in sorted(recipe_folder().glob("*.yaml"))]
+    contents.append(
+        contents[0] | {"method": {"name": "dam+jtt", "debias": {"preset": "paper"}, "base": {"upweight": 3}}}
+    )
+    contents[0]["train"]["learning_rate"] = "5e-05"
+    checked = [build_experiment(content) for content in contents]
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    assert [build_experiment(content) for content in contents] == checked
+    assert [build_experiment(experiment.to_dict()) for experiment in checked] == checked
+    assert "pydantic is not installed" in caplog.text

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from levelhead.attention import DebiasConfig, attach
 from levelhead.engine import Lab, TrainConfig, fit
-from levelhead.methods import DAM, ERM, METHODS, Method, Stage
+from levelhead.methods import DAM, DRO, EIIL, ERM, JTT, KD, METHODS, Balanced, LfF, Method, Stage
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
 from levelhead.select import SELECTORS
@@ -77,12 +77,80 @@ class TwoStages(Method):
         yield Stage(WeightedCrossEntropy(lab.new_model()), weights=torch.where(missed, 5.0, 1.0))
 
 
-@pytest.mark.parametrize("name", METHODS)
+# Every method as it comes, options that take another path, and debiased attention on top of others.
+KINDS: dict[str, Method] = {
+    **{name: cls() for name, cls in METHODS.items()},
+    "balanced by sampling": Balanced(by="sampling"),
+    "dro dual": DRO(variant="dual"),
+    "dro cvar": DRO(variant="cvar"),
+    "jtt weights": JTT(repeat="weights"),
+    "lff exact": LfF(form="exact"),
+    "eiil irm": EIIL(second="irm", penalty=10.0),
+    "dam+dro": DAM(base=DRO()),
+    "dam+jtt": DAM(base=JTT(upweight=3)),
+    "dam+lff": DAM(base=LfF()),
+}
+
+
+def groups_for(method: Method) -> Tensor | None:
+    return torch.arange(50) % 3 if method.uses_groups else None
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_a_method_learns_a_small_set(name: str) -> None:
-    lab = make_lab(epochs=15)
-    model = fit(METHODS[name](), lab)
+    lab = make_lab(epochs=15, groups=groups_for(KINDS[name]))
+    model = fit(KINDS[name], lab)
     assert (lab.logits(model).argmax(-1) == lab.labels).double().mean() > 0.95
     assert not model.training
+    assert bool(getattr(model.config, "levelhead", None)) == name.startswith("dam")
+
+
+def test_passes_are_counted_in_units_of_the_network() -> None:
+    labs = {name: make_lab(epochs=2) for name in ("erm", "lff", "kd")}
+    size = sum(parameter.numel() for parameter in fit(ERM(), labs["erm"]).parameters())
+    fit(LfF(), labs["lff"])
+    fit(KD(teacher_layers=2, teacher_epochs=2), labs["kd"])
+    rows = 2 * 48 * size  # the incomplete batch of 50 rows is left out
+    assert labs["erm"].work.forward == labs["erm"].work.backward == rows
+    assert labs["lff"].work.forward == labs["lff"].work.backward == 2 * rows
+    assert labs["kd"].work.backward == 2 * rows
+    assert labs["kd"].work.forward == 2 * rows + 50 * size  # the teacher is asked once
+
+
+def test_repeated_rows_make_an_epoch_longer() -> None:
+    lab = make_lab(epochs=1)
+    model = lab.new_model()
+    lab.train(
+        Stage(WeightedCrossEntropy(model), rows=torch.cat([torch.arange(50), torch.zeros(30, dtype=torch.int64)]))
+    )
+    assert lab.steps == 5
+    order = lab._order(Stage(WeightedCrossEntropy(model), sampling=(lab.labels == 1).double()), 0, 0)
+    assert len(order) == 50
+    assert (lab.labels[order] == 1).all()
+
+
+def test_a_stage_cannot_select_by_groups_unseen() -> None:
+    lab = make_lab()
+    with pytest.raises(DemographicsHidden, match="looks at groups"):
+        lab.train(Stage(WeightedCrossEntropy(lab.new_model()), select="ORACLE_val_equalized_odds"))
+
+
+def test_only_the_kept_network_is_debiased() -> None:
+    @dataclass(frozen=True)
+    class Spy(Method):
+        summary = "looks at what it is given"
+
+        def stages(self, lab: Lab) -> Iterator[Stage]:
+            assert not getattr(lab.new_auxiliary().config, "levelhead", None)
+            model = lab.new_model()
+            assert model.config.levelhead["kind"] == "attach"
+            yield Stage(WeightedCrossEntropy(model), epochs=1)
+
+    lab = make_lab()
+    fit(DAM(base=Spy()), lab)
+    assert not getattr(lab.new_model().config, "levelhead", None)
+    with pytest.raises(ConfigError, match="once"):
+        DAM(base=DAM())
 
 
 @pytest.mark.parametrize(
@@ -124,15 +192,17 @@ def test_gradient_accumulation_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         make_lab()
 
 
-@pytest.mark.parametrize("killed_at", [1, 4, 6, 9])
-@pytest.mark.parametrize("method", [*(cls() for cls in METHODS.values()), TwoStages()], ids=lambda m: type(m).__name__)
-def test_a_resumed_run_ends_in_the_same_weights(method: Method, killed_at: int, tmp_path: Path) -> None:
-    reference = weights(fit(method, make_lab(tmp_path / "a", checkpoint_seconds=0)))
+@pytest.mark.parametrize("killed_at", [4, 9])
+@pytest.mark.parametrize("name", [*KINDS, "two stages"])
+def test_a_resumed_run_ends_in_the_same_weights(name: str, killed_at: int, tmp_path: Path) -> None:
+    method = {**KINDS, "two stages": TwoStages()}[name]
+    options: dict[str, Any] = {"checkpoint_seconds": 0, "groups": groups_for(method)}
+    reference = weights(fit(method, make_lab(tmp_path / "a", **options)))
     with pytest.raises(Killed):
-        fit(method, make_lab(tmp_path / "b", checkpoint_seconds=0, progress=killer(killed_at)))
+        fit(method, make_lab(tmp_path / "b", progress=killer(killed_at), **options))
     torch.manual_seed(99)  # what happened meanwhile must not matter
     torch.set_num_threads(2)
-    resumed = make_lab(tmp_path / "b", checkpoint_seconds=0)
+    resumed = make_lab(tmp_path / "b", **options)
     try:
         assert_identical(weights(fit(method, resumed)), reference)
         assert torch.get_num_threads() == 1

@@ -31,12 +31,12 @@ def make_examples(count: int = 48, seed: int = 0) -> Examples:
     return Examples(Pictures(pixels), labels, ("dark", "bright"), f"noise-{count}-{seed}")
 
 
-def tiny_vit() -> ViTForImageClassification:
-    """Two layers, width 16, five tokens, with dropout so that the generator's state matters."""
+def tiny_vit(layers: int = 2) -> ViTForImageClassification:
+    """Width 16, five tokens, with dropout so that the generator's state matters."""
     return ViTForImageClassification(
         ViTConfig(
             hidden_size=16,
-            num_hidden_layers=2,
+            num_hidden_layers=layers,
             num_attention_heads=2,
             intermediate_size=16,
             image_size=16,

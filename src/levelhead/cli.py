@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,7 +16,10 @@ from rich.table import Table
 from levelhead import __version__
 from levelhead.auditing.command import SplitName, audit_command, certify_command
 from levelhead.auditing.figure_command import figure_app
-from levelhead.types import LevelheadError
+from levelhead.types import ConfigError, LevelheadError
+
+if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need it
+    from levelhead.bench.grid import Cell, Failure
 
 app = typer.Typer(
     name="levelhead",
@@ -180,6 +184,13 @@ def table(
         write_json(json_file, {"comparisons": [comparison.to_dict() for comparison in comparisons]})
 
 
+Workers = Annotated[int, typer.Option(min=1, help="Runs side by side, each in a process of its own.")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option("--ray", help="Spread the runs over a Ray cluster: auto, or its address.", show_default=False),
+]
+
+
 @app.command()
 def grid(
     grid: Annotated[str, typer.Argument(help="A YAML file with base, seeds and rows, or the name of one of ours.")],
@@ -187,7 +198,8 @@ def grid(
         Path | None, typer.Option(help="Folder of the runs. Default: runs/GRID.", show_default=False)
     ] = None,
     data_root: DataRoot = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs side by side, each in a process of its own.")] = 1,
+    workers: Workers = 1,
+    ray: RayAddress = None,
     seed: Annotated[list[int] | None, typer.Option(help="Only these seeds; may be repeated.")] = None,
     row: Annotated[list[str] | None, typer.Option(help="Only these rows; may be repeated.")] = None,
     settings: Annotated[
@@ -198,14 +210,94 @@ def grid(
 
     Example: levelhead grid finding_utkface64 --data-root DATA --workers 2
     """
-    from levelhead.bench.grid import Cell, Failure, read_grid, run_grid
-    from levelhead.progress import counted
+    from levelhead.bench.grid import make_cells, read_grid, remember
 
     folder = out or Path("runs") / Path(grid).stem
-    cells = read_grid(grid, folder, data_root=data_root, seeds=seed, rows=row, settings=settings or ())
+    plan = read_grid(grid)
+    make_cells(plan, folder, data_root=data_root, rows=row, seeds=seed, settings=settings or ())  # mistakes first
+    plan = remember(plan, folder)
+    cells = make_cells(plan, folder, data_root=data_root, seeds=seed, rows=row, settings=settings or ())
+    _run_cells(cells, folder, workers, ray)
+
+
+@app.command()
+def compare(
+    data: Annotated[
+        str | None,
+        typer.Option(help="A task of ours, e.g. utkface64: its small recipe is taken.", show_default=False),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Or any recipe: its data, model and train sections.", show_default=False)
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(help="Methods, e.g. erm,jtt,dam,dam+jtt (`levelhead list methods`).")
+    ] = "erm,dam",
+    seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-4 or 0,2,5.")] = "0-2",
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--grid", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key for every method.")
+    ] = None,
+    data_root: DataRoot = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the runs. Default: runs/DATA.", show_default=False)
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Go on with the grid in this folder; it holds everything else.", show_default=False),
+    ] = None,
+    workers: Workers = 1,
+    ray: RayAddress = None,
+) -> None:
+    """Train methods with the same model, budget, batches and selection, over seeds and options.
+
+    Example: levelhead compare --data utkface64 --methods erm,balanced,jtt,dam --seeds 0-4 --out runs/utk --workers 2
+    """
+    from levelhead.bench.grid import (
+        GRID,
+        compare_methods,
+        make_cells,
+        parse_methods,
+        parse_options,
+        parse_seeds,
+        remember,
+    )
+    from levelhead.bench.grid import read_grid as read
+    from levelhead.config import find_recipe, override, read_recipe
+
+    if resume is not None:
+        if not (resume / GRID).exists():
+            raise ConfigError(f"{resume} holds no {GRID}: it is no folder that `compare` or `grid` made.")
+        folder, plan = resume, read(resume / GRID)
+    else:
+        if (data is None) == (recipe is None):
+            raise ConfigError("Give --data (a task of ours) or --recipe, or --resume with a folder.")
+        base = override(read_recipe(find_recipe(recipe or f"{data}_erm_small")), settings or ())
+        if data_root is not None:
+            base["data"] = {**(base.get("data") or {}), "root": str(data_root.absolute())}
+        folder = out or Path("runs") / Path(data or str(recipe)).stem
+        plan = compare_methods(base, parse_methods(methods), parse_seeds(seeds), parse_options(options or ()))
+        make_cells(plan, folder, data_root=data_root)  # mistakes first
+        plan = remember(plan, folder)
+    _run_cells(make_cells(plan, folder, data_root=data_root), folder, workers, ray)
+
+
+def _run_cells(cells: list[Cell], folder: Path, workers: int, ray: str | None) -> None:
+    """Run what is missing, with a bar, and say how to go on."""
+    from levelhead.bench.grid import run_grid
+    from levelhead.progress import counted
+
     done = sum(cell.done for cell in cells)
     try:
-        with counted(console, f"{len(cells)} runs", len(cells), done) as advance:
+        if ray is None:
+            cluster: Any = contextlib.nullcontext((None, workers))
+        else:
+            from levelhead.bench.ray_cluster import connected
+
+            cluster = connected(ray, folder)
+        with cluster as (launch, slots), counted(console, f"{len(cells)} runs", len(cells), done) as advance:
 
             def report(cell: Cell, failure: Failure | None) -> None:
                 if failure is not None:
@@ -213,15 +305,14 @@ def grid(
                     console.print(text, soft_wrap=True)
                 advance()
 
-            failures = run_grid(cells, workers=workers, report=report)
+            failures = run_grid(cells, workers=slots, launch=launch, report=report)
     except KeyboardInterrupt:
         console.print("Stopped. The same command goes on from there.")
         raise typer.Exit(130) from None
-    baseline = cells[0].row
     if failures:
         console.print(f"{len(failures)} of {len(cells)} runs failed; the same command tries them again.")
         raise typer.Exit(1)
-    console.print(f"Next: levelhead table {escape(str(folder))} --baseline '{escape(baseline)}'", soft_wrap=True)
+    console.print(f"Next: levelhead table {escape(str(folder))} --baseline '{escape(cells[0].row)}'", soft_wrap=True)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ import yaml
 
 from levelhead.data import DATASETS, DataSet
 from levelhead.engine import TrainConfig
-from levelhead.methods import METHODS, Method
+from levelhead.methods import ERM, METHODS, Method
 from levelhead.models import ModelConfig
 from levelhead.select import SELECTORS
 from levelhead.types import ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Experiment:
         """Return the recipe that makes this experiment, with every default written out."""
         return {
             "data": {"name": name_of(self.data, DATASETS), **_plain(self.data)},
-            "method": {"name": name_of(self.method, METHODS), **_plain(self.method)},
+            "method": {"name": method_name(self.method), **_method_options(self.method)},
             "model": _plain(self.model),
             "train": _plain(self.train),
             "seed": self.seed,
@@ -51,6 +54,20 @@ class Experiment:
 def name_of(value: Any, table: Mapping[str, type]) -> str:
     """Return the name under which the class of ``value`` stands in ``table``."""
     return next(name for name, cls in table.items() if cls is type(value))
+
+
+def method_name(method: Method) -> str:
+    """Return a method's name in a recipe; debiased attention on top of another method is ``dam+...``."""
+    name = name_of(method, METHODS)
+    base = getattr(method, "base", None)
+    return name if base is None or isinstance(base, ERM) else f"{name}+{name_of(base, METHODS)}"
+
+
+def _method_options(method: Method) -> dict[str, Any]:
+    options: dict[str, Any] = _plain(method)
+    if isinstance(getattr(method, "base", None), ERM):
+        del options["base"]
+    return options
 
 
 def _plain(value: Any) -> Any:
@@ -128,12 +145,15 @@ def override(recipe: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
 
 def _build(cls: Any, options: Any, where: str) -> Any:
     """Make ``cls`` from ``options``; unknown keys and wrong types are errors that name ``where``."""
-    from pydantic import TypeAdapter, ValidationError
-
     if not isinstance(options, dict):
         raise ConfigError(f"{where} must be a mapping of options, not {options!r}.")
     options = _expand_presets(cls, options)
     _refuse_unknown_keys(cls, options, where)
+    try:
+        from pydantic import TypeAdapter, ValidationError
+    except ImportError:  # some training machines lack it, and recipes were checked where they were written
+        logger.warning("pydantic is not installed: the types of the options in %s are not checked", where)
+        return _construct(cls, options)
     try:
         return TypeAdapter(cls).validate_python(options)
     except ValidationError as error:
@@ -141,6 +161,24 @@ def _build(cls: Any, options: Any, where: str) -> Any:
             f"{'.'.join([where, *map(str, problem['loc'])])}: {problem['msg']}" for problem in error.errors()
         )
         raise ConfigError(f"Wrong options: {problems}") from None
+
+
+def _construct(cls: Any, options: Mapping[str, Any]) -> Any:
+    """Make ``cls`` without checking types; sections, paths and tuples are still made from what YAML has for them."""
+    types = typing.get_type_hints(cls)
+    values = {}
+    for key, value in options.items():
+        kinds = typing.get_args(types[key]) or (types[key],)
+        if isinstance(value, dict) and dataclasses.is_dataclass(types[key]):
+            value = _construct(types[key], value)
+        elif isinstance(value, str) and Path in kinds:
+            value = Path(value)
+        elif isinstance(value, str) and float in kinds and str not in kinds:
+            value = float(value)  # YAML takes 5e-05 for a text
+        elif isinstance(value, list):
+            value = tuple(value)
+        values[key] = value
+    return cls(**values)
 
 
 def _expand_presets(cls: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,6 +212,19 @@ def _choose(table: Mapping[str, type], options: Any, where: str) -> Any:
     return _build(table[name], rest, where)
 
 
+def _choose_method(options: Any) -> Method:
+    """Make a method; ``dam+jtt`` is DAM with JTT, whose own options stand under ``base``."""
+    name = str(options.get("name", "")) if isinstance(options, dict) else ""
+    outer, plus, base = name.partition("+")
+    if not plus:
+        method: Method = _choose(METHODS, options, "method")
+        return method
+    if outer != "dam":
+        raise ConfigError(f"method.name {name!r}: only dam can stand before a plus, as in dam+jtt.")
+    inner = _choose(METHODS, {"name": base, **(options.get("base") or {})}, "method.base")
+    return _choose(METHODS, {**options, "name": outer, "base": inner}, "method")
+
+
 def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
     """Make a validated experiment from a recipe's content."""
     sections = [field.name for field in dataclasses.fields(Experiment)]
@@ -188,7 +239,7 @@ def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
         raise ConfigError(f"seed is {seed!r}; it must be a whole number, 0 or more.")
     return Experiment(
         data=_choose(DATASETS, recipe.get("data"), "data"),
-        method=_choose(METHODS, recipe.get("method"), "method"),
+        method=_choose_method(recipe.get("method")),
         model=_build(ModelConfig, recipe.get("model", {}), "model"),
         train=train,
         seed=seed,

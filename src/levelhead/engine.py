@@ -14,6 +14,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -118,7 +119,15 @@ def peak_memory_mib() -> float:
 
 
 @dataclass
-class Position:
+class Work:
+    """Rows that went through networks, forward and backward, each row times the network's parameters."""
+
+    forward: float = 0.0
+    backward: float = 0.0
+
+
+@dataclass
+class Position(Work):
     """Where a stage's training stands; everything that a checkpoint keeps beside tensors."""
 
     stage: int = 0
@@ -135,16 +144,16 @@ class Position:
 class Lab:
     """Where a method's stages are trained.
 
-    ``new_model`` builds a fresh network from torch's global generator. ``groups`` and ``validation_groups`` are given
-    only where the method or the selector declares ``uses_groups``; otherwise the lab holds no demographic column at
-    all, and :attr:`groups` raises :class:`DemographicsHidden`. With ``folder``, progress is kept on disk and an
-    interrupted run goes on where it stopped.
+    ``new_model`` builds a fresh network from torch's global generator; keyword arguments change its size. ``groups``
+    and ``validation_groups`` are given only where the method or the selector declares ``uses_groups``; otherwise the
+    lab holds no demographic column at all, and :attr:`groups` raises :class:`DemographicsHidden`. With ``folder``,
+    progress is kept on disk and an interrupted run goes on where it stopped.
     """
 
     def __init__(
         self,
         *,
-        new_model: Callable[[], nn.Module],
+        new_model: Callable[..., nn.Module],
         train: Examples,
         validation: Examples,
         config: TrainConfig,
@@ -197,12 +206,15 @@ class Lab:
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.steps = 0
+        self.work = Work()
         self._new_model = new_model
         self._train, self._validation = train, validation
         self._groups, self._validation_groups = groups, validation_groups
         self._folder = folder
         self._progress = progress
         self._stage_number = 0
+        self._counting: Work | None = None
+        self._prepare: Callable[[Any], Any] = lambda model: model
 
     @property
     def device(self) -> torch.device:
@@ -220,12 +232,50 @@ class Lab:
         return self._groups
 
     def new_model(self) -> nn.Module:
-        """Return a freshly initialised network on the lab's device."""
-        return self._new_model().to(self.device)
+        """Return a freshly initialised network on the lab's device: the one that a stage trains to be kept."""
+        return self._watched(self._prepare(self._new_model()))
+
+    def new_auxiliary(self, **size: Any) -> nn.Module:
+        """Return a network that will not be kept: a scout, a teacher, an adversary.
+
+        ``size`` changes the recipe's model, e.g. ``layers=2``. It is always a plain one, also under ``dam+...``.
+        """
+        return self._watched(self._new_model(**size))
+
+    @contextmanager
+    def prepared(self, prepare: Callable[[Any], Any]) -> Iterator[None]:
+        """Let :meth:`new_model` return ``prepare(network)`` inside the block."""
+        before, self._prepare = self._prepare, prepare
+        try:
+            yield
+        finally:
+            self._prepare = before
 
     def logits(self, model: nn.Module) -> Tensor:
         """Return the model's logits on the training rows (train, classes), in evaluation mode."""
-        return predict_logits(model, self._train.inputs, self.config.evaluation_batch_size, self.device)
+        with self._counted(self.work):
+            return predict_logits(model, self._train.inputs, self.config.evaluation_batch_size, self.device)
+
+    @contextmanager
+    def _counted(self, work: Work) -> Iterator[None]:
+        """Count the passes of all networks of this lab; scoring the validation split is not work of a method."""
+        before, self._counting = self._counting, work
+        try:
+            yield
+        finally:
+            self._counting = before
+
+    def _watched(self, model: nn.Module) -> nn.Module:
+        size = sum(parameter.numel() for parameter in model.parameters())
+
+        def count(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if self._counting is not None:
+                rows = next(value.shape[0] for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+                self._counting.forward += rows * size
+                self._counting.backward += rows * size if torch.is_grad_enabled() else 0
+
+        model.register_forward_pre_hook(count, with_kwargs=True)
+        return model.to(self.device)
 
     def train(self, stage: Stage) -> None:
         """Train one stage to its end.
@@ -247,7 +297,10 @@ class Lab:
             objective.param_groups(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
         trained, optimizer = self.accelerator.prepare(objective, optimizer)
-        batches = len(self.labels) // config.batch_size
+        select = stage.select or config.select
+        if SELECTORS[select].uses_groups and self._validation_groups is None:
+            raise DemographicsHidden(f"A stage asks for the selector {select}, which looks at groups.")
+        batches = (len(self.labels) if stage.rows is None else len(stage.rows)) // config.batch_size
         total = (stage.epochs or config.epochs) * batches
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer.optimizer, lambda step: config.learning_rate_factor(step, total)
@@ -261,6 +314,8 @@ class Lab:
         self.history += position.history
         self.seconds += position.seconds
         self.steps += position.step
+        self.work.forward += position.forward
+        self.work.backward += position.backward
 
     def _loop(
         self,
@@ -280,11 +335,12 @@ class Lab:
             keeper.save(objective, optimizer, position)  # so that a run killed early resumes on as many threads
         while position.step < total:
             epoch, start = divmod(position.step, batches)
-            order = self._order(position.stage, epoch)
+            order = self._order(stage, position.stage, epoch)
             trained.train()
             for number in range(start, batches):
                 index = order[number * config.batch_size : (number + 1) * config.batch_size]
-                loss, logs = trained(self._batch(index, stage))
+                with self._counted(position):
+                    loss, logs = trained(self._batch(index, stage))
                 if not torch.isfinite(loss):
                     raise LevelheadError(
                         f"The loss is {loss.item()} at step {position.step} ({name}, epoch {epoch}, batch {number}; "
@@ -308,7 +364,7 @@ class Lab:
                         | {"learning_rate": schedule.get_last_lr()[0], "seconds": round(position.seconds, 3)}
                     )
                 if last_of_epoch:
-                    self._end_epoch(objective.model, keeper, position, epoch)
+                    self._end_epoch(objective.model, stage.select or config.select, keeper, position, epoch)
                 position.finished = position.step == total
                 if not position.finished and time.monotonic() - saved >= config.checkpoint_seconds:
                     keeper.save(objective, optimizer, position)
@@ -317,11 +373,16 @@ class Lab:
         keeper.save(objective, optimizer, position)
         keeper.forget_best()
 
-    def _order(self, stage: int, epoch: int) -> Tensor:
-        """Return the order of the training rows: a function of seed, stage and epoch alone."""
-        mixed = np.random.SeedSequence((self.seed, stage, epoch)).generate_state(1, np.uint64)[0]
+    def _order(self, stage: Stage, number: int, epoch: int) -> Tensor:
+        """Return the training rows of an epoch in order: a function of the stage, its number, seed and epoch alone."""
+        mixed = np.random.SeedSequence((self.seed, number, epoch)).generate_state(1, np.uint64)[0]
         generator = torch.Generator().manual_seed(int(mixed) % 2**63)
-        return torch.randperm(len(self.labels), generator=generator)
+        if stage.sampling is not None:
+            chances = stage.sampling.cpu().double()
+            return torch.multinomial(chances, len(self.labels), replacement=True, generator=generator)
+        if stage.rows is None:
+            return torch.randperm(len(self.labels), generator=generator)
+        return stage.rows.cpu()[torch.randperm(len(stage.rows), generator=generator)]
 
     def _batch(self, index: Tensor, stage: Stage) -> Batch:
         device = self.device
@@ -334,7 +395,7 @@ class Lab:
             group=None if stage.groups is None else stage.groups.cpu()[index].to(device),
         )
 
-    def _end_epoch(self, model: nn.Module, keeper: _Keeper, position: Position, epoch: int) -> None:
+    def _end_epoch(self, model: nn.Module, select: str, keeper: _Keeper, position: Position, epoch: int) -> None:
         """Score the validation split by every rule there is data for, and keep the model if it is the best so far."""
         validation = self._validation
         logits = predict_logits(model, validation.inputs, self.config.evaluation_batch_size, self.device)
@@ -346,7 +407,7 @@ class Lab:
         row = {"stage": position.stage, "epoch": epoch, "step": position.step, **scores}
         keeper.log(row)
         position.history.append(row)
-        score = float(epoch) if self.config.select == "last" else scores[self.config.select]
+        score = float(epoch) if select == "last" else scores[select]
         if math.isnan(score):  # undefined on this split: no reason to prefer the epoch
             score = -math.inf
         if position.best_score is None or score > position.best_score:
@@ -370,7 +431,7 @@ class _Keeper:
     def restore(self, objective: nn.Module, optimizer: Any, schedule: Any) -> Position:
         """Load the stage's progress, if there is any, into the objective and the optimiser."""
         if self.checkpoint is None or not self.checkpoint.exists():
-            return Position(self.stage, threads=torch.get_num_threads(), torch_version=torch.__version__)
+            return Position(stage=self.stage, threads=torch.get_num_threads(), torch_version=torch.__version__)
         tensors, metadata = load_tensors(self.checkpoint)
         position = Position(**metadata["position"])
         if position.torch_version != torch.__version__:

@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import importlib.metadata
 import platform
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +36,9 @@ import yaml
 from torch import Tensor
 
 from levelhead import __version__
-from levelhead.config import Experiment, build_experiment, flatten, name_of, read_recipe
+from levelhead.config import Experiment, build_experiment, flatten, method_name, name_of, read_recipe
 from levelhead.data import DATASETS, Examples, Groups, Split
 from levelhead.engine import EPOCHS, Lab, Progress, _silent, fit, peak_memory_mib, predict_logits
-from levelhead.methods import METHODS
 from levelhead.models import load_model, without_bars
 from levelhead.select import SELECTORS
 from levelhead.storage import load_tensors, read_json, write_atomically, write_json, write_text
@@ -112,6 +113,13 @@ def _prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
             f"The run folder {folder} exists. Add --resume to go on with it, choose another with --out (for other "
             "--set options too), or delete it."
         )
+    refuse_changes(folder, experiment)
+
+
+def refuse_changes(folder: Path, experiment: Experiment) -> None:
+    """Raise :class:`ConfigError` if ``folder`` holds a run that began with other settings than ``experiment``."""
+    if not (folder / CONFIG).exists():
+        return
     before, now = _comparable(load_run(folder).to_dict()), _comparable(experiment.to_dict())
     changed = [
         f"{key}: {before.get(key)!r} then, {now.get(key)!r} now"
@@ -120,8 +128,8 @@ def _prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
     ]
     if changed:
         raise ConfigError(
-            f"--resume: the recipe differs from the one that {folder} began with ({'; '.join(changed)}). "
-            "Choose another folder with --out, or delete this one."
+            f"The recipe differs from the one in {folder} ({'; '.join(changed)}). Choose another folder with --out, or "
+            "delete this one."
         )
 
 
@@ -189,7 +197,7 @@ def train_run(
         uses = experiment.method.uses_groups
         selects = SELECTORS[experiment.train.select].uses_groups
         lab = Lab(
-            new_model=lambda: experiment.model.build(train.class_names),
+            new_model=lambda **size: replace(experiment.model, **size).build(train.class_names),
             train=train,
             validation=validation,
             config=experiment.train,
@@ -210,10 +218,15 @@ def train_run(
         _write_parquet(folder / "predictions-validation.parquet", _predictions(validation, logits))
         with without_bars():
             model.save_pretrained(folder / "model")
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        whole = parameters * len(train.labels)
         cost: dict[str, Any] = {
             "seconds": lab.seconds,
             "steps": lab.steps,
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            # Passes over all training rows in units of the kept network, so that methods can be compared.
+            "forward_passes": lab.work.forward / whole,
+            "backward_passes": lab.work.backward / whole,
+            "parameters": parameters,
             "process_peak_memory_mib": peak_memory_mib(),
         }
         if lab.device.type == "cuda":
@@ -243,6 +256,11 @@ def load_run(folder: Path, data_root: Path | None = None) -> Experiment:
     return build_experiment(recipe)
 
 
+def digest(file: Path) -> str:
+    """Return the SHA-256 of a file: an evaluation holds that of its predictions, so that a table notices a change."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def _kept_epochs(folder: Path) -> dict[int, Path]:
     """Return the weights that ``train.keep_epochs`` kept of the last stage, by epoch."""
     found = {
@@ -267,6 +285,12 @@ def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None 
     examples, groups = experiment.data.examples(split), experiment.data.groups(split)
     device = torch.device("cuda" if torch.cuda.is_available() and experiment.train.device != "cpu" else "cpu")
     model = load_model(folder / "model").to(device)
+    trained = tuple(str(model.config.id2label[position]) for position in range(model.config.num_labels))
+    if trained != examples.class_names:
+        raise DataError(
+            f"{folder} was trained to tell {', '.join(trained)}, and the {split} split now has "
+            f"{', '.join(examples.class_names)}: restore the data, or train again."
+        )
 
     def predicted() -> Tensor:
         return predict_logits(model, examples.inputs, experiment.train.evaluation_batch_size, device)
@@ -292,12 +316,13 @@ def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None 
         {
             "run": {
                 "data": name_of(experiment.data, DATASETS),
-                "method": name_of(experiment.method, METHODS),
+                "method": method_name(experiment.method),
                 "seed": experiment.seed,
                 "split": split,
                 "attribute": groups[0].attribute,
                 "selected_by": experiment.train.select,
                 "oracle": oracle_reason(experiment),
+                "predictions_sha256": digest(folder / f"predictions-{split}.parquet"),
             },
             **result.to_dict(),
         },

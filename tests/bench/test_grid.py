@@ -9,20 +9,32 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
-from levelhead.bench.grid import read_grid, run_grid
+from levelhead.bench.grid import (
+    Cell,
+    compare_methods,
+    make_cells,
+    parse_methods,
+    parse_options,
+    parse_seeds,
+    read_grid,
+    remember,
+    run_grid,
+)
 from levelhead.bench.tables import LEAKING, collect
 from levelhead.cli import main
 from levelhead.metrics import Counts, equalized_odds
 from levelhead.runs import evaluate_run, train_run
+from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError
 
-BASE = {
+BASE: dict[str, Any] = {
     "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 80, "correlation": 0.5},
     "method": {"name": "erm"},
     "model": {"hidden_size": 16, "layers": 2, "heads": 2},
@@ -40,6 +52,15 @@ GRID = {
 }
 
 
+def cells_of(file: Path, **chosen: Any) -> list[Cell]:
+    return make_cells(read_grid(file), file.parent / "runs", **chosen)
+
+
+def folder_of(root: Path, row: str, seed: int = 0) -> Path:
+    (folder,) = root.glob(f"runs/{row}-????????/seed-{seed}")
+    return folder
+
+
 def write_grid(folder: Path, **changes: object) -> Path:
     (folder / "base.yaml").write_text(yaml.safe_dump(BASE))
     (folder / "grid.yaml").write_text(yaml.safe_dump({**GRID, **changes}, sort_keys=False))
@@ -50,14 +71,14 @@ def write_grid(folder: Path, **changes: object) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole grid; in this process, because starting others takes seconds each."""
     folder = tmp_path_factory.mktemp("grid")
-    for cell in read_grid(write_grid(folder), folder / "runs"):
+    for cell in cells_of(write_grid(folder)):
         train_run(cell.experiment, cell.folder)
         evaluate_run(cell.folder)
     return folder
 
 
 def test_cells_are_validated_and_ordered_by_seed(tmp_path: Path) -> None:
-    cells = read_grid(write_grid(tmp_path), tmp_path / "runs", settings=["train.epochs=2"])
+    cells = cells_of(write_grid(tmp_path), settings=["train.epochs=2"])
     assert [(cell.row, cell.experiment.seed) for cell in cells[:4]] == [
         ("ERM", 0),
         ("balanced ERM", 0),
@@ -66,29 +87,42 @@ def test_cells_are_validated_and_ordered_by_seed(tmp_path: Path) -> None:
     ]
     assert cells[2].experiment.train.learning_rate == 5e-5
     assert cells[2].experiment.train.epochs == 2
-    assert cells[2].folder == tmp_path / "runs" / "dam-small-steps" / "seed-0"
-    assert [cell.row for cell in read_grid(tmp_path / "grid.yaml", tmp_path, rows=["ERM"], seeds=[7])] == ["ERM"]
+    assert cells[2].folder.name == "seed-0"
+    assert cells[2].folder.parent.name.startswith("dam-small-steps-")
+    assert cells[2].folder.parent == cells[5].folder.parent
+    assert [cell.row for cell in cells_of(tmp_path / "grid.yaml", rows=["ERM"], seeds=[7])] == ["ERM"]
+    # Other settings are another folder; where the data lies does not matter.
+    assert cells_of(tmp_path / "grid.yaml")[2].folder.parent != cells[2].folder.parent
+    moved = cells_of(tmp_path / "grid.yaml", settings=["train.epochs=2"], data_root=tmp_path)
+    assert [cell.folder for cell in moved] == [cell.folder for cell in cells]
+    with pytest.raises(ConfigError, match=r"no row 'EMR'. Did you mean 'ERM'"):
+        cells_of(tmp_path / "grid.yaml", rows=["EMR"])
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"seed": [1]}, "unknown key 'seed'"),
-        ({"rows": {"a": {"train.epoch": 3}}}, r"row 'a': Unknown key train.epoch. Did you mean 'epochs'"),
-        ({"rows": {"a b": {}, "a, b": {}}}, "differ in punctuation"),
-        ({"seeds": []}, "no seeds"),
+        ({"rows": {"a": {"train.epoch": 3}}}, r"Row 'a': Unknown key train.epoch. Did you mean 'epochs'"),
+        ({"rows": {"a b": {}, "a, b": {}}}, "differ in letters"),
+        ({"seeds": []}, "needs seeds"),
         ({"base": "bse"}, "no recipe 'bse'"),
         ({"rows": ["ERM"]}, "needs base"),
+        ({"seeds": 3}, "seeds must be a list"),
+        ({"seeds": None}, "seeds must be a list"),
+        ({"set": ["train.epochs"]}, "set must be a mapping"),
+        ({"rows": {"a": "fast"}}, "row 'a' must be a mapping"),
+        ({"rows": {"..": {}}}, "differ in letters"),
     ],
 )
 def test_mistakes_are_found_before_any_run(tmp_path: Path, changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        read_grid(write_grid(tmp_path, **changes), tmp_path / "runs")
+        cells_of(write_grid(tmp_path, **changes))
 
 
 def test_a_finished_grid_is_left_alone(finished: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in (finished / "runs").rglob("*") if file.is_file()}
-    assert run_grid(read_grid(finished / "grid.yaml", finished / "runs")) == []
+    assert run_grid(cells_of(finished / "grid.yaml")) == []
     assert before == {file: file.stat().st_mtime_ns for file in (finished / "runs").rglob("*") if file.is_file()}
 
 
@@ -98,7 +132,7 @@ def test_rows_have_the_names_of_the_grid(finished: Path) -> None:
 
 
 def test_every_epoch_can_be_chosen_afterwards(finished: Path) -> None:
-    run = finished / "runs" / "erm" / "seed-0"
+    run = folder_of(finished, "erm")
     frame = pd.read_parquet(run / "predictions-test-epochs.parquet")
     assert frame.groupby("epoch").size().to_dict() == {0: 80, 1: 80, 2: 80}
     (group,) = collect([finished / "runs"], "test")
@@ -114,8 +148,8 @@ def test_the_leaking_rule_keeps_the_smallest_gap_and_is_flagged(finished: Path) 
     leaking = group.compare("ERM", selection=LEAKING)
     assert leaking.label("ERM") == "ERM LEAKING"
     assert "LEAKING" in leaking.markdown()
-    frame = pd.read_parquet(finished / "runs" / "erm" / "seed-1" / "predictions-test.parquet")
-    epochs = pd.read_parquet(finished / "runs" / "erm" / "seed-1" / "predictions-test-epochs.parquet")
+    frame = pd.read_parquet(folder_of(finished, "erm", 1) / "predictions-test.parquet")
+    epochs = pd.read_parquet(folder_of(finished, "erm", 1) / "predictions-test-epochs.parquet")
     gaps = [
         float(
             equalized_odds(
@@ -136,8 +170,8 @@ def test_matched_thresholds_call_the_same_number_positive(finished: Path) -> Non
     own, matched = group.compare("ERM"), group.compare("ERM", threshold="matched")
     assert matched.positive_rate is not None
     assert "as ERM does" in matched.title
-    predictions = pd.read_parquet(finished / "runs" / "erm" / "seed-0" / "predictions-test.parquet")["prediction"]
-    other = pd.read_parquet(finished / "runs" / "erm" / "seed-1" / "predictions-test.parquet")["prediction"]
+    predictions = pd.read_parquet(folder_of(finished, "erm") / "predictions-test.parquet")["prediction"]
+    other = pd.read_parquet(folder_of(finished, "erm", 1) / "predictions-test.parquet")["prediction"]
     light = [(one == "light hair").mean() for one in (predictions, other)]
     assert matched.positive_rate == pytest.approx(np.mean(light))
     # The order of the scores is the same at both thresholds.
@@ -150,9 +184,7 @@ def test_matched_thresholds_call_the_same_number_positive(finished: Path) -> Non
 def test_a_run_without_epochs_says_what_to_do(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "grid.yaml").write_text((finished / "grid.yaml").read_text())
     (tmp_path / "base.yaml").write_text((finished / "base.yaml").read_text())
-    cells = read_grid(
-        tmp_path / "grid.yaml", tmp_path / "runs", seeds=[0], rows=["ERM"], settings=["train.keep_epochs=false"]
-    )
+    cells = cells_of(tmp_path / "grid.yaml", seeds=[0], rows=["ERM"], settings=["train.keep_epochs=false"])
     train_run(cells[0].experiment, cells[0].folder)
     evaluate_run(cells[0].folder)
     (group,) = collect([tmp_path / "runs"], "test")
@@ -173,7 +205,7 @@ def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path, capsys: pytest.C
     assert "too-fast" in printed
     assert "Lower train.learning_rate" in printed
     assert "1 of 2 runs failed" in printed
-    assert (tmp_path / "runs" / "erm" / "seed-0" / "evaluation-test.json").exists()
+    assert (folder_of(tmp_path, "erm") / "evaluation-test.json").exists()
 
 
 def test_a_killed_grid_goes_on(tmp_path: Path) -> None:
@@ -182,7 +214,7 @@ def test_a_killed_grid_goes_on(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command, start_new_session=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
-    first = tmp_path / "runs" / "erm" / "seed-0" / "evaluation-test.json"
+    first = cells_of(grid)[0].folder / "evaluation-test.json"
     for _ in range(2400):
         if first.exists():
             break
@@ -190,7 +222,7 @@ def test_a_killed_grid_goes_on(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     written = first.stat().st_mtime_ns
-    cells = read_grid(grid, tmp_path / "runs")
+    cells = cells_of(grid)
     assert run_grid(cells) == []
     assert all(cell.done for cell in cells)
     assert first.stat().st_mtime_ns == written
@@ -199,12 +231,141 @@ def test_a_killed_grid_goes_on(tmp_path: Path) -> None:
 def test_unfinished_runs_are_left_out_of_a_table(
     finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shutil.copytree(finished / "runs" / "erm" / "seed-0", tmp_path / "erm" / "seed-0")
+    shutil.copytree(folder_of(finished, "erm"), tmp_path / "erm" / "seed-0")
     begun = tmp_path / "erm" / "seed-1"
     begun.mkdir()
-    (begun / "config.yaml").write_text((finished / "runs" / "erm" / "seed-1" / "config.yaml").read_text())
+    (begun / "config.yaml").write_text((folder_of(finished, "erm", 1) / "config.yaml").read_text())
     (group,) = collect([tmp_path], "test")
     assert group.compare("ERM").seeds == {"ERM": [0]}
     assert f"left out, no evaluation of the test split: {begun}" in caplog.text
     with pytest.raises(DataError, match="not finished"):
         collect([begun], "test")
+
+
+def test_compare_makes_a_row_for_every_method_and_option() -> None:
+    options = parse_options(["method.upweight=20,50", "train.learning_rate=1e-3"])
+    grid = compare_methods(BASE, parse_methods("erm, jtt,dam+jtt"), parse_seeds("0-2,5"), options)
+    assert grid.seeds == (0, 1, 2, 5)
+    assert list(grid.rows) == [
+        "erm, learning_rate 1e-3",
+        "jtt, upweight 20, learning_rate 1e-3",
+        "jtt, upweight 50, learning_rate 1e-3",
+        "dam+jtt, learning_rate 1e-3",
+    ]
+    under_base = compare_methods(BASE, ["dam+jtt"], [0], parse_options(["method.base.upweight=7"]))
+    (cell,) = make_cells(under_base, Path("nowhere"))
+    assert cell.experiment.method.base.upweight == 7  # type: ignore[attr-defined]
+    for wrong, message in (
+        (lambda: parse_methods("erm,jt"), "Unknown method 'jt'. Did you mean 'jtt'"),
+        (lambda: parse_seeds("0-x"), "whole numbers"),
+        (lambda: parse_options(["method.upweight"]), "key=value,value"),
+        (lambda: compare_methods(BASE, ["erm"], [0], {"method.upweight": [1]}), "None of the methods erm has"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            wrong()
+
+
+def test_a_folder_holds_one_grid_that_may_grow(tmp_path: Path) -> None:
+    first = remember(compare_methods(BASE, ["erm"], [0, 1], {}), tmp_path)
+    grown = remember(compare_methods(BASE, ["jtt"], [2], {}), tmp_path)
+    assert list(grown.rows) == ["erm", "jtt"]
+    assert grown.seeds == (0, 1, 2)
+    assert read_grid(tmp_path / "grid.yaml") == grown
+    other = {**BASE, "train": {**BASE["train"], "batch_size": 8}}
+    with pytest.raises(ConfigError, match=r"holds another grid; what differs is 'train.batch_size'"):
+        remember(compare_methods(other, ["erm"], [0], {}), tmp_path)
+    assert first.base == grown.base
+
+
+def test_compare_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
+    out = str(tmp_path / "runs")
+    common = ["compare", "--recipe", str(tmp_path / "mine.yaml"), "--seeds", "0", "--out", out]
+    with pytest.raises(SystemExit) as ended:
+        main([*common, "--methods", "erm,dro", "--set", "train.epochs=1"])
+    assert ended.value.code == 0
+    before = {file: file.stat().st_mtime_ns for file in Path(out).rglob("evaluation-test.json")}
+    assert len(before) == 2
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--resume", out])
+    assert ended.value.code == 0
+    assert before == {file: file.stat().st_mtime_ns for file in Path(out).rglob("evaluation-test.json")}
+    with pytest.raises(SystemExit):
+        main([*common, "--methods", "erm", "--set", "train.epochs=2"])
+    assert "holds another grid" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["compare", "--resume", str(tmp_path)])
+    assert "no folder that `compare`" in capsys.readouterr().err
+
+
+def test_changes_by_hand_are_noticed(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "copy")
+    run = folder_of(tmp_path / "copy", "erm")
+    frame = pd.read_parquet(run / "predictions-test.parquet")
+    frame.loc[0, "prediction"] = frame["prediction"].unique()[-1]
+    frame.iloc[::-1].to_parquet(run / "predictions-test.parquet")
+    with pytest.raises(DataError, match="changed after it was evaluated"):
+        collect([run], "test")
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["train"]["epochs"] = 99
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(ConfigError, match=r"Row 'ERM': The recipe differs .*train.epochs: 99 then, 3 now"):
+        cells_of(tmp_path / "copy" / "grid.yaml")
+
+
+def test_the_exact_name_is_the_baseline_and_two_are_refused(finished: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished / "runs", copy)
+    for folder in copy.glob("balanced-erm-*/seed-*"):
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        (folder / "config.yaml").write_text(yaml.safe_dump(config | {"name": "ERM balanced"}))
+    (group,) = collect([copy], "test")
+    assert group.compare("erm").table.baseline == "ERM"
+    for folder in copy.glob("erm-*/seed-*"):
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        (folder / "config.yaml").write_text(yaml.safe_dump(config | {"name": "ERM plain"}))
+    (group,) = collect([copy], "test")
+    with pytest.raises(ConfigError, match=r"Several rows could be the baseline 'erm'"):
+        group.compare("erm")
+
+
+def test_runs_evaluated_on_other_groups_are_not_merged(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "other"
+    shutil.copytree(folder_of(finished, "erm", 1), run)
+    frame = pd.read_parquet(run / "predictions-test.parquet")
+    frame["style"] = frame["style"].to_numpy()[::-1]
+    frame.to_parquet(run / "predictions-test.parquet")
+    evaluation = read_json(run / "evaluation-test.json")
+    del evaluation["run"]["predictions_sha256"]
+    write_json(run / "evaluation-test.json", evaluation)
+    with pytest.raises(DataError, match="different rows or groups"):
+        collect([folder_of(finished, "erm"), run], "test")
+
+
+def test_an_undefined_score_is_never_preferred(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(folder_of(finished, "erm"), run)
+    metrics = read_json(run / "metrics.json")
+    metrics["history"][0]["val_loss"] = None
+    write_json(run / "metrics.json", metrics)
+    (group,) = collect([run], "test")
+    assert group.compare("ERM", selection="val_loss").selection == "val_loss"
+
+
+def test_a_killed_grid_leaves_no_run_behind(tmp_path: Path) -> None:
+    grid = write_grid(tmp_path, seeds=[0], rows={"long": {"train.epochs": 100_000}})
+    command = [sys.executable, "-m", "levelhead", "grid", str(grid), "--out", str(tmp_path / "runs")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    log = cells_of(grid)[0].folder / "log.jsonl"
+    for _ in range(2400):
+        if log.exists():
+            break
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    for _ in range(100):
+        before = log.read_text()
+        time.sleep(0.5)
+        if log.read_text() == before:
+            return
+    pytest.fail("the run went on without its grid")

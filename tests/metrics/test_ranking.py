@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from levelhead.metrics.ranking import area_under_roc
+from levelhead.metrics.ranking import _row_variance, _score_interval, area_under_roc
 from levelhead.types import DataError
 
 
@@ -28,13 +29,25 @@ def test_equals_the_share_of_pairs_in_the_right_order():
 
 def test_delong_variance_of_a_worked_example():
     # Placements of the positives 1, 2/3, 1; of the negatives 1, 1, 2/3.
-    labels, scores = np.array([1, 1, 1, 0, 0, 0]), np.array([9.0, 4, 8, 1, 2, 5])
-    area = area_under_roc(labels, np.zeros(6), {"a": scores}, positive=1)["a"]["all"][0]
-    assert area.value == pytest.approx(8 / 9)
-    error = math.sqrt(2 * np.var([1, 2 / 3, 1], ddof=1) / 3)
-    assert area.low == pytest.approx(8 / 9 - 1.959964 * error, abs=1e-6)
-    assert area.high == 1.0
-    assert area.reason is not None  # one seed
+    variance, freedom = _row_variance(np.array([1, 2 / 3, 1]), np.array([1, 1, 2 / 3]))
+    assert variance == pytest.approx(2 * np.var([1, 2 / 3, 1], ddof=1) / 3)
+    assert freedom == pytest.approx(4)
+
+
+def test_the_score_interval_solves_its_equation():
+    low, high = _score_interval(0.9, 30, 50, 1.96)
+    for area in (low, high):
+        spread = area * (1 - area) * (1 + 39 * ((1 - area) / (2 - area) + area / (1 + area))) / 1500
+        assert abs(0.9 - area) == pytest.approx(1.96 * math.sqrt(spread), abs=1e-6)
+
+
+def test_a_perfect_order_of_few_rows_is_not_certain():
+    labels = np.array([1] * 5 + [0] * 40)
+    area = area_under_roc(labels, np.zeros(45), {"a": np.tile(labels, (2, 1))}, positive=1)["a"]["all"][0]
+    assert area.value == area.high == 1
+    assert area.low < 0.9
+    one = area_under_roc(labels, np.zeros(45), {"a": labels}, positive=1)["a"]["all"][0]
+    assert "one seed" in one.reason
 
 
 def test_equal_scores_do_not_differ():
@@ -56,15 +69,27 @@ def test_a_group_without_a_class_is_undefined():
         area_under_roc(labels, groups, {"a": np.full(6, np.nan)}, positive=1)
 
 
-def test_coverage_over_rows_and_seeds():
+def test_a_difference_needs_rows_of_both_classes():
+    labels = np.array([1] * 9 + [0] * 40)
+    scores = np.random.default_rng(0).normal(size=(2, 49))
+    result = area_under_roc(labels, np.zeros(49), {"a": scores, "b": -scores}, positive=1, baseline="a")["b"]["all"]
+    assert result[0].defined
+    assert "too few" in result[1].reason
+
+
+@pytest.mark.parametrize(("positives", "negatives", "area"), [(100, 100, 0.76), (10, 300, 0.9), (44, 1000, 0.97)])
+def test_coverage_over_rows_and_seeds(positives, negatives, area):
     rng = np.random.default_rng(0)
-    truth = 0.76025  # P(N(1, 1) > N(0, 1)): the normal distribution function at 1 / sqrt(2)
-    hits = 0
-    for _ in range(400):
-        labels = np.arange(200) % 2
-        shared = rng.normal(size=200) + labels
-        shift = rng.normal(scale=0.15, size=(5, 1))  # each seed separates the classes a little better or worse
-        scores = shared + shift * labels
-        one = area_under_roc(labels, np.zeros(200), {"a": scores}, positive=1)["a"]["all"][0]
-        hits += one.low <= truth <= one.high
-    assert hits >= 0.92 * 400
+    labels = np.repeat([1, 0], [positives, negatives])
+    distance = math.sqrt(2) * stats.norm.ppf(area)
+    hits, zero = 0, 0
+    for _ in range(300):
+        shared = rng.normal(size=len(labels)) + distance * labels
+        # Each seed separates the classes a little better or worse.
+        scores = [shared + rng.normal(scale=0.1, size=(5, 1)) * labels for _ in range(2)]
+        one = area_under_roc(labels, labels * 0, {"a": scores[0], "b": scores[1]}, positive=1, baseline="a")
+        estimate, difference = one["a"]["all"][0], one["b"]["all"][1]
+        hits += estimate.low <= area <= estimate.high
+        zero += difference.low <= 0 <= difference.high
+    assert 0.92 * 300 <= hits <= 0.995 * 300
+    assert zero >= 0.92 * 300

@@ -1,33 +1,74 @@
-"""Grids of runs: rows (settings on top of one recipe) times seeds, on local processes.
+"""Grids of runs: rows (settings on top of one recipe) times seeds, on local processes or a Ray cluster.
 
 A grid file is YAML::
 
-    base: utkface64_erm_small          # a recipe
+    base: utkface64_erm_small          # a recipe: its name, its path, or its content
     seeds: [0, 1, 2, 3, 4]
     set: {train.epochs: 10}            # settings that all rows share
     rows:                              # by name as it stands in tables; each holds its own settings
       ERM: {}
       ERM, 11 layers: {model.layers: 11}
 
-Each cell is an ordinary run folder ``<out>/<row>/seed-<seed>``, trained and evaluated in a process of its own, so
-that one failure, or a kill, costs one cell. Starting the same grid again does what is missing.
+Each cell is an ordinary run folder ``<out>/<row>-<hash of its recipe>/seed-<seed>``, trained and evaluated in a process
+of its own, so that one failure, or a kill, costs one cell. ``<out>/grid.yaml`` remembers the grid; starting it again
+does what is missing and touches nothing that is done.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from levelhead.config import Experiment, build_experiment, find_recipe, nearest, override, read_recipe, recipe_folder
-from levelhead.types import ConfigError
+import yaml
+
+from levelhead.config import (
+    Experiment,
+    build_experiment,
+    find_recipe,
+    flatten,
+    nearest,
+    override,
+    read_recipe,
+    recipe_folder,
+)
+from levelhead.methods import METHODS
+from levelhead.runs import refuse_changes
+from levelhead.storage import write_text
+from levelhead.types import ConfigError, LevelheadError
+
+GRID = "grid.yaml"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is run: ``base`` is a recipe's content; ``rows`` maps names to settings, ``shared`` holds those of all."""
+
+    base: dict[str, Any]
+    rows: dict[str, dict[str, Any]]
+    seeds: tuple[int, ...] = (0,)
+    shared: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"A grid needs seeds, each once; got {list(self.seeds)}.")
+        slugs = [_slug(row) for row in self.rows]
+        if not slugs or len(set(slugs)) < len(slugs) or not all(slug.strip(".") for slug in slugs):
+            raise ConfigError(f"A grid needs rows whose names differ in letters or digits; got {list(self.rows)}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of a grid file."""
+        return {"base": self.base, "seeds": list(self.seeds), "set": self.shared, "rows": self.rows}
 
 
 @dataclass(frozen=True)
@@ -52,6 +93,10 @@ class Failure:
     message: str
 
 
+def _slug(row: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-")
+
+
 def find_grid(grid: str | Path) -> Path:
     """Return the grid file: a path, or the name of one that comes with levelhead."""
     path = Path(grid)
@@ -64,8 +109,118 @@ def find_grid(grid: str | Path) -> Path:
     raise ConfigError(f"There is no grid {str(grid)!r}. {nearest(path.stem, names)}")
 
 
-def read_grid(
-    grid: str | Path,
+def read_grid(grid: str | Path) -> Grid:
+    """Read a grid file, or raise :class:`ConfigError` that names it."""
+    path = find_grid(grid)
+    content = read_recipe(path)
+    known = ("base", "seeds", "set", "rows")
+    for key in content:
+        if key not in known:
+            raise ConfigError(f"{path}: unknown key {key!r}. {nearest(str(key), known)}")
+    base, rows = content.get("base"), content.get("rows")
+    if not isinstance(base, str | dict) or not isinstance(rows, dict):
+        raise ConfigError(f"{path} needs base: (a recipe) and rows: (a mapping of row names to settings).")
+    if isinstance(base, str):
+        beside = path.parent / f"{base.removesuffix('.yaml')}.yaml"
+        base = read_recipe(beside if beside.is_file() else find_recipe(base))
+    seeds, shared = content.get("seeds", [0]), content.get("set") or {}
+    mappings = {"set": shared, **{f"row {row!r}": settings or {} for row, settings in rows.items()}}
+    for what, settings in mappings.items():
+        if not isinstance(settings, dict):
+            raise ConfigError(f"{path}: {what} must be a mapping of settings, not {settings!r}.")
+    if not isinstance(seeds, list) or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
+        raise ConfigError(f"{path}: seeds must be a list of whole numbers, such as [0, 1, 2], not {seeds!r}.")
+    try:
+        return Grid(base, {str(row): settings or {} for row, settings in rows.items()}, tuple(seeds), shared)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def compare_methods(
+    base: dict[str, Any], methods: Sequence[str], seeds: Sequence[int], options: Mapping[str, Sequence[Any]]
+) -> Grid:
+    """Return the grid that compares methods on one recipe.
+
+    ``options`` maps dotted keys to the values to try. A ``method.`` key makes a row for each of its values in the
+    methods that have the option; any other key does so for every method.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    used: set[str] = set()
+    for method in methods:
+        own = {"data": base.get("data"), "method": {"name": method}}
+        known = flatten(build_experiment(own).to_dict()["method"])
+        keys = [key for key in options if not key.startswith("method.") or key.removeprefix("method.") in known]
+        used.update(keys)
+        for values in itertools.product(*(options[key] for key in keys)):
+            chosen = dict(zip(keys, values, strict=True))
+            name = ", ".join([method, *(f"{key.rpartition('.')[2]} {value}" for key, value in chosen.items())])
+            rows[name] = {"method.name": method, **chosen}
+    for key in options:
+        if key not in used:
+            raise ConfigError(f"None of the methods {', '.join(methods)} has the option {key}.")
+    return Grid({key: value for key, value in base.items() if key != "method"}, rows, tuple(seeds))
+
+
+def parse_methods(text: str) -> list[str]:
+    """Split ``erm,dam+jtt`` and check every name."""
+    methods = [name.strip() for name in text.split(",") if name.strip()]
+    for method in methods:
+        for name in method.split("+"):
+            if name not in METHODS:
+                raise ConfigError(f"Unknown method {name!r}. {nearest(name, METHODS)}")
+    return methods
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Read ``0-4`` or ``0,2,5``."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise ConfigError(f"--seeds {text!r} is not a list of whole numbers such as 0-4 or 0,2,5.")
+        seeds += range(int(first), int(last if dash else first) + 1)
+    return seeds
+
+
+def parse_options(settings: Iterable[str]) -> dict[str, list[Any]]:
+    """Read ``key=value,value`` into the values of each key."""
+    options = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        values = [yaml.safe_load(value) for value in text.split(",") if value.strip()]
+        if not equals or not key.strip() or not values:
+            raise ConfigError(f"--grid {setting!r} is not of the form key=value,value, e.g. method.upweight=20,50.")
+        options[key.strip()] = values
+    return options
+
+
+def remember(grid: Grid, out: Path) -> Grid:
+    """Write the grid into ``out``, joined with what is there, and return it.
+
+    More seeds and more rows may come; a base, a shared setting or a row that differs from what the folder began with
+    is another grid, and an error.
+    """
+    file = out / GRID
+    if file.exists():
+        before = read_grid(file)
+        old, new = ({**flatten(one.base), **flatten({"set": one.shared})} for one in (before, grid))
+        changed = [
+            key for key in sorted(old.keys() | new.keys()) if key != "data.root" and old.get(key) != new.get(key)
+        ]
+        changed += [row for row, settings in grid.rows.items() if before.rows.get(row, settings) != settings]
+        if changed:
+            raise ConfigError(
+                f"{out} holds another grid; what differs is {', '.join(map(repr, changed))}. Choose another --out, or "
+                f"go on with the grid that is there: levelhead compare --resume {out}"
+            )
+        seeds = tuple(sorted({*before.seeds, *grid.seeds}))
+        grid = Grid(grid.base, before.rows | grid.rows, seeds, grid.shared)
+    write_text(file, yaml.safe_dump(grid.to_dict(), sort_keys=False))
+    return grid
+
+
+def make_cells(
+    grid: Grid,
     out: Path,
     *,
     data_root: Path | None = None,
@@ -73,61 +228,59 @@ def read_grid(
     rows: Iterable[str] | None = None,
     settings: Iterable[str] = (),
 ) -> list[Cell]:
-    """Return the validated cells of a grid file, one seed of every row before the next seed.
+    """Return the validated cells, one seed of every row before the next seed.
 
     ``seeds`` and ``rows`` choose some of them; ``settings`` (``key=value``) come on top of all rows. Every mistake in
-    any row is an error before the first run starts.
+    any row, and a finished cell whose folder was changed by hand, is an error before the first run starts.
     """
-    path = find_grid(grid)
-    content = read_recipe(path)
-    known = ("base", "seeds", "set", "rows")
-    for key in content:
-        if key not in known:
-            raise ConfigError(f"{path}: unknown key {key!r}. {nearest(str(key), known)}")
-    if not isinstance(content.get("base"), str) or not isinstance(content.get("rows"), dict):
-        raise ConfigError(f"{path} needs base: (a recipe) and rows: (a mapping of row names to settings).")
-    chosen = list(rows or content["rows"])
+    chosen = list(rows or grid.rows)
     for row in chosen:
-        if row not in content["rows"]:
-            raise ConfigError(f"{path} has no row {row!r}. {nearest(row, content['rows'])}")
-    numbers = list(content.get("seeds", [0]) if seeds is None else seeds)
-    if not numbers:
-        raise ConfigError(f"{path}: there are no seeds.")
-    beside = path.parent / f"{content['base'].removesuffix('.yaml')}.yaml"
-    base = read_recipe(beside if beside.is_file() else find_recipe(content["base"]))
-    if data_root is not None:
-        base["data"] = {**(base.get("data") or {}), "root": str(data_root)}
+        if row not in grid.rows:
+            raise ConfigError(f"The grid has no row {row!r}. {nearest(row, grid.rows)}")
     cells = []
-    for seed in numbers:
+    for seed in grid.seeds if seeds is None else seeds:
         for row in chosen:
-            merged = {**(content.get("set") or {}), **(content["rows"][row] or {})}
-            recipe = override(base, [*(f"{key}={json.dumps(value)}" for key, value in merged.items()), *settings])
+            merged = {**grid.shared, **grid.rows[row]}
+            recipe = override(grid.base, [*(f"{key}={json.dumps(value)}" for key, value in merged.items()), *settings])
+            data = dict(recipe.get("data") or {})
+            root = data.get("root") if data_root is None else str(data_root)
+            # Of the recipe as written, not of every default: a later version with one more option finds the cell again.
+            text = json.dumps(
+                flatten(recipe | {"data": {k: v for k, v in data.items() if k != "root"}}), sort_keys=True
+            )
+            digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+            located = data if root is None else {**data, "root": root}
             try:
-                experiment = build_experiment(recipe | {"seed": seed, "name": row})
+                experiment = build_experiment(recipe | {"data": located, "seed": seed, "name": row})
+                folder = out / f"{_slug(row)}-{digest}" / f"seed-{seed}"
+                refuse_changes(folder, experiment)
             except ConfigError as error:
-                raise ConfigError(f"{path}, row {row!r}: {error}") from None
-            slug = re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-")
-            cells.append(Cell(row, experiment, out / slug / f"seed-{seed}"))
-    if len({cell.folder for cell in cells}) < len(cells):
-        raise ConfigError(f"{path}: two rows have names that differ in punctuation alone, or a seed stands twice.")
+                raise ConfigError(f"Row {row!r}: {error}") from None
+            cells.append(Cell(row, experiment, folder))
     return cells
+
+
+Launcher = Callable[[Cell], Failure | None]
+"""Trains and evaluates one cell, wherever that is."""
 
 
 def run_grid(
     cells: Iterable[Cell],
     *,
     workers: int = 1,
+    launch: Launcher | None = None,
     report: Callable[[Cell, Failure | None], None] = lambda cell, failure: None,
 ) -> list[Failure]:
     """Train and evaluate every cell that is not done; a failed cell is reported and does not stop the others.
 
-    ``report(cell, failure)`` is called as each cell ends. Ctrl-C stops the runs; each resumes from its last checkpoint.
+    ``workers`` cells are under way at a time, each a local process unless ``launch`` says otherwise. ``report(cell,
+    failure)`` is called as each cell ends. Ctrl-C stops the runs; each resumes from its last checkpoint.
     """
     missing = [cell for cell in cells if not cell.done]
-    running: set[subprocess.Popen[str]] = set()
+    local = LocalProcesses()
     failures = []
     with ThreadPoolExecutor(workers) as pool:
-        futures = {pool.submit(_run_cell, cell, running): cell for cell in missing}
+        futures = {pool.submit(launch or local, cell): cell for cell in missing}
         try:
             for future in as_completed(futures):
                 failure = future.result()
@@ -136,38 +289,65 @@ def run_grid(
                 report(futures[future], failure)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in list(running):
-                process.terminate()
+            local.stop()
             raise
     return failures
 
 
-def _run_cell(cell: Cell, running: set[subprocess.Popen[str]]) -> Failure | None:
-    cell.folder.mkdir(parents=True, exist_ok=True)
-    threads = cell.experiment.train.threads
-    environment = os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
-    message = json.dumps({"experiment": cell.experiment.to_dict(), "folder": str(cell.folder)})
-    command = [sys.executable, "-m", "levelhead.bench.grid"]
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        running.add(process)
-        _, errors = process.communicate(message)
-        running.discard(process)
-    if process.returncode == 0:
-        return None
-    said = errors.strip().splitlines() or [f"ended by signal {-process.returncode}"]
-    return Failure(cell, said[-1])
+class LocalProcesses:
+    """Launches each cell in a process of its own on this machine."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[str]] = set()
+
+    def __call__(self, cell: Cell) -> Failure | None:
+        """Train and evaluate ``cell``; return its failure, if it failed."""
+        threads = cell.experiment.train.threads
+        environment = os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+        message = json.dumps({"experiment": cell.experiment.to_dict(), "folder": str(cell.folder)})
+        with subprocess.Popen(
+            [sys.executable, "-m", "levelhead.bench.grid"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            self._running.add(process)
+            _, errors = process.communicate(message)
+            self._running.discard(process)
+        if process.returncode == 0:
+            return None
+        said = (errors.strip().splitlines() or ["it said nothing"])[-1]
+        # A killed process had no time to say why; what it said last is about something else.
+        return Failure(cell, f"ended by signal {-process.returncode}" if process.returncode < 0 else said)
+
+    def stop(self) -> None:
+        """End what is running."""
+        for process in list(self._running):
+            process.terminate()
+
+
+def _end_with_parent() -> None:
+    """End this process when the grid's process ends, however that was killed; else its run would go on unseen."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _main() -> None:
-    """Train and evaluate the cell that stands on standard input."""
+    """Train and evaluate the cell that stands on standard input; say a mistake in one line."""
     from levelhead.runs import evaluate_run, train_run
 
+    _end_with_parent()
     message: dict[str, Any] = json.load(sys.stdin)
     folder = Path(message["folder"])
-    train_run(build_experiment(message["experiment"]), folder, resume=True)
-    evaluate_run(folder)
+    try:
+        train_run(build_experiment(message["experiment"]), folder, resume=True)
+        evaluate_run(folder)
+    except LevelheadError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

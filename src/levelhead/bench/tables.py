@@ -12,14 +12,16 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from rich.markup import escape
 from rich.table import Table
 
-from levelhead.config import Experiment, flatten, name_of, nearest
+from levelhead.attention import DebiasConfig
+from levelhead.config import Experiment, flatten, method_name, name_of, nearest
 from levelhead.data import DATASETS, Split
-from levelhead.methods import METHODS
+from levelhead.methods import DAM
 from levelhead.metrics import Counts, JointRow, JointTable, equalized_odds, estimate_to_dict, joint
 from levelhead.metrics.ranking import area_under_roc
-from levelhead.runs import CONFIG, load_run, oracle_reason
+from levelhead.runs import CONFIG, digest, load_run, oracle_reason
 from levelhead.select import SELECTORS
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError, Estimate
@@ -60,9 +62,52 @@ class Run:
 
 def _changed_options(experiment: Experiment) -> dict[str, Any]:
     """Return the method's options that are not the default."""
-    now = flatten(dataclasses.asdict(experiment.method))
-    default = flatten(dataclasses.asdict(type(experiment.method)()))
+    method = experiment.method
+    now = flatten(dataclasses.asdict(method))
+    usual = type(method)()
+    if isinstance(method, DAM):
+        usual = dataclasses.replace(method, debias=DebiasConfig(), base=type(method.base)())
+    default = flatten(dataclasses.asdict(usual))
     return {key: value for key, value in now.items() if value != default.get(key)}
+
+
+COSTS = {
+    "seconds": "seconds",
+    "steps": "optimiser steps",
+    "forward_passes": "forward passes",
+    "backward_passes": "backward passes",
+    "parameters": "parameters",
+    "process_peak_memory_mib": "peak memory, MiB",
+    "peak_gpu_memory_mib": "peak GPU memory, MiB",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One printed table: cells are text, and may hold line breaks."""
+
+    title: str
+    caption: str
+    columns: list[str]
+    cells: list[list[str]]
+
+    def draw(self) -> Table:
+        """Return it as a drawn table."""
+        drawn = Table(title=self.title, caption=self.caption, show_lines=True)
+        drawn.add_column(self.columns[0])
+        for title in self.columns[1:]:
+            drawn.add_column(title.replace(" ", "\n", 1), justify="right", min_width=7)
+        for row in self.cells:
+            drawn.add_row(*(escape(cell) for cell in row))
+        return drawn
+
+    def markdown(self) -> str:
+        """Return it as Markdown."""
+        head, *more = self.title.split("\n")
+        lines = [" ".join([f"**{head}**", *more]), "", _markdown_row(self.columns)]
+        lines.append(_markdown_row(["---"] + ["---:"] * (len(self.columns) - 1)))
+        lines += [_markdown_row(row) for row in self.cells]
+        return "\n".join([*lines, "", self.caption.replace("\n", "; "), ""])
 
 
 @dataclass(frozen=True)
@@ -118,49 +163,67 @@ class Comparison:
             f" (test rows alone where there is one seed: {', '.join(alone)})" if alone else ""
         )
 
-    def tables(self) -> list[Table]:
-        """Return the figures and the paired differences as two drawn tables, in percent."""
-        counts = sorted({len(seeds) for seeds in self.seeds.values()})
-        shown = {name: title for name, title in COLUMNS.items() if name != "balanced_accuracy"}  # 80 columns wide
-        figures = Table(
-            title=self.title,
-            caption=f"percent, mean over {' or '.join(map(str, counts))} seed{'s' * (counts[-1] > 1)}; "
-            f"{self.table.level:.0%} interval over {self.sources}",
-            show_lines=True,
-        )
-        differences = Table(
-            title=f"Difference to {self.table.baseline}, in points",
-            caption="a negative gap difference is a smaller measured gap; p by Holm over the methods",
-            show_lines=True,
-        )
-        for drawn in (figures, differences):
-            drawn.add_column("method")
-            for title in shown.values():
-                drawn.add_column(title.replace(" ", "\n", 1), justify="right", min_width=8)
-        figures.add_column("train\nseconds", justify="right")
-        for method, row in self.table.rows.items():
-            cells = [_percent(row[name].estimate) for name in shown]
-            figures.add_row(self.label(method), *cells, f"{self.cost[method]['seconds']:.0f}")
-            if method != self.table.baseline:
-                differences.add_row(self.label(method), *(_difference(row[name]) for name in shown))
-        drawn_tables = [figures, differences] if len(self.table.rows) > 1 else [figures]
-        return drawn_tables + ([self._area_table()] if self.areas else [])
+    def sections(self, metrics: Sequence[str] = tuple(COLUMNS)) -> list[Section]:
+        """Return everything that is printed, as text: figures, differences, areas under the ROC curve, cost."""
+        rows, level = self.table.rows, f"{self.table.level:.0%}"
+        counts = " or ".join(map(str, sorted({len(seeds) for seeds in self.seeds.values()})))
+        title = self.title
+        if protocol := self.protocol:
+            title += f"\n{protocol}"
+        caption = f"percent, mean over {counts} seed{'s' * (counts != '1')}; {level} interval over {self.sources}"
+        several = len(rows) > 1
+        if several:
+            caption += (
+                "\n* best value, ~ not told apart from it: p at least "
+                f"{1 - self.table.level:.2g} for the paired difference over rows and seeds, Holm over the methods"
+            )
+        columns = ["method", *(COLUMNS[name] for name in metrics)]
+        figures = [
+            [self.label(method), *(_percent(row[name], several, self.table.level) for name in metrics)]
+            for method, row in rows.items()
+        ]
+        sections = [Section(title, caption, columns, figures)]
+        if several:
+            differences = [
+                [f"{self.label(method)} minus {self.table.baseline}", *(_difference(row[name]) for name in metrics)]
+                for method, row in rows.items()
+                if method != self.table.baseline
+            ]
+            caption = "points; a negative gap difference is a smaller measured gap; p by Holm over the methods"
+            sections.append(Section(f"Difference to {self.table.baseline}", caption, columns, differences))
+        if self.areas:
+            groups = list(next(iter(self.areas.values())))
+            names = [f"{self.attribute}: {group}" if group != "all" else "all rows" for group in groups]
+            cells = [
+                [self.label(method), *(_area(*areas[group]) for group in groups)]
+                for method, areas in self.areas.items()
+            ]
+            caption = f"percent, {level} interval; then the difference to {self.table.baseline} in points"
+            title = "Area under the ROC curve by group: no threshold moves it"
+            sections.append(Section(title, caption, ["method", *names], cells))
+        shown = [key for key in COSTS if any(key in cost for cost in self.cost.values())]
+        cells = [[self.label(method), *(_cost(key, cost) for key in shown)] for method, cost in self.cost.items()]
+        caption = "mean over seeds; a pass is one over all training rows, in units of the kept network's parameters"
+        sections.append(Section("Cost of training", caption, ["method", *(COSTS[key] for key in shown)], cells))
+        return sections
 
-    def _area_table(self) -> Table:
-        assert self.areas is not None
-        groups = list(next(iter(self.areas.values())))
-        drawn = Table(
-            title="Area under the ROC curve by group: no threshold moves it",
-            caption=f"percent, {self.table.level:.0%} interval over {self.sources}; below: difference to "
-            f"{self.table.baseline}, in points",
-            show_lines=True,
+    @property
+    def protocol(self) -> str:
+        """What all rows share: model, budget, selection; empty if they differ in one of these."""
+        keys = ("model.hidden_size", "model.layers", "train.epochs", "train.batch_size", "train.learning_rate")
+        shared = [{str(settings.get(key)) for settings in self.settings.values()} for key in (*keys, "train.select")]
+        if any(len(values) > 1 for values in shared):
+            return ""
+        width, layers, epochs, batch, rate, select = (next(iter(values)) for values in shared)
+        return (
+            f"all rows: width {width}, {layers} layers, {epochs} epochs of batches of {batch}, rate {rate}, "
+            f"epochs by {self.selection or select}"
         )
-        drawn.add_column("method")
-        for group in groups:
-            drawn.add_column(f"{self.attribute}:\n{group}" if group != "all" else "all rows", justify="right")
-        for method, areas in self.areas.items():
-            drawn.add_row(self.label(method), *(_area(*areas[group]) for group in groups))
-        return drawn
+
+    def tables(self) -> list[Table]:
+        """Return the sections as drawn tables, which fit 80 columns."""
+        narrow = [name for name in COLUMNS if name != "balanced_accuracy"]
+        return [section.draw() for section in self.sections(narrow)]
 
     def findings(self, metric: str = "equalized_odds") -> list[str]:
         """Return one plain sentence a method: the measured difference to the baseline, and whether it is decided."""
@@ -188,28 +251,8 @@ class Comparison:
         return sentences
 
     def markdown(self) -> str:
-        """Return both tables as Markdown."""
-        lines = [f"**{self.title}**", "", _markdown_row(["method", *COLUMNS.values(), "seconds"])]
-        lines.append(_markdown_row(["---"] + ["---:"] * (len(COLUMNS) + 1)))
-        for method, row in self.table.rows.items():
-            seconds = f"{self.cost[method]['seconds']:.0f}"
-            lines.append(
-                _markdown_row([self.label(method), *(_percent(row[name].estimate) for name in COLUMNS), seconds])
-            )
-        for method, row in self.table.rows.items():
-            if method != self.table.baseline:
-                name = f"{self.label(method)} minus {self.table.baseline}"
-                lines.append(_markdown_row([name, *(_difference(row[column]) for column in COLUMNS), ""]))
-        if self.areas:
-            groups = list(next(iter(self.areas.values())))
-            titles = [
-                f"area under ROC, {group if group == 'all' else f'{self.attribute}: {group}'}" for group in groups
-            ]
-            lines += ["", _markdown_row(["method", *titles]), _markdown_row(["---"] + ["---:"] * len(groups))]
-            for method, areas in self.areas.items():
-                lines.append(_markdown_row([self.label(method), *(_area(*areas[group]) for group in groups)]))
-        lines += ["", f"Percent; {self.table.level:.0%} interval over {self.sources}.", *self.findings()]
-        return "\n".join(lines) + "\n"
+        """Return the sections as Markdown, and the findings."""
+        return "\n".join([*(section.markdown() for section in self.sections()), *self.findings()]) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict of aggregates: no row of the data is in it."""
@@ -240,10 +283,14 @@ class Comparison:
         }
 
 
-def _percent(estimate: Estimate) -> str:
+def _percent(row: JointRow, marked: bool, level: float) -> str:
+    estimate = row.estimate
     if not estimate.defined:
         return "undefined"
-    return f"{100 * estimate.value:.2f}\n[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+    mark = ""
+    if marked:
+        mark = " *" if row.p_best is None else " ~" if not row.p_best < 1 - level else ""
+    return f"{100 * estimate.value:.2f}{mark}\n[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
 def _difference(row: JointRow) -> str:
@@ -253,6 +300,10 @@ def _difference(row: JointRow) -> str:
         return "undefined"
     adjusted = "" if row.p_holm is None else f"\np {row.p_holm:.2g}"
     return f"{100 * estimate.value:+.2f}\n[{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]{adjusted}"
+
+
+def _cost(key: str, cost: dict[str, float]) -> str:
+    return "" if key not in cost else f"{cost[key]:,.{2 if 'passes' in key else 0}f}"
 
 
 def _area(area: Estimate, difference: Estimate | None) -> str:
@@ -265,7 +316,7 @@ def _area(area: Estimate, difference: Estimate | None) -> str:
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("\n", " ") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("\n", " ").replace("|", "\\|") for cell in cells) + " |"
 
 
 @dataclass(frozen=True)
@@ -284,7 +335,10 @@ class Group:
         """
         rows = self.rows()
         wanted = baseline.lower()
-        names = [name for name in rows if name.lower() == wanted or name.lower().startswith(f"{wanted} ")]
+        names = [name for name in rows if name == baseline] or [name for name in rows if name.lower() == wanted]
+        names = names or [name for name in rows if name.lower().startswith((f"{wanted} ", f"{wanted},"))]
+        if len(names) > 1:
+            raise ConfigError(f"Several rows could be the baseline {baseline!r}: {', '.join(names)}. Name one of them.")
         if not names:
             raise ConfigError(f"There is no run of the baseline {baseline!r}. {nearest(baseline, rows)}")
         rows = {names[0]: rows[names[0]]} | rows
@@ -300,11 +354,11 @@ class Group:
                 raise ConfigError(f"Thresholds can be matched for two classes only; there are {len(classes)}.")
             rate = float((predictions[names[0]] == classes[1]).mean())
             predictions = {
-                name: np.array(classes)[_highest(values[..., 1], round(rate * len(labels)))]
+                name: np.array(classes)[_highest(_log_odds(values), round(rate * len(labels)))]
                 for name, values in probabilities.items()
             }
         if positive is not None:
-            scores = {name: values[..., 1] for name, values in probabilities.items()}
+            scores = {name: _log_odds(values) for name, values in probabilities.items()}
             areas = area_under_roc(labels, group, scores, positive=classes[1], baseline=names[0])
         table = joint(labels.to_numpy(), group.to_numpy(), predictions, baseline=names[0], positive=positive)
         recipe = first.experiment.to_dict()["data"]
@@ -363,7 +417,7 @@ class Group:
         for group in groups:
             experiment = group[0].experiment
             options = _changed_options(experiment) | {key: group[0].settings[key] for key in apart}
-            name = experiment.name or name_of(experiment.method, METHODS)
+            name = experiment.name or method_name(experiment.method)
             if options and not experiment.name:
                 name += f" ({', '.join(f'{key}={value}' for key, value in options.items())})"
             if name in rows:
@@ -410,7 +464,14 @@ def _probabilities(run: Run, split: Split, attribute: str, selection: str | None
         stage = max(row["stage"] for row in history)
         scores = {row["epoch"]: row[selection] for row in history if row["stage"] == stage}
     # As in training: the first epoch with the highest score; an undefined score is never preferred.
-    return by_epoch[max(epochs, key=lambda epoch: (-np.inf if np.isnan(scores[epoch]) else scores[epoch], -epoch))]
+    known_scores = {epoch: -np.inf if score is None or np.isnan(score) else score for epoch, score in scores.items()}
+    return by_epoch[max(epochs, key=lambda epoch: (known_scores[epoch], -epoch))]
+
+
+def _log_odds(probabilities: np.ndarray) -> np.ndarray:
+    """Return log p_1 - log p_0 of (..., 2): close to 1, p_1 alone no longer tells rows apart."""
+    logarithms = np.log(np.maximum(probabilities.astype(np.float64), 1e-300))
+    return np.asarray(logarithms[..., 1] - logarithms[..., 0])
 
 
 def _highest(scores: np.ndarray, count: int) -> np.ndarray:
@@ -446,6 +507,12 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
                 raise DataError(f"{folder} is not finished: run `levelhead train ... --out {folder} --resume` first.")
             raise DataError(f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first.")
         experiment = load_run(folder)
+        recorded = read_json(folder / f"evaluation-{split}.json")["run"].get("predictions_sha256")
+        if recorded not in (None, digest(folder / f"predictions-{split}.parquet")):
+            raise DataError(
+                f"{folder}/predictions-{split}.parquet was changed after it was evaluated: run `levelhead evaluate "
+                f"{folder} --split {split}` again."
+            )
         run = Run(
             folder,
             experiment,
@@ -456,9 +523,13 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
         data = {key: value for key, value in experiment.to_dict()["data"].items() if key != "root"}
         data["name"] = name_of(experiment.data, DATASETS)
         group = groups.setdefault(str(data), Group(split, []))
-        if group.runs and not run.predictions["label"].equals(group.runs[0].predictions["label"]):
+        attribute = read_json(folder / f"evaluation-{split}.json")["run"]["attribute"]
+        if group.runs and not all(
+            column in group.runs[0].predictions and run.predictions[column].equals(group.runs[0].predictions[column])
+            for column in ("label", attribute)
+        ):
             raise DataError(
-                f"{folder} and {group.runs[0].folder} were evaluated on different rows: evaluate them again."
+                f"{folder} and {group.runs[0].folder} were evaluated on different rows or groups: evaluate them again."
             )
         group.runs.append(run)
     return list(groups.values())

@@ -1,10 +1,28 @@
 """Training methods, one paper a file. A new one is a file here and a line in :data:`METHODS`."""
 
+from levelhead.methods.arl import ARL
 from levelhead.methods.balanced import Balanced
 from levelhead.methods.base import Method, Stage
 from levelhead.methods.dam import DAM
+from levelhead.methods.dro import DRO
+from levelhead.methods.eiil import EIIL
 from levelhead.methods.erm import ERM
+from levelhead.methods.group_dro import GroupDRO
+from levelhead.methods.jtt import JTT
+from levelhead.methods.kd import KD
+from levelhead.methods.lff import LfF
 
-METHODS: dict[str, type[Method]] = {"erm": ERM, "balanced": Balanced, "dam": DAM}
+METHODS: dict[str, type[Method]] = {
+    "erm": ERM,
+    "balanced": Balanced,
+    "dro": DRO,
+    "arl": ARL,
+    "kd": KD,
+    "jtt": JTT,
+    "lff": LfF,
+    "eiil": EIIL,
+    "dam": DAM,
+    "group_dro": GroupDRO,
+}
 
-__all__ = ["DAM", "ERM", "METHODS", "Balanced", "Method", "Stage"]
+__all__ = ["ARL", "DAM", "DRO", "EIIL", "ERM", "JTT", "KD", "METHODS", "Balanced", "GroupDRO", "LfF", "Method", "Stage"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
@@ -17,18 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Balanced(Method):
-    """Weight each example by n / (K n_y), so that every class counts the same; looks at labels only.
+    """Let every class count the same, by ``weights`` or by ``sampling``; looks at labels only.
 
-    n examples, K classes, n_y examples of the example's class. It moves the operating point: compare it at the
-    threshold that gives the baseline's positive rate as well.
+    Weights are n / (K n_y): n examples, K classes, n_y examples of the example's class. Sampling draws with
+    replacement, each class equally often, as many rows an epoch as there are. It moves the operating point: compare
+    it at the threshold that gives the baseline's positive rate as well.
 
-    Source: Idrissi, Arjovsky, Pezeshki, Lopez-Paz, CLeaR 2022 (simple data balancing): reweighting by class.
+    Source: Idrissi, Arjovsky, Pezeshki, Lopez-Paz, CLeaR 2022 (simple data balancing): by class.
     """
 
-    summary: ClassVar[str] = "empirical risk minimisation with class weights; labels only"
+    summary: ClassVar[str] = "class-balanced empirical risk minimisation; labels only (CLeaR 2022)"
+    by: Literal["weights", "sampling"] = "weights"
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train one model once."""
         counts = torch.bincount(lab.labels).double()
-        weights = len(lab.labels) / ((counts > 0).sum() * counts[lab.labels])
-        yield Stage(WeightedCrossEntropy(lab.new_model()), weights=weights.float())
+        weights = (len(lab.labels) / ((counts > 0).sum() * counts[lab.labels])).float()
+        objective = WeightedCrossEntropy(lab.new_model())
+        yield Stage(objective, sampling=weights) if self.by == "sampling" else Stage(objective, weights=weights)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.attention import DebiasConfig, attach
 from levelhead.methods.base import Method, Stage
-from levelhead.objectives.debiased import DebiasedCrossEntropy
+from levelhead.methods.erm import ERM
+from levelhead.objectives.debiased import WithAlignment
+from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
     from levelhead.engine import Lab
@@ -19,13 +21,25 @@ class DAM(Method):
     """Debias the last layer's attention and align its values; nobody's group is needed.
 
     The paper's ingredients are switches of ``debias``: normalise only is ``absolute=False, alpha=0``, no alignment is
-    ``alpha=0``, alignment only is ``normalize=False``.
+    ``alpha=0``, alignment only is ``normalize=False``. ``base`` is the method that trains the debiased network, plain
+    cross-entropy in the paper; in a recipe, ``name: dam+jtt`` with JTT's options under ``base``. Only the network that
+    is kept is debiased: scouts, teachers and adversaries are plain.
     """
 
     summary: ClassVar[str] = "debiased attention in the last layer, and alignment of its values (ICLR 2024)"
     debias: DebiasConfig = field(default_factory=DebiasConfig)
+    base: Method = field(default_factory=ERM)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.base, DAM):
+            raise ConfigError("method dam+dam: attention can be debiased once; choose another base.")
+        # On the instance: the class itself is blind, and dam+group_dro is not.
+        object.__setattr__(self, "uses_groups", self.base.uses_groups)
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
-        """Train one model with debiased attention once."""
-        model = attach(lab.new_model(), self.debias)
-        yield Stage(DebiasedCrossEntropy(model, self.debias.alpha))
+        """Run the base method's stages with debiased networks, each loss with the alignment of its network."""
+        with lab.prepared(lambda model: attach(model, self.debias)):
+            for stage in self.base.stages(lab):
+                debiased = bool(getattr(getattr(stage.objective.model, "config", None), "levelhead", None))
+                objective = WithAlignment(stage.objective, self.debias.alpha) if debiased else stage.objective
+                yield replace(stage, objective=objective)

@@ -380,7 +380,9 @@ class JointRow:
     ``estimate`` is the mean over seeds; its interval holds both sources of chance. ``rows_only`` is the same value
     with chance from the test rows alone. ``by_seed`` are the figures of the seeds, ``degrees_of_freedom``
     Satterthwaite's (infinite without seed variance). Against the baseline (None for the baseline itself):
-    ``difference`` (method minus baseline), its ``p_value``, and ``p_holm``, adjusted over the methods.
+    ``difference`` (method minus baseline), its ``p_value``, and ``p_holm``, adjusted over the methods. ``p_best`` is
+    the same for the difference to the method with the best value (None for that one): where it is not small, these
+    rows and seeds do not tell the two apart.
     """
 
     estimate: Estimate
@@ -390,6 +392,7 @@ class JointRow:
     difference: Estimate | None = None
     p_value: float | None = None
     p_holm: float | None = None
+    p_best: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; NaN and infinity become null."""
@@ -401,6 +404,7 @@ class JointRow:
             "difference": None if self.difference is None else estimate_to_dict(self.difference),
             "p_value": None if self.p_value is None else _finite(self.p_value),
             "p_holm": None if self.p_holm is None else _finite(self.p_holm),
+            "p_best": None if self.p_best is None else _finite(self.p_best),
         }
 
 
@@ -515,8 +519,13 @@ def joint(
         differences = {method: analysis.difference(name, method, baseline, shared_seeds) for method in others}
         adjusted = holm([differences[method].p_value for method in others])
         holm_by_method = dict(zip(others, adjusted, strict=True))
-        for method in arrays:
-            own = analysis.level_of(name, method)
+        own_by_method = {method: analysis.level_of(name, method) for method in arrays}
+        sign = 1 if name in LEVELS or name == "worst_group_accuracy" else -1
+        best = max(arrays, key=lambda method: _ranked(sign * own_by_method[method].estimate.value))
+        rest = [method for method in arrays if method != best]
+        to_best = holm([analysis.difference(name, method, best, shared_seeds).p_value for method in rest])
+        best_by_method = dict(zip(rest, to_best, strict=True))
+        for method, own in own_by_method.items():
             against = differences.get(method)
             rows[method][name] = JointRow(
                 own.estimate,
@@ -526,8 +535,13 @@ def joint(
                 None if against is None else against.estimate,
                 None if against is None else against.p_value,
                 holm_by_method.get(method),
+                best_by_method.get(method),
             )
     return JointTable(rows, baseline, level)
+
+
+def _ranked(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,7 +1,8 @@
 """How well scores order the two classes within each group: the area under the ROC curve, whatever the threshold.
 
-Intervals hold test rows and training seeds together, like those of the counts; the variance over rows is that of
-DeLong, DeLong and Clarke-Pearson (Biometrics 1988), from placement values averaged over seeds.
+Intervals hold test rows and training seeds together, like those of the counts. Over rows, an area has Newcombe's score
+interval (Statistics in Medicine 2006, method 5), and a difference of areas on the same rows the variance of DeLong,
+DeLong and Clarke-Pearson (Biometrics 1988), from placement values averaged over seeds.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import optimize, stats
 
 from levelhead.metrics.intervals import _satterthwaite, _seed_variance
 from levelhead.types import DataError, Estimate
 
 FloatArray = NDArray[np.float64]
+
+MINIMUM = 10
+"""Rows of each class that a difference needs: with fewer, its interval covers less than it says."""
 
 
 def _placements(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -28,20 +32,72 @@ def _placements(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray,
     return (ranks[:, :p] - own_p) / n, 1 - (ranks[:, p:] - own_n) / p
 
 
-def _estimate(
-    up: FloatArray, down: FloatArray, by_seed: list[FloatArray], level: float, low: float, high: float
-) -> Estimate:
-    """Mean over seeds; rows' variance from placements (positives,) and (negatives,), plus the variance over seeds."""
-    value = float(up.mean())
-    rows = float(up.var(ddof=1) / len(up) + down.var(ddof=1) / len(down))
+def _score_interval(value: float, positives: int, negatives: int, z: float) -> tuple[float, float]:
+    """Return where the area may lie when ``value`` was measured: method 5 of Newcombe (Statistics in Medicine 2006).
+
+    The variance is taken at each candidate, not at the measured value, so that a perfect order of a few rows does not
+    give an interval of width zero.
+    """
+    extra = (positives + negatives) / 2 - 1
+
+    def distance(area: float) -> float:
+        spread = area * (1 - area) / (positives * negatives)
+        spread *= 1 + extra * ((1 - area) / (2 - area) + area / (1 + area))
+        return (value - area) ** 2 - z**2 * spread
+
+    inside = min(max(value, 1e-12), 1 - 1e-12)  # the ends themselves are roots, but not the ones that are looked for
+    low = float(optimize.brentq(distance, 0.0, inside)) if value > 0 else 0.0
+    high = float(optimize.brentq(distance, inside, 1.0)) if value < 1 else 1.0
+    return low, high
+
+
+def _row_variance(up: FloatArray, down: FloatArray) -> tuple[float, float]:
+    """DeLong's variance of an area, or of a difference, from its placements, and its degrees of freedom (Welch)."""
+    parts = [float(up.var(ddof=1) / len(up)), float(down.var(ddof=1) / len(down))]
+    freedom = _satterthwaite([(parts[0], len(up) - 1.0), (parts[1], len(down) - 1.0)])
+    return sum(parts), freedom
+
+
+def _join(
+    rows: list[float], row_freedom: float, by_seed: list[FloatArray], level: float
+) -> tuple[list[float], str | None]:
+    """Return arms that hold rows (as standard errors, down and up) and the variance over seeds, and what is missing."""
     parts = [_seed_variance(values) for values in by_seed]
     known = [(variance, freedom) for variance, freedom in parts if not math.isnan(variance)]
-    reason = None
-    if len(known) < len(parts):
-        reason = "one seed: its variance over seeds is unknown and not in the interval"
-    freedom = _satterthwaite([(rows, math.inf), *known])
-    half = float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(rows + sum(variance for variance, _ in known))
-    return Estimate(value, max(low, value - half), min(high, value + half), len(up) + len(down), reason)
+    between = sum(variance for variance, _ in known)
+    arms = []
+    for row in rows:
+        freedom = _satterthwaite([(row**2, row_freedom), *known])
+        arms.append(float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(row**2 + between))
+    missing = (
+        "one seed: its variance over seeds is unknown and not in the interval" if len(known) < len(parts) else None
+    )
+    return arms, missing
+
+
+def _area(up: FloatArray, down: FloatArray, level: float) -> Estimate:
+    """Mean area over seeds from placements (seeds, positives) and (seeds, negatives)."""
+    positives, negatives = up.shape[1], down.shape[1]
+    value = float(up.mean())
+    z = float(stats.norm.ppf((1 + level) / 2))
+    low, high = _score_interval(value, positives, negatives, z)
+    # Noise of the rows that differs between seeds cancels in their mean: by how much, DeLong's variance tells.
+    single = float(np.mean([_row_variance(*pair)[0] for pair in zip(up, down, strict=True)]))
+    kept = math.sqrt(_row_variance(up.mean(0), down.mean(0))[0] / single) if single > 0 else 1.0
+    errors = [kept * (value - low) / z, kept * (high - value) / z]
+    arms, missing = _join(errors, math.inf, [up.mean(1)], level)
+    return Estimate(value, max(0.0, value - arms[0]), min(1.0, value + arms[1]), positives + negatives, missing)
+
+
+def _difference(up: FloatArray, down: FloatArray, by_seed: list[FloatArray], level: float) -> Estimate:
+    """Difference of two mean areas on the same rows, from differences of mean placements (positives,), (negatives,)."""
+    rows = len(up) + len(down)
+    if min(len(up), len(down)) < MINIMUM:
+        return Estimate.undefined(f"fewer than {MINIMUM} rows of a class: too few for an interval", rows)
+    value = float(up.mean())
+    variance, freedom = _row_variance(up, down)
+    arms, missing = _join([math.sqrt(variance)], freedom, by_seed, level)
+    return Estimate(value, max(-1.0, value - arms[0]), min(1.0, value + arms[0]), rows, missing)
 
 
 def area_under_roc(
@@ -65,7 +121,7 @@ def area_under_roc(
 
     Returns:
         ``{method: {group: (area, difference or None)}}``, with all rows under ``"all"``. A group with fewer than two
-        rows of a class has NaN with the reason.
+        rows of a class has NaN with the reason, and so has a difference with fewer than :data:`MINIMUM`.
     """
     labels, groups = np.asarray(y_true) == positive, np.asarray(group)
     arrays = {name: np.atleast_2d(np.asarray(values, float)) for name, values in scores.items()}
@@ -85,17 +141,11 @@ def area_under_roc(
             for name, values in arrays.items()
         }
         for name, (up, down) in placed.items():
-            own = _estimate(up.mean(0), down.mean(0), [up.mean(1)], level, 0.0, 1.0)
+            own = _area(up, down, level)
             difference = None
             if baseline is not None and name != baseline:
                 base_up, base_down = placed[baseline]
-                difference = _estimate(
-                    up.mean(0) - base_up.mean(0),
-                    down.mean(0) - base_down.mean(0),
-                    [up.mean(1), base_up.mean(1)],
-                    level,
-                    -1.0,
-                    1.0,
-                )
+                moved = up.mean(0) - base_up.mean(0), down.mean(0) - base_down.mean(0)
+                difference = _difference(*moved, [up.mean(1), base_up.mean(1)], level)
             result[name][where] = (own, difference)
     return result

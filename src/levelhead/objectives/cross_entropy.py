@@ -9,14 +9,22 @@ from levelhead.objectives.base import Objective
 from levelhead.types import Batch
 
 
+def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of each example (batch,), in fp32; ``logits`` (batch, classes), ``labels`` (batch,)."""
+    return cross_entropy(logits.float(), labels, reduction="none")
+
+
+def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
+    """Return sum(weight x loss) / sum(weight) over (batch,); with equal weights it is the plain mean."""
+    return (weight * losses).sum() / weight.sum()
+
+
 def weighted_cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
     """Return the weighted mean of the cross-entropy, in fp32.
 
-    ``logits`` (batch, classes), ``labels`` (batch,) int64, ``weight`` (batch,) non-negative. With equal weights it
-    is the plain mean.
+    ``logits`` (batch, classes), ``labels`` (batch,) int64, ``weight`` (batch,) non-negative.
     """
-    losses = cross_entropy(logits.float(), labels, reduction="none")
-    return (weight * losses).sum() / weight.sum()
+    return weighted_mean(cross_entropies(logits, labels), weight)
 
 
 class WeightedCrossEntropy(Objective):

@@ -1,31 +1,42 @@
-"""Cross-entropy plus alignment: the loss of a model with debiased attention."""
+"""Any task loss plus alignment: the loss of a model with debiased attention."""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from typing import Any
+
+from torch import Tensor
 
 from levelhead.attention import alignment
 from levelhead.objectives.base import Objective
-from levelhead.objectives.cross_entropy import weighted_cross_entropy
 from levelhead.types import Batch
 
 
-class DebiasedCrossEntropy(Objective):
+class WithAlignment(Objective):
     """L = L_task + alpha L_align (Lu, Wang, Wang, ICLR 2024, section 3.3).
 
-    ``model`` carries debiased attention (:func:`levelhead.attach` or :func:`levelhead.append_encoder`). It is called
-    without labels, so that both terms can be weighted per example.
+    ``task`` is any objective whose model carries debiased attention (:func:`levelhead.attach` or
+    :func:`levelhead.append_encoder`) and which calls it once, without labels; cross-entropy in the paper. Both terms
+    are weighted by the batch's weights.
     """
 
-    def __init__(self, model: nn.Module, alpha: float) -> None:
+    def __init__(self, task: Objective, alpha: float) -> None:
         super().__init__()
-        self.model = model
+        self.task = task
         self.alpha = alpha
+
+    @property
+    def model(self) -> Any:  # type: ignore[override]
+        """The task's network, which is kept."""
+        return self.task.model
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Return the task's parameter groups: the projector belongs to the network."""
+        return self.task.param_groups()
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of both terms, and each term for the log."""
-        task = weighted_cross_entropy(self.model(**batch.inputs).logits, batch.labels, batch.weight)
+        task, logs = self.task(batch)
         if self.alpha == 0:
-            return task, {"task": task.detach()}
+            return task, {"task": task.detach(), **logs}
         align = alignment(self.model, batch.labels, batch.weight)
-        return task + self.alpha * align, {"task": task.detach(), "align": align.detach()}
+        return task + self.alpha * align, {"task": task.detach(), "align": align.detach(), **logs}

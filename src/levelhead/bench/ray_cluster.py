@@ -1,0 +1,86 @@
+"""Cells of a grid on a Ray cluster. Every node must see the run folder and the data under the same paths."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from levelhead.bench.grid import Cell, Failure, Launcher, LocalProcesses
+from levelhead.types import ConfigError, LevelheadError
+
+
+def _run_on_node(cell: Cell, marker: str) -> Failure | None:
+    """Run on the node that Ray chose: a process of its own there, as on one machine."""
+    if not Path(marker).exists():
+        return Failure(cell, f"this node does not see {marker}: the folder of the runs must be shared by all nodes")
+    return LocalProcesses()(cell)
+
+
+@contextmanager
+def connected(address: str, out: Path, timeout: float = 30.0) -> Iterator[tuple[Launcher, int]]:
+    """Connect to a cluster, and yield the launcher and how many cells the cluster takes at a time.
+
+    Args:
+        address: ``auto``, or the cluster's address (``host:port``).
+        out: folder of the runs, on a file system that all nodes share.
+        timeout: seconds to wait for the cluster to answer.
+
+    Errors: :class:`ConfigError` when Ray is not installed or nothing answers.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("--ray needs Ray: pip install 'levelhead[ray]'.") from None
+    out.mkdir(parents=True, exist_ok=True)
+    out = out.absolute()
+    marker = out / ".shared"
+    marker.touch()
+    if address != "auto":
+        _check_answers(address, timeout)
+    mine = not ray.is_initialized()
+    if mine:
+        try:
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"No Ray cluster answers at {address!r} ({str(error).splitlines()[0]}). Start one with `ray start "
+                "--head`, or give its address."
+            ) from None
+    try:
+        remote = ray.remote(max_retries=0)(_run_on_node)
+
+        def launch(cell: Cell) -> Failure | None:
+            here = Cell(cell.row, cell.experiment, cell.folder.absolute())
+            task: Any = remote.options(num_cpus=cell.experiment.train.threads or 1)
+            try:
+                failure: Failure | None = ray.get(task.remote(here, str(marker)))
+            except ray.exceptions.RayError as error:  # a node that went away, a worker that was killed
+                return Failure(cell, f"Ray: {str(error).splitlines()[0]}")
+            return failure
+
+        slots = int(ray.cluster_resources().get("CPU", 0))
+        if slots < 1:
+            raise LevelheadError(f"The Ray cluster at {address!r} offers no CPU.")
+        yield launch, slots
+    finally:
+        if mine:
+            ray.shutdown()
+        marker.unlink(missing_ok=True)
+
+
+def _check_answers(address: str, timeout: float) -> None:
+    """Ray itself waits for minutes at an address where nobody listens; a plain connection tells sooner."""
+    import socket
+
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"--ray {address!r} is neither 'auto' nor an address such as 10.0.0.5:6379.")
+    try:
+        socket.create_connection((host, int(port)), timeout=timeout).close()
+    except OSError as error:
+        raise ConfigError(
+            f"No Ray cluster answers at {address} ({error}). Is it running, and is this its port?"
+        ) from None

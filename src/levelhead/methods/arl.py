@@ -1,0 +1,38 @@
+"""Adversarially reweighted learning (Lahoti et al., NeurIPS 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from levelhead.methods.base import Method, Stage
+from levelhead.objectives.adversarial import AdversarialReweighting
+from levelhead.types import ConfigError
+
+if TYPE_CHECKING:
+    from levelhead.engine import Lab
+
+
+@dataclass(frozen=True)
+class ARL(Method):
+    """Train against an adversary that may weight the examples.
+
+    ``adversary_layers`` is the depth of the adversary, a smaller network of the learner's kind (Lu, Wang, Wang, ICLR
+    2024, try 2, 4 and 6; the original on tables is linear). ``pretrain_steps`` train the learner alone first.
+    ``adversary_rate`` None takes the recipe's learning rate.
+    """
+
+    summary: ClassVar[str] = "adversarially reweighted learning: a second network weights the examples (NeurIPS 2020)"
+    adversary_layers: int = 2
+    pretrain_steps: int = 0
+    adversary_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.adversary_layers < 1 or self.pretrain_steps < 0:
+            raise ConfigError("method arl needs adversary_layers >= 1 and pretrain_steps >= 0")
+
+    def stages(self, lab: Lab) -> Iterator[Stage]:
+        """Train learner and adversary together once."""
+        learner, adversary = lab.new_model(), lab.new_auxiliary(layers=self.adversary_layers)
+        yield Stage(AdversarialReweighting(learner, adversary, self.pretrain_steps, self.adversary_rate))

@@ -1,0 +1,47 @@
+"""GroupDRO (Sagawa et al., ICLR 2020): the reference that sees groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from levelhead.methods.base import Method, Stage
+from levelhead.objectives.group import WorstGroup
+from levelhead.types import ConfigError
+
+if TYPE_CHECKING:
+    from levelhead.engine import Lab
+
+
+@dataclass(frozen=True)
+class GroupDRO(Method):
+    """Minimise the loss of the worst group, a group being a label together with a demographic group.
+
+    It is shown to tell the price of blindness, and marked ORACLE. ``step`` moves the groups' weights, ``adjustment``
+    is C in L_g + C / sqrt(n_g); ``balanced`` draws each group equally often, as the authors' code does.
+    """
+
+    summary: ClassVar[str] = "worst group loss; the reference that sees groups (ICLR 2020)"
+    uses_groups: ClassVar[bool] = True
+    step: float = 0.01
+    adjustment: float = 0.0
+    balanced: bool = True
+
+    def __post_init__(self) -> None:
+        if self.step <= 0 or self.adjustment < 0:
+            raise ConfigError("method group_dro needs step > 0 and adjustment >= 0")
+
+    def stages(self, lab: Lab) -> Iterator[Stage]:
+        """Train one model once."""
+        groups = lab.labels * (int(lab.groups.max()) + 1) + lab.groups
+        yield worst_group_stage(lab, groups, self.step, self.adjustment, self.balanced)
+
+
+def worst_group_stage(lab: Lab, groups: torch.Tensor, step: float, adjustment: float, balanced: bool) -> Stage:
+    """Return the stage that trains a fresh model on the worst of ``groups`` (train,) int64."""
+    sizes = torch.bincount(groups)
+    objective = WorstGroup(lab.new_model(), sizes, step=step, adjustment=adjustment)
+    return Stage(objective, groups=groups, sampling=1 / sizes[groups].double() if balanced else None)

@@ -1,0 +1,53 @@
+"""Just train twice (Liu et al., ICML 2021)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+
+from levelhead.methods.base import Method, Stage
+from levelhead.objectives.cross_entropy import WeightedCrossEntropy
+from levelhead.types import ConfigError
+
+if TYPE_CHECKING:
+    from levelhead.engine import Lab
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JTT(Method):
+    """Train briefly, then train anew with more weight on what was missed.
+
+    ``repeat="append"`` adds ``upweight`` copies of each missed example to the data, as the authors' code does (its
+    weight is then upweight + 1, and an epoch is longer); ``repeat="weights"`` keeps the epoch and gives it the weight
+    ``upweight``, as their formula says. When nothing was missed the second training is plain. The original chooses
+    by worst-group accuracy on validation, which needs groups; here the recipe's label-only rule does.
+    """
+
+    summary: ClassVar[str] = "just train twice: more weight on what a short training missed (ICML 2021)"
+    identification_epochs: int = 1
+    upweight: int = 50
+    repeat: Literal["append", "weights"] = "append"
+
+    def __post_init__(self) -> None:
+        if self.identification_epochs < 1 or self.upweight < 1:
+            raise ConfigError("method jtt needs identification_epochs >= 1 and upweight >= 1")
+
+    def stages(self, lab: Lab) -> Iterator[Stage]:
+        """Train a scout for a few epochs, find what it misses, train again."""
+        scout = lab.new_auxiliary()
+        yield Stage(WeightedCrossEntropy(scout), epochs=self.identification_epochs, select="last")
+        missed = lab.logits(scout).argmax(-1) != lab.labels
+        if not missed.any():
+            logger.warning("JTT: the first training missed nothing, so the second is plain ERM")
+        second = WeightedCrossEntropy(lab.new_model())
+        if self.repeat == "weights":
+            yield Stage(second, weights=torch.where(missed, float(self.upweight), 1.0))
+        else:
+            copies = missed.nonzero()[:, 0].repeat(self.upweight)
+            yield Stage(second, rows=torch.cat([torch.arange(len(lab.labels)), copies]))
