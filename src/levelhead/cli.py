@@ -154,6 +154,14 @@ def table(
             show_default=False,
         ),
     ] = None,
+    tune_by: Annotated[
+        str | None,
+        typer.Option(
+            "--tune",
+            help="Keep one row a method: the best by this label-only selector on validation.",
+            show_default=False,
+        ),
+    ] = None,
     threshold: Annotated[
         ThresholdName, typer.Option(help="Each run's own, or matched to the baseline's positive rate.")
     ] = ThresholdName.own,
@@ -168,20 +176,27 @@ def table(
     that only moves its threshold moves the gaps too: --threshold matched shows what is left.
     """
     from levelhead.bench.tables import collect
+    from levelhead.bench.tuning import choices_section, choices_to_dict, tune
     from levelhead.storage import write_json
 
-    comparisons = [
-        group.compare(baseline, selection=select, threshold=threshold.value) for group in collect(runs, split.value)
-    ]
-    for comparison in comparisons:
+    results = []
+    for group in collect(runs, split.value):
+        options: dict[str, Any] = {"selection": select, "threshold": threshold.value}
+        more, picked = [], {}
+        if tune_by is not None:
+            chosen, choices = tune(group, tune_by)
+            more = [choices_section(choices, group.compare(baseline, **options), tune_by)] if choices else []
+            picked, group = {"tuning": choices_to_dict(choices, tune_by)}, chosen
+        comparison = group.compare(baseline, **options)
+        results.append(comparison.to_dict() | picked)
         if markdown:
-            sys.stdout.write(comparison.markdown() + "\n")
+            sys.stdout.write("\n".join([comparison.markdown(), *(section.markdown() for section in more)]) + "\n")
         else:
-            for drawn in comparison.tables():
+            for drawn in [*comparison.tables(), *(section.draw() for section in more)]:
                 console.print(drawn)
             console.print("\n".join(comparison.findings()), markup=False)
     if json_file:
-        write_json(json_file, {"comparisons": [comparison.to_dict() for comparison in comparisons]})
+        write_json(json_file, {"comparisons": results})
 
 
 Workers = Annotated[int, typer.Option(min=1, help="Runs side by side, each in a process of its own.")]

@@ -1,0 +1,98 @@
+"""Choosing options without groups: which of a method's rows a label-only rule picks, and what groups would have picked.
+
+The choice is made on validation. The pick of a rule that sees groups stands beside it, marked ORACLE, and is used for
+nothing: the gap between the two is the price of tuning blindly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from levelhead.bench.tables import COLUMNS, Comparison, Group, Run, Section
+from levelhead.config import method_name, nearest
+from levelhead.metrics import Counts, equalized_odds
+from levelhead.select import SELECTORS
+from levelhead.storage import read_json
+from levelhead.types import ConfigError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Of one method's ``candidates``: the row that labels chose, and the one that groups would have chosen."""
+
+    method: str
+    candidates: tuple[str, ...]
+    chosen: str
+    oracle: str
+
+
+def _label_only(runs: list[Run], criterion: str) -> float:
+    scores = [read_json(run.folder / "metrics.json")["validation"].get(criterion) for run in runs]
+    return float(np.mean([-np.inf if score is None else score for score in scores]))
+
+
+def _with_groups(runs: list[Run]) -> float:
+    """Return minus the mean equalized odds gap on validation."""
+    gaps = []
+    for run in runs:
+        frame = pd.read_parquet(run.folder / "predictions-validation.parquet")
+        groups = run.experiment.data.groups("validation")[0].values.numpy()
+        table = Counts.from_rows(frame["label"].to_numpy(), frame["prediction"].to_numpy(), groups).table
+        gaps.append(float(equalized_odds(table)))
+    return -float(np.nanmean(gaps))
+
+
+def tune(group: Group, criterion: str = "val_loss") -> tuple[Group, list[Choice]]:
+    """Keep one row a method: the one whose runs have the best mean validation ``criterion``.
+
+    Returns the group with the chosen rows alone, and the choices of the methods that had several. Reads validation
+    groups, for the ORACLE pick only.
+    """
+    known = [name for name, rule in SELECTORS.items() if not rule.uses_groups and name != "last"]
+    if criterion not in known:
+        raise ConfigError(f"Options cannot be chosen by {criterion!r}. {nearest(criterion, known)}")
+    rows = group.rows()
+    by_method: dict[str, list[str]] = {}
+    for name, runs in rows.items():
+        by_method.setdefault(method_name(runs[0].experiment.method), []).append(name)
+    choices, kept = [], []
+    for method, names in by_method.items():
+        chosen = max(names, key=lambda name: _label_only(rows[name], criterion))
+        kept += rows[chosen]
+        if len(names) > 1:
+            oracle = max(names, key=lambda name: _with_groups(rows[name]))
+            choices.append(Choice(method, tuple(names), chosen, oracle))
+    return replace(group, runs=kept), choices
+
+
+def choices_section(choices: list[Choice], everything: Comparison, criterion: str) -> Section:
+    """Return the printed table of the choices, with both picks' EOd gap on the split of ``everything``."""
+
+    def gap(row: str) -> str:
+        estimate = everything.table.rows[row]["equalized_odds"].estimate
+        return f"{100 * estimate.value:.2f}\n[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+
+    cells = [
+        [
+            choice.method,
+            str(len(choice.candidates)),
+            choice.chosen,
+            gap(choice.chosen),
+            choice.oracle,
+            gap(choice.oracle),
+        ]
+        for choice in choices
+    ]
+    title = COLUMNS["equalized_odds"]
+    columns = ["method", "rows", "chosen by labels", title, "ORACLE: by groups", title]
+    caption = f"chosen by {criterion} on validation; ORACLE: by the smallest EOd gap on validation, which sees groups"
+    return Section("Options", caption, columns, cells)
+
+
+def choices_to_dict(choices: list[Choice], criterion: str) -> dict[str, Any]:
+    """Return a JSON-able dict."""
+    return {"criterion": criterion, "choices": [vars(choice) for choice in choices]}
