@@ -59,6 +59,14 @@ def test_txt_and_csv_tell_the_same(tmp_path: Path) -> None:
     assert examples[0].inputs.batch(torch.arange(1))["pixel_values"].shape == (1, 3, 64, 64)
 
 
+def test_a_comma_at_the_end_of_each_row_moves_no_column(tmp_path: Path) -> None:
+    expected = CelebAFolder(root=write(tmp_path, kind="csv")).examples("train")
+    file = tmp_path / "celeba" / "list_attr_celeba.csv"
+    header, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([header, *(f"{row}," for row in rows)]) + "\n")
+    assert CelebAFolder(root=tmp_path).examples("train").fingerprint == expected.fingerprint
+
+
 def test_a_nested_folder_of_pictures_is_found(tmp_path: Path) -> None:
     folder = write(tmp_path) / "celeba" / "img_align_celeba"
     expected = CelebAFolder(root=tmp_path).examples("train").fingerprint
@@ -68,10 +76,11 @@ def test_a_nested_folder_of_pictures_is_found(tmp_path: Path) -> None:
     assert CelebAFolder(root=tmp_path).examples("train").fingerprint == expected
 
 
-def test_examples_do_not_need_the_sensitive_column(tmp_path: Path) -> None:
+def test_examples_do_not_need_the_sensitive_column(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     whole = CelebAFolder(root=write(tmp_path / "whole")).examples("train")
     data = CelebAFolder(root=write(tmp_path / "bare", {"Blond_Hair": COLUMNS["Blond_Hair"]}))
     data.check()
+    assert "list_attr_celeba.txt has no column 'Male' (data.sensitive)" in caplog.text
     assert data.examples("train").fingerprint == whole.fingerprint
     with pytest.raises(DataError, match="has no column 'Male'"):
         data.groups("train")
@@ -140,3 +149,5 @@ def test_one_class_and_a_task_of_its_own_audit_are_errors(tmp_path: Path) -> Non
         CelebAFolder(root=tmp_path).examples("train")
     with pytest.raises(ConfigError, match="against its own task"):
         CelebAFolder(target="Male", sensitive="Male")
+    with pytest.raises(ConfigError, match=r"data\.image_size is 0"):
+        CelebAFolder(image_size=0)

@@ -95,21 +95,30 @@ def test_training_opens_picture_and_target_alone(tmp_path: Path, monkeypatch: py
 
 def test_missing_things_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.path is empty"):
-        Hub(root=tmp_path).check()
+        Hub(root=tmp_path, sensitive="group").check()
     with pytest.raises(DataError, match=r"The set nobody/nothing cannot be loaded"):
-        Hub(root=tmp_path, path="nobody/nothing").check()
+        Hub(root=tmp_path, path="nobody/nothing", sensitive="group").check()
     with pytest.raises(DataError, match="no folder"):
-        Hub(root=tmp_path, path=str(tmp_path / "pets")).check()
+        Hub(root=tmp_path, path=str(tmp_path / "pets"), sensitive="group").check()
     write(tmp_path, ("train", "test"))
     with pytest.raises(DataError, match=r"no split 'validation'; it has train, test.*null to take a share"):
-        Hub(root=tmp_path, path="pets").check()
-    data = Hub(root=tmp_path, path="pets", validation_split=None, target="labels")
+        Hub(root=tmp_path, path="pets", sensitive="group").check()
+    data = Hub(root=tmp_path, path="pets", validation_split=None, target="labels", sensitive="group")
     with pytest.raises(DataError, match=r"no column 'labels'\. Did you mean 'label'\? Columns there: image, label"):
         data.check()
     with pytest.raises(DataError, match="no column 'sex'"):
         Hub(root=tmp_path, path="pets", validation_split=None, sensitive="sex").groups("test")
-    with pytest.raises(ConfigError, match=r"data\.sensitive is empty"):
-        Hub(root=tmp_path, path="pets", validation_split=None).groups("test")
+    for use in (lambda data: data.check(), lambda data: data.groups("test")):
+        with pytest.raises(ConfigError, match=r"data\.sensitive is empty; name at least one attribute"):
+            use(Hub(root=tmp_path, path="pets", validation_split=None))
+
+
+def test_an_absent_sensitive_column_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = Hub(root=write(tmp_path), path="pets", sensitive=("age", "sex"))
+    data.check()
+    assert [record.message for record in caplog.records if record.name.startswith("levelhead")] == [
+        "pets has no column 'sex' (data.sensitive): training does without, evaluation will need it."
+    ]
 
 
 def test_broken_rows_are_named(tmp_path: Path) -> None:
@@ -129,6 +138,8 @@ def test_broken_rows_are_named(tmp_path: Path) -> None:
         ({"label": ["cat", None] * 12}, r"'label' is empty in 12 of 24 rows, the first being row 1"),
         ({"label": ["cat"] * ROWS}, "all 24 rows are 'cat'"),
         ({"label": [0.5, 1.5] * 12}, "'label' holds .*; it must hold class labels"),
+        ({"label": [[1, 2], [3]] * 12}, "'label' holds List.*; it must hold class labels"),
+        ({"label": [{"kind": "cat"}] * ROWS}, "'label' holds .*; it must hold class labels"),
         ({"image": [str(row) for row in range(ROWS)]}, "column 'image' holds .*, not pictures"),
         ({"image": [{"bytes": None, "path": "gone.jpg"}] * ROWS}, r"row 0: gone\.jpg cannot be read"),
         ({"image": [{"bytes": None, "path": None}] * ROWS}, r"row 0 holds no picture"),
@@ -139,10 +150,37 @@ def test_columns_of_another_kind_are_errors(tmp_path: Path, changes: dict[str, l
         Hub(root=write(tmp_path, **changes), path="pets").examples("train")
 
 
+def test_a_target_of_another_kind_is_found_before_training(tmp_path: Path) -> None:
+    data = Hub(root=write(tmp_path, label=[[1, 2]] * ROWS), path="pets", sensitive="group")
+    with pytest.raises(DataError, match="'label' holds List"):
+        data.check()
+
+
 def test_the_library_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ConfigError, match=r"pip install 'levelhead\[hub\]'"):
-        Hub(path="owner/name").check()
+        Hub(path="owner/name", sensitive="group").check()
+
+
+@pytest.mark.parametrize(
+    "splits",
+    [
+        {"validation_split": "test"},
+        {"test_split": "train"},
+        {"validation_split": "train", "test_split": None},
+        {"train_split": "all", "validation_split": "all", "test_split": "all"},
+    ],
+)
+def test_one_split_cannot_be_two(splits: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"must be different splits, not '.*'.* to null to take a share"):
+        Hub(path="owner/name", **splits)
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data\.image_size is -3"):
+        Hub(path="owner/name", image_size=-3)
+    with pytest.raises(ConfigError, match=r"'label' is also a column of a run's predictions"):
+        Hub(path="owner/name", target="smiling", sensitive="label")
 
 
 def test_a_task_cannot_be_its_own_audit() -> None:

@@ -82,20 +82,23 @@ def test_the_recipes_of_the_documentation_are_right() -> None:
         build_experiment({"method": {"name": "erm"}, **recipe})
 
 
-def test_examples_do_not_open_the_sensitive_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_do_not_open_the_sensitive_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     opened: list[list[str]] = []
-    read = pd.read_csv
+    read = ImageFolderCsv._read
 
-    def spy(*arguments: Any, **options: Any) -> Any:
-        if "usecols" in options:
-            opened.append(options["usecols"])
-        return read(*arguments, **options)
+    def spy(*arguments: Any) -> pd.DataFrame:
+        frame = read(*arguments)
+        opened.append(list(frame.columns))
+        return frame
 
-    monkeypatch.setattr(pd, "read_csv", spy)
+    monkeypatch.setattr(ImageFolderCsv, "_read", spy)
     whole = ImageFolderCsv(root=write(tmp_path), folder="pets", split_column="part").examples("train")
     assert opened == [["file", "label", "part"]]
     data = ImageFolderCsv(root=write(tmp_path, "group"), folder="pets", split_column="part")
     data.check()
+    assert "labels.csv has no column 'group' (data.sensitive): training does without, evaluation" in caplog.text
     assert data.examples("train").fingerprint == whole.fingerprint
     with pytest.raises(DataError, match="has no column 'group'"):
         data.groups("train")
@@ -154,11 +157,58 @@ def test_an_empty_sensitive_cell_matters_to_groups_of_its_split_alone(tmp_path: 
 )
 def test_a_csv_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> None:
     (write(tmp_path) / "pets" / "labels.csv").write_bytes(content)
-    with pytest.raises(DataError, match=r"labels\.csv (cannot be read|has a header but no rows)"):
+    with pytest.raises(DataError, match=r"labels\.csv (cannot be read|has a header but no rows|has neither)"):
         ImageFolderCsv(root=tmp_path, folder="pets").check()
 
 
+def rewrite(root: Path, lines: list[str]) -> ImageFolderCsv:
+    (write(root) / "pets" / "labels.csv").write_text("\n".join(["file,label,group,site,part", *lines]) + "\n")
+    return ImageFolderCsv(root=root, folder="pets", split_column="part")
+
+
+def test_a_comma_at_the_end_of_each_row_moves_no_column(tmp_path: Path) -> None:
+    expected = ImageFolderCsv(root=write(tmp_path), folder="pets", split_column="part")
+    before = expected.examples("train"), expected.groups("train")[0]
+    rows = zip(*COLUMNS.values(), strict=True)
+    data = rewrite(tmp_path, [",".join(map(str, row)) + "," for row in rows])
+    data.check()
+    assert data.examples("train").class_names == before[0].class_names == ("10", "9", "cat", "dog")
+    assert data.examples("train").fingerprint == before[0].fingerprint
+    assert data.groups("train")[0].names == before[1].names
+    assert torch.equal(data.groups("train")[0].values, before[1].values)
+
+
+@pytest.mark.parametrize("moved", [0, 6])
+def test_more_fields_than_the_header_has_are_an_error(tmp_path: Path, moved: int) -> None:
+    lines = [",".join(map(str, row)) for row in zip(*COLUMNS.values(), strict=True)]
+    data = rewrite(tmp_path, [f"more,{line}" if row >= moved else line for row, line in enumerate(lines)])
+    with pytest.raises(DataError, match=rf"labels\.csv: row {moved + 1} has 6 fields and the header 5\. Put quotes"):
+        data.check()
+
+
+def test_quoted_texts_may_hold_commas_quotes_and_new_lines(tmp_path: Path) -> None:
+    # pandas writes the quotes; a blank line between rows is none of them
+    names = ["a, b", 'say "c"', "two\nlines", "plain"]
+    write(tmp_path, group=names * 10)
+    file = tmp_path / "pets" / "labels.csv"
+    header, _, rest = file.read_text().partition("\n")
+    file.write_bytes(b"\xef\xbb\xbf" + f"{header}\n\n{rest}".encode())
+    data = ImageFolderCsv(root=tmp_path, folder="pets", split_column="part")
+    data.check()
+    assert len(data.examples("train").labels) == 20
+    (group,) = data.groups("train")
+    assert [group.names[value] for value in group.values.tolist()] == names * 5
+
+
 def test_wrong_options_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data\.image_size is 0; it must be at least 1"):
+        ImageFolderCsv(folder="pets", image_size=0)
+    for name in ("label", "prediction", "epoch", "probability_cat"):
+        with pytest.raises(ConfigError, match=rf"'{name}' is also a column of a run's predictions.*Rename the column"):
+            ImageFolderCsv(folder="pets", target="kind", sensitive=("group", name))
+    for empty in ((), ""):
+        with pytest.raises(ConfigError, match=r"data\.sensitive is empty; name at least one attribute"):
+            ImageFolderCsv(folder="pets", sensitive=empty).check()
     with pytest.raises(ConfigError, match="against its own task"):
         ImageFolderCsv(folder="pets", target="group")
     with pytest.raises(ConfigError, match="split_column 'label' is also the target"):

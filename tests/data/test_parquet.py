@@ -10,7 +10,6 @@ import torch
 from drawing import picture
 
 from levelhead.data import CelebA, UTKFace
-from levelhead.data.images import decode_images
 from levelhead.types import ConfigError, DataError
 
 
@@ -86,6 +85,17 @@ def test_an_unknown_column_names_the_nearest_and_lists_the_rest(celeba: Path) ->
         CelebA(root=celeba, target="Blond").check()
     with pytest.raises(DataError, match="no column 'Mal'"):
         CelebA(root=celeba, sensitive="Mal").groups("test")
+
+
+def test_an_absent_sensitive_column_is_a_warning(celeba: Path, utkface: Path, caplog: pytest.LogCaptureFixture) -> None:
+    CelebA(root=celeba, sensitive=("Male", "Young", "Bald")).check()
+    file = utkface / "utkface64" / "test.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["race"]), file)
+    UTKFace(root=utkface).check()
+    assert [record.message.partition(" has ")[2] for record in caplog.records] == [
+        "no column 'Young' and no column 'Bald' (data.sensitive): training does without, evaluation will need it.",
+        "no column 'race' (data.sensitive): training does without, evaluation will need it.",
+    ]
 
 
 def test_a_missing_folder_says_how_to_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,12 +186,6 @@ def test_a_task_cannot_be_its_own_audit() -> None:
         UTKFace(target="white", sensitive="race")
     with pytest.raises(ConfigError, match="empty"):
         CelebA(sensitive=())
-
-
-def test_pictures_can_be_brought_to_one_size() -> None:
-    pixels = decode_images([picture(0), picture(1, size=100, kind="PNG")], lambda row: f"row {row}", image_size=32)
-    assert pixels.shape == (2, 3, 32, 32)
-    assert pixels.dtype == torch.uint8
 
 
 @pytest.mark.data

@@ -14,6 +14,7 @@ import torch
 from drawing import picture
 
 from levelhead.data import Examples, images
+from levelhead.data import cache as cache_module
 from levelhead.data.cache import cache_folder, picture_examples
 from levelhead.data.images import decode_images, fingerprint
 from levelhead.types import DataError
@@ -139,6 +140,35 @@ def test_where_the_cache_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert cache_folder() == tmp_path / "pictures"
 
 
+def test_without_a_home_folder_pictures_stay_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unknown(user: int) -> None:
+        raise KeyError(user)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    for name in ("LEVELHEAD_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    cache_module._say_homeless.cache_clear()
+    assert cache_folder() is None
+    assert read().fingerprint == fingerprint(decode_images([picture(seed) for seed in range(6)], str), LABELS)
+    assert [record.message for record in caplog.records] == [
+        "There is no home folder: pictures are kept in memory only. Set LEVELHEAD_CACHE to a folder to keep them."
+    ]
+    monkeypatch.setenv("LEVELHEAD_CACHE", "~/pictures")
+    assert cache_folder() is None
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "pictures"))
+    assert cache_folder() == tmp_path / "pictures"
+
+
+def test_reading_shows_progress_as_decoding_does(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr(images, "track", lambda steps, description, **options: titles.append(description) or steps)
+    read()
+    read()
+    assert titles == ["Reading pictures", "Decoding pictures", "Reading pictures"]
+
+
 def test_a_full_disk_is_noticed_before_writing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(2**30, 2**30, 6 * 3 * 64 * 64 - 1))
@@ -172,14 +202,15 @@ def test_a_broken_picture_is_named_and_leaves_no_cache(cache: Path, monkeypatch:
     )
 
 
-def slow_reader(seconds: float, begun: Any, counts: Any) -> None:
+def slow_reader(seconds: float, begun: Any, counts: Any, begun_at: int) -> None:
     """Read the pictures with a slow decoder, and tell how many it decoded."""
     count, decode = 0, images._decode
 
     def slowly(*arguments: Any) -> Any:
         nonlocal count
         count += 1
-        begun.set()
+        if count == begun_at:
+            begun.set()
         time.sleep(seconds)
         return decode(*arguments)
 
@@ -188,10 +219,10 @@ def slow_reader(seconds: float, begun: Any, counts: Any) -> None:
     counts.put(count)
 
 
-def start(seconds: float, counts: Any) -> tuple[Any, Any]:
-    """Fork a reader, which is ready at once; returns it and the event that it decodes."""
+def start(seconds: float, counts: Any, begun_at: int = 1) -> tuple[Any, Any]:
+    """Fork a reader, which is ready at once; returns it and the event that it decodes its first (or n-th) picture."""
     begun = PROCESSES.Event()
-    process = PROCESSES.Process(target=slow_reader, args=(seconds, begun, counts))
+    process = PROCESSES.Process(target=slow_reader, args=(seconds, begun, counts, begun_at))
     with warnings.catch_warnings():  # newer Pythons warn that threads do not survive a fork; none is needed here
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
@@ -220,6 +251,34 @@ def test_a_killed_process_leaves_nothing_half_read(cache: Path) -> None:
     assert counts.get() == 6
     assert sorted(file.suffix for file in cache.iterdir()) == [".json", ".npy"]
     assert read().fingerprint == fingerprint(decode_images([picture(seed) for seed in range(6)], str), LABELS)
+
+
+@pytest.mark.parametrize("another", [True, False])
+def test_the_folder_may_be_deleted_while_it_is_built(cache: Path, another: bool) -> None:
+    counts = PROCESSES.SimpleQueue()
+    readers = [start(0.2, counts, begun_at=2)]
+    assert readers[0][1].wait(60)
+    shutil.rmtree(cache)
+    if another:  # it takes the name that the first one's file had, and is half way when the first one has decoded all
+        readers.append(start(0.3, counts))
+    for process, _ in readers:
+        process.join(60)
+    assert [process.exitcode for process, _ in readers] == [0] * len(readers)
+    assert sum(counts.get() for _ in readers) == 12  # once in vain, and once more for all
+    assert sorted(file.suffix for file in cache.iterdir()) == [".json", ".npy"]
+    assert read().fingerprint == fingerprint(decode_images([picture(seed) for seed in range(6)], str), LABELS)
+
+
+def test_a_folder_that_is_deleted_each_time_is_an_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = images._decode
+
+    def removing(*arguments: Any) -> Any:
+        shutil.rmtree(cache, ignore_errors=True)
+        return decode(*arguments)
+
+    monkeypatch.setattr(images, "_decode", removing)
+    with pytest.raises(DataError, match=r"removed or damaged each time it was made.*LEVELHEAD_CACHE=off"):
+        read()
 
 
 def test_what_a_killed_process_left_is_overwritten(cache: Path) -> None:

@@ -120,6 +120,8 @@ def test_a_broken_picture_is_named(tmp_path: Path, race: list[int]) -> None:
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(ConfigError, match="come from one column"):
         UTKFaceFolder(target="white", sensitive="race")
+    with pytest.raises(ConfigError, match=r"data\.image_size is 0"):
+        UTKFaceFolder(image_size=0)
     with pytest.raises(ConfigError, match=r"data\.test_share is 0"):
         UTKFaceFolder(test_share=0)
     with pytest.raises(ConfigError, match="leave nothing to train on"):

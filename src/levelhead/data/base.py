@@ -7,8 +7,10 @@ by the evaluator, and by methods that declare ``uses_groups``.
 
 from __future__ import annotations
 
+import logging
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -19,6 +21,9 @@ from levelhead.types import ConfigError, DataError
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+TAKEN = ("label", "prediction", "epoch")  # columns of a run's predictions, beside probability_*
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,10 @@ class DataSet(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise :class:`~levelhead.types.DataError` early and cheaply if the data is absent or cannot be used."""
+        """Raise a :class:`~levelhead.types.LevelheadError` early and cheaply if the data is absent or cannot be used.
+
+        An absent sensitive column is a logged warning: training does without it.
+        """
 
     @abstractmethod
     def examples(self, split: Split) -> Examples:
@@ -125,4 +133,34 @@ def refuse_own_task(target: str, sensitive: tuple[str, ...]) -> None:
         raise ConfigError(
             f"data.target and data.sensitive are both {target!r}: a model would be audited against its own "
             "task. Choose another sensitive attribute."
+        )
+
+
+def refuse_taken_names(sensitive: tuple[str, ...]) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` if a sensitive attribute would overwrite a column of predictions."""
+    for name in sensitive:
+        if name in TAKEN or name.startswith("probability_"):
+            raise ConfigError(
+                f"data.sensitive {name!r} is also a column of a run's predictions ({', '.join(TAKEN)}, probability_*) "
+                "and would overwrite it. Rename the column in the data."
+            )
+
+
+def refuse_no_groups(sensitive: tuple[str, ...]) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` unless there is a sensitive attribute: an evaluation needs one."""
+    if not sensitive or "" in sensitive:
+        raise ConfigError("data.sensitive is empty; name at least one attribute. It is used for evaluation alone.")
+
+
+def warn_of_absent(sensitive: tuple[str, ...], where: str, *tables: Sequence[str]) -> None:
+    """Log a warning if the column names of a table lack a sensitive attribute.
+
+    No error: data that never held the attribute can be trained on, and so can data that it was deleted from.
+    """
+    absent = [name for name in sensitive if any(name not in table for table in tables)]
+    if absent:
+        logger.warning(
+            "%s has no column %s (data.sensitive): training does without, evaluation will need it.",
+            where,
+            " and no column ".join(map(repr, absent)),
         )

@@ -1,7 +1,8 @@
 """A cache of decoded pictures on disk: JPEG is read once, later runs map the pixels into memory.
 
 The folder is ``$LEVELHEAD_CACHE``, else ``$XDG_CACHE_HOME/levelhead``, else ``~/.cache/levelhead``;
-``LEVELHEAD_CACHE=off`` keeps pictures in memory only. It may be deleted at any time, also while a run reads from it.
+``LEVELHEAD_CACHE=off`` keeps pictures in memory only. It may be deleted at any time, also while a run builds it or
+reads from it.
 
 ::
 
@@ -19,7 +20,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -33,24 +36,38 @@ from rich.console import Console
 from torch import Tensor
 
 from levelhead.data.base import Examples
-from levelhead.data.images import ImageInputs, decode_each, decode_images, fingerprint
+from levelhead.data.images import ImageInputs, decode_each, decode_images, fingerprint, positions
 from levelhead.storage import read_json, write_json
 from levelhead.types import DataError
 
 VARIABLE = "LEVELHEAD_CACHE"
-FORMAT = 1  # raise it when the same bytes would become other pixels
+FORMAT = 2  # raise it when the same bytes would become other pixels
+ATTEMPTS = 3  # to build a file whose folder is removed again and again
 ADVICE = f"set {VARIABLE} to a folder on another disk, or {VARIABLE}=off to keep the pictures in memory."
+
+logger = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of the cache, or None if it is switched off."""
+    """Return the folder of the cache, or None if it is switched off or there is no home folder to put it in."""
     setting = os.environ.get(VARIABLE, "")
     if setting.lower() == "off":
         return None
-    if setting:
-        return Path(setting).expanduser()
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "levelhead"
+    try:
+        if setting:
+            return Path(setting).expanduser()
+        home = os.environ.get("XDG_CACHE_HOME")
+        return (Path(home) if home else Path.home() / ".cache") / "levelhead"
+    except RuntimeError:  # containers run under user ids that have neither HOME nor an entry in the list of users
+        _say_homeless()
+        return None
+
+
+@functools.cache  # once for a process, not for each split
+def _say_homeless() -> None:
+    logger.warning(
+        "There is no home folder: pictures are kept in memory only. Set %s to a folder to keep them.", VARIABLE
+    )
 
 
 def picture_examples(
@@ -79,18 +96,22 @@ def picture_examples(
         return Examples(ImageInputs(pixels), labels, class_names, fingerprint(pixels, labels))
     file = folder / "pictures" / f"{_key(encoded, image_size)}.npy"
     mapped = _map(file, len(encoded))
+    for _ in range(ATTEMPTS):
+        if mapped is None:
+            _build(file, encoded, where, image_size)
+            mapped = _map(file, len(encoded))
     if mapped is None:
-        _build(file, encoded, where, image_size)
-        mapped = _map(file, len(encoded))
-    if mapped is None:
-        raise DataError(f"The picture cache {file} was removed or damaged while it was made. Try again, or {ADVICE}")
+        raise DataError(
+            f"The picture cache {file} was removed or damaged each time it was made. Try again, or {ADVICE}"
+        )
     return Examples(ImageInputs(mapped), labels, class_names, _fingerprint(file, mapped, labels))
 
 
 def _key(encoded: Sequence[bytes | None], image_size: int | None) -> str:
     decoders = [features.version(part) for part in ("pil", "jpg", "libjpeg_turbo", "webp")]
     digest = hashlib.blake2b(f"{FORMAT} {decoders} {image_size} {len(encoded)}".encode(), digest_size=16)
-    for content in encoded:
+    for position in positions(len(encoded), "Reading pictures"):
+        content = encoded[position]
         # The length first: two pictures must not hash as one when bytes move from the one to the other.
         digest.update((-1 if content is None else len(content)).to_bytes(8, "little", signed=True))
         digest.update(content or b"")
@@ -113,17 +134,24 @@ def _map(file: Path, count: int) -> Tensor | None:
 
 
 def _build(file: Path, encoded: Sequence[bytes | None], where: Callable[[int], str], image_size: int | None) -> None:
-    """Decode into ``file`` in one step, unless another process has done it while this one waited."""
+    """Decode into ``file`` in one step, unless another process has done it while this one waited.
+
+    Nothing is there afterwards if the folder was removed meanwhile.
+    """
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _alone(file) as (handle, temporary):
             try:
                 if _map(file, len(encoded)) is None:
                     _write(handle, file.parent, encoded, where, image_size)
-                    temporary.replace(file)
+                    # After a removal the name may belong to another process, which is half way through.
+                    if _is(handle, temporary):
+                        temporary.replace(file)
             finally:
                 if _is(handle, temporary):  # after the renaming, the name may be another process's
                     temporary.unlink()
+    except FileNotFoundError:
+        return  # the folder was removed; a picture that is missing is a DataError
     except OSError as error:
         raise DataError(
             f"The picture cache cannot be written to {file.parent} ({error.strerror or error}): {ADVICE}"

@@ -9,9 +9,19 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Split, dataset_folder, refuse_own_task
+from levelhead.data.base import (
+    SPLITS,
+    Card,
+    DataSet,
+    Examples,
+    Groups,
+    Split,
+    dataset_folder,
+    refuse_no_groups,
+    refuse_own_task,
+    warn_of_absent,
+)
 from levelhead.data.parquet import check_columns, read_column, read_examples, split_files
-from levelhead.types import ConfigError
 
 
 @dataclass(frozen=True)
@@ -26,8 +36,7 @@ class CelebAAttributes(DataSet):
     sensitive: str | tuple[str, ...] = "Male"
 
     def __post_init__(self) -> None:
-        if not self._sensitive:
-            raise ConfigError("data.sensitive is empty; name at least one attribute, e.g. Male.")
+        refuse_no_groups(self._sensitive)
         refuse_own_task(self.target, self._sensitive)
 
     @property
@@ -72,8 +81,8 @@ class CelebA(CelebAAttributes):
 
     def check(self) -> None:
         """Raise :class:`DataError` if a split or the picture or target column is absent."""
-        for split in SPLITS:
-            check_columns(self._files(split), ["image", self.target])
+        files = [file for split in SPLITS for file in self._files(split)]
+        warn_of_absent(self._sensitive, str(files[0].parent), *check_columns(files, ["image", self.target]))
 
     def examples(self, split: Split) -> Examples:
         """Return pictures (n, 3, 64, 64) and labels of ``split``; opens no other column."""

@@ -19,10 +19,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.data.base import SPLITS, Card, Examples, Split, dataset_folder, refuse_one_class
+from levelhead.data.base import SPLITS, Card, Examples, Split, dataset_folder, refuse_one_class, warn_of_absent
 from levelhead.data.cache import picture_examples
 from levelhead.data.celeba import CelebAAttributes, celeba_card
-from levelhead.data.images import PictureFiles
+from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.types import DataError, require_columns
 
 ATTRIBUTES, PARTITION, PICTURES = "list_attr_celeba", "list_eval_partition", "img_align_celeba"
@@ -39,12 +39,18 @@ class CelebAFolder(CelebAAttributes):
 
     card: ClassVar[Card] = celeba_card("CelebA, the owners' files")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_image_size(self.image_size)
+
     def check(self) -> None:
         """Raise :class:`DataError` if the pictures, a table or the target column is absent."""
         self._pictures()
         for table in (ATTRIBUTES, PARTITION):
             self._table(table)
-        require_columns(self._columns(), [self.target], str(self._table(ATTRIBUTES)))
+        path, columns = self._table(ATTRIBUTES), self._columns()
+        require_columns(columns, [self.target], str(path))
+        warn_of_absent(self._sensitive, str(path), columns)
 
     def examples(self, split: Split) -> Examples:
         """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no other column."""
@@ -127,6 +133,7 @@ def _read(path: Path, header: int | None, columns: list[int]) -> pd.DataFrame:
             path,
             sep=r"\s+" if path.suffix == ".txt" else ",",
             header=header,
+            index_col=False,  # a comma at the end of each row would make the file names an index
             skiprows=2 if attributes else 0,
             usecols=columns,
             dtype=str,

@@ -7,6 +7,7 @@ what the data says; see ``image-folder-csv`` for an order of one's own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,18 @@ from levelhead.data.base import (
     Groups,
     Split,
     dataset_folder,
+    refuse_no_groups,
     refuse_one_class,
     refuse_own_task,
+    refuse_taken_names,
+    warn_of_absent,
 )
 from levelhead.data.cache import picture_examples
+from levelhead.data.images import check_image_size
 from levelhead.data.splits import check_shares, position_of, split_of
 from levelhead.types import ConfigError, DataError, require_columns
+
+KINDS = re.compile(r"bool|u?int\d+|(large_)?string(_view)?|null")  # null: no row has a value
 
 
 @dataclass(frozen=True)
@@ -37,9 +44,10 @@ class Hub(DataSet):
 
     ``path`` is a hub id such as ``owner/name``, or a folder: below the data root, or a path of its own. Pin
     ``revision`` to a commit, so that a run can be repeated. ``train_split``, ``validation_split`` and ``test_split``
-    are the set's names; None for validation or test takes ``validation_share`` or ``test_share`` of the training
-    split's rows, by a hash of their number and ``split_seed``. Target and sensitive columns hold class labels, truth
-    values, whole numbers or texts. Pictures are cropped to their central square and resized to ``image_size`` pixels.
+    are the set's names, all different; None for validation or test takes ``validation_share`` or ``test_share`` of the
+    training split's rows, by a hash of their number and ``split_seed``. Target and sensitive columns hold class labels,
+    truth values, whole numbers or texts. Pictures are cropped to their central square and resized to ``image_size``
+    pixels.
     """
 
     path: str = ""
@@ -68,7 +76,16 @@ class Hub(DataSet):
 
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
+        check_image_size(self.image_size)
         refuse_own_task(self.target, self._sensitive)
+        refuse_taken_names(self._sensitive)
+        named = self._names()
+        if len(set(named)) < len(named):
+            raise ConfigError(
+                "data.train_split, data.validation_split and data.test_split must be different splits, not "
+                f"{', '.join(map(repr, named))}: the rows that train or select a model cannot test it. Set the last "
+                "two to null to take a share of the training split."
+            )
 
     @property
     def _sensitive(self) -> tuple[str, ...]:
@@ -76,9 +93,12 @@ class Hub(DataSet):
 
     def check(self) -> None:
         """Raise an error if the set cannot be loaded or lacks a split or a column that training needs."""
+        refuse_no_groups(self._sensitive)
         splits = self._load()
         for name in self._names():
             require_columns(splits[name].column_names, [self.image_column, self.target], self._where(name))
+        self._refuse_kind(splits, self.target)
+        warn_of_absent(self._sensitive, self.path, *(splits[name].column_names for name in self._names()))
 
     def examples(self, split: Split) -> Examples:
         """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no other column."""
@@ -91,15 +111,14 @@ class Hub(DataSet):
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive columns of ``split``."""
-        if not self._sensitive:
-            raise ConfigError("data.sensitive is empty; name at least one column of the set.")
+        refuse_no_groups(self._sensitive)
         splits, source = self._load(), self._source(split)
         rows = self._rows(split, len(splits[source]))
         return tuple(Groups(name, *self._values(splits, name, source, rows)) for name in self._sensitive)
 
     def _names(self) -> list[str]:
         """Return the set's own names of the splits that are used."""
-        return list(dict.fromkeys(filter(None, (self.train_split, self.validation_split, self.test_split))))
+        return [name for name in (self.train_split, self.validation_split, self.test_split) if name]
 
     def _source(self, split: Split) -> str:
         named = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
@@ -155,6 +174,20 @@ class Hub(DataSet):
             raise DataError(f"{self._where(self.train_split)}: none of its {count} rows falls into the {split} split.")
         return torch.tensor(rows, dtype=torch.int64)
 
+    def _refuse_kind(self, splits: Any, column: str) -> None:
+        """Raise :class:`DataError` if a column is absent or its feature holds no classes; opens no value."""
+        import datasets
+
+        for name in self._names():
+            require_columns(splits[name].column_names, [column], self._where(name))
+            feature = splits[name].features[column]
+            plain = isinstance(feature, datasets.Value) and KINDS.fullmatch(feature.dtype)
+            if not plain and not isinstance(feature, datasets.ClassLabel):
+                raise DataError(
+                    f"{self._where(name)}: {column!r} holds {feature}; it must hold class labels, truth values, whole "
+                    "numbers or texts."
+                )
+
     def _values(self, splits: Any, column: str, source: str, rows: Tensor) -> tuple[Tensor, tuple[str, ...]]:
         """Return a column at some rows of one of the set's splits as codes (rows,) int64, and the names of the codes.
 
@@ -162,23 +195,18 @@ class Hub(DataSet):
         """
         import datasets
 
-        raw: dict[str, list[Any]] = {}
-        for name in self._names():
-            require_columns(splits[name].column_names, [column], self._where(name))
-            raw[name] = splits[name].select_columns([column]).with_format("arrow")[:][column].to_pylist()
+        self._refuse_kind(splits, column)
+        raw: dict[str, list[Any]] = {
+            name: splits[name].select_columns([column]).with_format("arrow")[:][column].to_pylist()
+            for name in self._names()
+        }
         feature = splits[source].features[column]
         labelled = isinstance(feature, datasets.ClassLabel)
         absent = (None, -1) if labelled else (None, "")  # -1 is the library's word for a label that is kept secret
         known = {value for values in raw.values() for value in values if value not in absent}
-        kinds = {type(value) for value in known}
-        if not kinds <= {bool} and not kinds <= {int} and not kinds <= {str}:
-            raise DataError(
-                f"{self.path}: {column!r} holds {feature}; it must hold class labels, truth values, whole numbers or "
-                "texts."
-            )
         if labelled:
             distinct, names = list(range(len(feature.names))), tuple(feature.names)
-        elif kinds == {bool}:
+        elif feature.dtype == "bool":
             distinct, names = [False, True], (f"not {column}", column)
         else:
             distinct = sorted(known)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -18,11 +19,14 @@ from levelhead.data.base import (
     Groups,
     Split,
     dataset_folder,
+    refuse_no_groups,
     refuse_one_class,
     refuse_own_task,
+    refuse_taken_names,
+    warn_of_absent,
 )
 from levelhead.data.cache import picture_examples
-from levelhead.data.images import PictureFiles
+from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.data.splits import check_shares, position_of, split_of
 from levelhead.types import ConfigError, DataError, require_columns
 
@@ -69,7 +73,9 @@ class ImageFolderCsv(DataSet):
 
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
+        check_image_size(self.image_size)
         refuse_own_task(self.target, self._sensitive)
+        refuse_taken_names(self._sensitive)
         if self.split_column is not None and self.split_column in (self.target, *self._sensitive):
             raise ConfigError(f"data.split_column {self.split_column!r} is also the target or a sensitive column.")
 
@@ -79,7 +85,9 @@ class ImageFolderCsv(DataSet):
 
     def check(self) -> None:
         """Raise an error if the folder, the csv or a column that training needs is absent."""
+        refuse_no_groups(self._sensitive)
         self._read([])
+        warn_of_absent(self._sensitive, str(self._csv()), next(_lines(self._csv())))
 
     def examples(self, split: Split) -> Examples:
         """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no sensitive column."""
@@ -98,8 +106,7 @@ class ImageFolderCsv(DataSet):
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive columns of ``split``; an empty cell is an error."""
-        if not self._sensitive:
-            raise ConfigError("data.sensitive is empty; name at least one column.")
+        refuse_no_groups(self._sensitive)
         frame = self._read(self._sensitive)
         rows = self._rows(frame, split)
         result = []
@@ -123,22 +130,16 @@ class ImageFolderCsv(DataSet):
         split = [] if self.split_column is None else [self.split_column]
         if not path.is_file():
             raise DataError(f"There is no file {path}. Set data.csv to a file in {path.parent}, or to a whole path.")
-        try:
-            there = [str(name) for name in pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns]
-            require_columns(there, [self.file_column, self.target, *split, *columns], str(path))
-            frame = pd.read_csv(
-                path,
-                usecols=list(dict.fromkeys([*(columns or [self.target]), *split])),
-                dtype=str,
-                keep_default_na=False,
-                encoding="utf-8-sig",
-            ).fillna("")
-        except (ValueError, pd.errors.ParserError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise DataError(f"{path} cannot be read ({reason}). Is it UTF-8 with a header and commas?") from None
-        if frame.empty:
+        lines = _lines(path)
+        there = next(lines, None)
+        if there is None:
+            raise DataError(f"{path} has neither a header nor rows.")
+        require_columns(there, [self.file_column, self.target, *split, *columns], str(path))
+        kept = {name: there.index(name) for name in (*(columns or [self.target]), *split)}
+        cells = [[line[at] if at < len(line) else "" for at in kept.values()] for line in lines]
+        if not cells:
             raise DataError(f"{path} has a header but no rows.")
-        return frame
+        return pd.DataFrame(cells, columns=list(kept), dtype=str)
 
     def _rows(self, frame: pd.DataFrame, split: Split) -> list[int]:
         """Return the positions of the rows of ``split``, in the order of the csv."""
@@ -172,6 +173,29 @@ class ImageFolderCsv(DataSet):
                 f"{self._csv()}: {column!r} is empty in {len(empty)} of {len(rows)} rows, the first being row "
                 f"{empty[0] + 1} (row 1 is the first below the header). Fill these cells, or drop the rows."
             )
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    """Yield the header's fields, then those of each row; blank lines are left out.
+
+    A row may have fewer fields than the header, or end with commas. More fields are an error, because a comma in a
+    text without quotes has moved the rest. (pandas takes no notice of it once columns are chosen.)
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            width = row = 0
+            for line in csv.reader(file, strict=True):
+                if len(line) < 2 and not "".join(line).strip():
+                    continue
+                if width and any(line[width:]):
+                    raise DataError(
+                        f"{path}: row {row} has {len(line)} fields and the header {width}. Put quotes around a text "
+                        "that holds a comma."
+                    )
+                width, row = width or len(line), row + 1
+                yield line
+    except (ValueError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read ({error}). Is it UTF-8 with a header and commas?") from None
 
 
 def _codes(values: pd.Series[str], names: Sequence[str]) -> Tensor:

@@ -6,22 +6,23 @@ picture is found in the first seconds, not in the third epoch. :mod:`levelhead.d
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
 from levelhead.data.base import Inputs
-from levelhead.types import DataError
+from levelhead.types import ConfigError, DataError
 
 SHOW_PROGRESS_FROM = 2000  # pictures; fewer decode in about a second
 
@@ -73,6 +74,24 @@ class PictureFiles(Sequence[bytes | None]):
             raise DataError(f"{self.where(position)}: {file} cannot be read ({error.strerror}).") from None
 
 
+def check_image_size(image_size: int) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` unless pictures can have this side, in pixels."""
+    if image_size < 1:
+        raise ConfigError(f"data.image_size is {image_size}; it must be at least 1 pixel.")
+
+
+def positions(count: int, title: str) -> Iterable[int]:
+    """Return the positions of ``count`` pictures, with a progress bar on stderr for many."""
+    return track(
+        range(count),
+        description=title,
+        transient=True,
+        disable=count < SHOW_PROGRESS_FROM,
+        console=Console(stderr=True),
+        update_period=0.5,
+    )
+
+
 def decode_each(
     encoded: Sequence[bytes | None],
     where: Callable[[int], str],
@@ -81,6 +100,7 @@ def decode_each(
 ) -> Iterator[NDArray[np.uint8]]:
     """Decode JPEG or PNG bytes one by one into (3, height, width) uint8 RGB, with a progress bar for many.
 
+    Pictures are turned as their EXIF says, transparent ones are laid on white, 16 bits a channel become 8.
     ``where(position)`` names a picture in errors. Without ``image_size`` every picture must have the size of the
     first; with it, pictures of another size are cropped to their central square and resized to it, in pixels.
     Raises :class:`~levelhead.types.DataError` that names the first picture that is missing, broken or misfit.
@@ -88,15 +108,7 @@ def decode_each(
     if len(encoded) == 0:
         raise DataError("no pictures to decode: the split is empty")
     size = None if image_size is None else (image_size, image_size)
-    steps = track(
-        range(len(encoded)),
-        description=title,
-        transient=True,
-        disable=len(encoded) < SHOW_PROGRESS_FROM,
-        console=Console(stderr=True),
-        update_period=0.5,
-    )
-    for position in steps:
+    for position in positions(len(encoded), title):
         picture = _decode(encoded[position], position, where)
         if image_size is not None and picture.size != size:
             picture = _fit(picture, image_size)
@@ -130,13 +142,30 @@ def _decode(content: bytes | None, position: int, where: Callable[[int], str]) -
     if not content:
         raise DataError(f"{where(position)} holds no picture; fetch that file again, or drop the row")
     try:
-        return Image.open(io.BytesIO(content)).convert("RGB")
+        picture = Image.open(io.BytesIO(content))
+        picture.load()
+        # Pillow turns the pixels first and rewrites the other tags then. Damaged ones raise almost anything there, and
+        # no pixel is in them.
+        with contextlib.suppress(Exception):
+            ImageOps.exif_transpose(picture, in_place=True)
+        return _rgb(picture)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         # Pillow's own words may quote nothing but a buffer address, so only the kind of trouble is kept.
         reason = "is cut short" if "truncated" in str(error) else "cannot be decoded"
         raise DataError(
             f"{where(position)} {reason} ({len(content)} bytes); fetch that file again, or drop the row"
         ) from error
+
+
+def _rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode == "I" or picture.mode.startswith("I;16"):
+        # The upper byte, which is what Pillow keeps of 16-bit colour; its convert would clip grey at 255.
+        return Image.fromarray((np.asarray(picture) >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if picture.has_transparency_data:
+        # Its convert would also bring out the colours that editors leave below transparent pixels.
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+    return picture.convert("RGB")
 
 
 def _fit(picture: Image.Image, image_size: int) -> Image.Image:

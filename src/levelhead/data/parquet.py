@@ -39,14 +39,20 @@ def split_files(folder: Path, split: Split) -> list[Path]:
     return parts
 
 
-def check_columns(files: Sequence[Path], columns: Sequence[str]) -> None:
-    """Raise :class:`DataError` if a file cannot be opened or lacks a column; reads no data."""
+def check_columns(files: Sequence[Path], columns: Sequence[str]) -> list[list[str]]:
+    """Raise :class:`DataError` if a file cannot be opened or lacks a column; reads no data.
+
+    Returns the names of all columns of each file.
+    """
+    tables = []
     for file in files:
         try:
-            known = pq.read_schema(file).names
+            known: list[str] = pq.read_schema(file).names
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"{file} is not a readable parquet file ({error}); fetch it again.") from None
         require_columns(known, columns, str(file))
+        tables.append(known)
+    return tables
 
 
 def read_column(files: Sequence[Path], column: str, codes: int) -> Tensor:

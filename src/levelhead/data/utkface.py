@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Split, dataset_folder
+from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Split, dataset_folder, warn_of_absent
 from levelhead.data.parquet import check_columns, read_column, read_examples, split_files
 from levelhead.types import ConfigError
 
@@ -84,8 +84,9 @@ class UTKFace(UTKFaceAttributes):
 
     def check(self) -> None:
         """Raise :class:`DataError` if a split or the picture or target column is absent."""
-        for split in SPLITS:
-            check_columns(self._files(split), ["image", column_of(self.target)])
+        files = [file for split in SPLITS for file in self._files(split)]
+        tables = check_columns(files, ["image", column_of(self.target)])
+        warn_of_absent((column_of(self.sensitive),), str(files[0].parent), *tables)
 
     def examples(self, split: Split) -> Examples:
         """Return pictures (n, 3, 64, 64) and labels of ``split``; opens no other column."""

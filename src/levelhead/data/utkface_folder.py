@@ -22,7 +22,7 @@ from torch import Tensor
 
 from levelhead.data.base import Card, Examples, Split, dataset_folder, refuse_one_class
 from levelhead.data.cache import picture_examples
-from levelhead.data.images import PictureFiles
+from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.data.splits import check_shares, position_of, split_of
 from levelhead.data.utkface import CODES, UTKFaceAttributes, attribute_of, column_of, utkface_card
 from levelhead.types import DataError
@@ -49,6 +49,7 @@ class UTKFaceFolder(UTKFaceAttributes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_image_size(self.image_size)
         check_shares(self.validation_share, self.test_share)
 
     def check(self) -> None:
