@@ -393,10 +393,10 @@ def test_the_bound_without_the_absolute_value_is_attained(seed: int, groups: int
 
 
 def test_absolute_values_turn_a_gap_of_spreads_into_a_gap_of_logits() -> None:
-    """Equal groups with equal means: standardised queries and keys have gap 0 with signs kept, 1.25 without."""
+    """Equal groups with equal means: standardised queries and keys have gap 0 with signs kept, 1.26 without."""
     shares, means, deviations = (0.5, 0.5), (0.0, 0.0), (1.4, 0.1)
     assert theory.bound_without_absolute(shares) == 0
-    assert theory.gaussian_gap(shares, means, deviations, means, deviations) == pytest.approx(1.25, abs=0.02)
+    assert theory.gaussian_gap(shares, means, deviations, means, deviations) == pytest.approx(1.26031, abs=1e-5)
 
 
 # ------------------------------------------------------------------------------------------------ finite batches

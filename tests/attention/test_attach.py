@@ -12,6 +12,8 @@ from transformers import (
     BertModel,
     LlamaConfig,
     LlamaForSequenceClassification,
+    ModernBertConfig,
+    ModernBertForSequenceClassification,
     SwinConfig,
     SwinForImageClassification,
     T5Config,
@@ -20,7 +22,7 @@ from transformers import (
 )
 
 from levelhead.attention import DebiasConfig, alignment, attach, detach
-from levelhead.attention.alignment import debiased_attention
+from levelhead.attention.aligning import debiased_attention
 from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
 
 
@@ -291,6 +293,53 @@ def test_the_probe_changes_neither_random_numbers_nor_mode_nor_weights(family):
         assert torch.equal(model.state_dict()[name], tensor)
 
 
+@pytest.mark.filterwarnings("ignore:.*rotary position embeddings")
+@pytest.mark.parametrize(
+    ("make", "config", "message"),
+    [
+        (lambda: build("bert"), DebiasConfig(twice=True), "twice=True needs"),
+        (lambda: build("vit"), DebiasConfig(twice=True, absolute=False), "twice=True needs"),
+        (lambda: llama(), DebiasConfig(selection="per_head"), "as many key heads"),
+        (lambda: llama(), DebiasConfig(padding_mask=False), "causal mask"),
+        (lambda: llama(), DebiasConfig(off_by_one=True), "LlamaForSequenceClassification reads the last real token"),
+        (lambda: modernbert(), DebiasConfig(padding_mask=False), "sliding window"),
+        (lambda: modernbert(local_attention=64), DebiasConfig(padding_mask=False), "sliding window"),
+    ],
+)
+def test_the_model_is_unchanged_after_an_error(make, config, message):
+    model, kind = make(), type(make())
+    before = model.config.to_dict(), list(model.state_dict()), model.config._attn_implementation
+    with pytest.raises(ConfigError, match=message):
+        attach(model, config)
+    assert type(model) is kind
+    assert (model.config.to_dict(), list(model.state_dict()), model.config._attn_implementation) == before
+    attach(model)
+    assert torch.isfinite(model.train()(**batch("vit" if "ViT" in kind.__name__ else "bert")).logits).all()
+
+
+def test_padding_can_be_let_into_a_global_layer_between_local_ones():
+    with pytest.warns(UserWarning, match="rotary"):
+        model = attach(modernbert(num_hidden_layers=1), DebiasConfig(padding_mask=False, alpha=0.0))
+    assert torch.isfinite(model.train()(**batch("bert")).logits).all()
+
+
+def test_absolute_values_of_rotated_keys_are_warned_about():
+    with pytest.warns(UserWarning, match="as absolute=True asks"):
+        model = attach(llama(), DebiasConfig.preset("paper"))
+    assert model.config.levelhead["debias"]["absolute"] is True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attach(llama(), DebiasConfig(absolute=False))
+        attach(llama(), DebiasConfig(absolute=True, normalize=False))
+
+
+@pytest.mark.parametrize("options", [{"attention_temperature": 0.07}, {"padding_mask": False}])
+def test_normalising_and_aligning_are_not_all_there_is(options):
+    model = attach(build("bert"), DebiasConfig(normalize=False, alpha=0.0, **options)).eval()
+    plain = build("bert").eval()(**batch("bert")).logits
+    assert not torch.allclose(model(**batch("bert")).logits, plain)
+
+
 def test_pretrained_weights_get_a_warning(tmp_path):
     build("vit").save_pretrained(tmp_path)
     model = ViTForImageClassification.from_pretrained(tmp_path)
@@ -310,6 +359,13 @@ def llama():
     return LlamaForSequenceClassification(
         LlamaConfig(**SMALL, num_key_value_heads=1, vocab_size=50, num_labels=3, pad_token_id=0)
     )
+
+
+def modernbert(**options):
+    torch.manual_seed(0)
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2}
+    small = {**SMALL, "vocab_size": 50, "num_labels": 3, "classifier_pooling": "cls", "local_attention": 4}
+    return ModernBertForSequenceClassification(ModernBertConfig(**{**small, **tokens, **options}))
 
 
 def test_llama_is_read_at_its_last_token_and_keeps_signs(labels):

@@ -7,6 +7,8 @@ from tiny_models import SMALL, batch, bert_config, build, vit_config
 from transformers import (
     BertModel,
     BertTokenizer,
+    GPT2Config,
+    GPT2Model,
     LlamaConfig,
     LlamaModel,
     ResNetConfig,
@@ -18,7 +20,7 @@ from transformers import (
 )
 
 from levelhead.attention import DebiasConfig, DebiasedBlock, alignment, append_encoder
-from levelhead.attention.alignment import debiased_attention
+from levelhead.attention.aligning import debiased_attention
 from levelhead.types import ConfigError, UnsupportedModelError
 
 
@@ -192,6 +194,12 @@ def test_unsupported_backbones_are_refused(make, reason):
 def test_impossible_options(options):
     with pytest.raises(ConfigError):
         append_encoder(backbone("bert"), **{"num_labels": 3, **options})
+
+
+def test_off_by_one_says_which_row_was_found():
+    config = GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=16, vocab_size=50)
+    with pytest.raises(ConfigError, match="layer appended to GPT2Model reads the last real token"):
+        append_encoder(GPT2Model(config), 3, debias=DebiasConfig(off_by_one=True))
 
 
 def test_auto_options_are_refused_by_the_bare_block():

@@ -9,6 +9,7 @@ from torch.nn.functional import normalize
 from transformers import BertModel
 
 from levelhead import DebiasConfig, alignment, append_encoder, attach, from_pretrained
+from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.presets import PRESETS
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.config import build_experiment
@@ -31,13 +32,22 @@ def test_smoothing_without_unit_length_has_no_gradient():
     assert z.grad.abs().max() == 0
 
 
-def trained_once(name, family="vit", **changes):
+@pytest.mark.parametrize(("length", "least", "most"), [(1.0, 1e-2, 1.0), (1.5, 1e-9, 1e-6), (2.5, 0.0, 1e-20)])
+def test_how_the_gradient_of_the_smoothed_loss_fades_with_the_length(length, least, most):
+    """For directions that are nearly orthogonal; parallel ones keep a gradient for longer."""
+    z = torch.randn(25, 128, generator=torch.Generator().manual_seed(0))
+    z = (normalize(z, dim=1) * length).requires_grad_()
+    supervised_contrastive(z, torch.arange(25) % 2, 0.07, smoothing=1e-5).backward()
+    assert least < z.grad.abs().max() <= most
+
+
+def trained_once(name, family="vit", long=False, **changes):
     """One training pass, and the gradient of the alignment term by itself."""
     model = attach(build(family, **changes), DebiasConfig.preset(name)).train()
-    torch.manual_seed(1)
-    with torch.no_grad():  # as after some training: projections of length 3 to 5
-        model.alignment_head.output.weight.mul_(60)
-        model.alignment_head.hidden.weight.mul_(20)
+    if long:
+        with torch.no_grad():  # projections of length 3 to 5, as at the size of BERT
+            model.alignment_head.output.weight.mul_(60)
+            model.alignment_head.hidden.weight.mul_(20)
     model(**batch(family))
     loss = alignment(model, LABELS)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -47,14 +57,35 @@ def trained_once(name, family="vit", **changes):
     return model, loss, max(gradient.abs().max().item() for gradient in gradients if gradient is not None)
 
 
+@pytest.mark.parametrize("long", [False, True], ids=["small weights", "long projections"])
 @pytest.mark.parametrize("name", PRESETS)
-def test_which_presets_leave_alignment_without_a_gradient(name):
-    _, loss, largest = trained_once(name)
+def test_which_presets_leave_alignment_without_a_gradient(name, long):
+    _, loss, largest = trained_once(name, long=long)
     assert torch.isfinite(loss)
-    if name in ("released-hatexplain", "released-multinli"):
+    if name == "released-multinli" or (name == "released-hatexplain" and long):
         assert largest == 0
     else:
         assert largest > 1e-6
+
+
+def test_alignment_follows_every_option_of_a_preset():
+    model = attach(build("vit"), DebiasConfig.preset("released-hatexplain")).train()
+    model(**batch("vit"))
+    reading = debiased_attention(model).tap.reading
+    with torch.no_grad():  # projections so long that smoothing matters, and not of length 1
+        model.alignment_head.output.weight.mul_(8)
+    common = {"scaling": reading.scaling, "readout": reading.readout, "selection": "per_head", "off_by_one": True}
+    expected = {}
+    for changed in ({}, {"selection": "mean_probability"}, {"off_by_one": False}, {"include_readout": True}):
+        values = select_top_values(reading.query, reading.key, reading.value, 2, **{**common, **changed})
+        z = model.alignment_head(values)
+        expected[str(changed)] = supervised_contrastive(z, LABELS, 0.07, smoothing=1e-5).item()
+        if not changed:
+            assert z.norm(dim=1).std() > 0.01
+            expected["no smoothing"] = supervised_contrastive(z, LABELS, 0.07).item()
+    found = alignment(model, LABELS).item()
+    assert found == pytest.approx(expected.pop("{}"), rel=1e-6)
+    assert all(abs(found - other) > 1e-5 for other in expected.values()), expected
 
 
 def test_the_multinli_queue_alone_takes_the_gradient_away():
@@ -78,6 +109,19 @@ def test_the_queue_holds_the_newest_projections():
     big, newest = head.enqueue(torch.arange(21.0).view(7, 3), torch.arange(7))
     assert sorted(newest.tolist()) == [2, 3, 4, 5, 6]
     assert not big.requires_grad
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_batch_of_one_trains(name):
+    model = attach(build("vit", num_hidden_layers=1), DebiasConfig.preset(name)).train()
+    pixels = batch("vit")["pixel_values"]
+    # The CLS token is the same for all before the first layer: a feature that never varies.
+    for size in (1, 6):
+        loss = model(pixels[:size], labels=LABELS[:size]).loss
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    assert torch.isfinite(model.eval()(pixels).logits).all()
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -139,6 +183,25 @@ def test_statistics_without_a_gradient():
     direct = 3 * centred.square() * sign
     assert torch.allclose(cubes[1], direct)
     assert torch.allclose(cubes[0], direct - direct.mean(0))
+
+
+def test_the_deviation_is_a_constant_as_well():
+    x = torch.randn(6, 2, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    query = x.clone().requires_grad_()
+    out, _ = QueryKeyStandardizer(2, 4, length=3, eps=0.0, statistics_gradient=False)(query, x)
+    out.pow(3).sum().backward()
+    deviation = x.std(0, correction=0)
+    standard = (x - x.mean(0)) / deviation
+    torch.testing.assert_close(query.grad, 3 * standard.square() * standard.sign() / deviation)
+
+
+def test_twice_remembers_like_the_other_averages():
+    x = torch.randn(4000, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    debias = QueryKeyStandardizer(1, 2, length=2, twice=True)
+    trained, _ = debias(x, x)
+    debias.commit()
+    # One update from anywhere must remember exactly that batch, as the mean and the variance do.
+    torch.testing.assert_close(debias.query.absolute_mean, trained.mean(0))
 
 
 def test_twice_centres_again_in_evaluation_alone():
@@ -211,6 +274,7 @@ def test_recipes_name_presets():
         ({"selection": "median"}, "selection"),
         ({"attention_temperature": 0.0}, "attention_temperature"),
         ({"queue": -1}, "queue"),
+        ({"queue": 1.5}, "queue"),
     ],
 )
 def test_impossible_options(options, message):

@@ -13,7 +13,7 @@ from transformers import (
 )
 
 from levelhead.attention import DebiasConfig, append_encoder, attach, from_pretrained
-from levelhead.attention.alignment import debiased_attention
+from levelhead.attention.aligning import debiased_attention
 from levelhead.types import LevelheadError
 
 
@@ -87,6 +87,34 @@ def test_running_std_round_trip(tmp_path, labels):
     model(**batch("vit"), labels=labels)
     model.eval().save_pretrained(tmp_path)
     assert torch.equal(from_pretrained(tmp_path)(**batch("vit")).logits, model(**batch("vit")).logits)
+
+
+NEWER = [
+    "attention_temperature",
+    "padding_mask",
+    "statistics_gradient",
+    "twice",
+    "selection",
+    "off_by_one",
+    "normalize_projection",
+    "contrastive_smoothing",
+    "queue",
+]
+
+
+def test_a_model_of_an_earlier_version_trains_on(kind, family, labels, tmp_path):
+    """Its record lacks the newer options, which then have their defaults."""
+    model = make(kind, family)
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for option in NEWER:
+        del config["levelhead"]["debias"][option]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    losses = []
+    for one in (model, from_pretrained(tmp_path)):
+        losses.append(one.train()(**batch(family), labels=labels).loss)
+        losses[-1].backward()
+    assert torch.equal(*losses)
 
 
 def test_plain_loading_gives_an_undebiased_model_and_says_so(family, labels, tmp_path):

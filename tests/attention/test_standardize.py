@@ -229,6 +229,37 @@ def test_batch_of_one_and_constant_features_stay_finite(unbiased):
     assert torch.isfinite(query.grad).all()
 
 
+@pytest.mark.parametrize("running", ["variance", "std"])
+def test_without_eps_what_does_not_vary_is_zero_without_a_gradient(running):
+    query, key = random_pair(4, 2, 3, 2)
+    query[:, 0, 1] = 7.0
+    query.requires_grad_()
+    standardizer = make("position", eps=0.0, running=running, momentum=1.0)
+    result, _ = standardizer(query, key)
+    result.square().sum().mul(0.5).add(result.sum()).backward()
+    standardizer.commit()
+    assert (result[:, 0, 1] == 0).all()
+    assert (query.grad[:, 0, 1] == 0).all()
+    assert torch.isfinite(query.grad).all()
+    assert (query.grad[:, 1] != 0).any()
+    assert (standardizer.eval()(query, key)[0][:, 0, 1] == 0).all()
+    broken, _ = make("position", eps=0.0)(query * torch.nan, key)
+    assert broken.isnan().all()
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_without_eps_everything_else_is_the_plain_quotient(unbiased):
+    query, key = random_pair(5, 2, 3, 2)
+    query, key = query.float().requires_grad_(), key.float()
+    result, _ = make("position", eps=0.0, unbiased=unbiased)(query, key)
+    centred = query - query.sum(0, keepdim=True).squeeze(0) / 5
+    deviation = (centred.square().sum(0, keepdim=True).squeeze(0) / (4 if unbiased else 5)).sqrt()
+    plain = (centred / deviation).abs()
+    assert torch.equal(result, plain)
+    gradients = [torch.autograd.grad(one.pow(3).sum(), query)[0] for one in (result, plain)]
+    torch.testing.assert_close(*gradients)
+
+
 def test_statistics_stay_float32_under_bfloat16_and_autocast():
     query, key = random_pair(8, 2, 3, 2)
     standardizer = make("position").to(torch.bfloat16)

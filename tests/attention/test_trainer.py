@@ -6,7 +6,7 @@ from tiny_models import LABELS, batch, bert_config, build
 from transformers import BertModel, Trainer, TrainingArguments
 
 from levelhead.attention import append_encoder, attach
-from levelhead.attention.alignment import debiased_attention
+from levelhead.attention.aligning import debiased_attention
 from levelhead.types import LevelheadError
 
 

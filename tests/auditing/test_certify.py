@@ -115,7 +115,7 @@ def test_a_debiased_run_is_measured_and_bounded(runs: Path) -> None:
         assert place.readout == pytest.approx(gaps[head, 0].max(), rel=1e-5)
         assert place.gap < place.bound
         assert place.closest < 1
-    assert certificate.holds is True
+    assert certificate.arithmetic_check is True
     bounds = {bound.name: bound for bound in certificate.bounds}
     shares = np.bincount(members) / len(members)
     assert bounds["distribution_free"].value == pytest.approx(theory.distribution_free_bound(shares, 8))
@@ -131,7 +131,7 @@ def test_a_debiased_run_is_measured_and_bounded(runs: Path) -> None:
 def test_a_plain_run_is_measured_and_no_bound_applies(runs: Path) -> None:
     certificate = certify_run(runs / "erm", "validation")
     assert certificate.statistics is None
-    assert certificate.holds is None
+    assert certificate.arithmetic_check is None
     assert certificate.largest.gap > 0
     assert certificate.own == ()
     assert all(math.isnan(place.bound) for place in certificate.heads)
@@ -149,7 +149,7 @@ def test_the_command_prints_and_writes_json(runs: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "Paper, Theorem 1" in result.output
     value = json.loads((tmp_path / "c.json").read_text())
-    assert value["holds"] is True
+    assert value["arithmetic_check"] is True
     assert value["run"] == {"data": "portraits", "method": "dam", "seed": 0, "split": "test"}
     assert len(value["heads"]) == len(value["heads_with_statistics_of_the_split"]) == 2
     assert value["largest"]["gap"] < value["largest"]["bound"]
@@ -190,7 +190,7 @@ def test_several_groups_and_shared_key_heads() -> None:
         assert comparison.gap == pytest.approx(np.abs(means[pair[0]] - means[pair[1]]).max(), rel=1e-6)
     assert certificate.largest.gap == max(pair.gap for pair in certificate.pairs)
     assert certificate.largest.groups in (("x", "z"), ("y", "z"))
-    assert certificate.holds is True
+    assert certificate.arithmetic_check is True
     bounds = {bound.name: bound for bound in certificate.bounds}
     assert bounds["paper"].reason == "not defined for more than two groups"
     shares = np.bincount(members) / 60
@@ -208,7 +208,89 @@ def test_signs_kept_and_scale_left_out_change_what_applies() -> None:
     assert "keeps the sign" in str(signed["gaussian"].reason)
     centred = certify(batches(query, key), groups, OPTIONS | {"scale": False}, RUN)
     assert "not divided" in str({b.name: b for b in centred.bounds}["distribution_free"].reason)
-    assert certify(batches(query, key), groups, OPTIONS | {"normalize": False}, RUN).holds is None
+    assert certify(batches(query, key), groups, OPTIONS | {"normalize": False}, RUN).arithmetic_check is None
+
+
+def certified(debiased: tuple[Tensor, Tensor], raw: tuple[Tensor, Tensor], **options: Any) -> Certificate:
+    groups = grouped((torch.arange(len(raw[0])) >= len(raw[0]) // 2).long())
+    return certify(batches(*raw, debiased=debiased, size=100), groups, OPTIONS | options, RUN)
+
+
+def spread() -> tuple[Tensor, Tensor]:
+    """Queries and keys of two groups that differ in spread alone."""
+    query, key = torch.randn(2, 400, 1, 2, 3, generator=torch.Generator().manual_seed(0))
+    query[:200] *= 5
+    key[:200] *= 5
+    return query, key
+
+
+def test_the_own_statistics_of_a_model_that_keeps_signs_keep_them_too() -> None:
+    query, key = spread()
+    standard = ((query - query.mean(0)) / query.std(0, correction=0), (key - key.mean(0)) / key.std(0, correction=0))
+    certificate = certified(standard, (query, key), absolute=False)
+    assert certificate.own[0].gap == pytest.approx(certificate.largest.gap, rel=1e-5)
+    assert certificate.pairs[0].own_gap == certificate.own[0].gap
+    assert certificate.signed == ()
+    assert certificate.arithmetic_check is True
+    assert "sign kept" not in printed(certificate)
+    folded = certified((standard[0].abs(), standard[1].abs()), (query, key))
+    assert folded.own[0].gap == pytest.approx(folded.largest.gap, rel=1e-5)
+    assert folded.own[0].gap > 5 * folded.signed[0].gap
+    assert "sign kept" in printed(folded)
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"), [({"scale": False}, "not divide by the deviation"), ({"twice": True}, "a second time")]
+)
+def test_what_the_own_statistics_would_not_make_is_left_out_with_a_reason(option: dict[str, Any], reason: str) -> None:
+    query, key = spread()
+    certificate = certified((query.abs(), key.abs()), (query, key), **option)
+    assert certificate.own == certificate.signed == ()
+    assert math.isnan(certificate.pairs[0].own_gap)
+    assert reason in certificate.to_dict()["no_statistics_of_the_split"]
+    assert certificate.arithmetic_check is True
+    text = " ".join(printed(certificate).split())
+    assert reason in text
+    assert "sign kept" not in text
+    assert math.isnan({bound.name: bound.value for bound in certificate.bounds}["gaussian"])
+
+
+@pytest.mark.parametrize("statistics", ["feature", "cls_feature"])
+def test_pooled_statistics_have_no_bound_for_a_pair_of_positions(statistics: str) -> None:
+    query, key = spread()
+    certificate = certified((query.abs(), key.abs()), (query, key), statistics=statistics)
+    bounds = {bound.name: bound for bound in certificate.bounds}
+    for name in ("distribution_free", "gaussian", "paper"):
+        assert not bounds[name].applies
+        assert bounds[name].to_dict()["applies"] is False
+        assert bounds[name].reason == "bounds only the gap averaged over pairs of positions"
+        assert math.isnan(certificate.pairs[0].to_dict()["bounds"][name])
+    assert bounds["distribution_free_measured"].applies
+    assert "paper" not in certificate.finding
+    assert "averaged over pairs" in " ".join(printed(certificate).replace("│", " ").split())
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_logits_that_are_not_finite_are_counted(everywhere: bool) -> None:
+    query, key = spread()
+    broken = query.abs().clone()
+    broken[:, :, slice(None) if everywhere else 0] = torch.nan
+    certificate = certified((broken, key.abs()), (query, key))
+    assert certificate.arithmetic_check is None
+    assert f"{8 if everywhere else 4} mean logits of a group are not finite" in certificate.warnings[0]
+    assert ("No gap" in certificate.finding) is everywhere
+    assert "not finite" in printed(certificate)
+    json.dumps(certificate.to_dict())
+    raw = certified((query.abs(), key.abs()), (query * torch.inf, key))
+    assert raw.arithmetic_check is None
+    assert "not finite" in raw.warnings[0]
+
+
+def test_the_record_of_an_earlier_version_is_read() -> None:
+    query, key = spread()
+    old = {"statistics": "position", "normalize": True, "absolute": True}
+    groups = grouped((torch.arange(400) >= 200).long())
+    assert certify(batches(query, key, debiased=(query.abs(), key.abs())), groups, old, RUN).arithmetic_check is True
 
 
 def test_statistics_over_all_positions_break_the_ideal_bound_but_not_the_measured_one() -> None:
@@ -224,7 +306,7 @@ def test_statistics_over_all_positions_break_the_ideal_bound_but_not_the_measure
     assert (certificate.largest.query, certificate.largest.key) == (0, 3)
     assert certificate.largest.bound == pytest.approx(170.0, rel=1e-5)
     assert certificate.own[0].gap == pytest.approx(10.0, rel=1e-5)
-    assert certificate.holds is True
+    assert certificate.arithmetic_check is True
 
 
 def test_padding_is_left_out_and_lengths_may_differ() -> None:
@@ -238,7 +320,7 @@ def test_padding_is_left_out_and_lengths_may_differ() -> None:
     made = batches(query + noise, key + noise, valid=valid, readout=last)
     dirty = certify(made, grouped(members), OPTIONS, RUN)
     assert dirty.heads == clean.heads
-    assert dirty.holds is True
+    assert dirty.arithmetic_check is True
     assert any("Padding" in text for text in dirty.warnings)
     # The readout row is the last real token, another one in each row.
     first, second = (members == group for group in range(2))
@@ -271,7 +353,7 @@ def test_features_that_do_not_vary_are_no_trouble() -> None:
     certificate = certify(batches(query, query), grouped(torch.arange(20) % 2), OPTIONS, RUN)
     assert certificate.largest.gap == pytest.approx(0, abs=1e-6)
     assert certificate.own[0].gap == 0
-    assert certificate.holds is True
+    assert certificate.arithmetic_check is True
     assert "by at most" in printed(certificate)
 
 
@@ -283,7 +365,7 @@ def test_a_group_without_rows_is_undefined_with_a_reason() -> None:
     assert math.isfinite({b.name: b.value for b in absent.bounds}["paper"])
     alone = certify(batches(query, key), grouped([0] * 20), OPTIONS, RUN)
     assert math.isnan(alone.largest.gap)
-    assert alone.holds is None
+    assert alone.arithmetic_check is None
     assert "test holds rows of fewer than two groups" in alone.finding
     assert "Head" in printed(alone)
     assert alone.to_dict()["largest"]["groups"] is None

@@ -13,9 +13,16 @@ from PIL import Image
 from scipy.stats import ks_2samp
 from typer.testing import CliRunner
 
-from levelhead.attention.capture import attention_weights, capture
+from levelhead.attention.capture import Captured, attention_weights, capture
 from levelhead.auditing.figure_command import figure_app
-from levelhead.auditing.figures import AttentionFigure, QkFigure, attention_figure, kolmogorov_smirnov, qk_figure
+from levelhead.auditing.figures import (
+    AttentionFigure,
+    QkFigure,
+    attention_figure,
+    kolmogorov_smirnov,
+    qk_figure,
+    shares_of_patches,
+)
 from levelhead.config import build_experiment
 from levelhead.data.base import Groups
 from levelhead.data.portraits import MASK_NAMES, Portraits
@@ -149,6 +156,30 @@ def test_attention_by_group_and_label_is_the_mean_over_rows(runs: Path, attentio
     assert np.array_equal(difference, expected)
     assert error is not None
     assert (error > 0).all()
+
+
+def test_attention_that_is_all_on_the_class_token_still_has_shares_of_patches() -> None:
+    key = torch.full((2, 1, 5, 4), -1.0)
+    key[:, :, 0] = 6.0
+    key[:, :, 2, 0] = -0.99
+    query = torch.full((2, 1, 5, 4), 60.0)
+    for readout in (torch.zeros(2, dtype=torch.int64), None):
+        captured = Captured(query, key, query, key, 0.5, None, readout)
+        assert attention_weights(captured)[..., 1:].sum() == 0
+        shares, outside = shares_of_patches(captured, 1)
+        expected = torch.tensor([0, 0.3, 0, 0], dtype=torch.float64).softmax(dim=0).expand(2, -1)
+        torch.testing.assert_close(shares, expected, atol=1e-4, rtol=0)
+        assert outside.tolist() == [1.0, 1.0]
+
+
+def test_attention_that_is_not_finite_is_not_called_empty(attention: AttentionFigure) -> None:
+    key = ("dark hair", "round")
+    cells = {**attention.cells, key: replace(attention.cells[key], attention=np.full((4, 4), np.nan))}
+    drawn = replace(attention, cells=cells).draw()
+    texts = [text.get_text() for panel in drawn.axes for text in panel.texts]
+    assert texts.count("not finite") == 3  # the grid, the difference and the portrait
+    assert "no rows" not in texts
+    assert any(len(panel.images) for panel in drawn.axes)
 
 
 def test_shares_of_parts_are_sums_over_pixels(runs: Path, attention: AttentionFigure) -> None:

@@ -9,7 +9,7 @@ from family_table import LABELS, build, named
 from transformers import BatchEncoding
 
 import levelhead as lh
-from levelhead.attention.alignment import debiased_attention
+from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.standardize import LengthError
 from levelhead.types import ConfigError
 
@@ -134,7 +134,7 @@ def test_nothing_else_changes(kind):
 
 def test_merging_keeps_what_a_naive_sum_would_lose():
     """A large mean with a small spread: sums of squares cancel in float32, merged deviations do not."""
-    from levelhead.attention.calibrate import Pool
+    from levelhead.attention.calibration import Pool
     from levelhead.attention.standardize import RunningMoments
 
     x = 1000 + 0.01 * torch.randn(64, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 import levelhead as lh
-from levelhead.attention.alignment import debiased_attention
+from levelhead.attention.aligning import debiased_attention
 
 
 @pytest.fixture(params=FAMILIES, ids=str)

@@ -6,7 +6,9 @@ import torch.nn.functional as F
 from family_table import LABELS, build, named
 
 import levelhead as lh
-from levelhead.attention.alignment import debiased_attention
+from levelhead.attention.aligning import debiased_attention
+from levelhead.attention.capture import capture
+from levelhead.data.base import Inputs
 from levelhead.types import ConfigError
 
 peft = pytest.importorskip("peft")
@@ -18,6 +20,19 @@ WHOLE = {
     "append": ["block", "classifier", "alignment_head"],
 }
 CASES = [("bert", "attach"), ("vit", "attach"), ("llama", "attach"), ("bert", "append"), ("vit", "append")]
+
+
+class Rows(Inputs):
+    """A batch of model inputs, addressed by row."""
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def __len__(self):
+        return len(next(iter(self.tensors.values())))
+
+    def batch(self, index):
+        return {name: tensor[index] for name, tensor in self.tensors.items()}
 
 
 def wrap(family, kind):
@@ -94,17 +109,37 @@ def test_calibrate(name, kind):
     torch.testing.assert_close(model.eval()(**family.batch()).logits, plain.eval()(**family.batch()).logits)
 
 
-def test_forgotten_statistics_are_noticed(tmp_path):
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_forgotten_statistics_are_noticed_only_if_the_base_has_none(calibrated, tmp_path):
     family = named("bert")
     base, _ = wrap(family, "attach")
+    if calibrated:
+        lh.calibrate(base, [family.batch(5)])
     base.save_pretrained(tmp_path / "base")
     config = peft.LoraConfig(r=2, target_modules=r".*\.self\.query", modules_to_save=["classifier", "alignment_head"])
     model = peft.get_peft_model(base, config).train()
     model(**family.batch(), labels=LABELS)
     model.save_pretrained(tmp_path / "adapter")
     loaded = peft.PeftModel.from_pretrained(lh.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
-    with pytest.warns(UserWarning, match="evaluated before any training step"):
-        loaded(**family.batch())
+    if calibrated:  # nothing warns: the statistics are there, but they are the base's
+        assert not torch.equal(loaded(**family.batch()).logits, model.eval()(**family.batch()).logits)
+        assert updates(loaded) == 1
+        assert updates(model) == 2
+    else:
+        with pytest.warns(UserWarning, match="evaluated before any training step"):
+            loaded(**family.batch())
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_capture_reads_the_debiased_layer(name, kind):
+    family = named(name)
+    base, config = wrap(family, kind)
+    lh.calibrate(base, [family.batch()])
+    (expected,) = capture(base, Rows(family.batch()), 6, "cpu")
+    (seen,) = capture(peft.get_peft_model(base, config), Rows(family.batch()), 6, "cpu")
+    for part in ("query", "key", "debiased_query", "debiased_key", "readout"):
+        torch.testing.assert_close(getattr(seen, part), getattr(expected, part))
+    assert not torch.equal(seen.query, seen.debiased_query)
 
 
 def test_lora_in_a_frozen_backbone_is_refused():

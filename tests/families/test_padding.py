@@ -4,7 +4,7 @@ import pytest
 import torch
 from family_table import LABELS, TEXTS, build, named
 
-from levelhead.attention.alignment import debiased_attention
+from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.attach import _layer_of
 
 CASES = [

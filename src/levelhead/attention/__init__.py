@@ -1,9 +1,9 @@
 """Debiased attention: attach it to a model, or append a debiased layer to a pretrained backbone."""
 
-from levelhead.attention.alignment import alignment
+from levelhead.attention.aligning import alignment
 from levelhead.attention.attach import DebiasConfig, attach, detach
 from levelhead.attention.block import DebiasedBlock, append_encoder
-from levelhead.attention.calibrate import calibrate
+from levelhead.attention.calibration import calibrate
 from levelhead.attention.pretrained import from_pretrained
 from levelhead.attention.standardize import QueryKeyStandardizer
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from levelhead.attention import interface
-from levelhead.attention.alignment import Tap, alignment, check_labels, refuse_lost_labels, training_pass
+from levelhead.attention.aligning import Tap, alignment, check_labels, refuse_lost_labels, training_pass
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.objectives.contrastive import AlignmentHead, Selection
 from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
@@ -109,12 +109,12 @@ class DebiasConfig:
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"debias.{name}={getattr(self, name)!r}; choose one of {allowed}")
-        for name in ("top_t", "projection_hidden", "projection_size"):
+        for name, least in (("top_t", 1), ("projection_hidden", 1), ("projection_size", 1), ("queue", 0)):
             value = getattr(self, name)
             if name == "projection_hidden" and value is None:
                 continue
-            if not isinstance(value, int) or value < 1:
-                raise ConfigError(f"debias.{name}={value!r}; it must be a whole number of at least 1")
+            if not isinstance(value, int) or value < least:
+                raise ConfigError(f"debias.{name}={value!r}; it must be a whole number of at least {least}")
         if not 0 < self.momentum <= 1:
             raise ConfigError(f"debias.momentum={self.momentum}; it must be above 0 and at most 1")
         if not self.eps >= 0:
@@ -124,14 +124,15 @@ class DebiasConfig:
         for name in ("temperature", "attention_temperature"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigError(f"debias.{name}={getattr(self, name)}; it must be finite and above 0")
-        for name in ("contrastive_smoothing", "queue"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"debias.{name}={getattr(self, name)}; it must be finite and not negative")
+        if not 0 <= self.contrastive_smoothing < float("inf"):
+            raise ConfigError(
+                f"debias.contrastive_smoothing={self.contrastive_smoothing}; it must be finite and not negative"
+            )
         if self.off_by_one and (self.include_readout or self.readout in ("last", "none")):
             raise ConfigError("debias.off_by_one is defined for readout 'first' without include_readout alone")
         if self.statistics == "cls_feature" and self.readout == "none":
             raise ConfigError("debias.statistics='cls_feature' needs a readout row, and debias.readout is 'none'")
-        if not self.normalize and self.alpha == 0:
+        if not self.normalize and self.alpha == 0 and self.attention_temperature == 1 and self.padding_mask:
             raise ConfigError("debias.normalize=False with alpha=0 changes nothing: train the plain model instead")
 
     def standardizer(
@@ -166,7 +167,7 @@ class DebiasConfig:
 
     def tap(self) -> Tap:
         """Build the tap that reads the debiased layer for alignment."""
-        return Tap(self.readout, self.top_t if self.alpha else 0, self.attention_temperature, self.padding_mask)
+        return Tap(self.readout, self)
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> DebiasConfig:
@@ -224,10 +225,12 @@ def attach(
             UserWarning,
             stacklevel=2,
         )
+    record = {"kind": "attach", "debias": asdict(config), **found}
+    parts = _parts(model, record)  # whatever cannot be built fails here, before the model is changed
     _own_config(model)
-    model.config.levelhead = {"kind": "attach", "debias": asdict(config), **found}
+    model.config.levelhead = record
     model.__class__ = debiased_class(cast(Any, type(model)))
-    install(model)
+    _put(model, parts)
     return cast(AnyModel, model)
 
 
@@ -268,7 +271,7 @@ def debiased_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(copy.deepcopy(config), *args, **kwargs)
-            install(self)
+            _put(self, _parts(self, self.config.levelhead))
 
         @functools.wraps(base.forward)
         def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -293,10 +296,10 @@ def forward_with_alignment(model: PreTrainedModel, labels: Tensor | None, forwar
             "replica statistics of its own share of the batch and lose most of them. Let the process see one GPU: "
             "CUDA_VISIBLE_DEVICES=0."
         )
-    alpha = model.config.levelhead["debias"]["alpha"]
-    if labels is not None and alpha:
-        check_labels(labels)
     with training_pass(model) as tap:
+        alpha = tap.alpha
+        if labels is not None and alpha:
+            check_labels(labels)
         output = forward()
     if not model.training or not alpha:
         return output
@@ -310,26 +313,45 @@ def forward_with_alignment(model: PreTrainedModel, labels: Tensor | None, forwar
     return output
 
 
-def install(model: PreTrainedModel) -> None:
-    """Put standardizer, tap and projector where ``model.config.levelhead`` says, and switch the attention."""
-    record = model.config.levelhead
-    config = DebiasConfig(**record["debias"])
+@dataclass(frozen=True)
+class _Parts:
+    """What :func:`attach` adds to a model, and the attention module that gets it."""
+
+    attention: nn.Module
+    tap: Tap
+    debias: QueryKeyStandardizer | None
+    alignment_head: AlignmentHead | None
+
+
+def _parts(model: PreTrainedModel, record: dict[str, Any]) -> _Parts:
+    """Build what ``record`` describes, or say why that cannot be; ``model`` stays as it is."""
+    config = DebiasConfig(**record["debias"])  # a record of an earlier version lacks the newer options
     attention = model.get_submodule(record["attention"])
     if not config.padding_mask and getattr(attention, "is_causal", False):
         raise ConfigError("debias.padding_mask=False would also take away the causal mask of this decoder")
     if config.selection == "per_head" and record["key_heads"] != record["heads"]:
         raise ConfigError("debias.selection='per_head' needs as many key heads as query heads")
-    attention.tap = config.tap()
     # Not next(model.parameters()): an embedding may be kept in another type or on another device.
     like = next(parameter for parameter in attention.parameters() if parameter.is_floating_point())
+    standardizer, head = None, None
     if config.normalize:
         standardizer = config.standardizer(
             record["heads"], record["head_size"], key_heads=record["key_heads"], length=record["length"]
         )
-        attention.debias = standardizer.to(like.device).train(attention.training)
+        standardizer.to(like.device).train(attention.training)
     if config.alpha:
         head = config.alignment_head(record["key_heads"] * record["value_size"])
-        model.alignment_head = head.to(like.device, like.dtype).train(model.training)
+        head.to(like.device, like.dtype).train(model.training)
+    return _Parts(attention, config.tap(), standardizer, head)
+
+
+def _put(model: PreTrainedModel, parts: _Parts) -> None:
+    """Put the parts in their places and switch the attention."""
+    parts.attention.tap = parts.tap  # type: ignore[assignment]
+    if parts.debias is not None:
+        parts.attention.debias = parts.debias
+    if parts.alignment_head is not None:
+        model.alignment_head = parts.alignment_head
     interface.switch(model, interface.NAME)
 
 
@@ -448,6 +470,13 @@ def _probe(
                 f"The last attention of {name} does not see one sequence per example (windows or cross-attention): "
                 f"query {tuple(last.query)}, key {tuple(last.key)} for a batch of {batch}. {way_out}"
             )
+        # A window wider than the probe's input shows in no mask, only on the module.
+        if not config.padding_mask and (last.local or getattr(last.module, "sliding_window", None)):
+            raise ConfigError(
+                f"debias.padding_mask=False would take the whole mask away, and in the last layer of {name} it also "
+                "keeps tokens from others that are no padding (a sliding window, or causality). Leave padding_mask "
+                f"at True. {way_out}"
+            )
         path = next(path for path, module in model.named_modules() if module is last.module)
         readout: Any = config.readout
         if readout == "auto":
@@ -459,21 +488,26 @@ def _probe(
         statistics = "position" if image else "feature" if readout == "none" else "cls_feature"
     if statistics == "cls_feature" and readout == "none":
         raise ConfigError(f"debias.statistics='cls_feature', but the classifier of {name} reads no single row.")
+    check_off_by_one(config, readout, f"the classifier of {name}")
     if statistics == "position" and model.main_input_name != "pixel_values" and example_inputs is None:
         raise ConfigError(
             "debias.statistics='position' ties the model to one number of tokens: pass example_inputs of that length."
         )
-    absolute = config.absolute
-    if absolute in ("auto", None):
-        text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-        absolute = not (getattr(text, "rope_parameters", None) or getattr(text, "rope_theta", None))
-        if not absolute and config.normalize:
-            warnings.warn(
-                f"{name} uses rotary position embeddings: absolute values of rotated keys would destroy relative "
-                "position, so absolute=False is used. Set absolute=True or absolute=False to choose it yourself.",
-                UserWarning,
-                stacklevel=3,
-            )
+    text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    rotary = bool(getattr(text, "rope_parameters", None) or getattr(text, "rope_theta", None))
+    absolute = not rotary if config.absolute in ("auto", None) else config.absolute
+    if rotary and config.normalize and config.absolute is not False:
+        choice = (
+            "as absolute=True asks (presets set it as well). absolute=False keeps relative position."
+            if absolute
+            else "so absolute=False is used. Set absolute=False to choose it yourself."
+        )
+        warnings.warn(
+            f"{name} uses rotary position embeddings: absolute values of rotated keys destroy relative position, "
+            + choice,
+            UserWarning,
+            stacklevel=3,
+        )
     found = {
         "attention": path,
         "attention_implementation": implementation,
@@ -484,6 +518,13 @@ def _probe(
         "length": last.query[2] if statistics == "position" else None,
     }
     return found, replace(config, statistics=statistics, absolute=absolute, readout=readout)
+
+
+def check_off_by_one(config: DebiasConfig, readout: str, reader: str) -> None:
+    """Refuse ``off_by_one`` where the probe found that ``reader`` does not read the first row."""
+    if config.off_by_one and readout != "first":
+        found = "the last real token" if readout == "last" else "no single row"
+        raise ConfigError(f"debias.off_by_one is defined for readout 'first' alone, and {reader} reads {found}.")
 
 
 def _find_readout(model: PreTrainedModel, path: str, inputs: dict[str, Any], tokens: int) -> str:

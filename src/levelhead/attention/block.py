@@ -25,8 +25,14 @@ from transformers import (
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassifierOutput
 
-from levelhead.attention.alignment import Tap
-from levelhead.attention.attach import KEEP_FLOAT32, DebiasConfig, forward_with_alignment, probe_inputs
+from levelhead.attention.aligning import Tap
+from levelhead.attention.attach import (
+    KEEP_FLOAT32,
+    DebiasConfig,
+    check_off_by_one,
+    forward_with_alignment,
+    probe_inputs,
+)
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.types import ConfigError, UnsupportedModelError
 
@@ -318,6 +324,7 @@ def append_encoder(
         readout = debias.readout
     length = None
     if debias is not None:
+        check_off_by_one(debias, readout, f"the layer appended to {type(backbone).__name__}")
         statistics = debias.statistics
         if statistics == "auto":
             statistics = "position" if image else "feature" if readout == "none" else "cls_feature"

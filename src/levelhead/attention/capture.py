@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from levelhead.attention import interface
-from levelhead.attention.alignment import Tap
+from levelhead.attention.aligning import Tap, debiased_attention
 from levelhead.attention.attach import _as_probed, _find_readout, probe_inputs
 from levelhead.attention.block import AppendedClassifier, BlockAttention
 from levelhead.data.base import Inputs
@@ -53,18 +53,20 @@ class Captured:
 def capture(model: nn.Module, inputs: Inputs, batch_size: int, device: torch.device | str) -> Iterator[Captured]:
     """Run ``model`` over ``inputs`` in row order and yield what its last attention layer worked with, batch by batch.
 
-    The model lies on ``device`` already; it runs in evaluation mode, without gradients. A plain model attends through
-    this package's function for the time of a batch, which computes the same by ``sdpa``. The readout row of a plain
-    model is proved with noise, as :func:`~levelhead.attach` does.
+    The model lies on ``device`` already, and may be wrapped by PEFT; it runs in evaluation mode, without gradients. A
+    plain model attends through this package's function for the time of a batch, which computes the same by ``sdpa``.
+    The readout row of a plain model is proved with noise, as :func:`~levelhead.attach` does.
 
     Errors: :class:`~levelhead.UnsupportedModelError` for a model whose attention cannot be reached, or whose last
     attention does not see one sequence per example.
     """
     rule: str | None = None
+    wrapper: Any = model
+    inner = wrapper.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT wraps what it adapts
     for index in torch.arange(len(inputs)).split(batch_size):
         batch = {name: tensor.to(device) for name, tensor in inputs.batch(index).items()}
-        if isinstance(model, AppendedClassifier):
-            yield _of_block(model, batch)
+        if isinstance(inner, AppendedClassifier):
+            yield _of_block(model, inner, batch)
             continue
         seen = _of_interface(model, batch, len(index))
         if rule is None:
@@ -80,6 +82,20 @@ def attention_weights(captured: Captured) -> Tensor:
 
     Only that row is computed. Without a readout row, the mean over the query rows that are no padding.
     """
+    weights = attention_logits(captured).softmax(dim=-1)
+    if captured.readout is not None:
+        return weights[:, :, 0]
+    if captured.valid is None:
+        return weights.mean(dim=2)
+    rows = captured.valid[:, None, :, None]  # not a product: the row of a padded query may hold NaN
+    return torch.where(rows, weights, 0).sum(dim=2) / rows.sum(dim=2).clamp(min=1)
+
+
+def attention_logits(captured: Captured) -> Tensor:
+    """Debiased logits (batch, heads, queries, tokens), -inf where the mask forbids to look.
+
+    ``queries`` is the readout row alone, or all rows where the classifier reads no single one.
+    """
     query, key, mask = captured.debiased_query, captured.debiased_key, captured.mask
     batch, heads = query.shape[:2]
     here = torch.arange(batch)
@@ -91,13 +107,7 @@ def attention_weights(captured: Captured) -> Tensor:
     logits = captured.scaling * query @ key.transpose(2, 3)
     if mask is not None:
         logits = logits.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
-    weights = logits.softmax(dim=-1)
-    if captured.readout is not None:
-        return weights[:, :, 0]
-    if captured.valid is None:
-        return weights.mean(dim=2)
-    rows = captured.valid[:, None, :, None]  # not a product: the row of a padded query may hold NaN
-    return torch.where(rows, weights, 0).sum(dim=2) / rows.sum(dim=2).clamp(min=1)
+    return logits
 
 
 def _captured(seen: interface.Attended, valid: Tensor | None, row: Tensor | None) -> Captured:
@@ -177,9 +187,9 @@ def _evaluated(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _of_block(model: AppendedClassifier, batch: dict[str, Tensor]) -> Captured:
-    """Run a model with an appended layer and read that layer."""
-    attention: BlockAttention = model.block.attention
+def _of_block(model: nn.Module, appended: AppendedClassifier, batch: dict[str, Tensor]) -> Captured:
+    """Run ``model``, which is ``appended`` or wraps it, and read the appended layer."""
+    attention = cast(BlockAttention, debiased_attention(appended))
     raw: dict[str, Tensor] = {}
     handles = [
         layer.register_forward_hook(lambda module, args, output, name=name: raw.__setitem__(name, output))
@@ -202,7 +212,7 @@ def _of_block(model: AppendedClassifier, batch: dict[str, Tensor]) -> Captured:
             handle.remove()
     query, key, row, valid, scaling = shown[0]
     if row is None:  # the plain layer of the same size has no row of its own, but the head reads one
-        row = model.readout.row(query, valid, first_real=True)
+        row = appended.readout.row(query, valid, first_real=True)
     split = {name: output.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for name, output in raw.items()}
     mask = None if valid is None else valid[:, None, None, :]
     seen = interface.Attended(attention, split["query"], split["key"], query, key, mask, scaling, row)

@@ -23,12 +23,16 @@ NAME = "levelhead"
 
 @dataclass
 class Call:
-    """One call of an attention module, as seen by a probe: the shapes of query, key and value."""
+    """One call of an attention module, as seen by a probe: the shapes of query, key and value.
+
+    ``local``: the mask keeps a query from a key that others may look at, so that it is about more than padding.
+    """
 
     module: nn.Module
     query: torch.Size
     key: torch.Size
     value: torch.Size
+    local: bool
 
 
 _recorders: list[list[Call]] = []
@@ -92,8 +96,19 @@ def valid_keys(mask: Tensor | None, batch: int) -> Tensor | None:
     """
     if mask is None:
         return None
-    allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-    return allowed.any(dim=2).any(dim=1).expand(batch, -1)
+    return _allowed(mask).any(dim=2).any(dim=1).expand(batch, -1)
+
+
+def _allowed(mask: Tensor) -> Tensor:
+    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+
+
+def _is_local(mask: Tensor | None) -> bool:
+    """Whether some query may not look at a key that another query of the same example may look at."""
+    if mask is None:
+        return False
+    allowed = _allowed(mask)
+    return bool((allowed.any(dim=2, keepdim=True).any(dim=1, keepdim=True) & ~allowed).any())
 
 
 def levelhead_attention(
@@ -113,7 +128,7 @@ def levelhead_attention(
     Source: Lu, Wang, Wang, ICLR 2024: softmax(q_de k_de^T / sqrt(d)) v, where only q and k are debiased.
     """
     for calls in _recorders:
-        calls.append(Call(module, query.shape, key.shape, value.shape))
+        calls.append(Call(module, query.shape, key.shape, value.shape, _is_local(attention_mask)))
     raw_query, raw_key, row = query, key, None
     tap = getattr(module, "tap", None)
     if tap is not None:

@@ -40,7 +40,8 @@ PRESETS: dict[str, Preset] = {
         {"norm": "pre", "activation": "gelu", "num_heads": 8},
     ),
     "released-hatexplain": Preset(
-        "HateXplain notebook: near one-hot attention, a second centring in evaluation; alignment has no gradient",
+        "HateXplain notebook: near one-hot attention, a second centring in evaluation; alignment has no gradient "
+        "once projections are longer than about 2.5",
         _released(
             attention_temperature=0.07,
             twice=True,

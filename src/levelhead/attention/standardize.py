@@ -105,7 +105,7 @@ class RunningMoments(nn.Module):
         centred = x - mean if weight is None else (x - mean) * weight
         freedom = (size - 1).clamp(min=1) if self.unbiased else size
         variance = centred.square().sum(dim=axes, keepdim=True).squeeze(0) / freedom
-        deviation = (variance + self.eps).sqrt()
+        deviation = _root(variance + self.eps) if self.eps == 0 else (variance + self.eps).sqrt()
         spread = variance if self.running == "variance" else deviation
         self.pending = (mean.detach(), spread.detach(), count > 0)
         return (mean, deviation) if self.gradient else (mean.detach(), deviation.detach())
@@ -136,11 +136,16 @@ class RunningMoments(nn.Module):
             step = torch.full(seen.shape, self.momentum, device=seen.device)
         step = (step * seen).to(torch.float32)[:, None]
         if self.pending_absolute is not None:
-            plain = (self.momentum * seen).to(torch.float32)[:, None]
-            self.get_buffer("absolute_mean").lerp_(self.pending_absolute.float(), plain)
+            self.get_buffer("absolute_mean").lerp_(self.pending_absolute.float(), step)
             self.pending_absolute = None
         self.mean.lerp_(mean.float(), step)
         self.get_buffer(self.spread_name).lerp_(spread.float(), step)
+
+
+def _root(variance: Tensor) -> Tensor:
+    """Square root whose gradient at 0 is 0: that of ``sqrt`` is infinite, and infinity times 0 is NaN."""
+    varies = variance != 0  # true of NaN, which must not pass for 0
+    return torch.where(varies, torch.where(varies, variance, 1).sqrt(), 0)
 
 
 class QueryKeyStandardizer(nn.Module):
@@ -166,7 +171,7 @@ class QueryKeyStandardizer(nn.Module):
         unbiased: divide the sum of squares by n - 1.
         running: what the running average is taken of; see :class:`RunningMoments`.
         momentum: share of the newest batch in the running average.
-        eps: added to the variance.
+        eps: added to the variance. With 0, a feature that does not vary at all becomes 0 and has no gradient.
         statistics_gradient: let the gradient through the statistics of the batch, as batch normalisation does.
         twice: in evaluation alone, subtract the running mean of ``|n(x)|`` and take absolute values again. Training
             does not, so both modes differ; only the authors' HateXplain notebook does this.
@@ -206,7 +211,7 @@ class QueryKeyStandardizer(nn.Module):
             raise ConfigError("statistics='position' needs length=, the fixed number of tokens")
         if twice and (statistics == "cls_feature" or not absolute):
             raise ConfigError("twice=True needs absolute=True and statistics 'position' or 'feature'")
-        self.statistics, self.length = statistics, length
+        self.statistics, self.length, self.eps = statistics, length, eps
         self.centre, self.scale, self.absolute, self.twice = centre, scale, absolute, twice
         rows = length if statistics == "position" and length is not None else 1
 
@@ -264,7 +269,12 @@ class QueryKeyStandardizer(nn.Module):
 
     def _standardize(self, x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         centred = x - mean if self.centre else x
-        return centred / deviation if self.scale else centred
+        if not self.scale:
+            return centred
+        if self.eps:
+            return centred / deviation
+        varies = deviation != 0  # true of NaN, which must not pass for 0
+        return torch.where(varies, centred / torch.where(varies, deviation, 1), 0)
 
     def _warn_before_update(self) -> None:
         if not bool((self.query.num_batches_tracked == 0).all()):

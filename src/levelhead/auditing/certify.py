@@ -29,6 +29,7 @@ from levelhead import theory
 from levelhead.types import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from levelhead.attention.attach import DebiasConfig
     from levelhead.attention.capture import Captured
     from levelhead.data import Groups, Split
 
@@ -36,6 +37,8 @@ Array = NDArray[np.float64]
 
 # Sums over all rows are in float64; queries and keys came as float32 and are taken as they are.
 ROUNDING = 1e-6
+NOT_STANDARDISED = "does not apply: queries and keys are not standardised"
+AVERAGED = "bounds only the gap averaged over pairs of positions"
 NOTE = (
     "Gaps are differences of mean logits before the softmax, the largest one over places, which few rows inflate. "
     "A bound on them says nothing about predictions: measure those with `levelhead evaluate`."
@@ -77,11 +80,15 @@ class Place:
         }
 
 
+NOTHING = Place(math.nan, math.nan, math.nan, math.nan)
+
+
 @dataclass(frozen=True)
 class Bound:
-    """One bound on the gap: its value, what it assumes, and why it is NaN if it is.
+    """One bound on the gap: its value, what it assumes, and why it is NaN, or no bound on this gap, if so.
 
-    ``applies`` is False for a value that is no bound for this model, but for the same model without absolute values.
+    ``applies`` is False for a value that bounds something else: the gap of the same model without absolute values, or
+    that averaged over pairs of positions.
     """
 
     name: str
@@ -118,7 +125,7 @@ class Comparison:
             "groups": list(self.groups),
             "gap": self.gap,
             "gap_with_statistics_of_the_split": self.own_gap,
-            "bounds": {bound.name: bound.value for bound in self.bounds},
+            "bounds": {bound.name: bound.value if bound.reason is None else math.nan for bound in self.bounds},
         }
 
 
@@ -134,12 +141,13 @@ class Certificate:
         statistics: over what the model standardises, or None for a model that does not.
         heads: per head, with the logits as the model computes them.
         own: per head, with queries and keys standardised by the split's own statistics, each position apart, so that
-            all second moments are 1. Empty for a model that does not standardise.
-        signed: per head, as ``own`` without the absolute value.
+            all second moments are 1, with or without the absolute value as in the model. Empty where that is not done.
+        no_own: why ``own`` is empty for a model that standardises; None where it is not.
+        signed: per head, as ``own`` without the absolute value. Empty for a model that keeps signs anyway.
         pairs: each pair of groups.
         bounds: the bounds on every pair at once.
-        holds: whether no gap exceeds its distribution-free bound, which for these rows is a matter of arithmetic;
-            None where no bound applies.
+        arithmetic_check: whether no gap exceeds its distribution-free bound, which for these rows is a matter of
+            arithmetic and says nothing about the model; None where no bound applies or a logit is not finite.
         warnings: full sentences.
     """
 
@@ -153,8 +161,9 @@ class Certificate:
     signed: tuple[Place, ...]
     pairs: tuple[Comparison, ...]
     bounds: tuple[Bound, ...]
-    holds: bool | None
+    arithmetic_check: bool | None
     warnings: tuple[str, ...]
+    no_own: str | None = None
 
     @property
     def largest(self) -> Place:
@@ -166,7 +175,7 @@ class Certificate:
         """What was measured, in one sentence."""
         place = self.largest
         if place.groups is None:
-            return f"No gap of attention logits can be measured: {self.warnings[0]}"
+            return f"No gap of attention logits can be measured: {(*self.warnings, 'no two groups share a place.')[0]}"
         head = self.heads.index(place)
         text = (
             f"On {self.run['split']}, mean attention logits of the last layer differ by at most {place.gap:.4g} "
@@ -174,10 +183,11 @@ class Certificate:
         )
         if self.statistics is None:
             return f"{text}; the model does not standardise queries and keys, so no bound applies."
-        text += f", {100 * place.used:.3g}% of the distribution-free bound {place.bound:.4g} there"
-        bounds = {bound.name: bound.value for bound in self.bounds}
-        if math.isfinite(bounds["paper"]) and place.gap > 0:
-            text += f"; the paper's bound, {bounds['paper']:.4g}, is {bounds['paper'] / place.gap:.3g} times the gap"
+        if math.isfinite(place.bound):
+            text += f", {100 * place.used:.3g}% of the distribution-free bound {place.bound:.4g} there"
+        paper = next(bound for bound in self.bounds if bound.name == "paper")
+        if paper.applies and math.isfinite(paper.value) and place.gap > 0:
+            text += f"; the paper's bound, {paper.value:.4g}, is {paper.value / place.gap:.3g} times the gap"
         return f"{text}."
 
     def to_dict(self) -> dict[str, Any]:
@@ -190,13 +200,14 @@ class Certificate:
             "head_size": self.head_size,
             "statistics": self.statistics,
             "finding": self.finding,
-            "holds": self.holds,
+            "arithmetic_check": self.arithmetic_check,
             "largest": self.largest.to_dict(),
             "bounds": [bound.to_dict() for bound in self.bounds],
             "pairs": [pair.to_dict() for pair in self.pairs],
             "heads": [place.to_dict() for place in self.heads],
             "heads_with_statistics_of_the_split": [place.to_dict() for place in self.own],
             "heads_with_statistics_of_the_split_without_absolute": [place.to_dict() for place in self.signed],
+            **({"no_statistics_of_the_split": self.no_own} if self.no_own else {}),
             "warnings": list(self.warnings),
         }
 
@@ -209,6 +220,8 @@ class Certificate:
             shown.append(self._pair_table())
         shown += [Text(f"Warning: {warning}") for warning in self.warnings]
         shown.append(Text(self.finding))
+        if self.no_own:
+            shown.append(Text(f"No column with the split's own statistics: {self.no_own}."))
         if self.signed and self.pairs:
             shown.append(
                 Text(
@@ -228,7 +241,7 @@ class Certificate:
         for head, place in enumerate(self.heads):
             cells = [str(head), _number(place.gap), _where(place, short=True), _number(place.readout)]
             if self.statistics is not None:
-                own = self.own[head]
+                own = self.own[head] if self.own else NOTHING
                 cells += [_number(place.bound), _percent(place.used)]
                 cells += [_number(own.gap), _percent(own.used)]
             drawn.add_row(*cells)
@@ -257,7 +270,7 @@ class Certificate:
         for pair in self.pairs:
             values = [pair.gap]
             if self.statistics is not None:
-                bounds = {bound.name: bound.value for bound in pair.bounds}
+                bounds = {bound.name: bound.value if bound.reason is None else math.nan for bound in pair.bounds}
                 values += [pair.own_gap, bounds["distribution_free"], bounds["gaussian"]]
             drawn.add_row(Text(" / ".join(pair.groups)), *map(_number, values))
         return drawn
@@ -269,7 +282,8 @@ def certify_run(
     """Measure the group gaps of a finished run's attention logits and set them beside the bounds.
 
     Nothing is written. The split goes through the network in evaluation mode, twice for a debiased one: the second
-    pass standardises queries and keys by the split's own statistics, which need the first.
+    pass standardises queries and keys by the split's own statistics, which need the first. (Not so for a model that
+    does not divide by the deviation, or centres twice: those statistics would not make it another such model.)
 
     Args:
         folder: a run folder that ``train`` finished.
@@ -318,13 +332,18 @@ def certify(
     Args:
         batches: the split in row order; iterated twice where queries and keys are standardised.
         groups: who belongs to which group, in the same order.
-        debias: the options of :class:`~levelhead.DebiasConfig`, resolved, or None for a plain model.
+        debias: the options of :class:`~levelhead.DebiasConfig`, resolved, or None for a plain model; options that are
+            missing, as in the record of an earlier version, have their defaults.
         run: with the name of the ``split``, and whatever else is to be written down.
 
     Errors: :class:`~levelhead.DataError` for a split without rows, or another number of rows than ``groups`` has.
     """
+    from levelhead.attention.attach import DebiasConfig
+
     names = groups.names
-    standardised = debias is not None and debias["normalize"]
+    options = None if debias is None else DebiasConfig(**debias)
+    standardised = options is not None and options.normalize
+    no_own = _why_not_own(options)
     model, raw_query, raw_key = _Gaps(len(names)), _Moments(), _Moments()
     last: Captured | None = None
     padded = False
@@ -349,26 +368,37 @@ def certify(
     combined = list(itertools.combinations(present, 2))
 
     heads, gaps = model.places(combined, names, scaling, readout)
+    broken = model.broken
     if not standardised:  # what the second moments of a plain model allow is no limit that anybody set
         heads = tuple(replace(place, bound=math.nan, closest=math.nan) for place in heads)
     own: tuple[Place, ...] = ()
     signed: tuple[Place, ...] = ()
     own_gaps = dict.fromkeys(combined, math.nan)
-    holds = None
-    if standardised:
+    if options is not None and options.normalize and no_own is None:
         with_abs, without = _Gaps(len(names)), _Gaps(len(names))
         for batch, members in _with_groups(batches, groups.values):
             query, key = _rows(batch.query, batch), _tokens(batch.key, batch)
             query = (raw_query.standardise(*query), query[1])
             key = (raw_key.standardise(*key), key[1])
             without.add(query, key, members)
-            with_abs.add((query[0].abs(), query[1]), (key[0].abs(), key[1]), members)
-        own, own_gaps = with_abs.places(combined, names, scaling, readout)
-        signed, _ = without.places(combined, names, scaling, readout)
-        if combined:
-            holds = all(place.closest <= 1 + ROUNDING for place in (*heads, *own, *signed))
+            if options.absolute:
+                with_abs.add((query[0].abs(), query[1]), (key[0].abs(), key[1]), members)
+        if options.absolute:
+            own, own_gaps = with_abs.places(combined, names, scaling, readout)
+            signed, _ = without.places(combined, names, scaling, readout)
+        else:
+            own, own_gaps = without.places(combined, names, scaling, readout)
+        broken = max(broken, with_abs.broken, without.broken)
+    if broken:
+        warnings.insert(
+            0,
+            f"{broken} mean logits of a group are not finite, and their gaps are left out of every figure: queries or "
+            "keys are NaN or infinite, so the weights or the inputs are broken.",
+        )
+    check = None
+    if standardised and combined and not broken:
+        check = all(place.closest <= 1 + ROUNDING for place in (*heads, *own, *signed))
 
-    options = debias or {}
     shares = [sizes[group] / sum(sizes) for group in present]
     bounded = [
         _bounds(pair, shares, scaling, head_size, options) for pair in itertools.combinations(range(len(present)), 2)
@@ -377,24 +407,36 @@ def certify(
         Comparison((names[pair[0]], names[pair[1]]), gaps[pair], own_gaps[pair], bounds)
         for pair, bounds in zip(combined, bounded, strict=True)
     )
-    if holds and not padded:  # all second moments are 1, so that the ideal bound is exact too
+    if check and own and not padded:  # all second moments are 1, so that the ideal bound is exact too
         for positions, pair in zip(combined, pairs, strict=True):
             ideal = head_size * scaling * sum(sizes) / min(sizes[group] for group in positions)
-            holds = holds and pair.own_gap <= ideal * (1 + ROUNDING)
+            check = check and pair.own_gap <= ideal * (1 + ROUNDING)
     return Certificate(
         run=run,
         attribute=groups.attribute,
         rows=dict(zip(names, sizes, strict=True)),
         head_size=head_size,
-        statistics=options["statistics"] if standardised else None,
+        statistics=options.statistics if options is not None and standardised else None,
         heads=heads,
         own=own,
         signed=signed,
         pairs=pairs,
         bounds=_worst(bounded, _largest(heads), options),
-        holds=holds,
+        arithmetic_check=check,
         warnings=tuple(warnings),
+        no_own=no_own,
     )
+
+
+def _why_not_own(options: DebiasConfig | None) -> str | None:
+    """Why standardising by the split's own statistics would not give the model's logits on them; None if it does."""
+    if options is None or not options.normalize:
+        return None
+    if not options.scale:
+        return "this model does not divide by the deviation"
+    if options.twice:
+        return "this model centres a second time"
+    return None
 
 
 def _choose(groups: tuple[Groups, ...], attribute: str | None) -> Groups:
@@ -494,14 +536,19 @@ class _Moments:
         variance = (self.squares / size - offset.square()).clamp(min=0)
         tokens = x.shape[2]
         mean, deviation = (self.shift + offset)[:, :tokens], variance.sqrt()[:, :tokens]
-        standard = torch.where(deviation > 0, (x - mean) / deviation.where(deviation > 0, 1.0), 0.0)
+        varies = deviation != 0  # true of NaN, which must not pass for 0
+        standard = torch.where(varies, (x - mean) / deviation.where(varies, 1.0), 0.0)
         return standard.where(valid[:, None, :, None], 0.0)
 
 
 class _Gaps:
-    """Sums of logits by group, and second moments of queries and keys; no logit of a single row is kept."""
+    """Sums of logits by group, and second moments of queries and keys; no logit of a single row is kept.
+
+    ``broken`` counts the mean logits, of one group at one place, that are not finite though the group has rows there.
+    """
 
     def __init__(self, groups: int) -> None:
+        self.broken = 0
         self.sums: list[Tensor | None] = [None] * groups
         self.counts: list[Tensor | None] = [None] * groups
         self.query_squares: Tensor | None = None
@@ -531,9 +578,11 @@ class _Gaps:
         shape = torch.Size((len(self.query_squares), self.query_squares.shape[1], self.key_squares.shape[1]))
         # sum over features of sqrt(S_q S_k), where S is the sum of squares over all rows.
         cauchy_schwarz = scaling * (self.query_squares.sqrt() @ self.key_squares.sqrt().transpose(1, 2)).numpy()
-        nothing = Place(math.nan, math.nan, math.nan, math.nan)
-        best = [nothing] * shape[0]
+        best = [NOTHING] * shape[0]
         by_pair = {}
+        for group in {group for pair in pairs for group in pair}:
+            mean, rows = self._mean(group, shape, scaling)
+            self.broken += int((~np.isfinite(mean) & (rows > 0)).sum())
         for pair in pairs:
             (one, n_one), (other, n_other) = (self._mean(group, shape, scaling) for group in pair)
             gap = np.abs(one - other)
@@ -577,16 +626,20 @@ class _Gaps:
 
 
 def _bounds(
-    pair: tuple[int, int], shares: list[float], scaling: float, head_size: int, options: dict[str, Any]
+    pair: tuple[int, int], shares: list[float], scaling: float, head_size: int, options: DebiasConfig | None
 ) -> tuple[Bound, ...]:
     """Bound the gap of one pair of groups, for statistics that are exact at each position."""
     temperature = 1 / (scaling * math.sqrt(head_size))
-    plain = None if options.get("normalize") else "does not apply: queries and keys are not standardised"
-    if plain is None and not options["scale"]:
+    plain = None if options is not None and options.normalize else NOT_STANDARDISED
+    if plain is None and options is not None and not options.scale:
         plain = "does not apply: queries and keys are centred but not divided by their deviation"
     folded = plain
-    if folded is None and not options["absolute"]:
+    absolute = options is not None and bool(options.absolute)
+    if folded is None and not absolute:
         folded = "does not apply: this model keeps the sign of queries and keys"
+    elif folded is None and options is not None and options.twice:
+        folded = "does not apply: this model centres and folds a second time"
+    pooled = options is not None and options.statistics != "position"
     two = folded
     if two is None and len(shares) > 2:
         two = "not defined for more than two groups"
@@ -594,6 +647,8 @@ def _bounds(
     def bound(
         name: str, title: str, assumes: str, reason: str | None, value: Callable[[], float], applies: bool = True
     ) -> Bound:
+        if reason is None and pooled and applies:
+            return Bound(name, title, value(), assumes, AVERAGED, applies=False)
         return Bound(name, title, math.nan if reason else value(), assumes, reason, applies)
 
     return (
@@ -614,10 +669,10 @@ def _bounds(
         bound(
             "without_absolute",
             "Without absolute value",
-            ("not this model: " if options.get("absolute") else "") + "signs kept; q, k independent given the group",
+            ("not this model: " if absolute else "") + "signs kept; q, k independent given the group",
             plain,
             lambda: theory.bound_without_absolute(shares, head_size, pair=pair, temperature=temperature),
-            not options.get("absolute"),
+            not absolute,
         ),
         bound(
             "paper",
@@ -629,12 +684,12 @@ def _bounds(
     )
 
 
-def _worst(bounded: list[tuple[Bound, ...]], largest: Place, options: dict[str, Any]) -> tuple[Bound, ...]:
+def _worst(bounded: list[tuple[Bound, ...]], largest: Place, options: DebiasConfig | None) -> tuple[Bound, ...]:
     """Take each bound for the pair where it is largest, and put the one with measured moments in front."""
     if not bounded:
         return ()
     worst = [max(kind, key=lambda bound: bound.value) for kind in zip(*bounded, strict=True)]
-    plain = None if options.get("normalize") else "does not apply: queries and keys are not standardised"
+    plain = None if options is not None and options.normalize else NOT_STANDARDISED
     measured = Bound(
         "distribution_free_measured",
         "Distribution-free, measured",

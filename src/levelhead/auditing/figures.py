@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from levelhead.attention.capture import Captured, attention_weights, capture
+from levelhead.attention.capture import Captured, attention_logits, capture
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.config import Experiment, name_of
 from levelhead.data import DATASETS, Examples, Groups, Split
@@ -406,9 +406,10 @@ class Cell:
     """Mean attention over the rows of one group with one label.
 
     ``attention`` (patches down, patches across): the mean share of the attention on patches, summing to 1, NaN where
-    there are no rows; ``standard_error`` of the same shape; ``outside``: share of all attention on tokens that are no
-    patch (the CLS token); ``parts``: for drawn portraits, the share on each part of the picture, and ``area`` the
-    part's share of the pixels, which is where even attention would go.
+    there are no rows, or where the network's attention is not finite; ``standard_error`` of the same shape;
+    ``outside``: share of all attention on tokens that are no patch (the CLS token); ``parts``: for drawn portraits,
+    the share on each part of the picture, and ``area`` the part's share of the pixels, which is where even attention
+    would go.
     """
 
     group: str
@@ -487,7 +488,8 @@ class AttentionFigure(RunFigure):
         heights = [2.0] * len(self.labels) + ([2.6] if has_parts else [])
         figure = Figure(figsize=(max(6.4, 1.9 * columns + 0.8), sum(heights) + 0.9), layout="constrained")
         grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
-        most = max((float(cell.attention.max()) for cell in self.cells.values() if cell.rows), default=1.0)
+        known = [cell.attention for cell in self.cells.values() if np.isfinite(cell.attention).all()]
+        most = max((float(values.max()) for values in known), default=1.0)
         most = max(most, 2 / self._patches())  # or nearly even attention would look like the darkest
         gaps = {label: self.difference(label)[0] for label in self.labels}
         finite = [np.abs(gap).max() for gap in gaps.values() if np.isfinite(gap).all()]
@@ -495,7 +497,7 @@ class AttentionFigure(RunFigure):
         for row, label in enumerate(self.labels):
             for column, group in enumerate(groups):
                 cell, panel = self.cells[label, group], figure.add_subplot(grid[row, column])
-                _grid(panel, cell.attention, most, "{:.1f}")
+                _grid(panel, cell.attention, most, "{:.1f}", bool(cell.rows))
                 panel.set_title(f"{group}\nn = {cell.rows:,}", fontsize=8)
                 if column == 0:
                     panel.set_ylabel(label)
@@ -503,7 +505,9 @@ class AttentionFigure(RunFigure):
                     panel = figure.add_subplot(grid[row, len(groups) + 1 + column])
                     self._overlay(panel, label, group, most)
             panel = figure.add_subplot(grid[row, len(groups)])
-            _grid(panel, gaps[label], widest, "{:+.1f}" if len(groups) == 2 else "{:.1f}")
+            rows_of = [self.cells[label, group].rows for group in groups]
+            enough = all(rows_of) if len(groups) == 2 else any(rows_of)
+            _grid(panel, gaps[label], widest, "{:+.1f}" if len(groups) == 2 else "{:.1f}", enough)
             what = f"{groups[1]}\nminus {groups[0]}" if len(groups) == 2 else "largest\ndifference"
             panel.set_title(what, fontsize=8)
         if has_parts:
@@ -534,8 +538,8 @@ class AttentionFigure(RunFigure):
         panel.set_xticks([])
         panel.set_yticks([])
         panel.set_title(f"a portrait,\n{group}", fontsize=8)
-        if picture is None:
-            panel.text(0.5, 0.5, "no rows", ha="center", va="center", transform=panel.transAxes)
+        if picture is None or not np.isfinite(cell.attention).all():
+            _empty(panel, bool(cell.rows))
             return
         scale = picture.shape[0] // cell.attention.shape[0], picture.shape[1] // cell.attention.shape[1]
         strength = np.kron(0.2 + 0.8 * cell.attention / most, np.ones(scale))[:, :, None]
@@ -578,7 +582,12 @@ class AttentionFigure(RunFigure):
         panel.legend(fontsize=8, frameon=False)
 
 
-def _grid(panel: Axes, values: Array, most: float, form: str) -> None:
+def _empty(panel: Axes, rows: bool) -> None:
+    """Say why there is nothing to draw: no rows, or attention that is not finite."""
+    panel.text(0.5, 0.5, "not finite" if rows else "no rows", ha="center", va="center", transform=panel.transAxes)
+
+
+def _grid(panel: Axes, values: Array, most: float, form: str, rows: bool) -> None:
     """Draw a grid in shades of grey, white 0 to dark ``most``, with percent in the cells of a coarse one."""
     from matplotlib.patches import Rectangle
 
@@ -586,7 +595,7 @@ def _grid(panel: Axes, values: Array, most: float, form: str) -> None:
     panel.set_yticks([])
     if not np.isfinite(values).all():
         panel.set_box_aspect(1)
-        panel.text(0.5, 0.5, "no rows", ha="center", va="center", transform=panel.transAxes)
+        _empty(panel, rows)
         return
     panel.imshow(np.abs(values), cmap="Greys", vmin=0, vmax=most)
     numbers = max(values.shape) <= NUMBERS_UP_TO
@@ -620,13 +629,14 @@ def attention_figure(
     down, across = _patches(opened.model)
     patch_rows, outside_rows = [], []
     for captured in opened.passes():
-        weights = attention_weights(captured).mean(dim=1).double()
-        outside = weights.shape[1] - down * across
+        outside = captured.key.shape[2] - down * across
         if outside < 0:
-            raise UnsupportedModelError(f"The last layer has {weights.shape[1]} tokens for {down}x{across} patches.")
-        patches = weights[:, outside:]
-        outside_rows.append(1 - patches.sum(dim=1))
-        patch_rows.append(patches / patches.sum(dim=1, keepdim=True))
+            raise UnsupportedModelError(
+                f"The last layer has {captured.key.shape[2]} tokens for {down}x{across} patches."
+            )
+        on_patches, elsewhere = shares_of_patches(captured, outside)
+        patch_rows.append(on_patches)
+        outside_rows.append(elsewhere)
     attention, outside_share = torch.cat(patch_rows).numpy(), torch.cat(outside_rows).numpy()
     parts = _part_fractions(opened, split, down, across)
     labels, groups = opened.examples.labels.numpy(), opened.groups.values.numpy()
@@ -652,6 +662,22 @@ def attention_figure(
             outside_mean = float(outside_share[members].mean()) if len(members) else float("nan")
             cells[label, group] = Cell(group, label, len(members), mean, error, outside_mean, shares, areas)
     return AttentionFigure(opened.source, opened.examples.class_names, cells, portraits)
+
+
+def shares_of_patches(captured: Captured, outside: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Share of the attention on patches that each patch gets (batch, patches), and the attention elsewhere (batch,).
+
+    Attention is averaged over heads, and over query rows where the classifier reads no single one. The first
+    ``outside`` tokens are no patches. In float64 and by logarithms: all that a row has left for patches may be less
+    than the smallest number, and its shares of that still count.
+    """
+    logs = attention_logits(captured).double().log_softmax(dim=-1)
+    if captured.readout is None and captured.valid is not None:  # averaging leaves padded query rows out
+        logs = logs.masked_fill(~captured.valid[:, None, :, None], -torch.inf)
+    # Summed, not averaged: a constant factor cancels in the shares.
+    logs = logs.logsumexp(dim=(1, 2))
+    patches = logs[:, outside:]
+    return patches.softmax(dim=1), 1 - (patches.logsumexp(dim=1) - logs.logsumexp(dim=1)).exp()
 
 
 def _mean_and_error(rows: Array) -> tuple[Array, Array]:

@@ -34,8 +34,8 @@ def supervised_contrastive(
         temperature: positive; the paper's is 0.07.
         weight: (batch,) non-negative importance of each anchor, or None for equal importance.
         smoothing: added to every exponential, after the largest similarity of the row, that of the anchor with itself
-            included, was subtracted. The authors' text code adds 1e-5: rows longer than about 1 then drown in it,
-            and the loss is log(batch - 1) without a gradient.
+            included, was subtracted. The authors' text code adds 1e-5. Rows longer than about 2.5 then drown in it,
+            unless they are nearly parallel, and the loss is log(batch - 1) without a gradient; short rows do not.
 
     Returns:
         Scalar: the (weighted) mean over the anchors that have a positive. A zero that still carries a graph

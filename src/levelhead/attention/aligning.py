@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from torch import Tensor, nn
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.objectives.contrastive import select_top_values, supervised_contrastive
 from levelhead.types import ConfigError, LevelheadError
+
+if TYPE_CHECKING:
+    from levelhead.attention.attach import DebiasConfig
 
 
 @dataclass
@@ -40,22 +43,26 @@ class Tap:
     """Sits on one attention module and keeps a :class:`Reading` of the pass that armed it.
 
     ``readout`` is the rule for the row that the classifier reads: ``first``, ``last`` (last real token) or
-    ``none``. A plain object, so that no reading enters ``state_dict``; copies start empty, because tensors with a
-    graph cannot be copied. ``top_t`` is 0 where nothing is aligned. ``attention_temperature`` divides the layer's
-    logits; without ``padding_mask`` the layer treats padding as text.
+    ``none``. ``debias`` holds the model's options, or None where nothing is debiased. A plain object, so that no
+    reading enters ``state_dict``; copies start empty, because tensors with a graph cannot be copied.
+    ``attention_temperature`` divides the layer's logits; without ``padding_mask`` the layer treats padding as text.
     """
 
-    def __init__(
-        self, readout: str, top_t: int = 0, attention_temperature: float = 1.0, padding_mask: bool = True
-    ) -> None:
-        self.readout, self.top_t = readout, top_t
-        self.attention_temperature, self.padding_mask = attention_temperature, padding_mask
+    def __init__(self, readout: str, debias: DebiasConfig | None = None) -> None:
+        self.readout, self.debias = readout, debias
+        self.attention_temperature = 1.0 if debias is None else debias.attention_temperature
+        self.padding_mask = debias is None or debias.padding_mask
         self.armed = False
         self.used = False
         self.reading: Reading | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tap, (self.readout, self.top_t, self.attention_temperature, self.padding_mask)
+        return Tap, (self.readout, self.debias)
+
+    @property
+    def alpha(self) -> float:
+        """Weight of the alignment term; 0 where nothing is aligned."""
+        return 0.0 if self.debias is None else self.debias.alpha
 
     def row(self, x: Tensor, valid: Tensor | None, *, first_real: bool = False) -> Tensor | None:
         """Index (batch,) of the readout row of ``x`` (batch, heads, tokens, size); None when no row is read.
@@ -80,7 +87,7 @@ class Tap:
     ) -> None:
         """Keep what alignment needs, when a top-level training pass asked for it."""
         # A layer that gradient checkpointing runs again in the backward pass finds the tap no longer armed.
-        if not self.armed or not self.top_t:
+        if not self.armed or not self.alpha:
             return
         query = query.detach()
         if row is not None:
@@ -160,24 +167,25 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
             "The values of the debiased layer carry no graph, so alignment could not train them. Reentrant gradient "
             "checkpointing does this: pass gradient_checkpointing_kwargs={'use_reentrant': False}."
         )
-    options: dict[str, Any] = model.config.levelhead["debias"]  # type: ignore[union-attr, index, assignment]
+    options = tap.debias
+    assert options is not None  # or nothing would have been read
     values = select_top_values(
         reading.query,
         reading.key,
         reading.value,
-        options["top_t"],
+        options.top_t,
         scaling=reading.scaling,
         readout=reading.readout,
         valid=reading.valid,
-        include_readout=options["include_readout"],
-        selection=options["selection"],
-        off_by_one=options["off_by_one"],
+        include_readout=options.include_readout,
+        selection=options.selection,
+        off_by_one=options.off_by_one,
     )
     z = head(values)
     if head.queue:
         z, labels = head.enqueue(z, labels)
         weight = None  # what is in the queue has lost its weights
-    return supervised_contrastive(z, labels, options["temperature"], weight, options["contrastive_smoothing"])
+    return supervised_contrastive(z, labels, options.temperature, weight, options.contrastive_smoothing)
 
 
 def _values_can_learn(model: nn.Module) -> bool:

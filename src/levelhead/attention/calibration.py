@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from levelhead.attention.alignment import debiased_attention
+from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.standardize import QueryKeyStandardizer, RunningMoments
 from levelhead.types import ConfigError
 
