@@ -16,6 +16,7 @@ from rich.table import Table
 from levelhead import __version__
 from levelhead.auditing.command import SplitName, audit_command, certify_command
 from levelhead.auditing.figure_command import figure_app
+from levelhead.bench.pareto_command import pareto_command
 from levelhead.types import ConfigError, LevelheadError
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need it
@@ -31,6 +32,7 @@ app = typer.Typer(
 console = Console()
 app.command("audit")(audit_command)
 app.command("certify")(certify_command)
+app.command("pareto")(pareto_command)
 app.add_typer(figure_app, name="figure")
 
 DataRoot = Annotated[

@@ -1,0 +1,68 @@
+"""The command ``levelhead pareto``: runs in the plane of accuracy and gap, with the FACT line of the baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from levelhead.auditing.command import SplitName
+
+_COLUMNS = "accuracy, balanced_accuracy, worst_group_accuracy, demographic_parity, equal_opportunity or equalized_odds"
+
+
+def pareto_command(
+    runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option(help="The picture, .png or .svg. Runs on several data sets: numbered, pareto-1.png and so on."),
+    ] = Path("pareto.png"),
+    split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
+    baseline: Annotated[str, typer.Option(help="The row whose FACT line is drawn.")] = "erm",
+    x: Annotated[str, typer.Option("--x", help=f"Column across: {_COLUMNS}.")] = "equalized_odds",
+    y: Annotated[str, typer.Option("--y", help="Column upwards: another of them.")] = "accuracy",
+    no_frontier: Annotated[
+        bool, typer.Option("--no-frontier", help="Leave out the FACT line (ORACLE: it sees groups).")
+    ] = False,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Also write the picture's numbers (fractions, not percent).", show_default=False),
+    ] = None,
+) -> None:
+    """Draw accuracy against a gap: one mark a row, 95% intervals, the Pareto set, and the FACT line of the baseline.
+
+    The FACT line is the best that post-processing of the baseline's predictions by group could reach on these rows.
+    It belongs to the columns accuracy and equalized_odds, and to two classes. Existing files are replaced.
+
+    Example: levelhead pareto runs/utk --out pareto.png
+    """
+    # Here, because importing torch takes seconds.
+    from levelhead.bench.pareto import baseline_frontier, check_picture, draw_pareto, has_frontier, pareto_to_dict
+    from levelhead.bench.tables import collect
+    from levelhead.storage import write_json
+
+    check_picture(out, x, y)
+    console = Console()
+    groups = collect(runs, split.value)
+    results, written = [], []
+    for number, group in enumerate(groups, start=1):
+        comparison = group.compare(baseline)
+        frontier = None
+        if not no_frontier and has_frontier(x, y):
+            if len(group.classes) == 2:
+                frontier = baseline_frontier(group, comparison)
+            else:
+                console.print(f"No FACT line: it is defined for two classes, and there are {len(group.classes)}.")
+        elif not no_frontier:
+            console.print("No FACT line: it belongs to the columns accuracy and equalized_odds.")
+        path = out if len(groups) == 1 else out.with_stem(f"{out.stem}-{number}")
+        draw_pareto(comparison, path, x=x, y=y, frontier=frontier)
+        written.append((path, comparison.title))
+        results.append(pareto_to_dict(comparison, x=x, y=y, frontier=frontier))
+    if json_file is not None:
+        write_json(json_file, {"pictures": results})
+        written.append((json_file, "the numbers"))
+    for path, what in written:
+        console.print(f"Wrote {path}: {what}", markup=False, soft_wrap=True)
