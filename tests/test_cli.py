@@ -73,6 +73,7 @@ VERBS = [
     "table",
     "grid",
     "compare",
+    "pareto",
     "demo",
     "list",
     "figure qk",

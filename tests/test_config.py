@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from levelhead.config import build_experiment, find_recipe, load_experiment, override, read_recipe, recipe_folder
+from levelhead.config import (
+    build_experiment,
+    find_recipe,
+    load_experiment,
+    override,
+    read_recipe,
+    recipe_folder,
+    task_recipe,
+)
 from levelhead.methods import DAM
 from levelhead.types import ConfigError
 
@@ -96,6 +104,15 @@ def test_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
 def test_data_root_and_seed_come_from_the_command_line(tmp_path: Path) -> None:
     experiment = load_experiment("utkface64_erm_small", data_root=tmp_path, seed=5)
     assert (experiment.data.root, experiment.seed) == (tmp_path, 5)
+
+
+def test_tasks_have_recipes() -> None:
+    assert task_recipe("utkface64") == "utkface64_erm_small"
+    assert task_recipe("portraits") == "portraits_erm"
+    with pytest.raises(
+        ConfigError, match=r"Did you mean 'utkface64'\? Known: celeba64_attractive, celeba64_blond, portr"
+    ):
+        task_recipe("utkface")
 
 
 def test_a_machine_without_pydantic_builds_the_same_experiments(

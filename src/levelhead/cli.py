@@ -241,7 +241,7 @@ def grid(
 def compare(
     data: Annotated[
         str | None,
-        typer.Option(help="A task of ours, e.g. utkface64: its small recipe is taken.", show_default=False),
+        typer.Option(help="A task of ours, e.g. utkface64 or portraits: its small recipe.", show_default=False),
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Or any recipe: its data, model and train sections.", show_default=False)
@@ -282,7 +282,7 @@ def compare(
         remember,
     )
     from levelhead.bench.grid import read_grid as read
-    from levelhead.config import find_recipe, override, read_recipe
+    from levelhead.config import find_recipe, override, read_recipe, task_recipe
 
     if resume is not None:
         if not (resume / GRID).exists():
@@ -291,7 +291,7 @@ def compare(
     else:
         if (data is None) == (recipe is None):
             raise ConfigError("Give --data (a task of ours) or --recipe, or --resume with a folder.")
-        base = override(read_recipe(find_recipe(recipe or f"{data}_erm_small")), settings or ())
+        base = override(read_recipe(find_recipe(recipe or task_recipe(str(data)))), settings or ())
         if data_root is not None:
             base["data"] = {**(base.get("data") or {}), "root": str(data_root.absolute())}
         folder = out or Path("runs") / Path(data or str(recipe)).stem

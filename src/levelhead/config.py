@@ -112,6 +112,17 @@ def find_recipe(recipe: str | Path) -> Path:
     raise ConfigError(f"There is no recipe {str(recipe)!r}. {nearest(path.stem, names)}")
 
 
+def task_recipe(task: str) -> str:
+    """Return the name of the recipe that trains ERM on a task of ours, the small one where there are two."""
+    suffixes = ("_erm_small", "_erm")
+    for suffix in suffixes:
+        if (recipe_folder() / f"{task}{suffix}.yaml").is_file():
+            return task + suffix
+    stems = [file.stem for file in sorted(recipe_folder().glob("*.yaml"))]
+    tasks = {stem.removesuffix(suffix) for suffix in suffixes for stem in stems if stem.endswith(suffix)}
+    raise ConfigError(f"There is no task {task!r}. {nearest(task, sorted(tasks))}")
+
+
 def read_recipe(path: Path) -> dict[str, Any]:
     """Read a YAML mapping, or raise :class:`ConfigError` that names file and line."""
     try:
