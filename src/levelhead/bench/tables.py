@@ -399,7 +399,10 @@ class Group:
 
     def probabilities(self, runs: Sequence[Run], selection: str | None = None) -> np.ndarray:
         """Return probabilities (runs, rows, classes) of the epochs that ``selection`` keeps (None: the runs' own)."""
-        return np.stack([_probabilities(run, self.split, self.attribute, selection) for run in runs])
+        if selection is None:
+            columns = [f"probability_{name}" for name in self.classes]
+            return np.stack([run.predictions[columns].to_numpy() for run in runs])
+        return np.stack([choose_epoch(run, self.split, self.attribute, selection)[1] for run in runs])
 
     def rows(self) -> dict[str, list[Run]]:
         """Return the rows by name: the method, its options that are not the default, what else tells rows apart."""
@@ -436,11 +439,9 @@ class Group:
         return rows
 
 
-def _probabilities(run: Run, split: Split, attribute: str, selection: str | None) -> np.ndarray:
-    """Return the predicted probabilities (rows, classes) of the epoch that ``selection`` keeps."""
+def choose_epoch(run: Run, split: Split, attribute: str, selection: str) -> tuple[int, np.ndarray]:
+    """Return the epoch that ``selection`` keeps, and its predicted probabilities (rows, classes)."""
     columns = [column for column in run.predictions.columns if str(column).startswith("probability_")]
-    if selection is None:
-        return run.predictions[columns].to_numpy()
     file = run.folder / f"predictions-{split}-epochs.parquet"
     if not file.exists():
         raise DataError(f"{run.folder} kept no epochs, so its selection is fixed. Train with train.keep_epochs=true.")
@@ -465,7 +466,8 @@ def _probabilities(run: Run, split: Split, attribute: str, selection: str | None
         scores = {row["epoch"]: row[selection] for row in history if row["stage"] == stage}
     # As in training: the first epoch with the highest score; an undefined score is never preferred.
     known_scores = {epoch: -np.inf if score is None or np.isnan(score) else score for epoch, score in scores.items()}
-    return by_epoch[max(epochs, key=lambda epoch: (known_scores[epoch], -epoch))]
+    chosen = max(epochs, key=lambda epoch: (known_scores[epoch], -epoch))
+    return int(chosen), by_epoch[chosen]
 
 
 def _log_odds(probabilities: np.ndarray) -> np.ndarray:
