@@ -15,7 +15,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_outside_the_home_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep decoded pictures in a temporary folder; for the session, so that wider fixtures find it too."""
+    """Keep decoded pictures in a temporary folder; for the whole test run, so that wider fixtures find it too."""
     before = os.environ.get("LEVELHEAD_CACHE")
     os.environ["LEVELHEAD_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     yield
