@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from levelhead.attention import calibrate as calibrate
     from levelhead.attention import detach as detach
     from levelhead.attention import from_pretrained as from_pretrained
-    from levelhead.auditing import AuditResult as AuditResult
-    from levelhead.auditing import audit as audit
+    from levelhead.auditing.audit import AuditResult as AuditResult
+    from levelhead.auditing.audit import audit as audit
+    from levelhead.auditing.audit import audit_file as audit_file
     from levelhead.engine import Lab as Lab
     from levelhead.engine import TrainConfig as TrainConfig
     from levelhead.engine import fit as fit
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from levelhead.types import LevelheadError as LevelheadError
 
 _HOME = {
-    "AuditResult": "auditing",
+    "AuditResult": "auditing.audit",
     "Batch": "types",
     "DebiasConfig": "attention",
     "DebiasedBlock": "attention",
@@ -42,7 +43,8 @@ _HOME = {
     "alignment": "attention",
     "append_encoder": "attention",
     "attach": "attention",
-    "audit": "auditing",
+    "audit": "auditing.audit",
+    "audit_file": "auditing.audit",
     "calibrate": "attention",
     "detach": "attention",
     "fit": "engine",

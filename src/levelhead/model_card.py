@@ -17,7 +17,7 @@ import typer
 import yaml
 from rich.console import Console
 
-from levelhead.auditing.audit import NOTE, RATE_TITLES, TITLES
+from levelhead.auditing.titles import NOTE, RATE_TITLES, TITLES
 from levelhead.storage import read_json, write_text
 from levelhead.types import DataError
 

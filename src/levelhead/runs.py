@@ -59,7 +59,7 @@ from levelhead.storage import load_tensors, read_json, write_atomically, write_j
 from levelhead.types import ConfigError, DataError, LevelheadError
 
 if TYPE_CHECKING:
-    from levelhead.auditing import AuditResult
+    from levelhead.auditing.audit import AuditResult
 
 CONFIG = "config.yaml"
 
@@ -351,7 +351,7 @@ def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None 
 
     A run that kept its epochs gets the predictions of each as well, for :func:`levelhead.bench.collect`'s selection.
     """
-    from levelhead.auditing import audit
+    from levelhead.auditing.audit import audit
 
     experiment = load_run(folder, data_root)
     if not (folder / "metrics.json").exists():

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.auditing import audit
-from levelhead.auditing.files import read_columns
+from levelhead.auditing.audit import audit
+from levelhead.auditing.files import count_patterns
 from levelhead.cli import main
 from levelhead.types import ConfigError, DataError
 
@@ -131,18 +131,18 @@ def test_an_empty_file_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "p.csv"
     file.write_text("")
     with pytest.raises(DataError, match=r"p\.csv is empty"):
-        read_columns(file, ["y"])
+        count_patterns(file, ["y"])
     file.write_text("y,yhat,sex\n")
     with pytest.raises(DataError, match="a header but no rows"):
-        read_columns(file, ["y", "yhat"], ["sex"])
+        count_patterns(file, ["y", "yhat"], ["sex"])
     with pytest.raises(DataError, match=r"no file .*absent\.csv"):
-        read_columns(tmp_path / "absent.csv", ["y"])
+        count_patterns(tmp_path / "absent.csv", ["y"])
     (tmp_path / "p.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match="cannot be read as parquet"):
-        read_columns(tmp_path / "p.parquet", ["y"])
+        count_patterns(tmp_path / "p.parquet", ["y"])
     (tmp_path / "p.xlsx").write_bytes(b"")
     with pytest.raises(DataError, match="unknown kind"):
-        read_columns(tmp_path / "p.xlsx", ["y"])
+        count_patterns(tmp_path / "p.xlsx", ["y"])
 
 
 def test_a_group_with_one_member_is_named_and_left_out() -> None:

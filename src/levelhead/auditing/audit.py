@@ -7,8 +7,9 @@ model just or lawful, and an interval that holds 0 means that these rows cannot 
 from __future__ import annotations
 
 import io
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -19,31 +20,14 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from levelhead.auditing.files import count_patterns
+from levelhead.auditing.titles import NOTE, RATE_TITLES, TITLES
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, gaps_by_class, proportion
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.counts import encode, encode_together
 from levelhead.types import ConfigError, DataError, Estimate
 
-TITLES = {
-    "accuracy": "Accuracy",
-    "balanced_accuracy": "Balanced accuracy",
-    "worst_group_accuracy": "Worst (group, label) accuracy",
-    "demographic_parity": "Demographic parity gap",
-    "equal_opportunity": "Equal opportunity gap",
-    "equalized_odds": "Equalized odds gap (mean of |dTPR|, |dFPR|)",
-    "equalized_odds_worst": "Equalized odds gap (larger of |dTPR|, |dFPR|)",
-}
-RATE_TITLES = {
-    "accuracy": "Accuracy",
-    "selection_rate": "Selection rate",
-    "true_positive_rate": "True positive rate",
-    "false_positive_rate": "False positive rate",
-}
 MISSING_GROUP = "(missing)"
-NOTE = (
-    "Figures are findings about these rows and groups, in percent with confidence intervals. An interval that "
-    "reaches 0 means that these rows cannot tell whether there is a gap."
-)
 
 
 @dataclass(frozen=True)
@@ -221,42 +205,113 @@ def audit(
             value.
         ConfigError: ``positive`` is not a class, or an option is out of range.
     """
-    if min_count < 1:
-        raise ConfigError(f"min_count={min_count} is below 1. Pass the smallest group to compare, for example 10.")
     truth, predicted = _outcome(y_true, "label"), _outcome(y_pred, "prediction")
     if len(truth) != len(predicted):
         raise DataError(f"{len(truth)} labels and {len(predicted)} predictions. Pass one of each for every row.")
     if not len(truth):
         raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
     columns = _columns(sensitive_features, len(truth))
+    options = _Options(positive, intersect, min_count, level, replicates, seed)
+    return _audit(truth, predicted, columns, np.ones(len(truth), np.int64), options)
+
+
+def audit_file(
+    path: Path | str,
+    label: str,
+    prediction: str,
+    groups: Sequence[str],
+    *,
+    positive: Hashable = None,
+    intersect: bool = False,
+    min_count: int = 10,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> AuditResult:
+    """Audit a file of predictions of any length: batches of rows are counted and forgotten.
+
+    Args:
+        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one prediction a row.
+        label: name of the column with the true classes.
+        prediction: name of the column with the predicted classes, in the same words.
+        groups: names of the group columns, each audited on its own.
+        positive: as :func:`audit` takes it, like all that follows.
+        intersect: see there.
+        min_count: see there.
+        level: see there.
+        replicates: see there.
+        seed: see there.
+
+    Returns:
+        what :func:`audit` returns for the same rows.
+
+    Raises:
+        DataError: what :func:`audit` raises, and a file that is missing, unreadable, empty or lacks a column.
+        ConfigError: as :func:`audit`.
+    """
+    names = list(dict.fromkeys(groups))
+    patterns = count_patterns(Path(path), [label, prediction], names)
+    values = patterns.values
+    truth, predicted = _outcome(values[label], "label"), _outcome(values[prediction], "prediction")
+    columns = _columns(values[names], len(values))
+    options = _Options(positive, intersect, min_count, level, replicates, seed)
+    return _audit(truth, predicted, columns, patterns.rows, options)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The options that both ways to audit share, as :func:`audit` describes them."""
+
+    positive: Hashable
+    intersect: bool
+    min_count: int
+    level: float
+    replicates: int
+    seed: int
+
+
+def _audit(
+    truth: NDArray[Any],
+    predicted: NDArray[Any],
+    columns: dict[str, NDArray[Any]],
+    rows: NDArray[np.int64],
+    options: _Options,
+) -> AuditResult:
+    """Audit distinct or repeated patterns (P,), of which the file has ``rows`` (P,) each."""
+    if options.min_count < 1:
+        raise ConfigError(
+            f"min_count={options.min_count} is below 1. Pass the smallest group to compare, for example 10."
+        )
     warnings: list[str] = []
-    if intersect:
+    if options.intersect:
         if len(columns) < 2:
             raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
         crossed = [" & ".join(parts) for parts in zip(*columns.values(), strict=True)]
         columns[" & ".join(columns)] = np.array(crossed, dtype=object)
 
     (labels, predictions), classes = encode_together(truth, predicted)
-    chosen = _positive_index(classes, positive)
-    warnings += _class_warnings(labels, predictions, classes)
+    chosen = _positive_index(classes, options.positive)
+    warnings += _class_warnings(labels, predictions, rows, classes)
     by_attribute = {}
     for name, values in columns.items():
         members, groups = encode(values)
         size = len(classes)
-        table = np.bincount((members * size + labels) * size + predictions, minlength=len(groups) * size**2)
+        # Weights are floats to bincount, which holds whole numbers exactly up to 2^53.
+        flat = (members * size + labels) * size + predictions
+        table = np.bincount(flat, weights=rows, minlength=len(groups) * size**2).astype(np.int64)
         counts = Counts(table.reshape(len(groups), size, size), tuple(groups), tuple(classes))
-        by_attribute[name], more = _audit_column(
-            name, counts, chosen, min_count, level=level, replicates=replicates, seed=seed
-        )
+        by_attribute[name], more = _audit_column(name, counts, chosen, options)
         warnings += more
     compared = group_metrics.classes_compared(len(classes), chosen)
-    return AuditResult(by_attribute, warnings, level, str(classes[compared[0]]) if len(compared) == 1 else None)
+    only = str(classes[compared[0]]) if len(compared) == 1 else None
+    return AuditResult(by_attribute, warnings, options.level, only)
 
 
 def _audit_column(
-    column: str, counts: Counts, positive: int | None, min_count: int, *, level: float, replicates: int, seed: int
+    column: str, counts: Counts, positive: int | None, options: _Options
 ) -> tuple[AttributeAudit, list[str]]:
     """Audit one sensitive column; return the figures and the warnings."""
+    level, replicates, seed, min_count = options.level, options.replicates, options.seed, options.min_count
     warnings = []
     sizes = dict(zip(counts.groups, counts.group_sizes.tolist(), strict=True))
     kept = [group for group, size in sizes.items() if size >= min_count]
@@ -370,7 +425,9 @@ def _positive_index(classes: list[Hashable], positive: Hashable) -> int | None:
     raise ConfigError(f"The positive class {positive!r} is not among the classes: {', '.join(as_text)}.")
 
 
-def _class_warnings(labels: NDArray[np.int64], predictions: NDArray[np.int64], classes: list[Hashable]) -> list[str]:
+def _class_warnings(
+    labels: NDArray[np.int64], predictions: NDArray[np.int64], rows: NDArray[np.int64], classes: list[Hashable]
+) -> list[str]:
     warnings = []
     true_classes, predicted_classes = np.unique(labels), np.unique(predictions)
     if not np.isin(predicted_classes, true_classes).any():
@@ -380,8 +437,8 @@ def _class_warnings(labels: NDArray[np.int64], predictions: NDArray[np.int64], c
         )
     stray = np.setdiff1d(predicted_classes, true_classes)
     if len(stray):
-        rows = int(np.isin(predictions, stray).sum())
-        warnings.append(f"{rows} predictions have values that no label has: {_some(classes, stray)}.")
+        strays = int(rows[np.isin(predictions, stray)].sum())
+        warnings.append(f"{strays} predictions have values that no label has: {_some(classes, stray)}.")
     if len(true_classes) == 1:
         warnings.append(
             f"Every label is {str(classes[true_classes[0]])!r}: gaps that need positives and negatives are undefined."

@@ -9,8 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from levelhead.auditing.audit import audit
-from levelhead.auditing.files import read_columns
 from levelhead.storage import write_json, write_text
 
 
@@ -67,14 +65,11 @@ def audit_command(
     Needs no model and no GPU. An interval that reaches 0 means that these rows cannot tell whether there is a gap.
     Existing output files are replaced.
     """
-    frame = read_columns(predictions, [label, prediction], group)
-    result = audit(
-        frame[label],
-        frame[prediction],
-        sensitive_features=frame[list(dict.fromkeys(group))],
-        positive=positive,
-        intersect=intersect,
-        min_count=min_count,
+    # Here, because importing pandas and scipy takes a second, and --help does not need them.
+    from levelhead.auditing.audit import audit_file
+
+    result = audit_file(
+        predictions, label, prediction, group, positive=positive, intersect=intersect, min_count=min_count
     )
     # The files first: a terminal that goes away must not cost the result.
     if json_file is not None:

@@ -1,0 +1,21 @@
+"""What the figures of an audit are called in words, for every page and table that shows them."""
+
+TITLES = {
+    "accuracy": "Accuracy",
+    "balanced_accuracy": "Balanced accuracy",
+    "worst_group_accuracy": "Worst (group, label) accuracy",
+    "demographic_parity": "Demographic parity gap",
+    "equal_opportunity": "Equal opportunity gap",
+    "equalized_odds": "Equalized odds gap (mean of |dTPR|, |dFPR|)",
+    "equalized_odds_worst": "Equalized odds gap (larger of |dTPR|, |dFPR|)",
+}
+RATE_TITLES = {
+    "accuracy": "Accuracy",
+    "selection_rate": "Selection rate",
+    "true_positive_rate": "True positive rate",
+    "false_positive_rate": "False positive rate",
+}
+NOTE = (
+    "Figures are findings about these rows and groups, in percent with confidence intervals. An interval that "
+    "reaches 0 means that these rows cannot tell whether there is a gap."
+)

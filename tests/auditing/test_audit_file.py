@@ -1,0 +1,113 @@
+"""Files are audited batch by batch, with the figures that all rows at once would give."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from levelhead import audit, audit_file
+from levelhead.auditing import files
+from levelhead.auditing.files import count_patterns
+from levelhead.types import DataError
+
+
+def rows(kind: str, size: int = 400) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    values = {
+        "text": ["no", "yes"],
+        "whole": [0, 1],
+        "truth": [False, True],
+        "fraction": [0.0, 1.0],
+        "classes": ["a", "b", "c"],
+    }[kind]
+    group = rng.choice(np.array(["x", "y", "None", "NA", 'with, comma and "quote"'], dtype=object), size)
+    number = rng.integers(0, 3, size).astype(float)
+    number[::17] = np.nan
+    return pd.DataFrame(
+        {
+            "id": np.arange(size),
+            "y": rng.choice(values, size),
+            "yhat": rng.choice(values, size),
+            "group": group,
+            "number": number,
+        }
+    )
+
+
+@pytest.mark.parametrize("cells", [1, 1 << 20], ids=["sorted", "counted"])
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".tsv.gz"])
+@pytest.mark.parametrize("kind", ["text", "whole", "truth", "fraction", "classes"])
+def test_batches_give_the_figures_of_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, suffix: str, cells: int
+) -> None:
+    monkeypatch.setattr(files, "BATCH_ROWS", 37)
+    monkeypatch.setattr(files, "BATCH_BYTES", 700)
+    monkeypatch.setattr(files, "MOST_CELLS", cells)
+    frame, path = rows(kind), tmp_path / f"p{suffix}"
+    if suffix == ".parquet":
+        frame.to_parquet(path, row_group_size=100)
+    else:
+        frame.to_csv(path, sep="\t" if "tsv" in suffix else ",", index=False)
+    options = {"intersect": True, "min_count": 5}
+    whole = audit(frame["y"], frame["yhat"], sensitive_features=frame[["group", "number"]], **options).to_dict()
+    streamed = audit_file(path, "y", "yhat", ["group", "number"], **options).to_dict()
+    assert streamed == whole
+    assert whole["groups"]["None"]["n"] > 5
+
+
+def test_a_column_that_looks_whole_until_the_last_batch_is_read_as_one_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BATCH_BYTES", 700)
+    path = tmp_path / "p.csv"
+    path.write_text("y,yhat,g\n" + "1,1,a\n0,0,b\n" * 300 + "2.5,0,a\n")
+    counted = count_patterns(path, ["y", "yhat"], ["g"])
+    assert sorted(counted.values["y"]) == [0.0, 1.0, 2.5]
+    assert counted.rows.sum() == 601
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_missing_labels_name_column_and_rows_across_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(files, "BATCH_ROWS", 50)
+    monkeypatch.setattr(files, "BATCH_BYTES", 700)
+    frame, path = rows("text"), tmp_path / f"p{suffix}"
+    frame.loc[[3, 60, 61, 62, 63, 390], "yhat"] = None
+    frame.to_parquet(path) if suffix == ".parquet" else frame.to_csv(path, index=False)
+    with pytest.raises(DataError, match=r"'yhat': 6 missing values, first in row 4, 61, 62, 63, 64, \.\.\. \(counted"):
+        audit_file(path, "y", "yhat", ["group"])
+
+
+def test_a_broken_line_is_told_without_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("y,yhat,g\n1,1,a\n1,0,b,secret words\n")
+    with pytest.raises(
+        DataError, match=r"cannot be read as csv \(CSV parse error: Row #3: Expected 3 columns, got 4\)"
+    ) as caught:
+        audit_file(path, "y", "yhat", ["g"])
+    assert "secret" not in str(caught.value)
+    path.write_bytes(b"y,yhat,g\n1,1,\xff\xfe\n")
+    with pytest.raises(DataError, match="Is it complete and UTF-8"):
+        audit_file(path, "y", "yhat", ["g"])
+
+
+def test_lists_in_a_column_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    pd.DataFrame({"y": [1, 0], "yhat": [1, 0], "g": [[1], [2]]}).to_parquet(path)
+    with pytest.raises(DataError, match="cannot be read as parquet"):
+        audit_file(path, "y", "yhat", ["g"])
+
+
+def test_the_help_waits_for_no_heavy_library() -> None:
+    code = (
+        "import sys; from levelhead.cli import app; app(['--help'], standalone_mode=False); "
+        "print('loaded:', {'torch', 'transformers', 'pandas', 'scipy', 'numpy', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.rstrip().endswith("loaded: set()")
