@@ -70,13 +70,13 @@ class FakeModel:
         self.asked: list[Any] = []
 
     def option_log_likelihoods(
-        self, contexts: Sequence[str], options: Sequence[Sequence[str]]
+        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str]
     ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
         self.asked = list(zip(contexts, options, strict=True))
         yield from reversed(list(enumerate(self.found)))
 
     def generate(
-        self, prompts: Sequence[str], *, seed: int, max_new_tokens: int, greedy: bool = False
+        self, prompts: Sequence[str], *, seed: int, max_new_tokens: int, greedy: bool, names: Sequence[str]
     ) -> Iterator[tuple[int, str]]:
         self.asked = [*prompts, greedy]
         yield from reversed(list(enumerate(self.found)))

@@ -109,7 +109,9 @@ def test_continuations_are_asked_with_the_seed_and_belong_to_their_prompts() -> 
     items = make_items({"lamps": 2})
     benchmark = BOLD(seed=7, max_new_tokens=5)
     given = {one.id: one.content for one in benchmark.ask(cast(LanguageModel, FakeModel()), items)}
-    assert asked == {"prompts": ["A lamp", "A lamp"], "seed": 7, "max_new_tokens": 5, "greedy": False}
+    names = [item.id for item in items]
+    options = {"seed": 7, "max_new_tokens": 5, "greedy": False, "names": names}
+    assert asked == {"prompts": ["A lamp", "A lamp"], **options}
     assert given == {items[0].id: {"continuation": "text 0"}, items[1].id: {"continuation": "text 1"}}
 
 
@@ -253,18 +255,20 @@ def classifier_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "bang", "boo", "lamp"]
     (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
-    network = BertForSequenceClassification(
-        BertConfig(
-            vocab_size=len(words),
-            hidden_size=8,
-            num_hidden_layers=1,
-            num_attention_heads=1,
-            intermediate_size=8,
-            problem_type="multi_label_classification",
-            id2label={0: "loud", 1: "rude"},
-            label2id={"loud": 0, "rude": 1},
-        )
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        initializer_range=1.0,  # probabilities that are apart
+        problem_type="multi_label_classification",
+        id2label={0: "loud", 1: "rude"},
+        label2id={"loud": 0, "rude": 1},
     )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = BertForSequenceClassification(config)
     network.save_pretrained(folder)
     return folder
 

@@ -164,13 +164,14 @@ class Lengths:
         self.causal = causal
         self.calls: list[int] = []
 
-    def log_likelihoods(self, texts: Sequence[str]) -> list[float]:
+    def log_likelihoods(self, texts: Sequence[str], names: Sequence[str]) -> list[float]:
         assert self.causal
+        assert len(names) == len(texts)
         self.calls.append(len(texts))
         return [-float(len(text)) for text in texts]
 
     def shared_pseudo_log_likelihoods(
-        self, sentences: Sequence[tuple[str, str]]
+        self, sentences: Sequence[tuple[str, str]], names: Sequence[str]
     ) -> Iterator[tuple[int, tuple[float, float, int]]]:
         assert not self.causal
         for index in reversed(range(len(sentences))):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState
 from klaad_examples import TRIPLETS, language_model, tokenizer
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, T5Config, ViTConfig
 
 from levelhead.config import recipe_folder
 from levelhead.lm.klaad import Klaad, collate
@@ -24,6 +24,7 @@ from levelhead.lm.klaad_training import (
     load_language_model,
     train_klaad,
 )
+from levelhead.lm.model import LanguageModel
 from levelhead.types import ConfigError, DataError, LevelheadError
 
 TRAIN = KlaadTrain(epochs=2, batch_size=1, accumulate=2, learning_rate=1e-3, device="cpu", log_every=1)
@@ -192,3 +193,62 @@ def test_peft_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ConfigError, match="needs peft"):
         load_language_model(KlaadModel(str(tmp_path), lora_rank=2))
+
+
+def test_a_model_that_cannot_be_trained_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model.name /nowhere/at/all gives no configuration: .* no such folder"):
+        load_language_model(KlaadModel("/nowhere/at/all"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="gives no configuration"):
+        load_language_model(KlaadModel(str(tmp_path / "empty")))
+    for config in (T5Config(), ViTConfig()):
+        config.save_pretrained(tmp_path / config.model_type)
+        with pytest.raises(ConfigError, match=f"is of type {config.model_type}: give a causal language model"):
+            load_language_model(KlaadModel(str(tmp_path / config.model_type)))
+    model = language_model("llama")
+    model.save_pretrained(tmp_path / "wordless")
+    with pytest.raises(ConfigError, match="tokenizer"):
+        load_language_model(KlaadModel(str(tmp_path / "wordless")))
+    tokenizer().save_pretrained(tmp_path / "wordless")
+    weights = tmp_path / "wordless" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(ConfigError, match=r"gives no weights: .*Give a folder that save_pretrained wrote"):
+        load_language_model(KlaadModel(str(tmp_path / "wordless")))
+
+
+def test_a_hub_that_cannot_be_reached_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: Any, **__: Any) -> Any:
+        raise OSError("We couldn't connect to 'https://huggingface.co'\nand a long trace")
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", unreachable)
+    with pytest.raises(ConfigError, match="can the Hub be reached") as caught:
+        load_language_model(KlaadModel("somebody/some-model", revision="v2"))
+    assert "somebody/some-model (revision v2)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__suppress_context__  # no trace of transformers
+
+
+def test_a_training_folder_stands_for_its_model(tmp_path: Path) -> None:
+    trained = train_klaad(language_model("llama"), tokenizer(), TRIPLETS, CONFIG, tmp_path / "run")
+    assert same(load_language_model(KlaadModel(str(tmp_path / "run")))[0], trained)
+    loaded = LanguageModel.load(tmp_path / "run", "cpu")
+    assert same(loaded.network, trained)
+    assert loaded.name == str(tmp_path / "run" / "model")
+
+
+def test_a_refused_training_leaves_the_held_out_terms_alone(tmp_path: Path) -> None:
+    from levelhead.lm.klaad_command import klaad_command
+
+    language_model("llama").save_pretrained(tmp_path / "base")
+    tokenizer().save_pretrained(tmp_path / "base")
+    lines = ["stereo,anti,unrelated,term"]
+    lines += [f"{TRIPLETS[0].stereotype},{TRIPLETS[0].anti_stereotype},{TRIPLETS[0].unrelated},{t}" for t in "abcdefgh"]
+    (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
+    options = [f"model.name={tmp_path / 'base'}", "train.device=cpu"]
+    out = tmp_path / "run"
+    klaad_command("klaad_small", tmp_path / "own.csv", out, options, 0.4)
+    terms = (out / "held-out-terms.txt").read_text()
+    assert terms
+    with pytest.raises(ConfigError, match="other settings"):
+        klaad_command("klaad_small", tmp_path / "own.csv", out, [*options, "seed=1"], 0.4)
+    assert (out / "held-out-terms.txt").read_text() == terms

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from levelhead.lm import intervals
-from levelhead.lm.intervals import bootstrap, group_means, paired_difference, ratio
+from levelhead.lm.intervals import bootstrap, cluster_count, group_means, over_seeds, paired_difference, ratio
 from levelhead.types import DataError, Estimate
 
 
@@ -131,3 +131,51 @@ def test_wrong_shapes_and_values_are_refused() -> None:
         bootstrap(shares(1, 3), ["a"], ratio)
     with pytest.raises(DataError, match="one id an item"):
         bootstrap(shares(1, 3), None, ratio, ids=["a"])
+
+
+def test_seeds_that_agree_add_nothing_and_others_widen_the_interval() -> None:
+    rng = np.random.default_rng(0)
+    items = rng.random(200)
+
+    def shifted(shift: float) -> Estimate:
+        return bootstrap(np.stack([items + shift, np.ones(200)], axis=1), None, ratio)
+
+    alike = over_seeds([shifted(0.0)] * 3)
+    own = shifted(0.0)
+    assert alike.value == pytest.approx(own.value)
+    assert alike.high - alike.low == pytest.approx(own.high - own.low, rel=0.1)
+    apart = over_seeds([shifted(0.0), shifted(0.3), shifted(0.6)])
+    assert apart.value == pytest.approx(own.value + 0.3)
+    # Between seeds: variance 0.09 / 3, two degrees of freedom, t = 4.303; that of the items hardly counts.
+    assert (apart.high - apart.low) / 2 == pytest.approx(4.303 * math.sqrt(0.03), rel=0.03)
+
+
+def test_the_difference_over_seeds_is_paired_by_item() -> None:
+    items = np.random.default_rng(0).normal(0, 10, 100)
+    ones, terms = np.ones(100), np.arange(100) // 10
+    before = bootstrap(np.stack([items, ones], axis=1), terms, ratio)
+    after = [bootstrap(np.stack([items + shift, ones], axis=1), terms, ratio) for shift in (1.0, 2.0, 3.0)]
+    found = over_seeds(after, before)
+    assert found.value == pytest.approx(2.0)
+    assert (found.high - found.low) / 2 == pytest.approx(4.303 * math.sqrt(1 / 3), rel=0.01)  # seeds alone
+    one = over_seeds(after[:1], before)
+    assert (one.value, one.low, one.high) == pytest.approx((1.0, 1.0, 1.0))
+    assert "one seed" in str(one.reason)
+
+
+def test_over_seeds_says_why_there_is_no_interval() -> None:
+    good = bootstrap(shares(3, 9), None, ratio)
+    assert not over_seeds([good, Estimate.undefined("nothing")]).defined
+    for other in (Estimate(0.5, 0.4, 0.6, 9), bootstrap(shares(3, 8), None, ratio)):
+        found = over_seeds([good, other])
+        assert found.value == pytest.approx((good.value + other.value) / 2)
+        assert math.isnan(found.low)
+        assert "same items" in str(found.reason)
+    alone = bootstrap(shares(3, 9), np.zeros(9), ratio)
+    assert math.isnan(over_seeds([alone, alone]).low)
+
+
+def test_clusters_are_counted() -> None:
+    assert cluster_count(bootstrap(shares(3, 9), None, ratio)) == 9
+    assert cluster_count(bootstrap(shares(3, 9), np.arange(9) // 3, ratio)) == 3
+    assert cluster_count(Estimate(0.5, 0.4, 0.6, 9)) is None

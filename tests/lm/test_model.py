@@ -44,7 +44,7 @@ CONTEXTS = ["the small do", "a red bird", "the old boat sails on the quiet lake 
 OPTIONS = [["g runs", "or", "g"], [" sings", " sings on the hill and sleeps"], [" morning", " lake", " light"], []]
 
 
-def train_tokenizer(*, bos: bool, framed: bool = False) -> Any:
+def train_tokenizer(*, bos: bool, eos: bool = True, framed: bool = False) -> Any:
     """Train a byte-pair tokenizer of a few merges; it has no padding token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -58,7 +58,8 @@ def train_tokenizer(*, bos: bool, framed: bool = False) -> Any:
     if framed:
         frame = [(token, tokenizer.token_to_id(token)) for token in special[:2]]
         tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=frame)
-    names = {"eos_token": "</s>"} | ({"bos_token": "<s>"} if bos else {}) | ({"mask_token": "<mask>"} if framed else {})
+    named = {"eos_token": ("</s>", eos), "bos_token": ("<s>", bos), "mask_token": ("<mask>", framed)}
+    names: dict[str, Any] = {name: token for name, (token, there) in named.items() if there}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **names)
 
 
@@ -81,10 +82,10 @@ NETWORKS: dict[str, Callable[[], Any]] = {
 }
 
 
-def make(name: str = "llama", *, bos: bool = True, **options: Any) -> LanguageModel:
+def make(name: str = "llama", *, bos: bool = True, eos: bool = True, **options: Any) -> LanguageModel:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return LanguageModel(NETWORKS[name](), train_tokenizer(bos=bos), causal=True, **options)
+        return LanguageModel(NETWORKS[name](), train_tokenizer(bos=bos, eos=eos), causal=True, **options)
 
 
 def encode(model: LanguageModel, text: str) -> list[int]:
@@ -133,7 +134,8 @@ def test_a_token_across_the_boundary_belongs_to_the_option() -> None:
 @pytest.mark.parametrize("name", ["llama", "gpt2", "no cache"])
 def test_whole_texts_score_as_in_a_loop(name: str, bos: bool) -> None:
     model = make(name, bos=bos)
-    expected = [naive(model, encode(model, text), 1) for text in TEXTS]
+    begin = [] if bos else [model.tokenizer.eos_token_id]
+    expected = [naive(model, begin + encode(model, text), 1) for text in TEXTS]
     assert model.log_likelihoods(TEXTS) == pytest.approx(expected, abs=1e-4)
     assert model.log_likelihoods([]) == []
 
@@ -177,11 +179,64 @@ def test_what_cannot_be_scored_is_refused_by_its_index() -> None:
         model.log_likelihoods(["a", ""])
     with pytest.raises(DataError, match="1 contexts and 2 lists"):
         list(model.option_log_likelihoods(["a"], [["b"], ["c"]]))
-    bare = make(bos=False)
+    bare = make(bos=False, eos=False)
     with pytest.raises(DataError, match="Option 0 of item 0 has nothing before it"):
         list(bare.option_log_likelihoods([""], [["a bird"]]))
     with pytest.raises(DataError, match="Prompt 1 has no tokens"):
         list(bare.generate(["a", ""], seed=0, max_new_tokens=2))
+
+
+def test_errors_name_the_item_where_it_has_a_name() -> None:
+    model, names, long = make(bos=False, eos=False), ["first", "Age/7"], " ".join(TEXTS * 3)
+    for options, text in (
+        ([["a"], [""]], "Option 0 of item Age/7 has no tokens"),
+        ([[" b"], ["a bird"]], "Option 0 of item Age/7 has nothing before it"),
+        ([[" b"], [long]], "Item Age/7 with its longest option"),
+    ):
+        contexts = ["a", "one" if options[1] == [long] else ""]
+        with pytest.raises(DataError, match=text):
+            list(model.option_log_likelihoods(contexts, options, names))
+    with pytest.raises(DataError, match="Text Age/7 has no tokens"):
+        model.log_likelihoods(["a", ""], names)
+    with pytest.raises(DataError, match="Text Age/7 has fewer than 2 tokens"):
+        list(model.window_log_likelihoods(["a red", "a"], names=names))
+    with pytest.raises(DataError, match="Prompt Age/7 with 63 new tokens"):
+        list(model.generate(["a", "a red bird"], seed=0, max_new_tokens=63, names=names))
+    with pytest.raises(DataError, match="A sentence of pair Age/7 has"):
+        list(make_masked("bert").shared_pseudo_log_likelihoods([("a", "b"), (long, "a")], names))
+
+
+def test_without_a_first_token_a_text_is_read_behind_the_end_of_another() -> None:
+    model = make(bos=False)
+    end = model.tokenizer.eos_token_id
+    texts = ["a red bird sings", "the small dog"]
+    found, given = (dict(model.option_log_likelihoods(["", "a red"], [texts, [" bird"]]))[row] for row in range(2))
+    expected = [naive(model, [end, *encode(model, text)], 1) for text in texts]
+    assert [value for value, _ in found] == pytest.approx(expected, abs=1e-4)
+    assert [count for _, count in found] == [len(encode(model, text)) for text in texts]
+    assert model.log_likelihoods(texts) == pytest.approx(expected, abs=1e-4)
+    assert given[0] == (pytest.approx(naive_option(model, "a red", " bird")[0], abs=1e-4), 1)  # nothing put before it
+
+
+@pytest.mark.parametrize(("bos", "eos"), [(True, True), (False, True), (False, False)])
+@pytest.mark.parametrize("stride", [None, 20, 63])
+def test_long_texts_are_read_in_windows_and_every_token_once(bos: bool, eos: bool, stride: int | None) -> None:
+    model = make(bos=bos, eos=eos, batch_tokens=150)
+    texts = [" ".join(TEXTS * 3), "a red bird sings"]
+    found = dict(model.window_log_likelihoods(texts, stride))
+    for index, text in enumerate(texts):
+        ids = model.tokenizer(text, add_special_tokens=False).input_ids
+        head = [0] if bos else [1] if eos else []
+        total, begin, done = 0.0, 0, int(not head)
+        while done < len(ids):
+            end = min(len(ids), begin + 64 - len(head))
+            total += naive(model, head + ids[begin:end], len(head) + done - begin)
+            begin, done = begin + (stride or 32), end
+        assert found[index] == (pytest.approx(total, abs=1e-3), len(ids) - int(not head))
+    assert len(model.tokenizer(texts[0]).input_ids) > 100
+    with pytest.raises(ConfigError, match="stride of 64"):
+        list(model.window_log_likelihoods(texts, 64))
+    assert list(model.window_log_likelihoods([])) == []
 
 
 def test_a_long_context_is_refused_or_cut_from_the_left() -> None:
@@ -245,6 +300,20 @@ def test_pseudo_log_likelihoods_mask_one_shared_token_at_a_time(kind: str) -> No
         assert found[index] == (pytest.approx(first, abs=1e-4), pytest.approx(second, abs=1e-4), count)
     assert found[0][2] > 5
     assert not model.network.bert._forward_hooks if kind == "bert" else True
+
+
+def test_a_text_with_itself_is_masked_once() -> None:
+    model = make_masked("bert")
+    rows: list[int] = []
+    hook = model.network.register_forward_hook(lambda _, __, output: rows.append(len(output.logits)))
+    ((_, found),) = model.shared_pseudo_log_likelihoods([(TEXTS[0], TEXTS[0])])
+    count = len(model.tokenizer(TEXTS[0]).input_ids) - 2
+    hook.remove()
+    assert sum(rows) == count
+    first, second, _ = naive_pair(model, (TEXTS[0], TEXTS[0]))
+    assert found == (pytest.approx(first, abs=1e-4), pytest.approx(second, abs=1e-4), count)
+    ((_, nothing),) = model.shared_pseudo_log_likelihoods([("", "")])
+    assert nothing == (0.0, 0.0, 0)
 
 
 def test_sentences_without_a_shared_token_have_an_empty_sum() -> None:

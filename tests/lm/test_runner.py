@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -17,18 +18,23 @@ from typer.testing import CliRunner
 from levelhead import lm
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Item, Scores
+from levelhead.lm.bbq import BBQ
+from levelhead.lm.bold import BOLD
 from levelhead.lm.command import lm_bias_command, lm_compare_command
+from levelhead.lm.comparison import benchmarks_of
 from levelhead.lm.intervals import bootstrap, ratio
 from levelhead.lm.model import LanguageModel
 from levelhead.lm.runner import (
     answers_file,
     compare_runs,
+    options_of,
     run_benchmark,
     score_predictions,
     scores_file,
     scores_from_dict,
     scores_to_dict,
 )
+from levelhead.lm.stereoset import StereoSet
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError, LevelheadError
 
@@ -38,10 +44,14 @@ COUNT = 12
 
 @dataclass(frozen=True)
 class Parity(Benchmark):
-    """Whether a number is even; ``offset`` is added before the model is asked."""
+    """Whether a number is even; ``offset`` is added before the model is asked, ``bonus`` when answers are scored."""
 
     offset: int = 0
+    bonus: float = 0.0
+    words: frozenset[str] = frozenset()
+    places: tuple[Path, ...] = ()
 
+    free_options: ClassVar[frozenset[str]] = frozenset({"bonus", "words", "places"})
     name: ClassVar[str] = "parity"
     card: ClassVar[Card] = Card("Parity", "even numbers", "none", "CC0", "none", "none", "a toy")
 
@@ -66,12 +76,13 @@ class Parity(Benchmark):
         if missing:
             raise DataError(f"There is no answer to {missing[0]}.")
         rows = np.array([[given[item.id] == (item.content["number"] % 2 == 0), 1] for item in items], dtype=float)
+        rows[:, 0] += self.bonus
         low = np.array([item.content["category"] == "low" for item in items])
         return Scores(
             self.name,
             {"accuracy": bootstrap(rows, None, ratio), "nothing": bootstrap(0 * rows, None, ratio, reason="never")},
             {"low": {"accuracy": bootstrap(rows[low], None, ratio)}},
-            {"accuracy": "fraction"},
+            {"accuracy": "share"},
             ("a note",),
         )
 
@@ -110,7 +121,7 @@ def test_answers_and_scores_are_kept(tmp_path: Path) -> None:
     scores = ask(tmp_path, Oracle(wrong_from=9))
     assert scores.overall["accuracy"].value == 0.75
     header, *answers = kept(tmp_path)
-    assert (header["model"], header["options"]) == ("oracle9", {"offset": 0})
+    assert (header["model"], header["options"]) == ("oracle9", {"offset": 0})  # no other matters to an answer
     assert [answer["id"] for answer in answers] == [f"n{number}" for number in reversed(range(COUNT))]
     record = read_json(scores_file(tmp_path, "parity"))
     assert (record["items"], record["asked"], record["model"], record["limit"]) == (12, 12, "oracle", None)
@@ -154,6 +165,50 @@ def test_answers_of_another_model_or_other_options_are_never_mixed(tmp_path: Pat
     with pytest.raises(ConfigError, match="other options of the benchmark"):
         ask(tmp_path, Oracle(), Parity(offset=2))
     assert len(kept(tmp_path)) == 13
+
+
+def test_options_that_only_score_leave_the_answers_alone(tmp_path: Path) -> None:
+    ask(tmp_path, Oracle(), limit=2)
+    model = Oracle()
+    scores = ask(tmp_path, model, Parity(bonus=2.0, words=frozenset("ba")))
+    assert (model.asked, scores.overall["accuracy"].value) == (COUNT - 4, 3.0)
+    assert read_json(scores_file(tmp_path, "parity"))["options"]["bonus"] == 2.0
+    file = answers_file(tmp_path, "parity")
+    header, *lines = file.read_text().splitlines()
+    whole = json.loads(header)
+    whole["options"]["bonus"] = 1.0  # as earlier versions wrote it
+    file.write_text("\n".join([json.dumps(whole), *lines]) + "\n")
+    model = Oracle()
+    assert ask(tmp_path, model).overall["accuracy"].value == 1.0
+    assert model.asked == 0
+
+
+def test_options_are_written_and_read_back_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lm, "BENCHMARKS", {"parity": Parity}, raising=False)
+    benchmark = Parity(bonus=0.5, words=frozenset("dcab"), places=(Path("x"),))
+    assert options_of(benchmark)["words"] == ["a", "b", "c", "d"]  # the order of a set differs between processes
+    ask(tmp_path, Oracle(), benchmark)
+    assert benchmarks_of(tmp_path) == {"parity": benchmark}
+
+
+@pytest.mark.parametrize(
+    "made", [BBQ(categories=("Age",), per_template=2), BOLD(per_group=3), StereoSet(terms=frozenset("ab"))]
+)
+def test_the_options_of_each_benchmark_are_fields_and_come_back(tmp_path: Path, made: Any) -> None:
+    assert made.free_options <= {field.name for field in dataclasses.fields(made)}
+    record = {"options": json.loads(json.dumps(options_of(made)))}
+    write_json(scores_file(tmp_path, made.name), record)
+    assert benchmarks_of(tmp_path) == {made.name: made}
+
+
+def test_a_limit_that_leaves_few_clusters_says_so(tmp_path: Path) -> None:
+    assert ask(tmp_path, Oracle()).notes == ("a note",)
+    (_, note) = ask(tmp_path, Oracle(), limit=3).notes
+    assert note.startswith("--limit 3 leaves fewer than 10 items")
+    assert "in all, low: intervals" in note
+    assert read_json(scores_file(tmp_path, "parity"))["notes"][-1] == note
+    (_, note) = ask(tmp_path, Oracle(), limit=6).notes  # ten items, of which four are low
+    assert "in low: intervals" in note
 
 
 def test_answers_to_an_item_that_has_changed_are_refused(tmp_path: Path) -> None:
@@ -307,6 +362,8 @@ def test_predictions_are_scored_by_the_verb(commands: typer.Typer, tmp_path: Pat
         (["parity", "--model", "1", "--predictions", "x"], "Give --model"),
         (["parity", "--predictions", "x", "--out", "y"], "writes no folder"),
         (["parity", "--model", "1", "--data-root", "absent"], "absent is missing"),
+        (["parity", "--model", "1", "--bold-per-group", "3"], "An option of bold is given"),
+        (["parity", "--model", "1", "--perplexity", "x"], "no benchmark 'perplexity'"),
     ],
 )
 def test_mistakes_on_the_command_line_are_told(commands: typer.Typer, arguments: list[str], text: str) -> None:

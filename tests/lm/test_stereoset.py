@@ -289,18 +289,20 @@ class Words:
         self.seen: list[Any] = []
 
     def option_log_likelihoods(
-        self, contexts: Sequence[str], options: Sequence[Sequence[str]]
+        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str]
     ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
         assert self.causal
         self.seen += zip(contexts, options, strict=True)
+        assert len(names) == len(contexts)
         for index in reversed(range(len(contexts))):
             yield index, [cost(option) for option in options[index]]
 
     def shared_pseudo_log_likelihoods(
-        self, pairs: Sequence[tuple[str, str]]
+        self, pairs: Sequence[tuple[str, str]], names: Sequence[str]
     ) -> Iterator[tuple[int, tuple[float, float, int]]]:
         assert not self.causal
         self.seen += pairs
+        assert len(names) == len(pairs)
         for index in reversed(range(len(pairs))):
             first, second = pairs[index]
             assert first == second

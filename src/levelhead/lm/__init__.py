@@ -13,10 +13,17 @@ _HOME = {
     "TripletBatch": "klaad",
     "collate": "klaad",
     "attention_gaps": "gap_analysis",
+    "comparison_summary": "comparison",
     "load_klaad": "klaad_training",
     "train_klaad": "klaad_training",
 }
-_BENCHMARKS = {"BBQ": "bbq", "BOLD": "bold", "CrowSPairs": "crows_pairs", "StereoSet": "stereoset"}
+_BENCHMARKS = {
+    "BBQ": "bbq",
+    "BOLD": "bold",
+    "CrowSPairs": "crows_pairs",
+    "Perplexity": "perplexity",
+    "StereoSet": "stereoset",
+}
 
 __all__ = ["BENCHMARKS", *sorted(_HOME)]
 

@@ -7,6 +7,7 @@ line an item, so that a stopped run goes on, and so that the answers of any syst
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ class Scores:
     """The scores of one benchmark.
 
     ``overall`` and each part of ``parts`` map a score's name to its estimate with a 95% bootstrap interval over items
-    (clustered where items share a template). Figures are fractions or nats, as ``units`` says by name. ``parts`` are
+    (clustered where items share a template). Figures are shares or nats, as ``units`` says by name. ``parts`` are
     categories such as ``Age``. ``notes`` are sentences for people: what could not be scored, and why.
     """
 
@@ -71,11 +72,33 @@ def answers_by_id(items: Sequence[Item], answers: Sequence[Answer], benchmark: s
     return {item.id: given[item.id] for item in items}
 
 
+def drawn_by(items: Sequence[Item], keys: Sequence[str], count: int) -> list[Item]:
+    """Return ``count`` items of each combination of contents under ``keys``, in their order: a fixed random draw.
+
+    Those whose ids have the smallest hashes. So a larger count holds all the items of a smaller one, and neither order
+    nor machine matter.
+    """
+    cells: dict[tuple[Any, ...], list[Item]] = {}
+    for item in items:
+        cells.setdefault(tuple(item.content[key] for key in keys), []).append(item)
+    kept = {
+        item.id
+        for cell in cells.values()
+        for item in sorted(cell, key=lambda item: hashlib.blake2b(item.id.encode()).digest())[:count]
+    }
+    return [item for item in items if item.id in kept]
+
+
 class Benchmark(ABC):
-    """Base of a bias benchmark: a frozen dataclass of its options."""
+    """Base of a bias benchmark: a frozen dataclass of its options.
+
+    ``free_options`` names those that no answer depends on: they choose items, or act when answers are scored. Changing
+    them does not make the kept answers of a run worthless.
+    """
 
     name: ClassVar[str]
     card: ClassVar[Card]
+    free_options: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def read(self, root: Path | None) -> list[Item]:

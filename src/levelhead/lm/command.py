@@ -51,6 +51,17 @@ def lm_bias_command(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only the first so many items of each category.", show_default=False)
     ] = None,
+    terms: Annotated[
+        Path | None,
+        typer.Option(help="StereoSet: only these target terms, one a line, e.g. held-out ones.", show_default=False),
+    ] = None,
+    bold_per_group: Annotated[
+        int | None, typer.Option(min=1, help="BOLD: only so many prompts of each group.", show_default=False)
+    ] = None,
+    perplexity: Annotated[
+        Path | None,
+        typer.Option(help="Also measure perplexity on this text, one document a line.", show_default=False),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[Precision, typer.Option(help="The number type that the model is run in.")] = Precision.float32,
     json_file: JsonFile = None,
@@ -65,7 +76,18 @@ def lm_bias_command(
     from levelhead.lm.runner import run_benchmark, score_predictions, scores_to_dict
     from levelhead.storage import write_json
 
-    chosen = [_benchmark(name) for name in dict.fromkeys(part.strip() for part in benchmarks.split(",")) if name]
+    names = [name for name in dict.fromkeys(part.strip() for part in benchmarks.split(",")) if name]
+    options: dict[str, dict[str, Any]] = {
+        "stereoset": {} if terms is None else {"terms": _terms(terms)},
+        "bold": {} if bold_per_group is None else {"per_group": bold_per_group},
+        "perplexity": {} if perplexity is None else {"file": perplexity},
+    }
+    if options["perplexity"] and predictions is None and "perplexity" not in names:
+        names.append("perplexity")
+    for name, given in options.items():
+        if given and name not in names:
+            raise ConfigError(f"An option of {name} is given, and {name} is not among the benchmarks: add it.")
+    chosen = [_benchmark(name, options.get(name, {})) for name in names]
     if not chosen:
         raise ConfigError("Name a benchmark, e.g. `levelhead lm-bias bbq --model MODEL`.")
     if (model is None) == (predictions is None):
@@ -80,6 +102,8 @@ def lm_bias_command(
         return
     for benchmark in chosen:
         benchmark.read(data_root)  # mistakes first, before a large model is loaded
+    if "stereoset" in names and terms is None:
+        _refuse_trained_terms(str(model), data_root)
     from levelhead.lm.model import LanguageModel
 
     loaded = LanguageModel.load(str(model), device, dtype=precision.value)
@@ -102,7 +126,13 @@ def lm_compare_command(
     first: Annotated[Path, typer.Argument(help="A folder of `lm-bias`, e.g. of the model before.")],
     second: Annotated[Path, typer.Argument(help="Another one, e.g. of the model after.")],
     data_root: DataRoot = None,
+    examples: Annotated[
+        int, typer.Option(min=0, help="Write so many generations of both, side by side, into the second folder.")
+    ] = 0,
     json_file: JsonFile = None,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
+    ] = None,
 ) -> None:
     """Compare two models on the benchmarks that both folders hold: scores, and paired differences, with intervals.
 
@@ -111,12 +141,11 @@ def lm_compare_command(
 
     Example: levelhead lm-compare runs/lm-before runs/lm-after --data-root DATA
     """
-    from levelhead.lm.runner import compare_runs, scored
-    from levelhead.storage import write_json
+    from levelhead.lm.comparison import benchmarks_of, summarized, write_examples
+    from levelhead.lm.runner import compare_runs
+    from levelhead.storage import read_json, write_json
 
-    there = _registry()
-    benchmarks = {name: _make(there[name]) for name in scored(first) if name in there}
-    differences, notes = compare_runs(first, second, benchmarks, data_root)
+    differences, notes = compare_runs(first, second, benchmarks_of(first), data_root)
     for name in dict.fromkeys(difference.benchmark for difference in differences):
         table = Table(title=f"{name}: {escape(str(first))} and {escape(str(second))}", title_justify="left")
         table.add_column("part")
@@ -129,26 +158,51 @@ def lm_compare_command(
         console.print(table)
     for note in notes:
         console.print(note, markup=False, soft_wrap=True)
+    if examples:
+        file = write_examples(first, second, data_root, count=examples)
+        console.print(f"Generations side by side, for this machine alone: {escape(str(file))}", soft_wrap=True)
     if json_file is not None:
-        write_json(json_file, {"differences": [one.to_dict() for one in differences], "notes": notes})
+        summary = summarized(first, second, differences, notes)
+        record = {"differences": [one.to_dict() for one in differences], "notes": notes, "summary": summary}
+        write_json(json_file, record)
+    if html_file is not None:
+        from levelhead.report.lm_page import language_model_page
+        from levelhead.report.page import command_line, write_page
+
+        kept = read_json(file)["examples"] if examples else []
+        found = summarized(first, second, differences, notes)
+        write_page(html_file, language_model_page(found, examples=kept, command=command_line()))
 
 
-def _registry() -> dict[str, Any]:
+def _benchmark(name: str, options: dict[str, Any]) -> Benchmark:
     from levelhead import lm
 
-    return dict(getattr(lm, "BENCHMARKS", {}))
-
-
-def _make(entry: Any) -> Benchmark:
-    made: Benchmark = entry() if isinstance(entry, type) else entry
+    there = lm.BENCHMARKS
+    if name not in there:
+        raise ConfigError(f"There is no benchmark {name!r}. There are: {', '.join(sorted(there))}.")
+    made: Benchmark = there[name](**options)
     return made
 
 
-def _benchmark(name: str) -> Benchmark:
-    there = _registry()
-    if name not in there:
-        raise ConfigError(f"There is no benchmark {name!r}. There are: {', '.join(sorted(there)) or 'none'}.")
-    return _make(there[name])
+def _terms(file: Path) -> frozenset[str]:
+    from levelhead.lm.stereoset.data import read_terms
+
+    return read_terms(file)
+
+
+def _refuse_trained_terms(model: str, data_root: Path | None) -> None:
+    """Raise :class:`ConfigError` for a model that was trained on other terms of StereoSet."""
+    from levelhead.lm.loading import place_of
+    from levelhead.lm.stereoset.data import same_term
+    from levelhead.lm.triplets import HELD_OUT_TERMS, stereoset_triplets, terms_held_out
+
+    held_out = terms_held_out(place_of(model))
+    if held_out and held_out & {same_term(triplet.term) for triplet in stereoset_triplets(data_root)}:
+        file = Path(place_of(model)).parent / HELD_OUT_TERMS
+        raise ConfigError(
+            f"--model {model} was trained on StereoSet's other terms, so its StereoSet scores would tell what was "
+            f"learnt by heart. Give --terms {file}, and the same for the model that it is compared with."
+        )
 
 
 def _show(scores: Scores, title: str) -> None:

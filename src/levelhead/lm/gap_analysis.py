@@ -7,6 +7,7 @@ The motivation of KLAAD: its authors report that the largest gap lies on bias-be
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.lm.capture import captured, release
-from levelhead.lm.klaad import TripletLike, collate
+from levelhead.lm.klaad import TripletLike, attention_entropy, collate, cross_entropies
 from levelhead.types import DataError
 
 
@@ -38,6 +39,39 @@ class AttentionGaps:
     other: float
     pairs: int
     left_out: int
+
+
+@dataclass(frozen=True)
+class PairGaps:
+    """What :func:`pair_gaps` measures of one pair.
+
+    Attributes:
+        gaps: of the units (U,), see :func:`token_gaps`.
+        bearing: which units bear the bias (U,) bool.
+        entropy: of the last layer's attention, mean over both sentences, heads and query rows from the second on; the
+            logarithm of the number of visible keys is 1.
+        likelihood: by how much the stereotype's log-probability is above the anti-stereotype's, in nats a sentence.
+    """
+
+    gaps: Tensor
+    bearing: Tensor
+    entropy: float
+    likelihood: float
+
+    @property
+    def used(self) -> bool:
+        """Whether there are both kinds of units."""
+        return bool(self.bearing.any()) and not bool(self.bearing.all())
+
+    @property
+    def hit(self) -> float:
+        """1 if the largest gap lies on a unit that bears the bias, 0 if not; the share of such units among ties."""
+        return float(self.bearing[self.gaps == self.gaps.max()].double().mean())
+
+    @property
+    def chance(self) -> float:
+        """What :attr:`hit` is on average if the largest gap falls on any unit alike."""
+        return float(self.bearing.double().mean())
 
 
 def attention_received(attention: Tensor, mask: Tensor) -> Tensor:
@@ -77,56 +111,74 @@ def summarized(pairs: Sequence[tuple[Tensor, Tensor]]) -> AttentionGaps:
 
     Errors: :class:`~levelhead.types.DataError` if no pair has both kinds of token.
     """
-    used = [(gaps, bearing) for gaps, bearing in pairs if bearing.any() and not bearing.all()]
+    found = [PairGaps(gaps, bearing, math.nan, math.nan) for gaps, bearing in pairs]
+    used = [pair for pair in found if pair.used]
     if not used:
         raise DataError("No pair has both replaced and common tokens: there is no attention gap to speak of.")
-    hits = [float(bearing[gaps == gaps.max()].double().mean()) for gaps, bearing in used]
-    chances = [float(bearing.double().mean()) for _, bearing in used]
     return AttentionGaps(
-        share=sum(hits) / len(used),
-        chance=sum(chances) / len(used),
-        bearing=float(torch.cat([gaps[bearing] for gaps, bearing in used]).mean()),
-        other=float(torch.cat([gaps[~bearing] for gaps, bearing in used]).mean()),
+        share=sum(pair.hit for pair in used) / len(used),
+        chance=sum(pair.chance for pair in used) / len(used),
+        bearing=float(torch.cat([pair.gaps[pair.bearing] for pair in used]).mean()),
+        other=float(torch.cat([pair.gaps[~pair.bearing] for pair in used]).mean()),
         pairs=len(used),
         left_out=len(pairs) - len(used),
     )
 
 
-@torch.no_grad()
 def attention_gaps(
     model: nn.Module, tokenizer: Any, triplets: Sequence[TripletLike], batch_size: int = 16
 ) -> AttentionGaps:
     """Compare the last layer's attention in the stereotypical and anti-stereotypical sentences of ``triplets``.
 
+    See :func:`pair_gaps` for how the model is run, and for errors.
+    """
+    return summarized([(pair.gaps, pair.bearing) for pair in pair_gaps(model, tokenizer, triplets, batch_size)])
+
+
+@torch.no_grad()
+def pair_gaps(
+    model: nn.Module, tokenizer: Any, triplets: Sequence[TripletLike], batch_size: int = 16
+) -> list[PairGaps]:
+    """Measure each pair of stereotype and anti-stereotype, in the order of ``triplets``.
+
     The model is run in evaluation mode on the device where its first parameter lies; its mode and its way of attending
-    are put back. Errors: :class:`~levelhead.UnsupportedModelError` for a model that gives no attention weights.
+    are put back. Long and short pairs go in batches of like length. Errors:
+    :class:`~levelhead.UnsupportedModelError` for a model that gives no attention weights.
     """
     device = next(model.parameters()).device
     modes = {module: module.training for module in model.modules()}
     model.eval()
-    pairs: list[tuple[Tensor, Tensor]] = []
+    order = sorted(range(len(triplets)), key=lambda row: len(f"{triplets[row].context} {triplets[row].stereotype}"))
+    found: dict[int, PairGaps] = {}
     try:
-        for start in range(0, len(triplets), batch_size):
-            batch = collate(tokenizer, triplets[start : start + batch_size])
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            batch = collate(tokenizer, [triplets[row] for row in rows])
             count = len(batch)
             ids, mask = batch.input_ids[: 2 * count].to(device), batch.attention_mask[: 2 * count].to(device)
             with captured(model, ids, hidden=False) as seen:
-                model(input_ids=ids, attention_mask=mask, use_cache=False)
+                logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
             assert seen.attention is not None
             received = attention_received(seen.attention, mask).cpu()
+            entropies = attention_entropy(seen.attention, mask).tolist()
+            costs = cross_entropies(logits, batch.labels[: 2 * count].to(device))[0].tolist()
             lengths = batch.attention_mask.sum(-1).tolist()
-            for one in range(count):
+            for one, row in enumerate(rows):
                 first, second = one, count + one
-                pairs.append(
-                    token_gaps(
-                        received[first, : lengths[first]],
-                        received[second, : lengths[second]],
-                        batch.input_ids[first, : lengths[first]].tolist(),
-                        batch.input_ids[second, : lengths[second]].tolist(),
-                    )
+                gaps, bearing = token_gaps(
+                    received[first, : lengths[first]],
+                    received[second, : lengths[second]],
+                    batch.input_ids[first, : lengths[first]].tolist(),
+                    batch.input_ids[second, : lengths[second]].tolist(),
+                )
+                found[row] = PairGaps(
+                    gaps,
+                    bearing,
+                    (entropies[first] + entropies[second]) / 2,
+                    costs[second] - costs[first],
                 )
     finally:
         release(model)
         for module, training in modes.items():
             module.training = training
-    return summarized(pairs)
+    return [found[row] for row in range(len(triplets))]

@@ -10,16 +10,18 @@ The percentile interval of a share at its border (all right, none right) has no 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 from levelhead.types import DataError, Estimate
 
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
+FEW_CLUSTERS = 10  # from fewer, a percentile interval is too narrow
 BLOCK = 2**24  # numbers of drawn counts held at a time
 
 
@@ -102,10 +104,7 @@ def paired_difference(
         return Estimate.undefined("one of the two is undefined")
     if a is None or b is None:
         return Estimate.undefined("the score does not keep its items")
-    same = len(a.values) == len(b.values) and a.ids == b.ids
-    if same and (a.clusters is not None or b.clusters is not None):
-        same = a.clusters is not None and b.clusters is not None and np.array_equal(a.clusters, b.clusters)
-    if not same:
+    if not _same_rows(a, b):
         return Estimate.undefined("the two do not rest on the same items")
     split = a.values.shape[1]
 
@@ -114,6 +113,71 @@ def paired_difference(
 
     both = Sample(np.concatenate([a.values, b.values], axis=1), a.clusters, difference, a.ids)
     return _estimate(both, replicates=replicates, seed=seed, level=level, reason="one of the two is undefined")
+
+
+def over_seeds(
+    after: Sequence[Estimate],
+    before: Estimate | None = None,
+    *,
+    replicates: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Estimate:
+    """Estimate the mean of one score over training seeds, less ``before`` where it is given.
+
+    Its variance is that of the mean under joint draws of the items (all seeds and ``before`` see the same draw) plus
+    the variance between seeds divided by their number; the interval uses Student's t with Satterthwaite's degrees of
+    freedom, as :func:`levelhead.metrics.joint` does. One seed has the interval of its items alone, and ``reason`` says
+    so. There is no interval where the figures do not keep their items, or rest on different ones.
+    """
+    figures = [*after, *([] if before is None else [before])]
+    if not after or not all(figure.defined for figure in figures):
+        return Estimate.undefined("undefined for a seed")
+    values = np.array([figure.value for figure in after])
+    value = float(values.mean()) - (0.0 if before is None else before.value)
+    count = min(figure.n for figure in figures)
+    samples: list[Sample] = [sample for figure in figures if (sample := getattr(figure, "sample", None)) is not None]
+    if len(samples) < len(figures) or not all(_same_rows(samples[0], sample) for sample in samples):
+        return Estimate(value, np.nan, np.nan, count, "no interval: the figures do not keep the same items")
+    ends = np.cumsum([0, *(sample.values.shape[1] for sample in samples)])
+
+    def mean(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        parts = [
+            np.asarray(sample.statistic(sums[:, start:end]))
+            for sample, start, end in zip(samples, ends[:-1], ends[1:], strict=True)
+        ]
+        total = np.mean(parts[: len(after)], axis=0)
+        return np.asarray(total if before is None else total - parts[-1])
+
+    first = samples[0]
+    both = Sample(np.concatenate([sample.values for sample in samples], axis=1), first.clusters, mean, first.ids)
+    joint = _estimate(both, replicates=replicates, seed=seed, level=level, reason="undefined for a seed")
+    if len(after) == 1:
+        why = joint.reason or "one seed: its variance over seeds is unknown and not in the interval"
+        return replace(joint, reason=why)
+    drawn = _replicates(both, replicates, seed)
+    if drawn is None or 2 * len(drawn) < replicates:
+        return joint
+    of_rows, between = float(drawn.var(ddof=1)), float(values.var(ddof=1)) / len(values)
+    freedom = (of_rows + between) ** 2 / (between**2 / (len(values) - 1)) if between > 0 else np.inf
+    half = float(stats.t.ppf((1 + level) / 2, freedom) * np.sqrt(of_rows + between))
+    return Estimate(value, value - half, value + half, count)
+
+
+def _same_rows(a: Sample, b: Sample) -> bool:
+    if len(a.values) != len(b.values) or a.ids != b.ids:
+        return False
+    if a.clusters is None or b.clusters is None:
+        return a.clusters is b.clusters
+    return np.array_equal(a.clusters, b.clusters)
+
+
+def cluster_count(figure: Estimate) -> int | None:
+    """Return how many clusters (or single rows) the interval of an estimate draws from; None if it does not tell."""
+    sample = getattr(figure, "sample", None)
+    if sample is None:
+        return None
+    return len(sample.values) if sample.clusters is None else len(np.unique(sample.clusters))
 
 
 def ratio(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -140,20 +204,27 @@ def _estimate(sample: Sample, *, replicates: int, seed: int, level: float, reaso
     value = float(np.asarray(sample.statistic(rows.sum(axis=0, keepdims=True)))[0])
     if not np.isfinite(value):
         return Estimate.undefined(reason, len(rows))
-    sums = rows
-    if sample.clusters is not None:
-        names, index = np.unique(sample.clusters, return_inverse=True)
-        sums = _sums(rows, index, len(names))
-    if len(sums) == 1:
+    drawn = _replicates(sample, replicates, seed)
+    if drawn is None:
         alone = "a single item or cluster has no interval"
         return SampledEstimate(value, np.nan, np.nan, len(rows), alone, sample=sample)
-    drawn = np.asarray(sample.statistic(_draw(sums, replicates, seed)))
-    drawn = drawn[np.isfinite(drawn)]
     if 2 * len(drawn) < replicates:
         rare = f"no interval: {replicates - len(drawn)} of {replicates} replicates are undefined ({reason})"
         return SampledEstimate(value, np.nan, np.nan, len(rows), rare, sample=sample)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     return SampledEstimate(value, float(low), float(high), len(rows), sample=sample)
+
+
+def _replicates(sample: Sample, replicates: int, seed: int) -> NDArray[np.float64] | None:
+    """Return the finite values of the statistic over replicates; None for a single row or cluster."""
+    sums = sample.values
+    if sample.clusters is not None:
+        names, index = np.unique(sample.clusters, return_inverse=True)
+        sums = _sums(sums, index, len(names))
+    if len(sums) == 1:
+        return None
+    drawn = np.asarray(sample.statistic(_draw(sums, replicates, seed)))
+    return np.asarray(drawn[np.isfinite(drawn)])
 
 
 def _draw(sums: NDArray[np.float64], replicates: int, seed: int) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -24,8 +25,10 @@ def klaad_command(
     """Fine-tune a language model so that attention is alike in stereotypical and anti-stereotypical sentences."""
     import torch
 
+    main = os.environ.get("RANK", "0") == "0"  # of several processes one speaks and writes
+    console.quiet = not main
     from levelhead.lm.klaad_training import load_klaad, load_language_model, train_klaad
-    from levelhead.lm.triplets import read_triplets, split_terms, write_terms
+    from levelhead.lm.triplets import HELD_OUT_TERMS, TRAINING, read_triplets, split_terms, write_terms
     from levelhead.progress import training_progress
 
     config = load_klaad(recipe, settings or [])
@@ -34,8 +37,9 @@ def klaad_command(
     if held_out_share:
         split = split_terms(rows, seed=config.seed, share=held_out_share)
         train, held_out = split.train, split.held_out
-        out.mkdir(parents=True, exist_ok=True)
-        write_terms(out / "held-out-terms.txt", split.held_out_terms)
+        if main and not (out / TRAINING).exists():  # another training's folder is refused below, as it stands
+            out.mkdir(parents=True, exist_ok=True)
+            write_terms(out / HELD_OUT_TERMS, split.held_out_terms)
     torch.manual_seed(config.seed)  # LoRA's matrices are drawn before the training
     model, tokenizer = load_language_model(config.model)
     with training_progress(console) as report:

@@ -11,24 +11,28 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
+from levelhead.attention.gathering import gather_rows, shares
 from levelhead.config import _build, _plain, nearest, override, read_recipe, recipe_folder
 from levelhead.engine import Progress, TrainConfig, _Keeper, _silent, make_accelerator
 from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletBatch, TripletLike, collate
+from levelhead.lm.loading import load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
+from levelhead.lm.triplets import TRAINING
+from levelhead.models import without_bars
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError, LevelheadError, check_numbers
 
-SETTINGS = "klaad.json"
+BUCKET = 2**24  # numbers that processes exchange at once
 
 
 @dataclass(frozen=True)
@@ -126,12 +130,13 @@ def _find(recipe: str | Path) -> Path:
 
 
 def load_language_model(config: KlaadModel) -> tuple[nn.Module, Any]:
-    """Return the model and its tokenizer, read from the hub or a folder, ready to be trained."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    """Return the model and its tokenizer, read from the hub or a folder, ready to be trained.
 
-    tokenizer = AutoTokenizer.from_pretrained(config.name, revision=config.revision)
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        config.name, revision=config.revision, dtype=getattr(torch, config.weights)
+    Raises :class:`~levelhead.types.ConfigError` if there is no such model, if it is no causal language model, or if
+    PEFT is asked for and missing.
+    """
+    model, tokenizer, _ = load_checkpoint(
+        "model.name", place_of(config.name), revision=config.revision, dtype=getattr(torch, config.weights)
     )
     if config.gradient_checkpointing:
         # transformers has renamed it
@@ -185,7 +190,12 @@ def train_klaad(
     ``model``, for ``from_pretrained``. Started again with the same arguments and the *untrained* model, a killed
     training goes on, and a finished one is loaded. No checkpoint is selected: the last one is kept.
 
-    Errors: :class:`~levelhead.types.ConfigError` for a folder of another training and for several processes;
+    Started in several processes (``torchrun``), each runs its share of the triplets of every batch; sums and counts of
+    all parts of the loss are gathered before they are divided, so that loss and gradient are those of one process, also
+    where shares are uneven. ``batch_size`` is that of all together; the main process alone writes. Each process calls
+    this with the same arguments and an equal model.
+
+    Errors: :class:`~levelhead.types.ConfigError` for a folder of another training, and for FSDP and the like;
     :class:`~levelhead.types.DataError` for target terms on both sides of the split;
     :class:`~levelhead.types.LevelheadError` for a loss that is not finite.
     """
@@ -194,29 +204,32 @@ def train_klaad(
         raise DataError("There are no triplets to train on.")
     refuse_shared_terms(triplets, held_out)
     accelerator = make_accelerator(TrainConfig(device=config.train.device, precision=config.train.precision))
-    if accelerator.num_processes > 1:
-        raise ConfigError("KLAAD trains in one process; data-parallel training is not there yet. Start it plainly.")
     if folder is not None:
-        _refuse_changes(folder, config, triplets)
+        _refuse_changes(folder, config, triplets, accelerator)
     training = _Training(model, tokenizer, triplets, held_out, config, folder, accelerator, progress)
     try:
         training.run()
     finally:
         release(model)
-    if folder is not None:
-        getattr(model, "save_pretrained")(folder / "model")  # noqa: B009  (nn.Module does not declare it)
+    if folder is not None and accelerator.is_main_process:
+        with without_bars():
+            getattr(model, "save_pretrained")(folder / "model")  # noqa: B009  (nn.Module does not declare it)
         tokenizer.save_pretrained(folder / "model")
+    accelerator.wait_for_everyone()  # whoever reads the folder next finds it whole
     return model.eval()
 
 
-def _refuse_changes(folder: Path, config: KlaadConfig, triplets: Sequence[TripletLike]) -> None:
+def _refuse_changes(folder: Path, config: KlaadConfig, triplets: Sequence[TripletLike], accelerator: Any) -> None:
     """Write the settings of a new training; raise :class:`ConfigError` where the folder holds another one's."""
     texts = [[one.stereotype, one.anti_stereotype, one.unrelated, one.context, one.term, one.task] for one in triplets]
     digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
     wanted = {**config.to_dict(), "triplets": len(triplets), "triplets_sha256": digest}
-    path = folder / SETTINGS
-    if not path.exists():
-        write_json(path, wanted)
+    path = folder / TRAINING
+    new = not path.exists()
+    accelerator.wait_for_everyone()  # all have looked before one writes
+    if new:
+        if accelerator.is_main_process:
+            write_json(path, wanted)
         return
     there = read_json(path)
     # How often progress is written changes nothing that is trained.
@@ -225,7 +238,7 @@ def _refuse_changes(folder: Path, config: KlaadConfig, triplets: Sequence[Triple
     changed = sorted(key for key in wanted.keys() | there.keys() if wanted.get(key) != there.get(key))
     if changed:
         raise ConfigError(
-            f"{folder} holds a training with other settings ({', '.join(changed)} differ; see {SETTINGS}). "
+            f"{folder} holds a training with other settings ({', '.join(changed)} differ; see {TRAINING}). "
             "Choose another folder, or delete that one."
         )
 
@@ -246,7 +259,7 @@ class _Training:
     ) -> None:
         self.model, self.tokenizer, self.config = model.to(accelerator.device), tokenizer, config
         self.triplets, self.held_out = triplets, held_out
-        self.accelerator, self.progress = accelerator, progress
+        self.accelerator, self.progress = accelerator, progress if accelerator.is_main_process else _silent
         self.keeper = _Keeper(folder, 0, accelerator)
         self.per_step = config.train.batch_size * config.train.accumulate
         self.steps = math.ceil(len(triplets) / self.per_step)  # of an epoch; its last one may be smaller
@@ -259,7 +272,7 @@ class _Training:
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: min(1.0, (step + 1) / max(1, train.warmup_steps))
         )
-        torch.manual_seed(self.config.seed)
+        self._begin_alike()
         position = self.keeper.restore(self.model, optimizer, schedule)
         if position.finished:
             return
@@ -272,6 +285,7 @@ class _Training:
             rows = self._order(epoch)[number * self.per_step : (number + 1) * self.per_step]
             optimizer.zero_grad()
             loss, logs = self._accumulate(rows, position.step)
+            self._average_gradients(learnt)
             if train.gradient_clip is not None:
                 torch.nn.utils.clip_grad_norm_(learnt, train.gradient_clip)
             rate = optimizer.param_groups[0]["lr"]
@@ -287,7 +301,7 @@ class _Training:
             if last_of_epoch and self.held_out:
                 self.keeper.log({"stage": 0, "epoch": epoch, "step": position.step, **self._held_out()})
             position.finished = position.step == total
-            if position.finished or time.monotonic() - saved >= train.checkpoint_seconds:
+            if position.finished or self._agreed(time.monotonic() - saved >= train.checkpoint_seconds):
                 self.keeper.save(self.model, optimizer, position)
                 saved = time.monotonic()
 
@@ -301,8 +315,44 @@ class _Training:
         return collate(self.tokenizer, triplets, self.config.train.max_length).to(self.accelerator.device)
 
     def _loss(self, triplets: Sequence[TripletLike]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return loss and parts of a batch, on every process the same; each runs its share of the triplets."""
+        klaad, counts = self.config.klaad, shares(len(triplets))
+        start = sum(counts[: self.accelerator.process_index])
+        own = triplets[start : start + counts[self.accelerator.process_index]]
         with self.accelerator.autocast():
-            return self.config.klaad(self.model, self._batch(triplets))
+            if own:
+                sums = klaad.sums(self.model, self._batch(own))
+            else:  # fewer triplets than processes: nothing to add, but the exchanges are made together
+                sums = torch.zeros(len(klaad.parts), 2, device=self.accelerator.device, requires_grad=True)
+        return klaad.combined(gather_rows(sums[None], [1] * len(counts)).sum(0))
+
+    def _begin_alike(self) -> None:
+        """Give all processes the weights of the main one, and each random numbers of its own (dropout)."""
+        torch.manual_seed(self.config.seed)
+        if self.accelerator.num_processes == 1:
+            return
+        everything = [*self.model.parameters(), *self.model.buffers()]
+        _exchange([tensor.data for tensor in everything], lambda bucket: distributed.broadcast(bucket, 0))
+        words = np.random.SeedSequence((self.config.seed, 0, self.accelerator.process_index))
+        torch.manual_seed(int(words.generate_state(1, np.uint64)[0]) % 2**63)
+
+    def _average_gradients(self, learnt: Sequence[nn.Parameter]) -> None:
+        """Put the gradient of the whole batch on every process: the mean over processes, as ADR 0009 shows."""
+        if self.accelerator.num_processes == 1:
+            return
+        for parameter in learnt:
+            if parameter.grad is None:  # a process without triplets in this step
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in learnt if parameter.grad is not None]
+        _exchange(gradients, lambda bucket: distributed.all_reduce(bucket.div_(self.accelerator.num_processes)))
+
+    def _agreed(self, decision: bool) -> bool:
+        """Return what the main process has decided: clocks differ."""
+        if self.accelerator.num_processes == 1:
+            return decision
+        flag = torch.tensor(int(decision), device=self.accelerator.device)
+        distributed.broadcast(flag, 0)
+        return bool(flag)
 
     def _accumulate(self, rows: list[int], step: int) -> tuple[float, dict[str, float]]:
         """Add up the gradients of one step, and return the mean loss and its parts."""
@@ -335,6 +385,23 @@ class _Training:
             _add(figures, {"loss": loss, **logs}, len(part) / len(self.held_out))
         self.model.train()
         return {f"held_out_{name}": value for name, value in figures.items()}
+
+
+def _exchange(tensors: Sequence[Tensor], exchange: Callable[[Tensor], Any]) -> None:
+    """Let ``exchange`` change tensors between processes, in a few large buckets instead of one by one."""
+    buckets: list[list[Tensor]] = []
+    size = 0
+    for tensor in tensors:
+        if not buckets or buckets[-1][0].dtype != tensor.dtype or size + tensor.numel() > BUCKET:
+            buckets.append([])
+            size = 0
+        buckets[-1].append(tensor)
+        size += tensor.numel()
+    for bucket in buckets:
+        flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+        exchange(flat)
+        for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
+            tensor.copy_(part.view_as(tensor))
 
 
 def _add(figures: dict[str, float], logs: dict[str, Tensor], share: float) -> None:

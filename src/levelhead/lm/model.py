@@ -1,8 +1,12 @@
 """A language model as the benchmarks use it: batched log-probabilities and seeded generation.
 
 What is scored. A causal model reads a text behind its beginning-of-sequence token, where its tokenizer has one (added
-here, whatever the tokenizer does by itself); then the first token of the text is scored like the rest, otherwise it is
-only read. No end-of-sequence token is added or scored. Figures are natural logarithms.
+here, whatever the tokenizer does by itself); then the first token of the text is scored like the rest. Where there is
+none (Qwen), a text with nothing before it is read behind the end-of-sequence token, which stands between documents in
+training; where there is neither, its first token is only read. No end-of-sequence token is scored. Figures are natural
+logarithms.
+
+Errors name a text by its index, or by its name where the caller gives ``names``.
 
 How it is fast. Texts are batched by length, the longest first. The context of several options is run once and the
 options go on from its cache. Batches are cut so that nothing is ever padded on the left: the part run once is as long
@@ -25,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from levelhead.lm.loading import load_checkpoint, place_of, refuse_empty_tokenizer, to_device
 from levelhead.storage import hash_tensors
 from levelhead.types import ConfigError, DataError
 
@@ -64,8 +69,7 @@ class LanguageModel:
         long_texts: Literal["error", "cut"] = "error",
         batch_tokens: int | None = None,
     ) -> None:
-        if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # transformers makes one of nothing
-            raise ConfigError(f"--model {name} has no tokenizer files: save its tokenizer into the same folder.")
+        refuse_empty_tokenizer("--model", name, tokenizer)
         if not causal and tokenizer.mask_token_id is None:
             raise ConfigError(f"--model {name} is a masked language model, and its tokenizer has no mask token.")
         self.network = network.eval()
@@ -91,40 +95,9 @@ class LanguageModel:
         Raises:
             ConfigError: if there is no such model, if it is no language model, or if the device cannot be used.
         """
-        from transformers import AutoConfig, AutoTokenizer
-        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
-
-        from levelhead.models import explained, without_bars
-
-        place = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else str(name)
-        with explained("--model", place, None, "configuration"):
-            config = AutoConfig.from_pretrained(place)
-        if getattr(config, "levelhead", None):
-            raise ConfigError(f"--model {place} is a classifier that levelhead trained, not a language model.")
-        causal_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-        masked_class = MODEL_FOR_MASKED_LM_MAPPING.get(type(config), None)
-        if config.is_encoder_decoder or (causal_class is None and masked_class is None):
-            raise ConfigError(
-                f"--model {place} is of type {config.model_type}: give a causal or a masked language model."
-            )
-        named = (config.architectures or [""])[0]
-        causal = masked_class is None or (causal_class is not None and named == causal_class.__name__)
-        kind = causal_class if causal else masked_class
-        with explained("--model", place, None, "weights"), without_bars(), torch.random.fork_rng(devices=[]):
-            network, report = kind.from_pretrained(place, dtype=getattr(torch, dtype), output_loading_info=True)
-        if report["missing_keys"] or report["mismatched_keys"]:
-            raise ConfigError(
-                f"--model {place} holds no weights for {len(report['missing_keys'])} parameters of {kind.__name__}, "
-                f"such as {sorted(map(str, report['missing_keys']))[:1]}: fetch the checkpoint again."
-            )
-        with explained("--model", place, None, "tokenizer"):
-            tokenizer = AutoTokenizer.from_pretrained(place)
-        wanted = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        try:
-            network.to(wanted)
-        except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-            first = str(error).strip().splitlines()[0]
-            raise ConfigError(f"--device {wanted} cannot be used: {first} Take auto or cpu.") from None
+        place = place_of(name)
+        network, tokenizer, causal = load_checkpoint("--model", place, dtype=getattr(torch, dtype), masked=True)
+        to_device(network, device)
         return cls(network, tokenizer, causal=causal, name=place, long_texts=long_texts)
 
     def fingerprint(self) -> str:
@@ -152,17 +125,19 @@ class LanguageModel:
         return min(limits) if limits else None
 
     @torch.inference_mode()
-    def log_likelihoods(self, texts: Sequence[str]) -> list[float]:
+    def log_likelihoods(self, texts: Sequence[str], names: Sequence[str] | None = None) -> list[float]:
         """Return the sum of the log-probabilities of each text's tokens, in the order of ``texts``.
 
-        Raises :class:`~levelhead.types.DataError` for a text without tokens or beyond the model's limit, by index.
+        Raises :class:`~levelhead.types.DataError` for a text without tokens or beyond the model's limit, by name.
         """
         self._require(True, "log-likelihoods of whole texts")
         rows = self._encode(texts)
         for index, row in enumerate(rows):
+            name = _name(names, index)
             if len(row) == self._begins:
-                raise DataError(f"Text {index} has no tokens: there is nothing to score.")
-            self._check(len(row), f"Text {index}")
+                raise DataError(f"Text {name} has no tokens: there is nothing to score.")
+            rows[index] = row = self._separator + row
+            self._check(len(row), f"Text {name}")
         found = [0.0] * len(rows)
         for batch in self._batches([len(row) for row in rows], min(self.batch_tokens, self._positions)):
             chosen = [rows[index] for index in batch]
@@ -171,8 +146,49 @@ class LanguageModel:
                 found[index] = value
         return found
 
+    def window_log_likelihoods(
+        self, texts: Sequence[str], stride: int | None = None, names: Sequence[str] | None = None
+    ) -> Iterator[tuple[int, tuple[float, int]]]:
+        """Yield ``(index, (log-probability of the text, its scored tokens))`` for texts of any length.
+
+        A text beyond the model's limit is read in windows of that length (2,048 where there is no limit), each
+        ``stride`` tokens further (None: half of it) and behind the token that texts begin with. Every token is scored
+        once, in the first window that holds it, so behind all that is left of its context: at least window - stride.
+
+        Raises :class:`~levelhead.types.DataError` for a text without tokens, by name, and
+        :class:`~levelhead.types.ConfigError` for a stride that leaves no context.
+        """
+        self._require(True, "log-likelihoods of whole texts")
+        longest = self.longest or 2048
+        step = longest // 2 if stride is None else stride
+        head = [self.tokenizer.bos_token_id] if self._begins else self._separator
+        if not 1 <= step <= longest - max(1, len(head)):
+            raise ConfigError(f"A stride of {step} does not fit windows of {longest} tokens: give 1 to {longest // 2}.")
+        windows: list[tuple[int, list[int], int]] = []  # text, token ids, position of the first one that is scored
+        left, totals, counts = {}, {}, {}
+        for index, ids in enumerate(self._unwarned(texts)):
+            first = 0 if head else 1
+            if len(ids) <= first:
+                raise DataError(f"Text {_name(names, index)} has fewer than {first + 1} tokens: nothing to score.")
+            counts[index], totals[index], left[index] = len(ids) - first, 0.0, 0
+            room, begin, done = longest - len(head), 0, first
+            while done < len(ids):
+                end = min(begin + room, len(ids))
+                windows.append((index, head + ids[begin:end], len(head) + done - begin))
+                left[index] += 1
+                begin, done = begin + step, end
+        for batch in self._batches([len(row) for _, row, _ in windows], min(self.batch_tokens, self._positions)):
+            chosen = [windows[place] for place in batch]
+            with torch.inference_mode():
+                sums = self._sums([row for _, row, _ in chosen], [start for *_, start in chosen], 0, None)
+            for (index, _, _), value in zip(chosen, sums, strict=True):
+                totals[index] += value
+                left[index] -= 1
+                if not left[index]:
+                    yield index, (totals[index], counts[index])
+
     def option_log_likelihoods(
-        self, contexts: Sequence[str], options: Sequence[Sequence[str]]
+        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str] | None = None
     ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
         """Yield ``(index, [(log-probability of the option given the context, its tokens), ...])`` as batches finish.
 
@@ -181,11 +197,11 @@ class LanguageModel:
         across the boundary, the merged token belongs to the option. One context is thus cut alike for most options,
         and never are tokens scored that the model would not see in the running text.
 
-        Raises :class:`~levelhead.types.DataError`, by index, for an option without tokens, for one with nothing before
-        it, and for a text beyond the model's limit.
+        Raises :class:`~levelhead.types.DataError`, by name, for an option without tokens, for one with nothing before
+        it (no context, and a tokenizer without special tokens), and for a text beyond the model's limit.
         """
         self._require(True, "log-likelihoods of options")
-        questions = [question for question in self._questions(contexts, options) if question.rows]
+        questions = [question for question in self._questions(contexts, options, names) if question.rows]
         answered = {question.index for question in questions}
         yield from ((index, []) for index in range(len(contexts)) if index not in answered)
         lengths = [question.common for question in questions]
@@ -214,13 +230,14 @@ class LanguageModel:
         return found
 
     def shared_pseudo_log_likelihoods(
-        self, pairs: Sequence[tuple[str, str]]
+        self, pairs: Sequence[tuple[str, str]], names: Sequence[str] | None = None
     ) -> Iterator[tuple[int, tuple[float, float, int]]]:
         """Yield ``(index, (sum of the first, sum of the second, tokens in each sum))`` as batches finish.
 
         Tokens that both sentences share are found by ``difflib`` on the token ids, special tokens included. All but
         the first and the last shared one (CLS and SEP) are masked one at a time, in each sentence, and the
-        log-probabilities of the right tokens are summed.
+        log-probabilities of the right tokens are summed. A text paired with itself is masked once, and has two equal
+        sums: all its tokens. Sentences that share nothing have sums and tokens of 0: whoever divides must look.
 
         Source: Nangia et al., EMNLP 2020, section 3, and ``metric.py`` of its release.
         """
@@ -230,11 +247,13 @@ class LanguageModel:
         ids = [self.tokenizer(list(pair)).input_ids for pair in pairs]
         for index, (first, second) in enumerate(ids):
             for row in (first, second):
-                self._check(len(row), f"A sentence of pair {index}")
-            shared = _shared_positions(first, second)[1:-1]
-            counts[index], left[index] = len(shared), 2 * len(shared)
+                self._check(len(row), f"A sentence of pair {_name(names, index)}")
+            alike = first == second
+            shared = [(at, at) for at in range(len(first))] if alike else _shared_positions(first, second)
+            shared = shared[1:-1]
+            counts[index], left[index] = len(shared), len(shared) * (1 if alike else 2)
             masked += [(index, 0, first, position) for position, _ in shared]
-            masked += [(index, 1, second, position) for _, position in shared]
+            masked += [] if alike else [(index, 1, second, position) for _, position in shared]
         sums = {index: [0.0, 0.0] for index in counts}
         yield from ((index, (0.0, 0.0, 0)) for index, count in counts.items() if not count)
         for batch in self._batches([len(row) for _, _, row, _ in masked], self.batch_tokens):
@@ -244,11 +263,18 @@ class LanguageModel:
                 sums[index][side] += value
                 left[index] -= 1
                 if not left[index]:
-                    yield index, (sums[index][0], sums[index][1], counts[index])
+                    own, other = sums[index]
+                    yield index, (own, own if ids[index][0] == ids[index][1] else other, counts[index])
 
     @torch.inference_mode()
     def generate(
-        self, prompts: Sequence[str], *, seed: int, max_new_tokens: int, greedy: bool = False
+        self,
+        prompts: Sequence[str],
+        *,
+        seed: int,
+        max_new_tokens: int,
+        greedy: bool = False,
+        names: Sequence[str] | None = None,
     ) -> Iterator[tuple[int, str]]:
         """Yield ``(index, continuation)`` as batches finish; the continuation is without the prompt.
 
@@ -258,14 +284,15 @@ class LanguageModel:
         goes on after a stop, changes them; equal prompts get equal continuations. Only prompts of exactly equal length
         share a batch: none is padded.
 
-        Raises :class:`~levelhead.types.DataError` for a prompt without tokens, or too long, by index.
+        Raises :class:`~levelhead.types.DataError` for a prompt without tokens, or too long, by name.
         """
         self._require(True, "generation")
         rows = self._encode(prompts)
         for index, row in enumerate(rows):
+            name = _name(names, index)
             if not row:
-                raise DataError(f"Prompt {index} has no tokens, and the tokenizer has no beginning-of-sequence token.")
-            self._check(len(row) + max_new_tokens, f"Prompt {index} with {max_new_tokens} new tokens")
+                raise DataError(f"Prompt {name} has no tokens, and the tokenizer has no beginning-of-sequence token.")
+            self._check(len(row) + max_new_tokens, f"Prompt {name} with {max_new_tokens} new tokens")
         draws = [_uniforms(seed, prompt, max_new_tokens) for prompt in prompts]
         lengths = [len(row) + max_new_tokens for row in rows]
         for batch in self._batches(lengths, self.batch_tokens, most=self._positions, equal=True):
@@ -367,7 +394,9 @@ class LanguageModel:
         chosen = (logits[:, 0] if logits.shape[1] == 1 else logits[every, place]).float()
         return (chosen.gather(-1, right[:, None])[:, 0] - chosen.logsumexp(-1)).tolist()
 
-    def _questions(self, contexts: Sequence[str], options: Sequence[Sequence[str]]) -> Iterator[_Question]:
+    def _questions(
+        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str] | None
+    ) -> Iterator[_Question]:
         """Yield token ids of every context with its options; raise for what cannot be scored."""
         if len(contexts) != len(options):
             raise DataError(f"There are {len(contexts)} contexts and {len(options)} lists of options.")
@@ -375,22 +404,24 @@ class LanguageModel:
         texts = [context + option for context, more in zip(contexts, options, strict=True) for option in more]
         wholes = iter(self._encode(texts))
         for index, (head, more) in enumerate(zip(heads, options, strict=True)):
-            rows, starts = [], []
+            rows, starts, name = [], [], _name(names, index)
             for number in range(len(more)):
                 row = next(wholes)
                 start = _shared_prefix(head, row)
                 if start == len(row):
-                    raise DataError(f"Option {number} of item {index} has no tokens: there is nothing to score.")
-                if start == 0:
-                    raise DataError(
-                        f"Option {number} of item {index} has nothing before it, and the tokenizer has no "
-                        "beginning-of-sequence token: give it a context."
-                    )
+                    raise DataError(f"Option {number} of item {name} has no tokens: there is nothing to score.")
                 rows.append(row)
                 starts.append(start)
-            yield self._cut(_Question(index, rows, starts))
+            if 0 in starts:  # nothing stands before a text, so nothing predicts its first token
+                if not self._separator:
+                    raise DataError(
+                        f"Option {starts.index(0)} of item {name} has nothing before it, and the tokenizer has neither "
+                        "a beginning-of-sequence nor an end-of-sequence token: give it a context."
+                    )
+                rows, starts = [self._separator + row for row in rows], [start + 1 for start in starts]
+            yield self._cut(_Question(index, rows, starts), name)
 
-    def _cut(self, question: _Question) -> _Question:
+    def _cut(self, question: _Question, name: str) -> _Question:
         """Cut a context that is too long from the left, equally for all options, or raise."""
         longest = max(map(len, question.rows), default=0)
         if self.longest is None or longest <= self.longest:
@@ -398,7 +429,7 @@ class LanguageModel:
         cut, kept = longest - self.longest, self._begins
         if self.long_texts == "error" or question.common < cut:
             hint = ' Or load the model with long_texts="cut".' if self.long_texts == "error" else ""
-            self._check(longest, f"Item {question.index} with its longest option", hint)
+            self._check(longest, f"Item {name} with its longest option", hint)
         rows = [row[:kept] + row[kept + cut :] for row in question.rows]
         return _Question(question.index, rows, [start - cut for start in question.starts])
 
@@ -421,11 +452,22 @@ class LanguageModel:
         return int(self.tokenizer.bos_token_id is not None)
 
     @cached_property
+    def _separator(self) -> list[int]:
+        """What a text with nothing before it is read behind, where no token begins a sequence."""
+        end = self.tokenizer.eos_token_id
+        return [] if self._begins or end is None else [int(end)]
+
+    @cached_property
     def _ends(self) -> set[int]:
         settings = getattr(self.network, "generation_config", None)
         theirs = getattr(settings, "eos_token_id", None)
         ends = theirs if isinstance(theirs, list) else [theirs]
         return {end for end in [*ends, self.tokenizer.eos_token_id] if end is not None}
+
+    def _unwarned(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return plain token ids; transformers would warn of texts that are read in windows here."""
+        options = {"add_special_tokens": False, "verbose": False}
+        return list(self.tokenizer(list(texts), **options).input_ids) if texts else []
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return token ids behind a beginning-of-sequence token, where there is one."""
@@ -472,6 +514,10 @@ class LanguageModel:
             tokens += (1 if self._caches else more) * lengths[batch[0]]
         if batch:
             yield batch
+
+
+def _name(names: Sequence[str] | None, index: int) -> str:
+    return str(index) if names is None else names[index]
 
 
 def _shared_prefix(first: list[int], second: list[int]) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from levelhead.lm.base import Answer, Benchmark, Item, Scores
-from levelhead.lm.intervals import paired_difference
+from levelhead.lm.intervals import FEW_CLUSTERS, cluster_count, paired_difference
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError, Estimate
@@ -61,6 +61,7 @@ def run_benchmark(
 ) -> Scores:
     """Ask a model what is still unanswered in ``folder``, then score, and write both files.
 
+    Kept answers are taken whatever the benchmark's ``free_options`` were then, since no answer depends on these.
     ``limit`` takes the first so many items of each category; a later run with more of them keeps the answers that
     there are. A ``console`` gets a bar with the time left.
 
@@ -72,13 +73,13 @@ def run_benchmark(
     header = {
         "format": FORMAT,
         "benchmark": benchmark.name,
-        "options": _options(benchmark),
+        "options": _asking(benchmark, options_of(benchmark)),
         "model": model.fingerprint(),
         "name": Path(model.name).name,
     }
     began = time.monotonic()
     with _opened(answers_file(folder, benchmark.name)) as (file, path):
-        answers = _continued(file, path, header, items)
+        answers = _continued(file, path, benchmark, header, items)
         missing = [item for item in items if item.id not in answers]
         with _bar(console, benchmark.name, len(items), len(items) - len(missing)) as advance:
             hashes = {item.id: _hash(item) for item in missing}
@@ -88,8 +89,9 @@ def run_benchmark(
                 _append(file, {"id": answer.id, "item": hashes[answer.id], "content": dict(answer.content)})
                 answers[answer.id] = answer
                 advance()
-    scores = benchmark.score(items, [answers[item.id] for item in items if item.id in answers])
-    about = {"model": header["name"], "fingerprint": header["model"], "options": header["options"], "limit": limit}
+    scores = _scored(benchmark, items, [answers[item.id] for item in items if item.id in answers], limit)
+    options = options_of(benchmark)
+    about = {"model": header["name"], "fingerprint": header["model"], "options": options, "limit": limit}
     seconds = round(time.monotonic() - began, 1)  # of this process alone
     measured = {"items": len(items), "asked": len(missing), "seconds": seconds}
     write_json(scores_file(folder, benchmark.name), scores_to_dict(scores) | about | measured)
@@ -116,7 +118,32 @@ def score_predictions(
         lines = [line for line in _lines(file.read_bytes().rstrip() + b"\n", file)[0] if "benchmark" not in line]
         wanted = {item.id for item in items}
         answers = [answer for answer in (_answer(line, file) for line in lines) if answer.id in wanted]
-    return benchmark.score(items, answers), len(items)
+    return _scored(benchmark, items, answers, limit), len(items)
+
+
+def _scored(benchmark: Benchmark, items: Sequence[Item], answers: Sequence[Answer], limit: int | None) -> Scores:
+    """Score, and say where a limit has left too few clusters for an interval."""
+    scores = benchmark.score(items, answers)
+    few = (
+        []
+        if limit is None
+        else [
+            part or "all"
+            for part, figures in {"": scores.overall, **scores.parts}.items()
+            if any((cluster_count(figure) or FEW_CLUSTERS) < FEW_CLUSTERS for figure in figures.values())
+        ]
+    )
+    if not few:
+        return scores
+    shown = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
+    return dataclasses.replace(
+        scores,
+        notes=(
+            *scores.notes,
+            f"--limit {limit} leaves fewer than {FEW_CLUSTERS} items, or clusters of items drawn together, in {shown}: "
+            "intervals there are too narrow, or absent.",
+        ),
+    )
 
 
 def compare_runs(
@@ -151,7 +178,7 @@ def compare_runs(
         if name in benchmarks:
             try:
                 both = [_rescored(benchmarks[name], folder, root, kept[0]["limit"]) for folder in (first, second)]
-            except DataError as error:
+            except (DataError, ConfigError) as error:
                 notes.append(f"{name}: differences have no interval, because answers were not scored again: {error}")
         else:
             notes.append(f"{name}: differences have no interval, because there is no such benchmark to score with.")
@@ -161,12 +188,20 @@ def compare_runs(
 
 def _rescored(benchmark: Benchmark, folder: Path, root: Path | None, limit: int | None) -> Scores:
     items = take(benchmark, benchmark.read(root), limit)
+    answers = kept_answers(folder, benchmark, items)
+    return _scored(benchmark, items, [answers[item.id] for item in items if item.id in answers], limit)
+
+
+def kept_answers(folder: Path, benchmark: Benchmark, items: Sequence[Item]) -> dict[str, Answer]:
+    """Return the answers of a run folder to ``items``, by id.
+
+    Raises :class:`~levelhead.types.DataError` if there is no file, or if it cannot be read or answers other contents.
+    """
     path = answers_file(folder, benchmark.name)
     if not path.is_file():
         raise DataError(f"{path} is missing.")
     lines, _ = _lines(path.read_bytes(), path)
-    answers = _known(lines[1:], path, items)
-    return benchmark.score(items, [answers[item.id] for item in items if item.id in answers])
+    return _known(lines[1:], path, items)
 
 
 def _differences(first: Scores, second: Scores) -> Iterator[Difference]:
@@ -251,10 +286,22 @@ def _estimate(record: dict[str, Any]) -> Estimate:
     return Estimate(value, low, high, record["n"], record.get("reason"), record.get("corrected"))
 
 
-def _options(benchmark: Benchmark) -> dict[str, Any]:
+def options_of(benchmark: Benchmark) -> dict[str, Any]:
     """Return a benchmark's options as JSON gives them back."""
     options: dict[str, Any] = dataclasses.asdict(benchmark) if dataclasses.is_dataclass(benchmark) else {}
-    return dict(json.loads(json.dumps(options, default=str, sort_keys=True)))
+    return dict(json.loads(json.dumps(options, default=_plain, sort_keys=True)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a set in one order, which is another one in every process, and anything else as text."""
+    return sorted(value) if isinstance(value, frozenset | set) else str(value)
+
+
+def _asking(benchmark: Benchmark, options: Any) -> Any:
+    """Return the options that answers depend on."""
+    if not isinstance(options, dict):
+        return options
+    return {name: value for name, value in options.items() if name not in benchmark.free_options}
 
 
 def _hash(item: Item) -> str:
@@ -281,7 +328,9 @@ def _append(file: BinaryIO, record: dict[str, Any]) -> None:
         line = line[file.write(line) :]
 
 
-def _continued(file: BinaryIO, path: Path, header: dict[str, Any], items: Sequence[Item]) -> dict[str, Answer]:
+def _continued(
+    file: BinaryIO, path: Path, benchmark: Benchmark, header: dict[str, Any], items: Sequence[Item]
+) -> dict[str, Answer]:
     """Return the answers that are there; write the header into a new file, cut what a kill left half-written."""
     file.seek(0)
     lines, whole = _lines(file.read(), path)
@@ -289,7 +338,7 @@ def _continued(file: BinaryIO, path: Path, header: dict[str, Any], items: Sequen
     if not lines:
         _append(file, header)
         return {}
-    there = lines[0]
+    there = {**lines[0], "options": _asking(benchmark, lines[0].get("options"))}
     for key, text in (
         ("format", "another version of this file's format"),
         ("benchmark", "another benchmark"),

@@ -19,11 +19,13 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from levelhead.data.text_files import TABLE_SUFFIXES, read_columns, table_header
-from levelhead.lm.stereoset.data import INTER, INTRA, read_stereoset, same_term, stereoset_file
+from levelhead.lm.stereoset.data import INTER, INTRA, read_stereoset, read_terms, same_term, stereoset_file
 from levelhead.types import ConfigError, DataError
 
 COLUMNS = ("stereo", "anti", "unrelated")
 OPTIONAL = ("context", "term", "bias_type")
+TRAINING = "klaad.json"  # the settings of a training, see levelhead.lm.klaad_training
+HELD_OUT_TERMS = "held-out-terms.txt"  # beside a trained model: the terms that it was not trained on
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,22 @@ def is_held_out(term: str, *, seed: int, share: float) -> bool:
 def write_terms(path: Path, terms: frozenset[str]) -> None:
     """Write target terms, one a line and sorted: the file that ``StereoSet(terms_file=...)`` reads."""
     path.write_text("".join(f"{term}\n" for term in sorted(terms)), encoding="utf-8")
+
+
+def terms_held_out(place: str) -> frozenset[str] | None:
+    """Return the terms that the KLAAD training of a model has held out, in one spelling; None if there was none.
+
+    Raises :class:`~levelhead.types.DataError` for a training that held nothing out.
+    """
+    folder = Path(place).parent
+    if (folder / HELD_OUT_TERMS).is_file():
+        return frozenset(same_term(term) for term in read_terms(folder / HELD_OUT_TERMS))
+    if Path(place).is_dir() and (folder / TRAINING).is_file():
+        raise DataError(
+            f"{place} was trained by KLAAD, and {folder} has no {HELD_OUT_TERMS}: nothing tells which target terms are "
+            "new to it. Give --terms with a file of such terms, one a line."
+        )
+    return None
 
 
 def differing_positions(

@@ -12,7 +12,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Item, Scores, answers_by_id
+from levelhead.lm.base import Answer, Benchmark, Item, Scores, answers_by_id, drawn_by
 from levelhead.lm.bbq.data import read_items
 from levelhead.lm.bbq.score import score_answers
 from levelhead.types import ConfigError, DataError, require_columns
@@ -41,7 +41,8 @@ UNKNOWN = (
 class BBQ(Benchmark):
     """Two people, a question about one of them, and three answers: either person, or "unknown".
 
-    ``categories`` limits what is read. ``template`` makes the prompt from {context} and {question} ({ans0}, {ans1},
+    ``categories`` limits what is read, and ``per_template`` draws so many items of each question template, condition
+    and polarity (the same ones always). ``template`` makes the prompt from {context} and {question} ({ans0}, {ans1},
     {ans2} if the prompt shall list the options); an option follows after one blank. ``choose`` says how an answer is
     found: ``mean`` log-likelihood per token of each option, ``sum`` of it (longer options lose), or ``generate``: read
     it from up to ``max_new_tokens`` tokens, each the likeliest. ``replicates`` and ``bootstrap_seed`` are of the
@@ -49,6 +50,7 @@ class BBQ(Benchmark):
     """
 
     categories: tuple[str, ...] = ()
+    per_template: int | None = None
     template: str = "{context} {question} Answer:"
     choose: Literal["mean", "sum", "generate"] = "mean"
     max_new_tokens: int = 16
@@ -56,6 +58,7 @@ class BBQ(Benchmark):
     bootstrap_seed: int = 0
 
     name: ClassVar[str] = "bbq"
+    free_options: ClassVar[frozenset[str]] = frozenset({"categories", "per_template", "replicates", "bootstrap_seed"})
     card: ClassVar[Card] = Card(
         title="BBQ, the Bias Benchmark for Question Answering",
         task="choose one of two people, or unknown, from a context that does or does not say which",
@@ -78,10 +81,15 @@ class BBQ(Benchmark):
             )
         if self.choose not in ("mean", "sum", "generate"):
             raise ConfigError(f"bbq.choose is {self.choose!r}; known are mean, sum and generate.")
+        if self.per_template is not None and self.per_template < 1:
+            raise ConfigError(f"bbq.per_template is {self.per_template}; it must be at least 1.")
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the items, see :func:`levelhead.lm.bbq.data.read_items`."""
-        return read_items(root, self.categories)
+        items = read_items(root, self.categories)
+        if self.per_template is None:
+            return items
+        return drawn_by(items, ("category", "question_index", "condition", "polarity"), self.per_template)
 
     def prompt(self, item: Item) -> str:
         """Return what a model reads before an option, without a blank at its end."""
@@ -99,13 +107,14 @@ class BBQ(Benchmark):
             raise ConfigError(
                 "BBQ scores how a model continues a prompt, and a masked model does not. Use a causal one."
             )
-        prompts = [self.prompt(item) for item in items]
+        prompts, names = [self.prompt(item) for item in items], [item.id for item in items]
         if self.choose == "generate":
-            for index, text in model.generate(prompts, seed=0, max_new_tokens=self.max_new_tokens, greedy=True):
+            generated = model.generate(prompts, seed=0, max_new_tokens=self.max_new_tokens, greedy=True, names=names)
+            for index, text in generated:
                 yield Answer(items[index].id, {"answer": match_option(text, items[index]), "text": text})
             return
         options = [[f" {text}" for text in item.content["options"]] for item in items]
-        for index, found in model.option_log_likelihoods(prompts, options):
+        for index, found in model.option_log_likelihoods(prompts, options, names):
             tokens = [count for _, count in found]
             # Half precision can overflow: such an option has no number, and such an item no answer.
             sums = [value if math.isfinite(value) else None for value, _ in found]

@@ -28,10 +28,10 @@ from levelhead.types import DataError, Estimate
 NOTHING_NAMED = "no answer names a person, so n_nu is 0 (the owners' script puts 0 here)"
 NO_TARGET = "the file does not say which person is stereotyped: put the owners' additional_metadata.csv beside the data"
 UNITS = {
-    "accuracy_ambiguous": "fraction",
-    "accuracy_disambiguated": "fraction",
-    "bias_ambiguous": "fraction, -1 to 1 (s_AMB)",
-    "bias_disambiguated": "fraction, -1 to 1 (s_DIS)",
+    "accuracy_ambiguous": "share",
+    "accuracy_disambiguated": "share",
+    "bias_ambiguous": "s_AMB, -1 to 1",
+    "bias_disambiguated": "s_DIS, -1 to 1",
 }
 
 Counts = NDArray[np.float64]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Item, Scores
+from levelhead.lm.base import Answer, Benchmark, Item, Scores, drawn_by
 from levelhead.lm.bold.data import read_items
 from levelhead.lm.bold.score import TextClassifier, score_answers
+from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
@@ -22,13 +23,15 @@ __all__ = ["BOLD", "TextClassifier"]
 class BOLD(Benchmark):
     """Continue the beginnings of sentences about people; score the continuations, and compare groups in a domain.
 
-    ``domains`` limits what is read. Continuations are sampled with ``seed``, up to ``max_new_tokens`` tokens
-    (``greedy``: the likeliest token each). ``sentiment`` needs the library vaderSentiment; ``classifiers`` and a
-    ``lexicon`` (csv) add toxicity, regard and word norms, see :mod:`levelhead.lm.bold.score`. ``replicates`` and
-    ``bootstrap_seed`` are of the intervals.
+    ``domains`` limits what is read, and ``per_group`` draws so many prompts of each group (the same ones always; from
+    all its articles, while a run's ``limit`` takes the first). Continuations are sampled with ``seed``, up to
+    ``max_new_tokens`` tokens (``greedy``: the likeliest token each). ``sentiment`` needs the library vaderSentiment;
+    ``classifiers`` and a ``lexicon`` (csv) add toxicity, regard and word norms, see :mod:`levelhead.lm.bold.score`.
+    ``replicates`` and ``bootstrap_seed`` are of the intervals.
     """
 
     domains: tuple[str, ...] = ()
+    per_group: int | None = None
     seed: int = 0
     max_new_tokens: int = 20
     greedy: bool = False
@@ -39,6 +42,9 @@ class BOLD(Benchmark):
     bootstrap_seed: int = 0
 
     name: ClassVar[str] = "bold"
+    free_options: ClassVar[frozenset[str]] = frozenset(
+        {"domains", "per_group", "sentiment", "classifiers", "lexicon", "replicates", "bootstrap_seed"}
+    )
     category_key: ClassVar[str] = "group"
     card: ClassVar[Card] = Card(
         title="BOLD, the Bias in Open-ended Language generation Dataset",
@@ -53,9 +59,14 @@ class BOLD(Benchmark):
         "is not the effect of the group alone. Sentiment and classifiers have biases of their own.",
     )
 
+    def __post_init__(self) -> None:
+        if self.per_group is not None and self.per_group < 1:
+            raise ConfigError(f"bold.per_group is {self.per_group}; it must be at least 1.")
+
     def read(self, root: Path | None) -> list[Item]:
         """Read the prompts, see :func:`levelhead.lm.bold.data.read_items`."""
-        return read_items(root, self.domains)
+        items = read_items(root, self.domains)
+        return items if self.per_group is None else drawn_by(items, ("domain", "group"), self.per_group)
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield ``continuation``, without the prompt.
@@ -63,7 +74,10 @@ class BOLD(Benchmark):
         The blank at the end of a prompt is left to the model, since its tokens begin with one.
         """
         prompts = [item.content["prompt"].rstrip() for item in items]
-        generated = model.generate(prompts, seed=self.seed, max_new_tokens=self.max_new_tokens, greedy=self.greedy)
+        names = [item.id for item in items]
+        generated = model.generate(
+            prompts, seed=self.seed, max_new_tokens=self.max_new_tokens, greedy=self.greedy, names=names
+        )
         for index, text in generated:
             yield Answer(items[index].id, {"continuation": text})
 

@@ -32,7 +32,7 @@ from levelhead.types import ConfigError, DataError, Estimate
 POSITIVE, NEGATIVE = 0.5, -0.5
 SENTIMENT_UNITS = {
     "sentiment": "VADER compound score, -1 to 1",
-    **dict.fromkeys(("sentiment_positive", "sentiment_negative", "sentiment_neutral"), "share of continuations"),
+    **dict.fromkeys(("sentiment_positive", "sentiment_negative", "sentiment_neutral"), "share"),
 }
 VAD, VAD_SCALE = ("valence", "arousal", "dominance"), (1.0, 9.0, 5.0)  # lowest, highest, neutral
 BE5, BE5_SCALE = ("joy", "anger", "sadness", "fear", "disgust"), (1.0, 5.0, 1.0)
@@ -275,7 +275,7 @@ def _columns(
     for classifier in classifiers:
         found = classifier.probabilities(texts)
         columns[classifier.name] = (found >= classifier.threshold).any(axis=1).astype(float)
-        units[classifier.name] = "share of continuations"
+        units[classifier.name] = "share"
         for label, probabilities in zip(classifier.labels, found.T, strict=True):
             columns[f"{classifier.name}_{label}"] = probabilities
             units[f"{classifier.name}_{label}"] = "mean probability"

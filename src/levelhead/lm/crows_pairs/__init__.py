@@ -27,6 +27,7 @@ class CrowSPairs(Benchmark):
     seed: int = 0
 
     name: ClassVar[str] = "crows-pairs"
+    free_options: ClassVar[frozenset[str]] = frozenset({"seed"})
     card: ClassVar[Card] = Card(
         title="CrowS-Pairs",
         task="which of two sentences that differ in the group they name is likelier",
@@ -47,13 +48,15 @@ class CrowSPairs(Benchmark):
         """Yield the log-likelihoods of both sentences of each pair: of the shared tokens, or of all if causal."""
         pairs = [(item.content["sent_more"], item.content["sent_less"]) for item in items]
         if not model.causal:
-            for row, (more, less, tokens) in model.shared_pseudo_log_likelihoods(pairs):
+            names = [item.id for item in items]
+            for row, (more, less, tokens) in model.shared_pseudo_log_likelihoods(pairs, names):
                 shared = {"sent_more": more, "sent_less": less, "tokens": tokens, "measure": SHARED}
                 yield Answer(items[row].id, shared)
             return
         for start in range(0, len(pairs), CHUNK):
             texts = [sentence for pair in pairs[start : start + CHUNK] for sentence in pair]
-            values = model.log_likelihoods(texts)
+            names = [item.id for item in items[start : start + CHUNK] for _ in range(2)]
+            values = model.log_likelihoods(texts, names)
             for item, more, less in zip(items[start : start + CHUNK], values[::2], values[1::2], strict=True):
                 yield Answer(item.id, {"sent_more": more, "sent_less": less, "measure": FULL})
 

@@ -39,6 +39,7 @@ class StereoSet(Benchmark):
     seed: int = 0
 
     name: ClassVar[str] = "stereoset"
+    free_options: ClassVar[frozenset[str]] = frozenset({"normalise", "terms", "terms_file", "seed"})
     card: ClassVar[Card] = Card(
         title="StereoSet, development set",
         task="which of three sentences is likelier: stereotype, anti-stereotype, unrelated",
@@ -81,7 +82,7 @@ class StereoSet(Benchmark):
             contexts.append(item.content["context"] if given else "")
             # An option is appended as it stands, so it brings its own space.
             options.append([f" {item.content[name]}" if given else whole_text(item, name) for name in SENTENCES])
-        for row, found in model.option_log_likelihoods(contexts, options):
+        for row, found in model.option_log_likelihoods(contexts, options, [item.id for item in items]):
             yield _answer(items[row], found, "log_likelihood")
 
 
@@ -95,7 +96,8 @@ def _ask_masked(model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]
     # A text shares all its tokens with itself, so this is the pseudo-log-likelihood of all of them.
     texts = [whole_text(item, name) for item in items for name in SENTENCES]
     waiting: dict[int, dict[int, tuple[float, int]]] = {}
-    for position, (value, _, tokens) in model.shared_pseudo_log_likelihoods([(text, text) for text in texts]):
+    pairs, names = [(text, text) for text in texts], [item.id for item in items for _ in SENTENCES]
+    for position, (value, _, tokens) in model.shared_pseudo_log_likelihoods(pairs, names):
         row, sentence = divmod(position, len(SENTENCES))
         found = waiting.setdefault(row, {})
         found[sentence] = (value, tokens)

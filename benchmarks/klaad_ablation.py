@@ -1,0 +1,240 @@
+"""KLAAD with and without each of its losses: bias benchmarks, utility and attention gap, before and after, over seeds.
+
+    OMP_NUM_THREADS=1 python benchmarks/klaad_ablation.py --model NAME_OR_FOLDER --data-root DATA \
+        --set klaad.preset=llama-3.2-3b --runs runs/lm_ablation --json results/lm_stories260k.json
+
+Five rows (cross-entropy alone; with the divergence; with the triplet loss; both without cross-entropy; all three) are
+trained with each seed on StereoSet's training terms, and scored with the model before on StereoSet's held-out terms,
+CrowS-Pairs, BBQ, BOLD, perplexity on a text, and the attention gap. Where a row leaves a loss out, its weight goes to
+cross-entropy, or without that, is shared in proportion. One split by term serves all seeds, so that all are compared on
+the same items. The JSON gets aggregates alone, and a table of the main figures stands beside it (.md). The same command
+goes on where it was stopped: trainings from their checkpoints, benchmarks item by item.
+
+BBQ, BOLD and the text are samples, so that the whole takes 30 to 40 minutes of one CPU core for 260,000 parameters:
+--bbq-per-template, --bold-prompts and --documents make them larger. --limit is for trying things out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from levelhead.bench.grid import parse_seeds
+from levelhead.lm.base import Benchmark
+from levelhead.lm.bbq import BBQ
+from levelhead.lm.bold import BOLD
+from levelhead.lm.comparison import HEADLINES
+from levelhead.lm.crows_pairs import CrowSPairs
+from levelhead.lm.gap_report import UNITS as GAP_UNITS
+from levelhead.lm.gap_report import gap_report
+from levelhead.lm.intervals import over_seeds
+from levelhead.lm.klaad_training import KlaadConfig, load_klaad, load_language_model, train_klaad
+from levelhead.lm.model import LanguageModel
+from levelhead.lm.perplexity import Perplexity
+from levelhead.lm.runner import run_benchmark
+from levelhead.lm.stereoset import StereoSet
+from levelhead.lm.triplets import HELD_OUT_TERMS, TermSplit, split_terms, stereoset_triplets, write_terms
+from levelhead.metrics import estimate_to_dict
+from levelhead.runs import environment
+from levelhead.storage import write_json, write_text
+from levelhead.types import Estimate
+
+Figures = dict[str, Estimate]
+BEFORE = "before"
+ROWS = ("CE", "CE+KL", "CE+triplet", "KL+triplet", "full")
+SHOWN = {
+    "stereoset/stereotype_score": "StereoSet SS",
+    "stereoset/language_modeling_score": "StereoSet LMS",
+    "stereoset/icat": "StereoSet ICAT",
+    "crows-pairs/causal_stereotype_likelier": "CrowS-Pairs, stereotype likelier",
+    "bbq/accuracy_ambiguous": "BBQ accuracy, ambiguous",
+    "bbq/accuracy_disambiguated": "BBQ accuracy, disambiguated",
+    "bbq/bias_ambiguous": "BBQ s_AMB",
+    "bbq/bias_disambiguated": "BBQ s_DIS",
+    "bold/sentiment": "BOLD sentiment",
+    "perplexity/bits_per_byte": "bits per byte",
+    "gap/share_minus_chance": "largest gap on bias-bearing tokens, minus chance",
+    "gap/bearing_gap": "attention gap, bias-bearing tokens",
+    "gap/entropy": "attention entropy",
+    "gap/likelihood_difference_absolute": "likelihood difference, absolute, nats",
+}
+
+
+def weights_of(row: str, whole: tuple[float, float, float]) -> tuple[float, float, float]:
+    """Return the weights of a row; what is left out goes to cross-entropy, or in proportion to the other two."""
+    _, kl, triplet = whole
+    return {
+        "CE": (1.0, 0.0, 0.0),
+        "CE+KL": (1 - kl, kl, 0.0),
+        "CE+triplet": (1 - triplet, 0.0, triplet),
+        "KL+triplet": (0.0, kl / (kl + triplet), triplet / (kl + triplet)),
+        "full": whole,
+    }[row]
+
+
+def benchmarks(arguments: argparse.Namespace, split: TermSplit) -> list[Benchmark]:
+    """Return the benchmarks that every model is scored on."""
+    return [
+        StereoSet(terms=split.held_out_terms),
+        CrowSPairs(),
+        BBQ(per_template=arguments.bbq_per_template),
+        BOLD(per_group=arguments.bold_prompts),
+        Perplexity(file=arguments.perplexity or arguments.data_root / "lm_text" / "wikitext2_test.txt.gz"),
+    ]
+
+
+def measure(model: LanguageModel, folder: Path, split: TermSplit, arguments: argparse.Namespace) -> Figures:
+    """Score one model; figures by "benchmark/score" and "benchmark/part/score"."""
+    found: Figures = {}
+    for benchmark in benchmarks(arguments, split):
+        limit = arguments.limit
+        if benchmark.name == "perplexity":
+            limit = min(arguments.documents, limit or arguments.documents)
+        scores = run_benchmark(benchmark, model, arguments.data_root, folder, limit=limit)
+        found |= {f"{benchmark.name}/{name}": figure for name, figure in scores.overall.items()}
+        for part, figures in scores.parts.items():
+            if benchmark.name != "bold" or "/" not in part:  # BOLD's 43 groups by themselves are too many
+                found |= {f"{benchmark.name}/{part}/{name}": figure for name, figure in figures.items()}
+    report = gap_report(model, split.held_out, limit=arguments.limit)
+    return found | {f"gap/{name}": figure for name, figure in report.after.items()}
+
+
+def trained(config: KlaadConfig, folder: Path, split: TermSplit, arguments: argparse.Namespace) -> LanguageModel:
+    """Train one cell, or go on with it, or load it."""
+    torch.manual_seed(config.seed)
+    network, tokenizer = load_language_model(config.model)
+    train_klaad(network, tokenizer, split.train[: arguments.limit], config, folder / "training")
+    write_terms(folder / "training" / HELD_OUT_TERMS, split.held_out_terms)
+    return LanguageModel.load(folder / "training", "cpu" if config.train.device == "cpu" else "auto")
+
+
+def cells(arguments: argparse.Namespace, whole: KlaadConfig) -> Iterator[tuple[str, KlaadConfig | None, Path]]:
+    """Yield each model's row, its training (None: the model before) and its folder."""
+    yield BEFORE, None, arguments.runs / BEFORE
+    for seed in parse_seeds(arguments.seeds):
+        for row in arguments.rows:
+            klaad = replace(whole.klaad, weights=weights_of(row, whole.klaad.weights))
+            folder = arguments.runs / f"{row.lower().replace('+', '-')}-seed{seed}"
+            yield row, replace(whole, klaad=klaad, seed=seed), folder
+
+
+def summary(found: dict[str, list[Figures]], rows: tuple[str, ...]) -> dict[str, Any]:
+    """Return every figure before, and after each row with its difference, over seeds."""
+    (before,) = found[BEFORE]
+    result: dict[str, Any] = {BEFORE: {name: estimate_to_dict(figure) for name, figure in before.items()}}
+    for row in rows:
+        result[row] = {
+            name: {
+                "after": estimate_to_dict(over_seeds([one[name] for one in found[row]])),
+                "difference": estimate_to_dict(over_seeds([one[name] for one in found[row]], figure)),
+                "by_seed": [one[name].value for one in found[row]],
+            }
+            for name, figure in before.items()
+            if all(name in one for one in found[row])
+        }
+    return result
+
+
+def markdown(title: str, figures: dict[str, Any], rows: tuple[str, ...]) -> str:
+    """Return the table of the main figures: before, and what each row changes."""
+
+    def cell(figure: dict[str, Any], sign: str) -> str:
+        if figure["value"] is None:
+            return "undefined"
+        ends = "" if figure["low"] is None else f" [{figure['low']:{sign}.4f}, {figure['high']:{sign}.4f}]"
+        return f"{figure['value']:{sign}.4f}{ends}"
+
+    lines = [f"**{title}**; rows: after minus before, 95% intervals over items and seeds", ""]
+    lines += ["| score | before | " + " | ".join(rows) + " |", "|---|---:|" + "---:|" * len(rows)]
+    for name, text in SHOWN.items():
+        if name in figures[BEFORE]:
+            after = [cell(figures[row][name]["difference"], "+") if name in figures[row] else "" for row in rows]
+            lines.append(f"| {text} | " + " | ".join([cell(figures[BEFORE][name], ""), *after]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a causal language model: a folder, or a name on the Hub")
+    parser.add_argument("--data-root", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, required=True, help="folder of trainings and answers; it goes on there")
+    parser.add_argument("--json", type=Path, required=True, help="aggregates; the table goes beside it, as .md")
+    parser.add_argument("--recipe", default="klaad_small")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--seeds", default="0-2")
+    parser.add_argument("--held-out-share", type=float, default=0.4, help="of target terms: 0.4 leaves 23 to draw from")
+    parser.add_argument("--split-seed", type=int, default=0)
+    parser.add_argument("--bbq-per-template", type=int, default=3, help="items of a template, condition and polarity")
+    parser.add_argument("--bold-prompts", type=int, default=12, help="of each group")
+    parser.add_argument("--perplexity", type=Path, help="a text, one document a line; default: WikiText-2's test part")
+    parser.add_argument("--documents", type=int, default=200, help="of that text")
+    parser.add_argument("--limit", type=int, help="triplets, pairs, and items of each category: to try it out")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train, score, sum up."""
+    arguments = parse()
+    torch.set_num_threads(1)
+    console = Console(stderr=True)
+    settings = [f"model.name={arguments.model}", "train.device=cpu", *arguments.settings]
+    whole = load_klaad(arguments.recipe, settings)
+    split = split_terms(
+        stereoset_triplets(arguments.data_root), seed=arguments.split_seed, share=arguments.held_out_share
+    )
+    rows = arguments.rows = tuple(row for row in ROWS if row in arguments.rows)
+    plan = list(cells(arguments, whole))
+    for benchmark in benchmarks(arguments, split):
+        benchmark.read(arguments.data_root)  # mistakes first
+    found: dict[str, list[Figures]] = {name: [] for name in (BEFORE, *rows)}
+    began = time.monotonic()
+    for number, (row, config, folder) in enumerate(plan, start=1):
+        started = time.process_time()
+        if config is None:
+            model = before = LanguageModel.load(arguments.model, "cpu")
+        else:
+            model = trained(config, folder, split, arguments)
+        found[row].append(measure(model, folder, split, arguments))
+        left = (time.monotonic() - began) / number * (len(plan) - number)
+        name = row if config is None else f"{row}, seed {config.seed}"
+        spent = time.process_time() - started
+        line = f"{number} of {len(plan)}: {name}, {spent:.0f} s of CPU; about {left / 60:.0f} minutes left"
+        console.print(line, soft_wrap=True)
+    figures = summary(found, rows)
+    recipe = whole.to_dict()
+    recipe["model"]["name"] = Path(arguments.model).name
+    options = ("seeds", "held_out_share", "split_seed", "bbq_per_template", "bold_prompts", "documents", "limit")
+    about = {
+        "model": Path(arguments.model).name,
+        "fingerprint": before.fingerprint(),
+        "recipe": recipe,
+        "options": {name: getattr(arguments, name) for name in options},
+        "triplets": len(split.train[: arguments.limit]),
+        "held_out_terms": len(split.held_out_terms),
+        "weights": {row: weights_of(row, whole.klaad.weights) for row in rows},
+        "gap_units": dict(GAP_UNITS),
+        "headlines": {
+            f"{benchmark}/{score}": dict(zip(("side", "better", "ideal"), known, strict=True))
+            for benchmark, scores in HEADLINES.items()
+            for score, known in scores.items()
+        },
+        "environment": environment(torch.device("cpu")),
+    }
+    write_json(arguments.json, about | {"rows": figures})
+    seeds = len(parse_seeds(arguments.seeds))
+    table = markdown(f"{about['model']}, {len(split.held_out_terms)} held-out terms, {seeds} seeds", figures, rows)
+    write_text(arguments.json.with_suffix(".md"), table)
+    sys.stdout.write(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Two `lm-bias` runs side by side as one plain dict, for a report page; and generations side by side, kept apart.
+
+Figures are aggregates. Sentences, prompts and generations are never in the summary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from levelhead import lm
+from levelhead.config import _build
+from levelhead.lm.base import Benchmark
+from levelhead.lm.runner import Difference, compare_runs, kept_answers, scored, scores_file, take
+from levelhead.metrics import estimate_to_dict
+from levelhead.storage import read_json, write_json
+from levelhead.types import DataError
+
+EXAMPLES = "examples-bold.json"
+
+HEADLINES: dict[str, dict[str, tuple[str, str, float | None]]] = {
+    "stereoset": {
+        "stereotype_score": ("bias", "half", 0.5),
+        "icat": ("both", "high", 1.0),
+        "language_modeling_score": ("utility", "high", 1.0),
+    },
+    "crows-pairs": {
+        "metric_score": ("bias", "half", 0.5),
+        "causal_stereotype_likelier": ("bias", "half", 0.5),
+        "causal_likelihood_difference": ("bias", "low", 0.0),
+    },
+    "bbq": {
+        "bias_ambiguous": ("bias", "zero", 0.0),
+        "bias_disambiguated": ("bias", "zero", 0.0),
+        "accuracy_ambiguous": ("bias", "high", 1.0),
+        "accuracy_disambiguated": ("utility", "high", 1.0),
+    },
+    "perplexity": {"perplexity_per_token": ("utility", "low", None), "bits_per_byte": ("utility", "low", None)},
+}
+"""By benchmark and score: which side it belongs to, where its ideal lies, and the ideal if there is one."""
+
+
+def comparison_summary(before: Path, after: Path, root: Path | None = None) -> dict[str, Any]:
+    """Return what two run folders say, as plain JSON.
+
+    Keys::
+
+        before, after     {"folder", "models": {benchmark: name}}
+        headlines         list of {"benchmark", "part", "score", "unit", "side": bias | utility | both, "better",
+                          "ideal", "before", "after", "difference"}: utility beside bias. "better" is where the ideal
+                          lies: high, low, half (0.5), zero. BOLD's gaps are here by domain (side bias, better low)
+        benchmarks        list of {"name", "title", "licence", "citation", "url", "caution", "items", "limit",
+                          "options", "units": {score: unit}, "notes": {"before": [...], "after": [...]},
+                          "overall": [figure, ...], "categories": {part: [figure, ...]}}
+                          with figure = {"score", "before", "after", "difference"}
+        notes             list of sentences: what has no paired interval, and why
+        examples          name of the file of generations in the folder of ``after``, or null; see write_examples
+
+    Every "before", "after" and "difference" of a figure is {"value", "low", "high", "n"}, plus "reason" where it, or
+    its interval, is undefined, and "corrected" where there is a value with less bias. Undefined numbers are null.
+    "difference" is after minus before, drawn over the same items; it has an interval where the data are below ``root``
+    (None: ``$LEVELHEAD_DATA``, then ``data``).
+
+    Raises :class:`~levelhead.types.DataError` if the folders share no benchmark, or if options or items differ.
+    """
+    return summarized(before, after, *compare_runs(before, after, benchmarks_of(before), root))
+
+
+def summarized(before: Path, after: Path, differences: Sequence[Difference], notes: Sequence[str]) -> dict[str, Any]:
+    """Return :func:`comparison_summary` of what :func:`~levelhead.lm.runner.compare_runs` found."""
+    names = list(dict.fromkeys(difference.benchmark for difference in differences))
+    records = {name: [read_json(scores_file(folder, name)) for folder in (before, after)] for name in names}
+    by_name = {name: [one for one in differences if one.benchmark == name] for name in names}
+    return {
+        "before": {"folder": before.name, "models": {name: records[name][0].get("model") for name in names}},
+        "after": {"folder": after.name, "models": {name: records[name][1].get("model") for name in names}},
+        "headlines": [line for name in names for line in _headlines(by_name[name], records[name][0]["units"])],
+        "benchmarks": [_benchmark(name, by_name[name], records[name]) for name in names],
+        "notes": list(notes),
+        "examples": EXAMPLES if (after / EXAMPLES).is_file() else None,
+    }
+
+
+def benchmarks_of(folder: Path) -> dict[str, Benchmark]:
+    """Return the benchmarks that a run folder has scores of, with the options that they were run with."""
+    found: dict[str, Benchmark] = {}
+    for name in scored(folder):
+        if name in lm.BENCHMARKS:
+            path = scores_file(folder, name)
+            found[name] = _build(lm.BENCHMARKS[name], read_json(path).get("options") or {}, str(path))
+    return found
+
+
+def write_examples(before: Path, after: Path, root: Path | None = None, *, count: int = 12) -> Path:
+    """Write prompts of BOLD with both models' continuations into the folder of ``after``, and return the file.
+
+    They are for a look on this machine: generations can be offensive, and the prompts are other people's sentences.
+    ``count`` prompts are drawn, spread over the groups and the same ones each time.
+
+    Raises :class:`~levelhead.types.DataError` if one of the folders has no answers to BOLD.
+    """
+    benchmark = benchmarks_of(before).get("bold")
+    if benchmark is None:
+        raise DataError(f"{before} has no scores of BOLD: run `levelhead lm-bias bold` into both folders.")
+    items = take(benchmark, benchmark.read(root), read_json(scores_file(before, "bold"))["limit"])
+    first, second = (kept_answers(folder, benchmark, items) for folder in (before, after))
+    groups: dict[str, list[Any]] = {}
+    for item in sorted(items, key=lambda item: hashlib.blake2b(item.id.encode()).digest()):
+        if item.id in first and item.id in second:
+            groups.setdefault(item.content["group"], []).append(item)
+    rounds = [group[turn] for turn in range(max(map(len, groups.values()), default=0)) for group in groups.values()
+              if turn < len(group)]  # fmt: skip
+    examples = [
+        {
+            "domain": item.content["domain"],
+            "group": item.content["group"],
+            "prompt": item.content["prompt"],
+            "before": first[item.id].content["continuation"],
+            "after": second[item.id].content["continuation"],
+        }
+        for item in rounds[:count]
+    ]
+    write_json(after / EXAMPLES, {"before": before.name, "after": after.name, "examples": examples})
+    return after / EXAMPLES
+
+
+def _figures(one: Difference) -> dict[str, Any]:
+    sides = {"before": one.first, "after": one.second, "difference": one.paired}
+    return {side: estimate_to_dict(figure) for side, figure in sides.items()}
+
+
+def _headlines(differences: Sequence[Difference], units: dict[str, str]) -> list[dict[str, Any]]:
+    found = []
+    for one in differences:
+        known = HEADLINES.get(one.benchmark, {}).get(one.score) if not one.part else None
+        if one.benchmark == "bold" and one.score.endswith("_gap"):
+            known = ("bias", "low", 0.0)
+        if known is not None:
+            side, better, ideal = known
+            about = {"benchmark": one.benchmark, "part": one.part, "score": one.score, "unit": units.get(one.score)}
+            found.append({**about, "side": side, "better": better, "ideal": ideal, **_figures(one)})
+    return found
+
+
+def _benchmark(name: str, differences: Sequence[Difference], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    about = lm.BENCHMARKS[name].card if name in lm.BENCHMARKS else None
+    fields = ("title", "licence", "citation", "url", "caution")
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for one in differences:
+        parts.setdefault(one.part, []).append({"score": one.score, **_figures(one)})
+    first, second = records
+    return {
+        "name": name,
+        **{field: None if about is None else getattr(about, field) for field in fields},
+        "items": first.get("items"),
+        "limit": first.get("limit"),
+        "options": first.get("options"),
+        "units": first["units"],
+        "notes": {"before": first["notes"], "after": second["notes"]},
+        "overall": parts.pop("", []),
+        "categories": parts,
+    }

@@ -1,0 +1,247 @@
+"""The attention gap of a language model on target terms that it was not trained on, with intervals, and its picture.
+
+Beside the gap stand two guards. Equal attention everywhere has no gap and has learnt nothing: entropy shows it. A model
+that now prefers the anti-stereotype as strongly as the stereotype before is polarised the other way: the difference of
+log-probabilities shows it, signed and absolute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from levelhead.auditing.figures import RunFigure
+from levelhead.lm.gap_analysis import PairGaps, pair_gaps
+from levelhead.lm.intervals import FEW_CLUSTERS, bootstrap, paired_difference, ratio
+from levelhead.lm.klaad import TripletLike
+from levelhead.lm.stereoset.data import read_terms, same_term
+from levelhead.lm.triplets import Triplet, split_terms, terms_held_out
+from levelhead.metrics import estimate_to_dict
+from levelhead.types import ConfigError, DataError, Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from levelhead.lm.model import LanguageModel
+
+PUBLISHED: Mapping[str, Any] = {
+    "model": "Llama-3.2-3B",
+    "share": 0.4845,
+    "chance": 0.0910,
+    "t": 25.11,
+    "bearing_gap": 0.0022,
+    "other_gap": 0.0010,
+}
+"""The KLAAD paper's values; its pairs and its matching of tokens are not known."""
+
+UNITS: Mapping[str, str] = {
+    "share": "share of pairs whose largest gap lies on bias-bearing tokens",
+    "chance": "the same share if the largest gap fell on any token alike",
+    "share_minus_chance": "difference of the two shares",
+    "bearing_gap": "mean attention gap of bias-bearing tokens, attention received per query",
+    "other_gap": "mean attention gap of all other tokens, attention received per query",
+    "entropy": "entropy of the last layer's attention, 1 if all visible tokens are looked at alike",
+    "likelihood_difference": "log-probability of stereotype minus anti-stereotype, mean, nats a sentence",
+    "likelihood_difference_absolute": "its absolute value, mean, nats a sentence",
+}
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GapReport(RunFigure):
+    """The figures of a model, and of the model before it was trained, if that was asked for.
+
+    ``after`` and ``before`` map the names of :data:`UNITS` to estimates whose intervals draw target terms anew;
+    ``difference`` is after minus before over the same draws. ``t`` is the paired t statistic of hit minus chance, over
+    pairs as if they were independent, by ``after`` and ``before``.
+    """
+
+    names: Mapping[str, str]
+    after: Mapping[str, Estimate]
+    before: Mapping[str, Estimate]
+    difference: Mapping[str, Estimate]
+    t: Mapping[str, float]
+    pairs: int
+    left_out: int
+    terms: int
+    selection: str
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the aggregates; nothing in it belongs to a single pair."""
+        sides = {"after": self.after, "before": self.before, "difference": self.difference}
+        return {
+            "models": dict(self.names),
+            "selection": self.selection,
+            "pairs": self.pairs,
+            "left_out": self.left_out,
+            "terms": self.terms,
+            "figures": {
+                name: {"unit": unit}
+                | {side: estimate_to_dict(figures[name]) for side, figures in sides.items() if name in figures}
+                for name, unit in UNITS.items()
+            },
+            "t": dict(self.t),
+            "published": dict(PUBLISHED),
+            "notes": list(self.notes),
+        }
+
+    def draw(self) -> Figure:
+        """Return the mean gaps of bias-bearing and of other tokens, before and after, with intervals."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(4.8, 3.4), layout="constrained")
+        axes = figure.subplots()
+        series = {"before": (self.before, "o", "white"), "after": (self.after, "s", "0.2")}
+        shown = {name: entry for name, entry in series.items() if entry[0]}
+        for position, (name, (figures, marker, shade)) in enumerate(shown.items()):
+            places = np.arange(2) + 0.16 * (position - (len(shown) - 1) / 2)
+            gaps = [figures["bearing_gap"], figures["other_gap"]]
+            values = np.array([gap.value for gap in gaps])
+            ends = np.array([[gap.value - gap.low, gap.high - gap.value] for gap in gaps]).T
+            axes.errorbar(
+                places,
+                values,
+                yerr=None if np.isnan(ends).any() else np.maximum(ends, 0),
+                fmt=marker,
+                color="0.2",
+                markerfacecolor=shade,
+                markersize=7,
+                capsize=4,
+                label=name if len(shown) > 1 else self.names["after"],
+            )
+        axes.set_xticks(range(2), ["bias-bearing tokens", "other tokens"])
+        axes.set_xlim(-0.5, 1.5)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("attention gap within a pair")
+        axes.grid(axis="y", color="0.9")
+        axes.set_axisbelow(True)
+        axes.legend(frameon=False)
+        figure.suptitle("Difference in attention received, stereotype and anti-stereotype", fontsize=9)
+        figure.supxlabel(f"{self.pairs:,} pairs; 95% intervals, {self.terms} target terms drawn anew", fontsize=8)
+        return figure
+
+
+def gap_report(
+    model: LanguageModel,
+    triplets: Sequence[TripletLike],
+    *,
+    against: LanguageModel | None = None,
+    selection: str = "",
+    limit: int | None = None,
+) -> GapReport:
+    """Measure ``model``, and ``against`` (the model before) on the same pairs.
+
+    ``limit`` takes the first so many of ``triplets``; ``selection`` says in words which they are. Pairs that one of the
+    two models cannot use (no replaced token, or nothing else) are left out for both.
+
+    Raises :class:`~levelhead.types.DataError` if no pair can be used or if a sentence is beyond a model's limit,
+    :class:`~levelhead.types.ConfigError` for a masked model, and
+    :class:`~levelhead.types.UnsupportedModelError` for a model that gives no attention weights.
+    """
+    chosen = list(triplets if limit is None else triplets[:limit])
+    sides = {"after": model} | ({} if against is None else {"before": against})
+    pairs = {side: _measured(one, chosen) for side, one in sides.items()}
+    rows = [row for row in range(len(chosen)) if all(found[row].used for found in pairs.values())]
+    if not rows:
+        raise DataError("No pair has both replaced and common tokens: there is no attention gap to speak of.")
+    named = all(chosen[row].term.strip() for row in rows)
+    clusters = [same_term(chosen[row].term) if named else str(row) for row in rows]
+    terms = len(set(clusters))
+    figures = {side: _figures([found[row] for row in rows], clusters) for side, found in pairs.items()}
+    before = figures.get("before", {})
+    notes = ["The t statistic takes pairs as independent, as the paper seems to; the intervals do not."]
+    if not named:
+        notes.append("Triplets have no target terms, so intervals draw pairs: too narrow if pairs share a term.")
+    if terms < FEW_CLUSTERS:
+        why = "" if limit is None else f" (--limit {limit})"
+        notes.append(f"Only {terms} target terms are drawn anew{why}: intervals are too narrow, or absent.")
+    return GapReport(
+        names={side: Path(one.name).name for side, one in sides.items()},
+        after=figures["after"],
+        before=before,
+        difference={name: paired_difference(before[name], figures["after"][name]) for name in before},
+        t={side: _t_statistic([found[row] for row in rows]) for side, found in pairs.items()},
+        pairs=len(rows),
+        left_out=len(chosen) - len(rows),
+        terms=terms,
+        selection=selection,
+        notes=tuple(notes),
+    )
+
+
+def _measured(model: LanguageModel, triplets: Sequence[TripletLike]) -> list[PairGaps]:
+    if not model.causal:
+        raise ConfigError(f"{model.name} is a masked language model: attention gaps are those of a causal one.")
+    for row, triplet in enumerate(triplets):
+        for sentence in (triplet.stereotype, triplet.anti_stereotype):
+            text = f"{triplet.context} {sentence}" if triplet.task.startswith("inter") else sentence
+            length = len(model.tokenizer(text).input_ids)
+            if model.longest is not None and length > model.longest:
+                raise DataError(
+                    f"Pair {row} (term {triplet.term!r}) has a sentence of {length} tokens, and {model.name} takes "
+                    f"{model.longest}: leave it out."
+                )
+    return pair_gaps(model.network, model.tokenizer, triplets)
+
+
+def _figures(pairs: Sequence[PairGaps], clusters: Sequence[str]) -> dict[str, Estimate]:
+    ones = [1.0] * len(pairs)
+    hits, chances = [pair.hit for pair in pairs], [pair.chance for pair in pairs]
+    likelihoods = [pair.likelihood for pair in pairs]
+
+    def mean(values: Sequence[float], weights: Sequence[float] = ones) -> Estimate:
+        return bootstrap(np.stack([values, weights], axis=1), clusters, ratio)
+
+    def gap(bearing: bool) -> Estimate:
+        kinds = [pair.bearing == bearing for pair in pairs]
+        sums = [float(pair.gaps[kind].double().sum()) for pair, kind in zip(pairs, kinds, strict=True)]
+        return mean(sums, [float(kind.sum()) for kind in kinds])
+
+    return {
+        "share": mean(hits),
+        "chance": mean(chances),
+        "share_minus_chance": mean([hit - chance for hit, chance in zip(hits, chances, strict=True)]),
+        "bearing_gap": gap(True),
+        "other_gap": gap(False),
+        "entropy": mean([pair.entropy for pair in pairs]),
+        "likelihood_difference": mean(likelihoods),
+        "likelihood_difference_absolute": mean([abs(value) for value in likelihoods]),
+    }
+
+
+def _t_statistic(pairs: Sequence[PairGaps]) -> float:
+    """Return mean / standard error of hit minus chance; NaN where all are alike."""
+    over = np.array([pair.hit - pair.chance for pair in pairs])
+    error = over.std(ddof=1) / math.sqrt(len(over)) if len(over) > 1 else 0.0
+    return float(over.mean() / error) if error > 0 else math.nan
+
+
+def held_out_triplets(
+    triplets: Sequence[Triplet], places: Sequence[str], *, terms: Path | None, seed: int, share: float
+) -> tuple[list[Triplet], str]:
+    """Return the triplets of terms that no model of ``places`` was trained on, and in words which these are.
+
+    In the order of precedence: the ``terms`` of a file; the terms that the trainings of these models have held out,
+    as the files beside them say; those that a training with this ``seed`` and ``share`` would hold out.
+
+    Raises :class:`~levelhead.types.DataError` for a model that was trained on all terms, and if no triplet is left.
+    """
+    if terms is not None:
+        kept, how = frozenset(same_term(term) for term in read_terms(terms)), f"the terms of {terms.name}"
+    else:
+        held_out = [those for place in places if (those := terms_held_out(place)) is not None]
+        if not held_out:
+            split = split_terms(triplets, seed=seed, share=share)
+            return list(split.held_out), f"terms held out by seed {seed} and share {share:g}"
+        kept, how = frozenset.intersection(*held_out), "the terms that the training held out"
+    found = [triplet for triplet in triplets if same_term(triplet.term) in kept]
+    if not found:
+        raise DataError(f"No triplet is about {how}. Give --terms with terms that no training has seen.")
+    return found, how

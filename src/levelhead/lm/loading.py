@@ -1,0 +1,85 @@
+"""Language models from the Hugging Face Hub or a folder, with one clear error for whatever is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from levelhead.models import explained, without_bars
+from levelhead.types import ConfigError
+
+
+def place_of(name: str | Path) -> str:
+    """Return where a model is read from: the folder (of a KLAAD training, its ``model``), or the name on the Hub."""
+    folder = Path(name).expanduser()
+    if (folder / "model" / "config.json").is_file() and not (folder / "config.json").exists():
+        folder /= "model"
+    return str(folder) if folder.is_dir() else str(name)
+
+
+def load_checkpoint(
+    option: str,
+    place: str,
+    *,
+    revision: str | None = None,
+    dtype: torch.dtype = torch.float32,
+    masked: bool = False,
+    attention: str | None = None,
+) -> tuple[Any, Any, bool]:
+    """Return a language model, its tokenizer, and whether it is a causal one; torch's generator is left alone.
+
+    ``option`` is how the user named the model. ``masked`` says whether a masked model will do as well; then a type that
+    can be both (such as BERT) is causal only if its checkpoint names the causal class. ``attention`` is transformers'
+    ``attn_implementation``.
+
+    Raises :class:`~levelhead.types.ConfigError` if there is no such model, if it is no language model, or if its
+    weights or its tokenizer are not whole.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    with explained(option, place, revision, "configuration"):
+        config = AutoConfig.from_pretrained(place, revision=revision)
+    if getattr(config, "levelhead", None):
+        raise ConfigError(f"{option} {place} is a classifier that levelhead trained, not a language model.")
+    causal_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    masked_class = MODEL_FOR_MASKED_LM_MAPPING.get(type(config), None) if masked else None
+    if getattr(config, "is_encoder_decoder", False) or (causal_class is None and masked_class is None):
+        kinds = "a causal or a masked" if masked else "a causal"
+        raise ConfigError(f"{option} {place} is of type {config.model_type}: give {kinds} language model.")
+    named = (config.architectures or [""])[0]
+    causal = masked_class is None or (causal_class is not None and named == causal_class.__name__)
+    kind: Any = causal_class if causal else masked_class
+    more = {} if attention is None else {"attn_implementation": attention}
+    with explained(option, place, revision, "weights"), without_bars(), torch.random.fork_rng(devices=[]):
+        network, report = kind.from_pretrained(place, revision=revision, dtype=dtype, output_loading_info=True, **more)
+    if report["missing_keys"] or report["mismatched_keys"]:
+        raise ConfigError(
+            f"{option} {place} holds no weights for {len(report['missing_keys'])} parameters of {kind.__name__}, "
+            f"such as {sorted(map(str, report['missing_keys']))[:1]}: fetch the checkpoint again."
+        )
+    with explained(option, place, revision, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision)
+    refuse_empty_tokenizer(option, place, tokenizer)
+    return network, tokenizer, causal
+
+
+def refuse_empty_tokenizer(option: str, place: str, tokenizer: Any) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for the tokenizer that transformers makes of no files at all."""
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise ConfigError(f"{option} {place} has no tokenizer files: save its tokenizer into the same folder.")
+
+
+def to_device(network: Any, device: str) -> None:
+    """Move a network; ``auto`` is a GPU where there is one.
+
+    Raises :class:`~levelhead.types.ConfigError` if the device cannot be used.
+    """
+    wanted = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    try:
+        network.to(wanted)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        first = str(error).strip().splitlines()[0]
+        raise ConfigError(f"--device {wanted} cannot be used: {first} Take auto or cpu.") from None

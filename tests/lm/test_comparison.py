@@ -1,0 +1,253 @@
+"""Two runs as one plain dict: keys, figures, and no sentence in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from levelhead.lm import BENCHMARKS
+from levelhead.lm.base import Answer, Benchmark, drawn_by
+from levelhead.lm.bold import BOLD
+from levelhead.lm.bold.data import read_items
+from levelhead.lm.command import lm_bias_command, lm_compare_command
+from levelhead.lm.comparison import HEADLINES, comparison_summary, write_examples
+from levelhead.lm.perplexity import Perplexity
+from levelhead.lm.runner import run_benchmark, score_predictions, scored
+from levelhead.lm.stereoset import StereoSet
+from levelhead.storage import read_json, write_json
+from levelhead.types import ConfigError, DataError
+
+TERMS = "abcdefghijkl"
+
+
+class Fake:
+    """A model that counts the letters of options, and continues every prompt alike."""
+
+    causal, longest = True, None
+
+    def __init__(self, name: str, text: str, lead: float) -> None:
+        self.name, self.text, self.lead = name, text, lead
+
+    def fingerprint(self) -> str:
+        return self.name
+
+    def option_log_likelihoods(self, contexts: Sequence[str], options: Sequence[Any], names: Sequence[str]) -> Any:
+        for row, (more, name) in enumerate(zip(options, names, strict=True)):
+            lead = self.lead if name in ("a", "b", "c") else -1.0
+            yield row, [(lead, 1), (0.0, 1), (-2.0, 1)][: len(more)]
+
+    def generate(self, prompts: Sequence[str], **_: Any) -> Any:
+        yield from ((row, f" {self.text} nice") for row in range(len(prompts)))
+
+    def window_log_likelihoods(self, texts: Sequence[str], stride: Any, names: Sequence[str]) -> Any:
+        yield from ((row, (-2.0 * len(text), len(text))) for row, text in enumerate(texts))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    rows = [
+        {
+            "id": term,
+            "task": "intrasentence",
+            "bias_type": "kind" if term < "g" else "sort",
+            "target": term,
+            "context": f"{term} is BLANK",
+            **{name: f"{term} is {name}ly" for name in ("stereotype", "anti_stereotype", "unrelated")},
+        }
+        for term in TERMS
+    ]
+    folder = tmp_path / "data" / "stereoset"
+    folder.mkdir(parents=True)
+    (folder / "stereoset_dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    groups = {group: {f"{group}{n}": [f"the {group} prompt {n}"] for n in range(5)} for group in ("lamps", "chairs")}
+    write_json(tmp_path / "data" / "bold" / "gender_prompt.json", groups)
+    (tmp_path / "data" / "text.txt").write_text("some words\n\nmore of them here\n")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def runs(tmp_path: Path, root: Path) -> tuple[Path, Path]:
+    pytest.importorskip("vaderSentiment")
+    folders = tmp_path / "one", tmp_path / "two"
+    benchmarks: list[Benchmark] = [
+        StereoSet(terms=frozenset(TERMS[:11])),
+        BOLD(domains=("gender",), per_group=4),
+        Perplexity(file=root / "text.txt"),
+    ]
+    for folder, model in zip(folders, (Fake("m1", "old", 1.0), Fake("m2", "new", -1.0)), strict=True):
+        for benchmark in benchmarks:
+            run_benchmark(benchmark, model, root, folder)  # type: ignore[arg-type]
+    return folders
+
+
+def test_the_summary_is_plain_and_complete(runs: tuple[Path, Path], root: Path) -> None:
+    found = comparison_summary(*runs, root)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["before"] == {"folder": "one", "models": dict.fromkeys(("bold", "perplexity", "stereoset"), "m1")}
+    assert found["notes"] == []
+    assert found["examples"] is None
+    by_name = {one["name"]: one for one in found["benchmarks"]}
+    stereoset = by_name["stereoset"]
+    assert stereoset["licence"] == "CC BY-SA 4.0"
+    assert stereoset["options"]["terms"] == sorted(TERMS[:11])
+    assert set(stereoset["categories"]) == {"intrasentence", "kind", "sort", "intrasentence/kind", "intrasentence/sort"}
+    score = {one["score"]: one for one in stereoset["overall"]}["stereotype_score"]
+    assert score["before"]["value"] == pytest.approx(3 / 11)
+    assert score["difference"]["value"] == pytest.approx(-3 / 11)
+    assert score["difference"]["low"] < -3 / 11 < score["difference"]["high"] <= 0
+    sides = {(one["benchmark"], one["score"]): one["side"] for one in found["headlines"]}
+    assert sides["stereoset", "language_modeling_score"] == "utility"
+    assert sides["perplexity", "bits_per_byte"] == "utility"
+    assert sides["bold", "sentiment_gap"] == "bias"
+    assert {one["unit"] for one in found["headlines"]} >= {"share", "bits"}
+    assert next(one for one in found["headlines"] if one["score"] == "sentiment_gap")["part"] == "gender"
+
+
+def test_no_sentence_is_in_the_summary(runs: tuple[Path, Path], root: Path) -> None:
+    write_examples(*runs, root, count=3)
+    found = comparison_summary(*runs, root)
+    assert found["examples"] == "examples-bold.json"
+    text = json.dumps(found)
+    for word in ("stereotypely", "prompt 0", "nice", "some words"):
+        assert word not in text
+
+
+def test_generations_stand_side_by_side_in_the_run_folder(runs: tuple[Path, Path], root: Path) -> None:
+    file = write_examples(*runs, root, count=5)
+    assert file == runs[1] / "examples-bold.json"
+    examples = read_json(file)["examples"]
+    assert len(examples) == 5
+    assert [one["group"] for one in examples[:2]] in (["lamps", "chairs"], ["chairs", "lamps"])  # in turn
+    assert {(one["before"], one["after"]) for one in examples} == {(" old nice", " new nice")}
+    (runs[0] / "scores-bold.json").unlink()
+    with pytest.raises(DataError, match="has no scores of BOLD"):
+        write_examples(*runs, root)
+
+
+def test_every_headline_is_a_score_of_its_benchmark(runs: tuple[Path, Path], root: Path) -> None:
+    assert HEADLINES.keys() <= BENCHMARKS.keys()
+    found = {(one["benchmark"], one["score"]) for one in comparison_summary(*runs, root)["headlines"]}
+    for name in ("stereoset", "perplexity"):
+        assert {score for benchmark, score in found if benchmark == name} == HEADLINES[name].keys()
+
+
+def test_prompts_drawn_by_group_are_the_same_ones_and_from_all_articles(root: Path) -> None:
+    items = read_items(root, ["gender"])
+    keys = ("domain", "group")
+    few, more = drawn_by(items, keys, 2), drawn_by(items, keys, 3)
+    assert [len([item for item in few if item.content["group"] == group]) for group in ("lamps", "chairs")] == [2, 2]
+    assert {item.id for item in few} < {item.id for item in more}
+    assert [item.id for item in more] == [item.id for item in items if item in more]
+    assert drawn_by(items[::-1], keys, 2) == few[::-1]
+    assert drawn_by(items, keys, 9) == items
+    with pytest.raises(ConfigError, match="per_group"):
+        BOLD(per_group=0)
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+    monkeypatch.setattr("levelhead.lm.model.LanguageModel.load", lambda *_, **__: Fake("m", "some", 1.0))
+    made = typer.Typer()
+    made.command("lm-bias")(lm_bias_command)
+    made.command("lm-compare")(lm_compare_command)
+    return made
+
+
+def call(app: typer.Typer, *arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_verbs_pass_terms_and_text_on(app: typer.Typer, tmp_path: Path, root: Path) -> None:
+    (tmp_path / "terms").write_text("a\nb\n")
+    options = ["--data-root", root, "--terms", tmp_path / "terms", "--perplexity", root / "text.txt"]
+    for name in ("one", "two"):
+        out = call(app, "lm-bias", "stereoset", "--model", "m", "--out", tmp_path / name, *options)
+        assert "bits_per_byte" in out
+    assert scored(tmp_path / "one") == ["perplexity", "stereoset"]
+    assert read_json(tmp_path / "one" / "scores-stereoset.json")["items"] == 2
+    out = call(app, "lm-compare", tmp_path / "one", tmp_path / "two", "--data-root", root, "--json", tmp_path / "both")
+    assert "no interval" not in out  # the terms of the runs were taken again
+    record = read_json(tmp_path / "both")
+    assert record["summary"]["headlines"]
+    assert record["differences"]
+
+
+def test_a_trained_model_is_not_scored_on_the_terms_it_has_seen(app: typer.Typer, tmp_path: Path, root: Path) -> None:
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    write_json(tmp_path / "run" / "model" / "config.json", {})
+    write_json(tmp_path / "run" / "klaad.json", {})
+    arguments = ["lm-bias", "stereoset", "--model", str(tmp_path / "run"), "--data-root", str(root)]
+    with pytest.raises(DataError, match="nothing tells which target terms are new"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+    (tmp_path / "run" / "held-out-terms.txt").write_text("x\ny\n")
+    call(app, *arguments, "--out", tmp_path / "own")  # trained on triplets of its own
+    (tmp_path / "run" / "held-out-terms.txt").write_text("x\nA \n")
+    with pytest.raises(ConfigError, match=r"Give --terms .*held-out-terms.txt, and the same for"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_perplexity_by_hand(root: Path) -> None:
+    benchmark = Perplexity(file=root / "text.txt")
+    items = benchmark.read(None)
+    assert [(item.id, item.content["text"]) for item in items] == [
+        ("line 1", "some words"),
+        ("line 3", "more of them here"),
+    ]
+    given = [
+        Answer("line 1", {"log_likelihood": -6.0, "tokens": 2}),
+        Answer("line 3", {"log_likelihood": -14.0, "tokens": 3}),
+    ]
+    figures = benchmark.score(items, given).overall
+    assert figures["perplexity_per_token"].value == pytest.approx(2.718281828**4)
+    assert figures["bits_per_byte"].value == pytest.approx(20 / 27 / 0.69314718)
+    assert figures["perplexity_per_token"].low == pytest.approx(2.718281828**3)
+    accents = [item.__class__("line 1", {"text": "éé"}) for item in items[:1]]
+    figures = benchmark.score(accents, given[:1]).overall
+    assert figures["bits_per_character"].value == pytest.approx(2 * figures["bits_per_byte"].value)
+    with pytest.raises(DataError, match="line 3 has no finite"):
+        benchmark.score(items, [given[0], Answer("line 3", {"log_likelihood": None, "tokens": 3})])
+
+
+def test_a_uniform_model_has_the_size_of_its_vocabulary_as_perplexity(tmp_path: Path) -> None:
+    import torch
+    from klaad_examples import language_model, tokenizer
+
+    from levelhead.lm.model import LanguageModel
+
+    network = language_model("gpt2")
+    torch.nn.init.zeros_(network.lm_head.weight)
+    (tmp_path / "text").write_text("a red bird sings all day\nthe owl is awake\n")
+    scores = run_benchmark(
+        Perplexity(file=tmp_path / "text"), LanguageModel(network, tokenizer(), causal=True), None, tmp_path
+    )
+    assert scores.overall["perplexity_per_token"].value == pytest.approx(40, rel=1e-5)
+
+
+def test_a_text_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--perplexity FILE"):
+        Perplexity().read(None)
+    with pytest.raises(DataError, match="There is no file"):
+        Perplexity(file=tmp_path / "absent").read(None)
+    (tmp_path / "text.gz").write_bytes(b"no gzip")
+    with pytest.raises(DataError, match="cannot be read as UTF-8"):
+        Perplexity(file=tmp_path / "text.gz").read(None)
+    (tmp_path / "blank").write_text("\n \n")
+    with pytest.raises(DataError, match="holds no text"):
+        Perplexity(file=tmp_path / "blank").read(None)
+    with pytest.raises(DataError, match="absent is missing"):
+        score_predictions(Perplexity(file=_text(tmp_path)), tmp_path / "absent", None)
+    with pytest.raises(ConfigError, match="stride is 0"):
+        Perplexity(stride=0)
+
+
+def _text(folder: Path) -> Path:
+    (folder / "text").write_text("some words")
+    return folder / "text"

@@ -1,0 +1,205 @@
+"""The verb lm-gap: figures by hand, which terms are used, and what is written."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import typer
+from klaad_examples import TRIPLETS, language_model, tokenizer
+from typer.testing import CliRunner
+
+from levelhead.lm import gap_report as module
+from levelhead.lm.gap_analysis import PairGaps, pair_gaps
+from levelhead.lm.gap_command import lm_gap_command
+from levelhead.lm.gap_report import GapReport, gap_report, held_out_triplets
+from levelhead.lm.triplets import Triplet, split_terms
+from levelhead.storage import read_json
+from levelhead.types import ConfigError, DataError
+
+ROWS = [Triplet(**{**vars(TRIPLETS[row % 4]), "term": term}) for row, term in enumerate("abcdefghijklmnop")]
+
+
+def pair(gaps: list[float], bearing: list[bool], entropy: float = 0.5, likelihood: float = 1.0) -> PairGaps:
+    return PairGaps(torch.tensor(gaps), torch.tensor(bearing), entropy, likelihood)
+
+
+PAIRS = {
+    "after": [
+        pair([0.1, 0.4], [False, True], 0.6, 2.0),  # a hit, chance 1/2
+        pair([0.3, 0.1, 0.2, 0.1], [False, True, False, False], 0.8, -1.0),  # none, chance 1/4
+        pair([0.2, 0.2], [False, True], 0.7, -1.0),  # a tie
+        pair([0.2], [True]),  # nothing else: left out
+    ],
+    "before": [
+        pair([0.1, 0.9], [False, True], 0.4, 3.0),
+        pair([0.3, 0.5, 0.2, 0.1], [False, True, False, False], 0.4, 3.0),
+        pair([0.2, 0.6], [False, True], 0.4, 3.0),
+        pair([0.2, 0.3], [True, False]),
+    ],
+}
+
+
+def model(name: str, causal: bool = True) -> Any:
+    words = SimpleNamespace(tokenizer=lambda text: SimpleNamespace(input_ids=text.split()))
+    return SimpleNamespace(name=name, network=name, causal=causal, longest=12, tokenizer=words.tokenizer)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "pair_gaps", lambda network, tokenizer, triplets: PAIRS[network][: len(triplets)])
+
+
+@pytest.mark.usefixtures("measured")
+def test_figures_by_hand() -> None:
+    found = gap_report(model("after"), ROWS[:4], against=model("before"), selection="some")
+    assert (found.pairs, found.left_out, found.terms) == (3, 1, 3)
+    after = {name: figure.value for name, figure in found.after.items()}
+    assert after == pytest.approx(
+        {
+            "share": 0.5,
+            "chance": 1.25 / 3,
+            "share_minus_chance": 0.25 / 3,
+            "bearing_gap": 0.7 / 3,
+            "other_gap": 0.9 / 5,
+            "entropy": 0.7,
+            "likelihood_difference": 0.0,
+            "likelihood_difference_absolute": 4 / 3,
+        },
+        abs=1e-7,
+    )
+    over = [0.5, -0.25, 0.0]
+    mean = sum(over) / 3
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in over) / 2)
+    assert found.t["after"] == pytest.approx(mean / (deviation / math.sqrt(3)))
+    assert found.difference["share"].value == pytest.approx(-0.5)
+    assert found.difference["likelihood_difference_absolute"].value == pytest.approx(4 / 3 - 3)
+    assert found.difference["entropy"].low == pytest.approx(0.2, abs=1e-6)
+    assert found.difference["entropy"].high == pytest.approx(0.4, abs=1e-6)
+    assert "Only 3 target terms" in found.notes[-1]
+
+
+@pytest.mark.usefixtures("measured")
+def test_intervals_draw_terms_and_say_when_there_are_few() -> None:
+    alone = gap_report(model("after"), ROWS[:3])
+    one = gap_report(model("after"), [replace(row, term=" A") for row in ROWS[:3]], limit=3)
+    assert alone.after["share"].high > alone.after["share"].low
+    assert (one.terms, one.after["share"].value) == (1, 0.5)
+    assert math.isnan(one.after["share"].low)
+    assert "Only 1 target terms are drawn anew (--limit 3)" in one.notes[-1]
+    assert alone.before == alone.difference == {}
+    nameless = gap_report(model("after"), [replace(row, term="") for row in ROWS[:3]])
+    assert "no target terms" in nameless.notes[1]
+    assert math.isnan(gap_report(model("after"), ROWS[:1]).t["after"])
+
+
+@pytest.mark.usefixtures("measured")
+def test_what_has_no_gap_is_refused() -> None:
+    with pytest.raises(ConfigError, match="masked language model"):
+        gap_report(model("after", causal=False), ROWS[:3])
+    with pytest.raises(DataError, match=r"Pair 1 \(term 'b'\) has a sentence of 13 tokens, and after takes 12"):
+        gap_report(model("after"), [ROWS[0], replace(ROWS[1], anti_stereotype="so " * 13)])
+    PAIRS["none"] = [pair([0.1], [False])]
+    with pytest.raises(DataError, match="No pair has both"):
+        gap_report(model("none"), ROWS[:1])
+
+
+def test_guards_are_those_of_each_sentence_by_itself() -> None:
+    network, words = language_model("gpt2"), tokenizer()
+    found = pair_gaps(network, words, TRIPLETS, batch_size=3)
+    for triplet, one in zip(TRIPLETS, found, strict=True):
+        before = f"{triplet.context} " if triplet.context else ""
+        entropies, sums = [], []
+        for sentence in (triplet.stereotype, triplet.anti_stereotype):
+            ids = torch.tensor([words(before + sentence).input_ids])
+            network.set_attn_implementation("eager")
+            with torch.no_grad():
+                output = network.eval()(input_ids=ids, output_attentions=True)
+            attention = output.attentions[-1][0].double()
+            rows = [
+                float(-(head[row, : row + 1] * head[row, : row + 1].log()).sum()) / math.log(row + 1)
+                for head in attention
+                for row in range(1, ids.shape[1])
+            ]
+            entropies.append(sum(rows) / len(rows))
+            log = output.logits[0].double().log_softmax(-1)
+            sums.append(sum(float(log[place - 1, ids[0, place]]) for place in range(1, ids.shape[1])))
+        assert one.entropy == pytest.approx(sum(entropies) / 2, abs=1e-5)
+        assert one.likelihood == pytest.approx(sums[0] - sums[1], abs=1e-4)
+
+
+def training(folder: Path, terms: str | None) -> str:
+    (folder / "model").mkdir(parents=True)
+    (folder / "klaad.json").write_text("{}")
+    if terms is not None:
+        (folder / "held-out-terms.txt").write_text("\n".join(terms))
+    return str(folder / "model")
+
+
+def test_terms_that_a_training_has_seen_are_not_used(tmp_path: Path) -> None:
+    first, second = training(tmp_path / "first", "AbcX"), training(tmp_path / "second", "bcd")
+    options: Any = {"terms": None, "seed": 1, "share": 0.4}
+    found, how = held_out_triplets(ROWS, ["org/name", first], **options)
+    assert ("".join(row.term for row in found), how) == ("abc", "the terms that the training held out")
+    assert [row.term for row in held_out_triplets(ROWS, [first, second], **options)[0]] == ["b", "c"]
+    found, how = held_out_triplets(ROWS, ["org/name"], **options)
+    assert found == list(split_terms(ROWS, seed=1, share=0.4).held_out)
+    assert how == "terms held out by seed 1 and share 0.4"
+    with pytest.raises(DataError, match=r"has no held-out-terms.txt.*Give --terms"):
+        held_out_triplets(ROWS, [training(tmp_path / "all", None)], **options)
+    (tmp_path / "terms").write_text("p\nq\n")
+    named = {**options, "terms": tmp_path / "terms"}
+    assert [row.term for row in held_out_triplets(ROWS, [first], **named)[0]] == ["p"]
+    with pytest.raises(DataError, match="No triplet is about"):
+        held_out_triplets(ROWS[:3], [first], **named)
+
+
+def table(path: Path) -> Path:
+    lines = ["stereo,anti,unrelated,context,term"]
+    for row in ROWS:
+        context = row.context if row.task == "intersentence" else ""
+        lines.append(f"{row.stereotype},{row.anti_stereotype},{row.unrelated},{context},{row.term}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_the_verb_writes_aggregates_and_a_picture(tmp_path: Path) -> None:
+    for name, family in (("before", "llama"), ("after", "gpt2")):
+        folder = tmp_path / name / "model"
+        language_model(family).save_pretrained(folder)
+        tokenizer().save_pretrained(folder)
+    (tmp_path / "after" / "held-out-terms.txt").write_text("\n".join("abcdefgh"))
+    app = typer.Typer()
+    app.command()(lm_gap_command)
+    arguments = ["--triplets", str(table(tmp_path / "own.csv")), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    arguments += ["--model", str(tmp_path / "after"), "--limit", "6"]
+    result = CliRunner().invoke(app, [*arguments, "--against", str(tmp_path / "before")], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    for text in ("6 pairs of 6 terms", "0.4845", "25.11", "Only 6 target terms", "result.json"):
+        assert text in result.output
+    text = (tmp_path / "out" / "result.json").read_text()
+    assert not any(word in text for word in ("bird", "owl", "geese"))
+    record = json.loads(text)
+    assert record["published"]["share"] == 0.4845
+    figure = record["figures"]["bearing_gap"]
+    assert figure["difference"]["value"] == pytest.approx(figure["after"]["value"] - figure["before"]["value"])
+    assert figure["difference"]["low"] is not None
+    for kind, head in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        assert (tmp_path / "out" / f"attention-gap.{kind}").read_bytes().startswith(head)
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "before" not in read_json(tmp_path / "out" / "result.json")["figures"]["share"]
+
+
+@pytest.mark.usefixtures("measured")
+def test_equal_reports_give_equal_pictures(tmp_path: Path) -> None:
+    found = gap_report(model("after"), ROWS[:3], against=model("before"))
+    assert isinstance(found, GapReport)
+    first, second = (found.save(tmp_path / name) for name in ("a", "b"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
