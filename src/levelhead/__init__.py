@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from levelhead.attention import calibrate as calibrate
     from levelhead.attention import detach as detach
     from levelhead.attention import from_pretrained as from_pretrained
+    from levelhead.attention import read_one_row as read_one_row
     from levelhead.auditing.audit import AuditResult as AuditResult
     from levelhead.auditing.audit import audit as audit
     from levelhead.auditing.audit import audit_file as audit_file
@@ -49,6 +50,7 @@ _HOME = {
     "detach": "attention",
     "fit": "engine",
     "from_pretrained": "attention",
+    "read_one_row": "attention",
 }
 
 __all__ = ["__version__", "lm", *sorted(_HOME)]

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from levelhead.attention import append_encoder, from_pretrained
+from levelhead.attention import append_encoder, from_pretrained, read_one_row
 from levelhead.data import Examples, Inputs
 from levelhead.data.images import ImageInputs
 from levelhead.data.texts import Texts, tokenize
@@ -65,7 +65,9 @@ class ModelConfig(ABC):
 class ScratchViT(ModelConfig):
     """A ViT classifier trained from scratch. The paper's has 8 layers, 8 heads, width 768, and 64x64 pictures in 16.
 
-    ``intermediate_size`` None means the hidden size, as in the paper; ``dropout`` is a probability.
+    ``intermediate_size`` None means the hidden size, as in the paper; ``dropout`` is a probability. ``cls_only``
+    computes the last layer for the row that the classifier reads alone, with and without debiased attention: equal
+    outputs and gradients to rounding, for less work (docs/performance.md).
     """
 
     hidden_size: int = 768
@@ -75,6 +77,7 @@ class ScratchViT(ModelConfig):
     image_size: int = 64
     patch_size: int = 16
     dropout: float = 0.0
+    cls_only: bool = False
 
     def __post_init__(self) -> None:
         check_numbers("model", self, at_least_one=("hidden_size", "layers", "heads", "image_size", "patch_size"))
@@ -110,7 +113,7 @@ class ScratchViT(ModelConfig):
         """Return a freshly initialised ``ViTForImageClassification``; draws from torch's global generator."""
         from transformers import ViTConfig, ViTForImageClassification
 
-        return ViTForImageClassification(
+        model = ViTForImageClassification(
             ViTConfig(
                 hidden_size=self.hidden_size,
                 num_hidden_layers=self.layers,
@@ -124,6 +127,7 @@ class ScratchViT(ModelConfig):
                 **_names(class_names),
             )
         )
+        return read_one_row(model, self.cls_only)
 
 
 @dataclass(frozen=True)

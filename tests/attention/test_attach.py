@@ -27,7 +27,7 @@ from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
 
 
 def updates(model):
-    return debiased_attention(model).debias.query.num_batches_tracked.max().item()
+    return debiased_attention(model).debias.key.num_batches_tracked.max().item()
 
 
 def test_finds_layer_and_readout_row(family):

@@ -1,6 +1,7 @@
 """A trained model becomes one graph: torch.export with free batch size and length, and torch.compile without breaks."""
 
 import logging
+import shutil
 import warnings
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from tiny_models import LABELS, batch, bert_config, build, vit_config
 from transformers import BertModel, GPT2Config, GPT2ForSequenceClassification, ViTModel
 
-from levelhead.attention import append_encoder, attach, from_pretrained
+from levelhead.attention import append_encoder, attach, from_pretrained, read_one_row
 from levelhead.attention.aligning import debiased_attention
 
 EXACT = {"atol": 1e-6, "rtol": 1e-6}
@@ -53,6 +54,8 @@ def test_an_exported_model_gives_the_same_logits(kind, family, tmp_path):
     model = from_pretrained(tmp_path)
     with torch.no_grad():
         exported = torch.export.export(model, args=(), kwargs=batch(family), dynamic_shapes=shapes_of(batch(family)))
+        if kind == "attach":  # its one layer computes one row, without the attention of many
+            assert "scaled_dot_product_attention" not in exported.graph_module.code
         torch.export.save(exported, tmp_path / "model.pt2")
         loaded = torch.export.load(tmp_path / "model.pt2")
         for inputs in of_other_sizes(family):
@@ -113,3 +116,27 @@ def test_the_warning_of_an_untrained_model_stays(family, monkeypatch):
             debias(torch.zeros(1, 2, 5, 8), torch.zeros(1, 2, 5, 8), None, torch.zeros(1, dtype=torch.int64))
         with pytest.warns(UserWarning, match="before any training step"):
             model(**batch(family))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit", "bert"])
+def test_a_plain_model_that_computes_one_row_has_no_graph_breaks(name):
+    model = read_one_row(build(name, **ONE), True).eval()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="eager")
+    first, _, last = of_other_sizes(name)
+    with torch.no_grad():
+        for inputs in (first, last):
+            torch.testing.assert_close(compiled(**inputs).logits, model(**inputs).logits, **EXACT)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_inductor_compiles_evaluation_in_one_graph():
+    model = trained("attach", "vit")
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True)
+    with torch.no_grad():
+        expected = model(**batch("vit", 2)).logits
+        torch.testing.assert_close(compiled(**batch("vit", 2)).logits, expected, atol=1e-5, rtol=1e-5)

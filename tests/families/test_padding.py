@@ -66,7 +66,8 @@ def test_attached_encoders_debias_the_row_that_their_classifier_reads(name):
         return (hidden + noise, *output[1:]) if isinstance(output, tuple) else hidden + noise
 
     _layer_of(model, model.config.levelhead["attention"]).register_forward_hook(disturb)
-    assert torch.equal(model(**inputs).logits, clean)
+    # A hooked layer computes all rows, in another order of sums than one row alone.
+    torch.testing.assert_close(model(**inputs).logits, clean, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["llama", "modernbert-mean"])

@@ -1,7 +1,7 @@
 """Debiased attention: attach it to a model, or append a debiased layer to a pretrained backbone."""
 
 from levelhead.attention.aligning import alignment
-from levelhead.attention.attach import DebiasConfig, attach, detach
+from levelhead.attention.attach import DebiasConfig, attach, detach, read_one_row
 from levelhead.attention.block import DebiasedBlock, append_encoder
 from levelhead.attention.calibration import calibrate
 from levelhead.attention.pretrained import from_pretrained
@@ -17,4 +17,5 @@ __all__ = [
     "calibrate",
     "detach",
     "from_pretrained",
+    "read_one_row",
 ]

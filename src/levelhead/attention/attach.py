@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from levelhead.attention import interface
+from levelhead.attention import interface, one_row
 from levelhead.attention.aligning import Tap, alignment, check_labels, refuse_lost_labels, training_pass
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.objectives.contrastive import AlignmentHead, Selection
@@ -66,8 +66,12 @@ class DebiasConfig:
         contrastive_smoothing: added to every exponential of the contrastive term.
         queue: number of remembered projections that replace the batch in the contrastive term; they carry no
             gradient. 0 means no queue.
+        cls_only: compute the last layer for the row that the classifier reads, and for no other: equal outputs, loss
+            and gradients, for less work (docs/performance.md). ``auto`` does where that row is proved to be the only
+            one read and the layer is known, unless :func:`~levelhead.attention.read_one_row` was told False for the
+            plain model. True makes it an error if it cannot be done.
 
-    The last eight are there to reproduce what the authors' notebooks do (:meth:`preset`, docs/presets.md).
+    The eight before the last are there to reproduce what the authors' notebooks do (:meth:`preset`, docs/presets.md).
 
     Errors: :class:`~levelhead.ConfigError` for a value that cannot be right.
 
@@ -98,6 +102,7 @@ class DebiasConfig:
     normalize_projection: bool = True
     contrastive_smoothing: float = 0.0
     queue: int = 0
+    cls_only: bool | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -106,6 +111,7 @@ class DebiasConfig:
             ("running", ("variance", "std")),
             ("readout", ("auto", "first", "last", "none")),
             ("selection", ("mean_probability", "mean_logit", "per_head")),
+            ("cls_only", (True, False, "auto")),
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"debias.{name}={getattr(self, name)!r}; choose one of {allowed}")
@@ -219,7 +225,10 @@ def attach(
     if getattr(model.config, "levelhead", None):  # append_encoder(..., debias=None) made it
         return cast(AnyModel, model.debias(config))
     _check_task(model)
-    found, config = _probe(model, config, example_inputs)
+    before = vars(model).get("one_row")
+    if before is not None and before.wanted is False and config.cls_only == "auto":
+        config = replace(config, cls_only=False)
+    found, config, because = _probe(model, config, example_inputs)
     if getattr(model.config, "_name_or_path", ""):
         warnings.warn(
             f"{type(model).__name__} looks pretrained ({model.config._name_or_path}). attach changes what the queries "
@@ -231,11 +240,104 @@ def attach(
         )
     record = {"kind": "attach", "debias": asdict(config), **found}
     parts = _parts(model, record)  # whatever cannot be built fails here, before the model is changed
+    _all_rows(model)
     _own_config(model)
     model.config.levelhead = record
     model.__class__ = debiased_class(cast(Any, type(model)))
-    _put(model, parts)
+    _put(model, parts, because)
     return cast(AnyModel, model)
+
+
+def read_one_row(
+    model: AnyModel, wanted: bool | Literal["auto"] = "auto", *, example_inputs: Mapping[str, Any] | None = None
+) -> AnyModel:
+    """Compute the last layer of a plain classifier for the row that it reads, in place, and return the model.
+
+    This is what ``DebiasConfig.cls_only`` does to a debiased model, done to its plain twin, for a fair comparison of
+    costs. Outputs and gradients stay equal to rounding; with dropout they stay equal in distribution. All rows are
+    computed where hidden states or attentions are asked for, where somebody hooks into the layer, with LoRA, quantised
+    projections or gradient checkpointing; ``print(model)`` says what is done. What is saved is a plain model. A
+    model of :func:`append_encoder` needs no such call: it computes one row by itself.
+
+    Args:
+        model: a Hugging Face classifier that is not debiased.
+        wanted: ``auto`` computes all rows where one is not enough, True makes that an error, False undoes an earlier
+            call, and holds for a later :func:`attach` with ``cls_only="auto"``.
+        example_inputs: as for :func:`attach`.
+
+    Errors: :class:`~levelhead.ConfigError` for a debiased model, or where ``wanted`` is True and one row is not enough.
+    """
+    if wanted not in (True, False, "auto"):
+        raise ConfigError(f"wanted={wanted!r}; choose True, False or 'auto'")
+    if not isinstance(model, PreTrainedModel) or getattr(model.config, "levelhead", None):
+        raise ConfigError(
+            f"{type(model).__name__} is not a plain Hugging Face model: for a debiased one, set DebiasConfig.cls_only."
+        )
+    _all_rows(model)
+    if wanted is False:
+        model.one_row = one_row.OneRow(False, because=NOT_WANTED)
+        return cast(AnyModel, model)
+    path: str = ""
+    because: str | None = one_row.UNKNOWN
+    if any(one_row.family_of(module) for module in model.modules()):
+        with _as_probed(model):
+            inputs = probe_inputs(model, example_inputs)
+            with interface.recorded() as calls:
+                model(**inputs)
+            attention = next(path for path, module in model.named_modules() if module is calls[-1].module)
+            path, because = _one_row(model, attention, inputs, calls[-1].query[2])
+    if wanted is True and because is not None:
+        raise ConfigError(f"The last layer of {type(model).__name__} has to compute all rows: {because}.")
+    one_row.install(model, model.get_submodule(path), one_row.OneRow(wanted, path, because))
+    if because is None:
+        model.__class__ = one_row_class(cast(Any, type(model)))
+    return cast(AnyModel, model)
+
+
+NOT_WANTED = "cls_only is False"
+
+
+def _all_rows(model: Any) -> None:
+    """Undo :func:`read_one_row`."""
+    state = one_row.remove(model)
+    if state is not None and state.because is None:
+        model.__class__ = type(model).__mro__[1]
+
+
+def _one_row(
+    model: PreTrainedModel, attention: str, inputs: dict[str, Any], tokens: int, readout: str | None = None
+) -> tuple[str, str | None]:
+    """Return the path of the last layer, and why it has to compute all rows, or None.
+
+    ``readout`` is the row that was proved to be read, if that was done; it is done here only for a layer that is known.
+    """
+    try:
+        layer = _layer_of(model, attention)
+    except UnsupportedModelError:
+        return "", one_row.UNKNOWN
+    path = next(path for path, module in model.named_modules() if module is layer)
+    if readout is None and one_row.family_of(layer) is not None:
+        readout = _find_readout(model, attention, inputs, tokens)
+    return path, one_row.why_all_rows(layer, readout or "none")
+
+
+@functools.cache
+def one_row_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
+    """Subclass ``base`` so that its forward lets the last layer compute one row; the same class each time."""
+    signature = inspect.signature(base.forward)
+
+    class OneRowModel(base):
+        @functools.wraps(base.forward)
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            with one_row.reading_one_row(self, signature.bind(self, *args, **kwargs).arguments):
+                return super().forward(*args, **kwargs)
+
+        def extra_repr(self) -> str:
+            return one_row.describe(self)
+
+    OneRowModel.__name__, OneRowModel.__qualname__ = base.__name__, base.__qualname__
+    OneRowModel.__module__ = base.__module__
+    return OneRowModel
 
 
 def is_debiased(model: Any) -> bool:
@@ -247,13 +349,14 @@ def is_debiased(model: Any) -> bool:
 def detach(model: AnyModel) -> AnyModel:
     """Undo :func:`attach` in place: class, attention and config become plain again; trained weights stay.
 
-    The projector and the running statistics are dropped. Raises :class:`~levelhead.ConfigError` for a model that
-    :func:`attach` did not make.
+    The projector and the running statistics are dropped, and all rows are computed again. Raises
+    :class:`~levelhead.ConfigError` for a model that :func:`attach` did not make.
     """
     record = getattr(getattr(model, "config", None), "levelhead", None)
     if not record or record["kind"] != "attach":
         raise ConfigError(f"{type(model).__name__} was not made by attach: there is nothing to detach.")
     attention = model.get_submodule(record["attention"])
+    one_row.remove(model)
     del attention.tap
     for owner, name in ((attention, "debias"), (model, "alignment_head")):
         if name in owner._modules:
@@ -281,13 +384,17 @@ def debiased_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(copy.deepcopy(config), *args, **kwargs)
-            _put(self, _parts(self, self.config.levelhead))
+            _put(self, _parts(self, self.config.levelhead), None)
 
         @functools.wraps(base.forward)
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             arguments = signature.bind(self, *args, **kwargs).arguments
             labels = arguments.get("labels", arguments.get("kwargs", {}).get("labels"))
-            return forward_with_alignment(self, labels, lambda: super(Debiased, self).forward(*args, **kwargs))
+            with one_row.reading_one_row(self, arguments):
+                return forward_with_alignment(self, labels, lambda: super(Debiased, self).forward(*args, **kwargs))
+
+        def extra_repr(self) -> str:
+            return one_row.describe(self)
 
     # Pipelines, the saved "architectures" entry and plain AutoModel loading all go by the name of the class.
     Debiased.__name__, Debiased.__qualname__, Debiased.__module__ = base.__name__, base.__qualname__, base.__module__
@@ -355,14 +462,24 @@ def _parts(model: PreTrainedModel, record: dict[str, Any]) -> _Parts:
     return _Parts(attention, config.tap(), standardizer, head)
 
 
-def _put(model: PreTrainedModel, parts: _Parts) -> None:
-    """Put the parts in their places and switch the attention."""
+def _put(model: PreTrainedModel, parts: _Parts, because: str | None) -> None:
+    """Put the parts in their places and switch the attention; ``because`` says why all rows are computed, if known."""
     parts.attention.tap = parts.tap  # type: ignore[assignment]
     if parts.debias is not None:
         parts.attention.debias = parts.debias
     if parts.alignment_head is not None:
         model.alignment_head = parts.alignment_head
     interface.switch(model, interface.NAME)
+    record = model.config.levelhead
+    wanted = record["debias"].get("cls_only")
+    if wanted is not True:  # a record of an earlier version lacks it
+        model.one_row = one_row.OneRow(False, because=because or NOT_WANTED)
+        return
+    layer = _layer_of(model, record["attention"])
+    path = next(path for path, module in model.named_modules() if module is layer)
+    if one_row.family_of(layer) is None:
+        because = f"{type(layer).__name__} is built otherwise in this version of transformers"
+    one_row.install(model, layer, one_row.OneRow(True, path, because))
 
 
 def _check_task(model: PreTrainedModel) -> None:
@@ -445,8 +562,11 @@ def _as_probed(model: PreTrainedModel) -> Iterator[None]:
 
 def _probe(
     model: PreTrainedModel, config: DebiasConfig, example_inputs: Mapping[str, Any] | None
-) -> tuple[dict[str, Any], DebiasConfig]:
-    """Run the model, find its last attention module and its readout row, and resolve what is ``auto``."""
+) -> tuple[dict[str, Any], DebiasConfig, str | None]:
+    """Run the model, find its last attention module and its readout row, and resolve what is ``auto``.
+
+    The last of what is returned says why its last layer computes all rows, or is None.
+    """
     name = type(model).__name__
     way_out = "For this model, append_encoder(backbone, num_labels) puts a debiased layer on top instead."
     if getattr(model.config, "is_encoder_decoder", False):
@@ -489,8 +609,11 @@ def _probe(
             )
         path = next(path for path, module in model.named_modules() if module is last.module)
         readout: Any = config.readout
-        if readout == "auto":
-            readout = _find_readout(model, path, inputs, last.query[2])
+        proved = _find_readout(model, path, inputs, last.query[2]) if readout == "auto" else None
+        readout = proved or readout
+        because: str | None = NOT_WANTED
+        if config.cls_only is not False:
+            because = _one_row(model, path, inputs, last.query[2], proved)[1]
 
     statistics = config.statistics
     if statistics == "auto":
@@ -518,6 +641,10 @@ def _probe(
             UserWarning,
             stacklevel=3,
         )
+    if because is None:
+        because = one_row.why_pooled(replace(config, statistics=statistics, readout=readout))
+    if config.cls_only is True and because is not None:
+        raise ConfigError(f"debias.cls_only=True, but the last layer of {name} has to compute all rows: {because}.")
     found = {
         "attention": path,
         "attention_implementation": implementation,
@@ -527,7 +654,8 @@ def _probe(
         "value_size": last.value[3],
         "length": last.query[2] if statistics == "position" else None,
     }
-    return found, replace(config, statistics=statistics, absolute=absolute, readout=readout)
+    config = replace(config, statistics=statistics, absolute=absolute, readout=readout, cls_only=because is None)
+    return found, config, because
 
 
 def check_off_by_one(config: DebiasConfig, readout: str, reader: str) -> None:

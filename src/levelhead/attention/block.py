@@ -26,7 +26,7 @@ from transformers import (
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassifierOutput
 
-from levelhead.attention.aligning import Reading, Tap
+from levelhead.attention.aligning import Tap
 from levelhead.attention.attach import (
     KEEP_FLOAT32,
     DebiasConfig,
@@ -34,6 +34,7 @@ from levelhead.attention.attach import (
     forward_with_alignment,
     probe_inputs,
 )
+from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.types import ConfigError, UnsupportedModelError
 
@@ -70,60 +71,49 @@ class BlockAttention(nn.Module):
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
         return cast(Tensor, self.output(mixed.transpose(1, 2).flatten(2)))
 
-    def reads_one_row(self) -> bool:
+    def reads_one_row(self, padded: bool = False) -> bool:
         """Whether :meth:`read_row` equals :meth:`forward` in the readout row.
 
-        The queries of the other rows must not matter to it (they do for statistics pooled with them), the values must
+        ``padded``: that row may be another one in each example, where statistics per position are not its own. The
+        queries of the other rows must not matter to it (they do for statistics pooled with them), the values must
         come from a plain linear layer (folding them into the mean is wrong under LoRA or quantisation), and nobody
         may be waiting for a layer's output with a hook.
         """
-        layers = (self.query, self.key, self.value, self.output)
-        if any(type(layer) is not nn.Linear or "forward" in vars(layer) for layer in layers):  # offloading replaces it
+        if not all(map(is_plain, (self.query, self.key, self.value, self.output))):
             return False
-        if self.tap.debias is not None and self.tap.debias.selection == "per_head":
+        options = self.tap.debias
+        if options is not None and (options.selection == "per_head" or options.cls_only is False):
             return False
-        if any(map(_hooked, self.modules())):
+        if any(map(is_hooked, self.modules())):
             return False
-        return self.debias is None or self.debias.statistics == "cls_feature"
+        if self.debias is None or self.debias.statistics == "cls_feature":
+            return True
+        # Asked for by name only: its running statistics are then those of one row.
+        asked = options is not None and options.cls_only is True and options.readout == "first"
+        return asked and self.debias.knows_one_row and not padded
 
     def read_row(self, hidden: Tensor, valid: Tensor | None, row: Tensor) -> Tensor:
         """Return what :meth:`forward` gives in each example's ``row`` (batch,), as (batch, hidden size).
 
         Only keys are computed for all tokens. Values are folded: the attention's mean of W x is W times the mean of x.
         """
-        heads, here = self.num_heads, torch.arange(hidden.shape[0], device=hidden.device)
         self.tap.used = True
         if not self.tap.padding_mask:
             valid = None
-        query = self.query(hidden[here, row]).unflatten(-1, (heads, -1))
-        # In training padding is left out altogether; a graph for export must have a fixed number of rows.
-        packed = valid is not None and self.training and not torch.compiler.is_compiling()
-        key = self.key(hidden[valid][None] if packed else hidden).unflatten(-1, (heads, -1)).transpose(1, 2)
-        if self.debias is not None:
-            query, key = self.debias.one_row(query, key, None if packed else valid)
-        if packed:
-            key = key.new_zeros(*hidden.shape[:2], *key.shape[1::2]).index_put((valid,), key[0].transpose(0, 1))
-            key = key.transpose(1, 2)
-        scaling = query.shape[-1] ** -0.5 / self.tap.attention_temperature
-        self.tap.take_row(
-            Reading(query.detach(), key.detach(), hidden[:, None], row, valid, scaling, project=self.value)
+        head_size = self.query.out_features // self.num_heads
+        mixed = attend_from_row(
+            hidden,
+            row,
+            Projections(self.query, self.key, self.value, self.num_heads),
+            scaling=head_size**-0.5 / self.tap.attention_temperature,
+            valid=valid,
+            mask=None if valid is None else valid[:, None],
+            debias=self.debias,
+            tap=self.tap,
+            # In training padding is left out altogether; a graph for export must have a fixed number of rows.
+            pack=self.training and not torch.compiler.is_compiling(),
         )
-        # In float32, as inside the fused kernels: half precision rounds large logits by percents, or overflows.
-        with torch.autocast(hidden.device.type, enabled=False):
-            exact = torch.promote_types(query.dtype, torch.float32)
-            logits = (key.to(exact) @ (query.to(exact) * scaling)[..., None]).squeeze(-1)
-        if valid is not None:
-            # Not -inf: an example of padding alone would be NaN, and so would be the gradient of its batch.
-            logits = logits.masked_fill(~valid[:, None], torch.finfo(logits.dtype).min)
-        mean = logits.softmax(dim=-1).to(hidden.dtype) @ hidden  # (batch, heads, hidden size)
-        weight, bias = self.value.weight.unflatten(0, (heads, -1)), self.value.bias.unflatten(0, (heads, -1))
-        mixed = torch.einsum("bhd,hkd->bhk", mean, weight) + bias
-        return cast(Tensor, self.output(mixed.flatten(1)))
-
-
-def _hooked(module: nn.Module) -> bool:
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks)
+        return cast(Tensor, self.output(mixed))
 
 
 class DebiasedBlock(nn.Module):
@@ -188,9 +178,9 @@ class DebiasedBlock(nn.Module):
         hidden = cast(Tensor, self.norm_attention(hidden + self.attention(hidden, valid)))
         return cast(Tensor, self.norm_feed_forward(hidden + self.feed_forward(hidden)))
 
-    def reads_one_row(self) -> bool:
+    def reads_one_row(self, padded: bool = False) -> bool:
         """Whether :meth:`read_row` may take the place of :meth:`forward` where one row is read."""
-        return self.attention.reads_one_row() and not any(map(_hooked, self.modules()))
+        return self.attention.reads_one_row(padded) and not any(map(is_hooked, self.modules()))
 
     def read_row(self, hidden: Tensor, valid: Tensor | None, row: Tensor) -> Tensor:
         """Return what :meth:`forward` gives in each example's ``row`` (batch,), as (batch, hidden size)."""
@@ -326,7 +316,7 @@ class AppendedClassifier(PreTrainedModel):
         for block in self.below:
             hidden = block(hidden, valid)
         row = self.readout.row(hidden[:, None], valid, first_real=True)
-        if row is not None and self.block.reads_one_row():
+        if row is not None and self.block.reads_one_row(padded=valid is not None):
             pooled = self.block.read_row(hidden, valid, row)
         else:
             hidden = self.block(hidden, valid)
@@ -404,6 +394,12 @@ def _debiased(record: dict[str, Any], debias: DebiasConfig, image: bool) -> dict
         )
     absolute = True if debias.absolute in ("auto", None) else debias.absolute
     debias = replace(debias, statistics=statistics, absolute=absolute, readout=readout)
+    row_alone = statistics == "cls_feature" or (statistics == "position" and readout == "first" and not debias.twice)
+    if debias.cls_only is True and (readout == "none" or debias.selection == "per_head" or not row_alone):
+        raise ConfigError(
+            "debias.cls_only=True needs a readout row whose query has statistics of its own: statistics 'cls_feature', "
+            "or 'position' with readout 'first' and without twice; and another selection than 'per_head'."
+        )
     return {**record, "debias": asdict(debias), "readout": readout}
 
 

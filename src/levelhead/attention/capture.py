@@ -19,6 +19,7 @@ from levelhead.attention import interface
 from levelhead.attention.aligning import Tap, debiased_attention
 from levelhead.attention.attach import _as_probed, _find_readout, probe_inputs
 from levelhead.attention.block import AppendedClassifier, BlockAttention
+from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.data.base import Inputs
 from levelhead.types import UnsupportedModelError
 
@@ -77,7 +78,8 @@ def capture(model: nn.Module, inputs: Inputs, batch_size: int, device: torch.dev
         valid = interface.valid_keys(seen.mask, len(index))
         if valid is not None and bool(valid.all()):
             valid = None
-        yield _captured(seen, valid, _row(rule, seen, valid))
+        captured = _captured(seen, valid, _row(rule, seen, valid))
+        yield replace(captured, other_rows=not _row_alone(seen.module._modules.get("debias")))
 
 
 def attention_weights(captured: Captured) -> Tensor:
@@ -219,8 +221,11 @@ def _of_block(model: nn.Module, appended: AppendedClassifier, batch: dict[str, T
     split = {name: output.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for name, output in raw.items()}
     mask = None if valid is None else valid[:, None, None, :]
     seen = interface.Attended(attention, split["query"], split["key"], query, key, mask, scaling, row)
-    captured = _captured(seen, valid, row)
-    debias = attention.debias
-    # Of a layer that has computed the row alone, even once, the other queries' statistics are not up to date.
-    alone = debias is not None and bool((debias.query.num_batches_tracked < debias.key.num_batches_tracked).any())
-    return replace(captured, other_rows=False) if alone else captured
+    return replace(_captured(seen, valid, row), other_rows=not _row_alone(attention.debias))
+
+
+def _row_alone(debias: Any) -> bool:
+    """Whether a layer has computed the readout row alone, even once: other queries' statistics are out of date then."""
+    if not isinstance(debias, QueryKeyStandardizer):
+        return False
+    return bool((debias.query.num_batches_tracked < debias.key.num_batches_tracked).any())

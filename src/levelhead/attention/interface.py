@@ -80,6 +80,11 @@ def watched(take: Callable[[Attended], None]) -> Iterator[None]:
         _watchers.remove(take)
 
 
+def is_observed() -> bool:
+    """Return whether somebody collects calls now, who would miss a layer that attends without this function."""
+    return bool(_recorders or _watchers)
+
+
 def _whole_mask(module: nn.Module, query: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor | None:
     """Spell out the mask that sdpa applies: without one it looks back only, unless the module says otherwise."""
     looks_back = getattr(module, "is_causal", True) if is_causal is None else is_causal

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from levelhead.attention.gathering import gather_rows, process_count
+from levelhead.attention.kernels import standardize_batch
 from levelhead.types import ConfigError
 
 Statistics = Literal["position", "cls_feature", "feature"]
@@ -126,11 +128,21 @@ class RunningMoments(nn.Module):
 
         return super()._apply(move_only, recurse)
 
-    def remembered(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Running mean and deviation, which standardise in evaluation; both (heads, rows, head size)."""
-        spread = self.get_buffer(self.spread_name)
+    def remembered(self, dtype: torch.dtype, rows: int | None = None) -> tuple[Tensor, Tensor]:
+        """Running mean and deviation, which standardise in evaluation; both (heads, rows, head size).
+
+        ``rows`` asks for the first ones only.
+        """
+        mean, spread = self.mean[:, :rows], self.get_buffer(self.spread_name)[:, :rows]
         deviation = (spread + self.eps).sqrt() if self.running == "variance" else spread
-        return self.mean.to(dtype), deviation.to(dtype)
+        return mean.to(dtype), deviation.to(dtype)
+
+    def clean(self, x: Tensor, per_position: bool, absolute: bool) -> Tensor:
+        """Standardise a batch without padding in one step; its moments wait for :meth:`commit`. See ``kernels.py``."""
+        clean, mean, variance = standardize_batch(x, self.eps, per_position=per_position, absolute=absolute)
+        spread = variance if self.running == "variance" else (variance + self.eps).sqrt()
+        self._wait(mean, spread, torch.ones(mean.shape[1], dtype=torch.bool, device=x.device))
+        return clean
 
     def of_rows(self, x: Tensor, valid: Tensor | None, per_position: bool) -> Moments:
         """Moments of the rows that this process holds of a batch.
@@ -168,8 +180,16 @@ class RunningMoments(nn.Module):
         variance = squares / freedom
         deviation = _root(variance + self.eps) if self.eps == 0 else (variance + self.eps).sqrt()
         spread = variance if self.running == "variance" else deviation
-        self.pending = (mean.detach(), spread.detach(), count > 0)
+        self._wait(mean.detach(), spread.detach(), count > 0)
         return mean, deviation
+
+    def _wait(self, mean: Tensor, spread: Tensor, seen: Tensor) -> None:
+        """Keep a batch's moments; those of the first rows alone leave the others unseen."""
+        unseen = self.mean.shape[1] - mean.shape[1]
+        if unseen:
+            mean, spread = (F.pad(moment, (0, 0, 0, unseen)) for moment in (mean, spread))
+            seen = F.pad(seen, (0, unseen))
+        self.pending = (mean, spread, seen)
 
     def centre_again(self, absolute: Tensor, valid: Tensor | None, per_position: bool) -> Tensor:
         """Remember the mean of |n(x)| in training; in evaluation subtract it and take absolute values again."""
@@ -310,64 +330,79 @@ class QueryKeyStandardizer(nn.Module):
         that the classifier reads, needed by ``cls_feature`` only. Returns both, shapes and types unchanged. The
         running averages move only at :meth:`commit`.
         """
-        if self.statistics == "position" and key.shape[2] != self.length:
-            raise LengthError(
-                f"statistics='position' was made for {self.length} tokens and got {key.shape[2]}. Keep the input "
-                "size fixed (same image size, padding to a fixed length) or use statistics='cls_feature'."
-            )
+        self._check_length(key)
         if self.statistics == "cls_feature" and readout is None:
             raise ConfigError("statistics='cls_feature' needs readout=, the (batch,) index of the readout row")
-        # A question about a value breaks the graph of torch.compile, and cannot be asked in torch.export.
-        if not self.training and not self._known_updated and not torch.compiler.is_compiling():
-            self._warn_before_update()
+        self._warn_before_update()
         query_valid = valid if query.shape[2] == key.shape[2] else None
         exact_query, exact_key = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (query, key))
         parts = [(self.query, exact_query, query_valid), (self.key, exact_key, valid)]
         if self.readout is not None and readout is not None:
             here = readout[:, None, None, None].expand(-1, query.shape[1], 1, query.shape[3])
             parts.append((self.readout, exact_query.gather(2, here), None))
-        statistics = self._statistics(parts)
-        clean_query, clean_key, *row = (
-            self._standardize(x, *moments) for (_, x, _), moments in zip(parts, statistics, strict=True)
-        )
+        clean_query, clean_key, *row = self._clean(parts)
         if row:
             clean_query = clean_query.scatter(2, here, row[0])
-        return (
-            self._without_sign(clean_query, self.query, query_valid).to(query.dtype),
-            self._without_sign(clean_key, self.key, valid).to(key.dtype),
-        )
+        if self.twice:
+            per_position = self.statistics == "position"
+            clean_query = self.query.centre_again(clean_query, query_valid, per_position)
+            clean_key = self.key.centre_again(clean_key, valid, per_position)
+        return clean_query.to(query.dtype), clean_key.to(key.dtype)
 
     def one_row(self, query: Tensor, key: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Debias the readout row (batch, heads, head size) and keys (batch, key heads, tokens, head size).
 
         Equal to :meth:`forward` in that row and all keys, without the other queries; the statistics of those are not
-        kept then. Only for ``statistics="cls_feature"``, which gives the row statistics of its own.
+        kept then. Only where :attr:`knows_one_row`; with ``statistics="position"`` the row is the first one.
         """
-        assert self.readout is not None
-        if not self.training and not self._known_updated and not torch.compiler.is_compiling():
-            self._warn_before_update()
+        self._check_length(key)
+        self._warn_before_update()
         exact_query, exact_key = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (query[:, :, None], key))
-        parts = [(self.readout, exact_query, None), (self.key, exact_key, valid)]
-        statistics = self._statistics(parts)
-        clean_query, clean_key = (
-            self._standardize(x, *moments) for (_, x, _), moments in zip(parts, statistics, strict=True)
-        )
-        if self.absolute:
-            clean_query, clean_key = clean_query.abs(), clean_key.abs()
+        running, query_valid = self.readout, None
+        if running is None:
+            running, query_valid = self.query, None if valid is None else valid[:, :1]
+        clean_query, clean_key = self._clean([(running, exact_query, query_valid), (self.key, exact_key, valid)])
         return clean_query[:, :, 0].to(query.dtype), clean_key.to(key.dtype)
+
+    @property
+    def knows_one_row(self) -> bool:
+        """Whether :meth:`one_row` can stand for :meth:`forward`: the row's query has statistics of its own."""
+        return self.statistics == "cls_feature" or (self.statistics == "position" and not self.twice)
+
+    def _check_length(self, key: Tensor) -> None:
+        if self.statistics == "position" and key.shape[2] != self.length:
+            raise LengthError(
+                f"statistics='position' was made for {self.length} tokens and got {key.shape[2]}. Keep the input "
+                "size fixed (same image size, padding to a fixed length) or use statistics='cls_feature'."
+            )
+
+    def _clean(self, parts: list[tuple[RunningMoments, Tensor, Tensor | None]]) -> list[Tensor]:
+        """Standardise each part and drop its sign."""
+        if self.training and all(self._in_one_step(x, valid) for _, x, valid in parts):
+            per_position = self.statistics == "position"
+            return [running.clean(x, per_position, self.absolute) for running, x, _ in parts]
+        found = []
+        for (_, x, _), moments in zip(parts, self._statistics(parts), strict=True):
+            standard = self._standardize(x, *moments)
+            found.append(standard.abs() if self.absolute else standard)
+        return found
+
+    def _in_one_step(self, x: Tensor, valid: Tensor | None) -> bool:
+        """Whether the kernel of batch normalisation computes what the options ask for."""
+        usual = self.centre and self.scale and self.eps > 0 and not self.twice
+        if not usual or self.key.unbiased or not self.key.gradient or valid is not None or process_count() > 1:
+            return False
+        if torch.compiler.is_compiling():  # which joins single operations by itself
+            return False
+        return x.shape[0] * (1 if self.statistics == "position" else x.shape[2]) > 1
 
     def _statistics(self, parts: list[tuple[RunningMoments, Tensor, Tensor | None]]) -> list[tuple[Tensor, Tensor]]:
         """Mean and deviation of each part: of the batch in training, the running ones in evaluation."""
-        if not self.training:
-            return [running.remembered(x.dtype) for running, x, _ in parts]
         per_position = self.statistics == "position"
+        if not self.training:
+            return [running.remembered(x.dtype, x.shape[2] if per_position else None) for running, x, _ in parts]
         merged = pooled([running.of_rows(x, valid, per_position) for running, x, valid in parts])
         return [running.of_batch(moments) for (running, _, _), moments in zip(parts, merged, strict=True)]
-
-    def _without_sign(self, standard: Tensor, running: RunningMoments, valid: Tensor | None) -> Tensor:
-        if self.absolute:
-            standard = standard.abs()
-        return running.centre_again(standard, valid, self.statistics == "position") if self.twice else standard
 
     def _standardize(self, x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         centred = x - mean if self.centre else x
@@ -379,6 +414,9 @@ class QueryKeyStandardizer(nn.Module):
         return torch.where(varies, centred / torch.where(varies, deviation, 1), 0)
 
     def _warn_before_update(self) -> None:
+        # A question about a value breaks the graph of torch.compile, and cannot be asked in torch.export.
+        if self.training or self._known_updated or torch.compiler.is_compiling():
+            return
         if not bool((self.key.num_batches_tracked == 0).all()):
             self._known_updated = True
             return

@@ -1,0 +1,186 @@
+"""What benchmark scripts share: interleaved times, peak memory, rows with intervals, and the file they are kept in.
+
+A row is {name, ratio, low, high, target, better, resolved, machine, commit}: the median of paired ratios with the
+smallest and the largest; ``better`` is "lower" or "higher"; ``resolved`` says whether all ratios lie on one side of the
+target, and is null without a target (a noise floor, or a figure to know).
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+LATEST = Path(__file__).parent / "latest.json"
+# Without the last two, the C library gives memory back and asks for it again: page faults swing ratios by half.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000"}
+
+
+def with_environment() -> None:
+    """Start this script again with :data:`ENVIRONMENT`, which must be there before the process begins."""
+    if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **ENVIRONMENT})
+
+
+def interleaved(
+    variants: Mapping[str, Callable[[], Any]], repeats: int, device: torch.device, note: Callable[[str], None]
+) -> dict[str, list[float]]:
+    """Return seconds of each variant in each repeat: after two warm-ups, from the first to the last, then backwards.
+
+    On a CPU, processor time of the one thread: what other work takes of the machine is not in it.
+    """
+
+    def seconds(call: Callable[[], Any]) -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        clock = time.perf_counter if device.type == "cuda" else time.process_time
+        began = clock()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return clock() - began
+
+    found: dict[str, list[float]] = {name: [] for name in variants}
+    for repeat in range(-2, repeats):
+        names = list(variants) if repeat % 2 == 0 else list(reversed(variants))
+        for name in names:
+            note(f"{name}, {'warm-up' if repeat < 0 else f'repeat {repeat + 1} of {repeats}'}")
+            spent = seconds(variants[name])
+            if repeat >= 0:
+                found[name].append(spent)
+    return found
+
+
+def peak_memory(call: Callable[[], Any], device: torch.device, resident: int = 0) -> int:
+    """Return the most bytes of tensors during ``call``, ``resident`` ones that were there before included.
+
+    From the allocator's events on a CPU; on a GPU torch counts by itself, and ``resident`` is not used.
+    """
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        call()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        call()
+    assert profile.profiler is not None
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held, most = 0, 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return resident + most
+
+
+def resident_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Return the bytes of weights, buffers and the optimiser's state."""
+    tensors = [*model.parameters(), *model.buffers()]
+    for state in optimizer.state.values():
+        tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def row(
+    name: str, ratios: Sequence[float], target: float | None = None, better: str = "lower", *, device: torch.device
+) -> dict[str, Any]:
+    """Make a row of paired ratios."""
+    low, high = min(ratios), max(ratios)
+    resolved = None if target is None else high <= target or low >= target
+    return {
+        "name": name,
+        "ratio": statistics.median(ratios),
+        "low": low,
+        "high": high,
+        "target": target,
+        "better": better,
+        "resolved": resolved,
+        "machine": machine(device),
+        "commit": commit(),
+    }
+
+
+def paired(times: Mapping[str, Sequence[float]], above: str, below: str) -> list[float]:
+    """Return the ratios of two variants within each repeat."""
+    return [a / b for a, b in zip(times[above], times[below], strict=True)]
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """Return whether a row's target is held: yes, no, unresolved, or nothing without a target."""
+    if row["target"] is None:
+        return ""
+    if not row["resolved"]:
+        return "unresolved"
+    held = row["ratio"] <= row["target"] if row["better"] == "lower" else row["ratio"] >= row["target"]
+    return "yes" if held else "no"
+
+
+@functools.cache
+def machine(device: torch.device) -> str:
+    """Describe the hardware in a few words."""
+    from levelhead.runs import environment
+
+    found = environment(device)
+    return f"{found['device'] if device.type == 'cuda' else found['cpu']}, torch {found['packages']['torch']}"
+
+
+@functools.cache
+def commit() -> str:
+    """Return the commit of the code, with "+" where files differ from it; empty outside a repository."""
+
+    def git(*arguments: str) -> str:
+        run = subprocess.run(["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        return run.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "../src", "*.py")
+        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def merge(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Put rows into the file: one replaces that of the same name, the others stay."""
+    known = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    together = {one["name"]: one for one in [*known, *rows]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"rows": list(together.values())}, indent=1) + "\n", encoding="utf-8")
+
+
+def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw ratios as points with their spread, and targets as ticks, on an axis where half and double are as far."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = [one for one in rows if one["ratio"] > 0.01]  # an error is no ratio of times
+    figure, axes = plt.subplots(figsize=(10, 0.8 + 0.3 * len(rows)), layout="constrained")
+    for position, one in enumerate(rows):
+        axes.plot([one["low"], one["high"]], [position, position], color="0.5", linewidth=2)
+        axes.plot(one["ratio"], position, "o", color="black")
+        if one["target"] is not None:
+            axes.plot(
+                one["target"], position, "<" if one["better"] == "lower" else ">", color="black", fillstyle="none"
+            )
+    axes.axvline(1, color="0.7", linewidth=0.8)
+    axes.set_xscale("log", base=2)
+    axes.set_yticks(range(len(rows)), [one["name"] for one in rows], fontsize=8)
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel("ratio (open triangle: target)")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

@@ -1,0 +1,346 @@
+"""What debiased attention costs in a training step: time and memory beside ordinary training, with and without one row.
+
+    python benchmarks/step.py            # about 40 minutes on one core
+    python benchmarks/step.py --quick    # at most 10 minutes: smaller batches
+    python benchmarks/step.py --smoke    # seconds: does it run? its figures mean nothing
+
+Before anything is timed, losses and gradients are compared in float64, so that a fast wrong variant fails. All variants
+run interleaved in one process, from the first to the last and back, after two warm-ups; ratios are taken within a
+repeat, and the median is shown with the smallest and the largest. One variant stands there twice: what the machine's
+noise alone does. Memory is measured in a run of its own: weights, the optimiser's state, and all that the step holds.
+Pictures are noise; the arithmetic of a step does not depend on what it sees. Where there is a GPU, it is measured too.
+
+Rows go into benchmarks/latest.json, where one replaces that of the same name, and into a picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import measure
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, distributed, multiprocessing, nn
+
+from levelhead.attention import DebiasConfig, QueryKeyStandardizer, attach, read_one_row
+from levelhead.attention.aligning import Tap
+from levelhead.attention.block import BlockAttention
+from levelhead.attention.standardize import RunningMoments
+from levelhead.models import ScratchViT
+
+Rows = list[dict[str, Any]]
+Variant = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured: ``step`` is (batch, tokens, width, heads) of the ViT, ``texts`` of the attention module."""
+
+    step: tuple[int, int, int, int] = (256, 17, 768, 8)
+    layers: int = 8
+    texts: tuple[int, int, int, int] = (64, 128, 768, 12)
+    core: int = 2048
+    repeats: int = 11
+    name: str = ""
+
+
+FULL = Sizes()
+QUICK = Sizes(step=(64, 17, 768, 8), texts=(16, 128, 768, 12), repeats=7, name="quick")
+SMOKE = Sizes(step=(16, 17, 192, 4), layers=2, texts=(4, 32, 192, 4), core=256, repeats=2, name="smoke")
+
+
+@dataclass
+class Bench:
+    """Where a script measures, and what it has found."""
+
+    sizes: Sizes
+    device: torch.device
+    note: Callable[[str], None]
+    rows: Rows = field(default_factory=list)
+
+    def add(self, name: str, ratios: list[float], target: float | None = None, better: str = "lower") -> None:
+        """Keep a row; its name says where and at which size it was measured, so that others stay beside it."""
+        place = "GPU" if self.device.type == "cuda" else "CPU"
+        where = ", ".join(part for part in (place, self.sizes.name) if part)
+        self.rows.append(measure.row(f"{name} ({where})", ratios, target, better, device=self.device))
+
+
+def vit(sizes: Sizes) -> Any:
+    """Build the plain network, with weights that are the same each time."""
+    _, tokens, width, heads = sizes.step
+    side = int((tokens - 1) ** 0.5)
+    torch.manual_seed(0)
+    return ScratchViT(hidden_size=width, layers=sizes.layers, heads=heads, image_size=16 * side, patch_size=16).build(
+        ("no", "yes")
+    )
+
+
+def networks(sizes: Sizes) -> dict[str, Any]:
+    """Build what is compared; all from the same weights."""
+    found = {
+        "ERM": vit(sizes),
+        "ERM, one row": read_one_row(vit(sizes), True),
+        "DAM": attach(vit(sizes), DebiasConfig(cls_only=False)),
+        "DAM, one row": attach(vit(sizes), DebiasConfig(cls_only=True)),
+    }
+    found["DAM, one row"].alignment_head.load_state_dict(found["DAM"].alignment_head.state_dict())
+    return found
+
+
+def pictures(sizes: Sizes, batch: int) -> dict[str, Tensor]:
+    """Noise pictures with labels of two classes."""
+    side = 16 * int((sizes.step[1] - 1) ** 0.5)
+    generator = torch.Generator().manual_seed(0)
+    return {"pixel_values": torch.randn(batch, 3, side, side, generator=generator), "labels": torch.arange(batch) % 2}
+
+
+def check_equal(sizes: Sizes) -> None:
+    """Compare losses and gradients of one row and all rows in float64; raise where they differ."""
+    small = Sizes(step=(8, *sizes.step[1:]), layers=1)
+    inputs = {name: x.double() if x.is_floating_point() else x for name, x in pictures(small, 8).items()}
+    found = {}
+    for name, network in networks(small).items():
+        network.double().train()(**inputs).loss.backward()
+        found[name] = {path: parameter.grad for path, parameter in network.named_parameters()}
+    for name in ("ERM", "DAM"):
+        for path, gradient in found[name].items():
+            other = found[f"{name}, one row"][path]
+            if (gradient is None) != (other is None) or (
+                gradient is not None and not torch.allclose(gradient, other, rtol=1e-9, atol=1e-11)
+            ):
+                raise SystemExit(f"One row and all rows of {name} do not have the same gradient of {path}.")
+    x = torch.randn(4, 2, 3, 2, dtype=torch.float64, requires_grad=True)
+    standardizer = QueryKeyStandardizer(2, 2, length=3)
+    torch.autograd.gradcheck(lambda x: standardizer(x, x)[0], x)
+
+
+def step(bench: Bench) -> None:
+    """Time and memory of a whole training step: forward, loss, backward, AdamW."""
+    batch, tokens, width, _ = bench.sizes.step
+    inputs = {name: x.to(bench.device) for name, x in pictures(bench.sizes, batch).items()}
+    variants: dict[str, Variant] = {}
+    memory: dict[str, Callable[[], int]] = {}
+    for name, network in networks(bench.sizes).items():
+        network.to(bench.device).train()
+        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
+
+        def train(network: Any = network, optimizer: Any = optimizer) -> None:
+            optimizer.zero_grad()
+            network(**inputs).loss.backward()
+            optimizer.step()
+
+        def peak(train: Variant = train, network: Any = network, optimizer: Any = optimizer) -> int:
+            optimizer.zero_grad()
+            return measure.peak_memory(train, bench.device, measure.resident_bytes(network, optimizer))
+
+        variants[name], memory[name] = train, peak
+    variants["ERM again"] = variants["ERM"]
+    times = measure.interleaved(variants, bench.sizes.repeats, bench.device, bench.note)
+    what = f"ViT {bench.sizes.layers}x{width}, {batch}x{tokens}"
+    bench.add(f"step, {what}: ERM again / ERM", measure.paired(times, "ERM again", "ERM"))
+    for above, below, target in (
+        ("DAM", "ERM", 1.02),
+        ("DAM, one row", "ERM", 0.93),
+        ("DAM, one row", "ERM, one row", 1.02),
+        ("ERM, one row", "ERM", None),
+    ):
+        bench.add(f"step, {what}: {above} / {below}", measure.paired(times, above, below), target)
+    if bench.device.type == "cuda":  # the networks lie there together: what each step adds is not a whole peak
+        return
+    peaks = {name: call() for name, call in memory.items()}
+    for above, below, target in (("DAM", "ERM", 1.015), ("DAM, one row", "ERM", 1.0), ("ERM, one row", "ERM", None)):
+        bench.add(f"peak memory, {what}: {above} / {below}", [peaks[above] / peaks[below]], target)
+
+
+def step_memory_alone(bench: Bench) -> None:
+    """Peak memory on a GPU, one network at a time."""
+    batch, tokens, width, _ = bench.sizes.step
+    inputs = {name: x.to(bench.device) for name, x in pictures(bench.sizes, batch).items()}
+    peaks = {}
+    for name, network in networks(bench.sizes).items():
+        network.to(bench.device).train()
+        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
+        for _ in range(3):
+            optimizer.zero_grad()
+
+            def train(network: Any = network, optimizer: Any = optimizer) -> None:
+                network(**inputs).loss.backward()
+                optimizer.step()
+
+            peaks[name] = measure.peak_memory(train, bench.device)
+        del network, optimizer, train
+    what = f"ViT {bench.sizes.layers}x{width}, {batch}x{tokens}"
+    for above, below, target in (("DAM", "ERM", 1.015), ("DAM, one row", "ERM", 1.0), ("ERM, one row", "ERM", None)):
+        bench.add(f"peak memory, {what}: {above} / {below}", [peaks[above] / peaks[below]], target)
+
+
+def attention_module(bench: Bench) -> None:
+    """Time and memory of self-attention with its projections, forward and backward, debiased by plain."""
+    pictures_size, texts = bench.sizes.step, bench.sizes.texts
+    _module(bench, pictures_size, "position", None, 1.08)
+    _module(bench, texts, "cls_feature", None, 1.05)
+    batch, tokens = texts[:2]
+    lengths = torch.randint(tokens // 6, tokens + 1, (batch,), generator=torch.Generator().manual_seed(0))
+    _module(bench, texts, "cls_feature", torch.arange(tokens) < lengths[:, None], 1.05)
+
+
+def _module(
+    bench: Bench, size: tuple[int, int, int, int], statistics: str, valid: Tensor | None, target: float
+) -> None:
+    batch, tokens, width, heads = size
+    config = DebiasConfig(statistics=statistics, readout="first", alpha=0)  # type: ignore[arg-type]
+    standardizer = config.standardizer(heads, width // heads, length=tokens)
+    torch.manual_seed(0)
+    plain = BlockAttention(width, heads, None, Tap("first"))
+    debiased = BlockAttention(width, heads, standardizer, config.tap())
+    debiased.load_state_dict(plain.state_dict(), strict=False)
+    hidden = torch.randn(batch, tokens, width, device=bench.device, requires_grad=True)
+    row = torch.zeros(batch, dtype=torch.int64, device=bench.device)
+    if valid is not None:
+        valid = valid.to(bench.device)
+    variants: dict[str, Variant] = {}
+    for name, module in (("plain", plain), ("debiased", debiased)):
+        module.to(bench.device).train()
+
+        def run(module: Any = module) -> None:
+            output = module(hidden) if valid is None else module.read_row(hidden, valid, row)
+            output.sum().backward()
+            module.zero_grad()
+            hidden.grad = None
+
+        variants[name] = run
+    times = measure.interleaved(variants, bench.sizes.repeats, bench.device, bench.note)
+    rows = "all rows" if valid is None else "one row, padded"
+    what = f"attention {batch}x{tokens}x{width}, {rows}"
+    bench.add(f"time, {what}: debiased / plain", measure.paired(times, "debiased", "plain"), target)
+    peaks = {name: measure.peak_memory(call, bench.device) for name, call in variants.items()}
+    bench.add(f"peak memory, {what}: debiased / plain", [peaks["debiased"] / peaks["plain"]], 1.2)
+
+
+def core(bench: Bench) -> None:
+    """Fused attention against the form that writes down all pairs of tokens, forward and backward."""
+    tokens = bench.sizes.core
+    query, key, value = (torch.randn(1, 8, tokens, 96, device=bench.device, requires_grad=True) for _ in range(3))
+
+    def materialised() -> None:
+        (query @ key.transpose(2, 3) / 96**0.5).softmax(dim=-1).matmul(value).sum().backward()
+        query.grad = key.grad = value.grad = None
+
+    def fused() -> None:
+        nn.functional.scaled_dot_product_attention(query, key, value).sum().backward()
+        query.grad = key.grad = value.grad = None
+
+    variants = {"materialised": materialised, "fused": fused}
+    times = measure.interleaved(variants, bench.sizes.repeats, bench.device, bench.note)
+    peaks = {name: measure.peak_memory(call, bench.device) for name, call in variants.items()}
+    what = f"attention core, {tokens} tokens"
+    bench.add(f"time, {what}: fused / materialised", measure.paired(times, "fused", "materialised"), 1.0)
+    bench.add(f"peak memory, {what}: materialised / fused", [peaks["materialised"] / peaks["fused"]], 15.0, "higher")
+
+
+def standardising(bench: Bench) -> None:
+    """Normalise and drop the sign, forward and backward: the kernel against the operations one by one."""
+    batch, tokens, width, heads = bench.sizes.step
+    modules = {"one step": QueryKeyStandardizer(heads, width // heads, length=tokens).to(bench.device)}
+    modules["one by one"] = copy.deepcopy(modules["one step"])
+    vars(modules["one by one"])["_in_one_step"] = lambda x, valid: False
+    shape = (batch, tokens, heads, width // heads)
+    query, key = (torch.randn(shape, device=bench.device).transpose(1, 2).requires_grad_() for _ in range(2))
+    variants: dict[str, Variant] = {}
+    for name, module in modules.items():
+
+        def run(module: Any = module) -> None:
+            clean = module(query, key)
+            torch.autograd.backward(clean, clean)
+            query.grad = key.grad = None
+
+        variants[name] = run
+    times = measure.interleaved(variants, bench.sizes.repeats, bench.device, bench.note)
+    what = f"standardising {batch}x{tokens}x{width}"
+    bench.add(f"time, {what}: one step / one by one", measure.paired(times, "one step", "one by one"), 1.0)
+    peaks = {name: measure.peak_memory(call, bench.device) for name, call in variants.items()}
+    bench.add(f"peak memory, {what}: one step / one by one", [peaks["one step"] / peaks["one by one"]], 1.0)
+
+
+def moments(bench: Bench) -> None:
+    """Running moments after one batch on two processes, against those of one: the largest relative difference."""
+    with tempfile.TemporaryDirectory() as folder:
+        # Forked, while no thread runs and no GPU is in use: starting anew would import everything twice more.
+        multiprocessing.start_processes(_moments_of_half, (folder,), nprocs=2, start_method="fork")
+        found = torch.load(Path(folder) / "moments.pt")
+    expected = _moments(_far_from_zero())
+    worst = max(((a - b).abs() / b.abs()).max().item() for a, b in zip(found, expected, strict=True))
+    bench.add("moments, 2 processes against 1: relative difference", [worst], 1e-5)
+
+
+def _far_from_zero() -> Tensor:
+    return torch.randn(64, 4, 17, 8, generator=torch.Generator().manual_seed(0)) + 10
+
+
+def _moments(x: Tensor) -> list[Tensor]:
+    standardizer = QueryKeyStandardizer(4, 8, length=17)
+    standardizer(x, x)
+    standardizer.commit()
+    return [moment for child in standardizer.children() if isinstance(child, RunningMoments) for moment in (
+        child.mean, child.get_buffer("variance")
+    )]  # fmt: skip
+
+
+def _moments_of_half(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    found = _moments(_far_from_zero().split([40, 24])[rank])
+    if rank == 0:
+        torch.save(found, Path(folder) / "moments.pt")
+    distributed.destroy_process_group()
+
+
+def table(rows: Rows) -> Table:
+    """Lay out rows for reading."""
+    shown = Table(title="Ratios measured side by side: median, smallest, largest")
+    for column in ("what", "ratio", "smallest", "largest", "target", "held"):
+        shown.add_column(column, justify="left" if column == "what" else "right")
+    for one in rows:
+        sign = "" if one["target"] is None else f"{'<=' if one['better'] == 'lower' else '>='} {one['target']:g}"
+        shown.add_row(one["name"], *(f"{one[key]:.4g}" for key in ("ratio", "low", "high")), sign, measure.verdict(one))
+    return shown
+
+
+def main() -> None:
+    """Measure, print, and write rows and picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="smaller batches, 7 repeats")
+    size.add_argument("--smoke", action="store_true", help="sizes for seconds")
+    parser.add_argument("--json", type=Path, default=measure.LATEST, help="file that rows are merged into")
+    parser.add_argument("--picture", type=Path, default=Path("docs/images/step.png"))
+    arguments = parser.parse_args()
+    measure.with_environment()
+    torch.set_num_threads(1)
+    sizes = SMOKE if arguments.smoke else QUICK if arguments.quick else FULL
+    rows: Rows = []
+    moments(Bench(sizes, torch.device("cpu"), lambda text: None, rows))
+    check_equal(sizes)
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    with Console(stderr=True).status("Comparing in float64") as status:
+        for device in map(torch.device, devices):
+            bench = Bench(sizes, device, status.update, rows)
+            step(bench)
+            if device.type == "cuda":
+                step_memory_alone(bench)
+            for part in (attention_module, core, standardising):
+                part(bench)
+    Console(width=max(160, Console().width)).print(table(rows))
+    measure.merge(arguments.json, rows)
+    measure.draw(rows, arguments.picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Standardising in one step: equal to the operations one by one, in results, gradients and statistics."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from levelhead.attention import QueryKeyStandardizer
+from levelhead.attention.kernels import standardize_batch
+
+
+def explicit(x, eps, axes, absolute):
+    mean = x.mean(dim=axes, keepdim=True)
+    standard = (x - mean) / ((x - mean).square().mean(dim=axes, keepdim=True) + eps).sqrt()
+    return standard.abs() if absolute else standard
+
+
+def random(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("per_position", [False, True])
+def test_equals_the_operations_one_by_one(per_position, absolute):
+    axes, results = (0,) if per_position else (0, 2), []
+    for call in (
+        lambda x: standardize_batch(x, 1e-5, per_position=per_position, absolute=absolute).clean,
+        lambda x: explicit(x, 1e-5, axes, absolute),
+    ):
+        x = (3 * random(5, 4, 2, 3) + 1).transpose(1, 2).requires_grad_()  # (batch, heads, tokens, size)
+        clean = call(x)
+        (clean * random(5, 2, 4, 3, seed=1)).sum().backward()
+        results.append((clean.detach(), x.grad))
+    torch.testing.assert_close(results[0], results[1], atol=1e-12, rtol=1e-12)
+    assert results[0][1].abs().max() > 0.01
+    assert gradcheck(
+        lambda x: standardize_batch(x, 1e-5, per_position=per_position, absolute=absolute).clean,
+        random(4, 2, 3, 2).requires_grad_(),
+    )
+
+
+def test_moments():
+    x = random(6, 2, 4, 3)
+    found = standardize_batch(x, 1e-5, per_position=True, absolute=True)
+    torch.testing.assert_close(found.mean, x.mean(dim=0))
+    torch.testing.assert_close(found.variance, x.var(dim=0, correction=0))
+    found = standardize_batch(x, 1e-5, per_position=False, absolute=True)
+    torch.testing.assert_close(found.mean, x.mean(dim=(0, 2))[:, None])
+    torch.testing.assert_close(found.variance, x.var(dim=(0, 2), correction=0)[:, None])
+    assert not found.variance.requires_grad
+
+
+def test_a_mean_that_is_large_against_the_spread_costs_no_precision():
+    x = (random(64, 1, 1, 8) + 1000).float()
+    found = standardize_batch(x, 1e-5, per_position=True, absolute=True)
+    torch.testing.assert_close(found.variance.double(), x.double().var(dim=0, correction=0), atol=0, rtol=1e-4)
+
+
+def test_what_does_not_vary_is_zero_without_a_gradient():
+    x = torch.full((4, 1, 2, 3), 0.7, requires_grad=True)
+    clean = standardize_batch(x, 1e-5, per_position=True, absolute=True).clean
+    clean.sum().backward()
+    assert clean.abs().max() < 1e-3
+    assert x.grad.abs().max() < 1e-3
+
+
+def test_the_backward_pass_keeps_the_result_and_a_byte():
+    kept = []
+    x = torch.randn(8, 2, 4, 3, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        clean = standardize_batch(x, 1e-5, per_position=True, absolute=True).clean
+    large = [tensor for tensor in kept if tensor.numel() == x.numel()]
+    assert sorted(str(tensor.dtype) for tensor in large) == ["torch.float32", "torch.int8"]
+    assert clean.untyped_storage().data_ptr() in {tensor.untyped_storage().data_ptr() for tensor in large}
+
+
+@pytest.mark.parametrize("statistics", ["position", "feature", "cls_feature"])
+@pytest.mark.parametrize("running", ["variance", "std"])
+@pytest.mark.parametrize("absolute", [False, True])
+def test_the_standardizer_is_the_same_with_and_without_it(statistics, running, absolute, monkeypatch):
+    results = []
+    for one_step in (True, False):
+        module = QueryKeyStandardizer(2, 3, length=4, statistics=statistics, running=running, absolute=absolute)
+        if not one_step:
+            monkeypatch.setattr(module, "_in_one_step", lambda x, valid: False)
+        query, key = (random(6, 2, 4, 3, seed=seed).requires_grad_() for seed in (0, 1))
+        found = module(query, key, None, torch.tensor([0, 1, 2, 3, 0, 1]))
+        (found[0] * found[1].cumsum(dim=2)).sum().backward()
+        module.commit()
+        buffers = dict(module.named_buffers())
+        results.append((*found, query.grad, key.grad, *(buffers[name] for name in sorted(buffers))))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6 if one.dtype == torch.float32 else 1e-12, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "valid", "expected"),
+    [
+        ({}, False, True),
+        ({"running": "std"}, False, True),
+        ({}, True, False),
+        ({"unbiased": True}, False, False),
+        ({"eps": 0.0}, False, False),
+        ({"statistics_gradient": False}, False, False),
+        ({"centre": False}, False, False),
+        ({"scale": False}, False, False),
+        ({"twice": True}, False, False),
+    ],
+)
+def test_options_that_it_does_not_know_go_the_longer_way(options, valid, expected, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "levelhead.attention.standardize.standardize_batch",
+        lambda *args, **kwargs: calls.append(args) or standardize_batch(*args, **kwargs),
+    )
+    module = QueryKeyStandardizer(2, 3, length=4, **options)
+    mask = torch.tensor([[True] * 4, [True] * 3 + [False]] * 3) if valid else None
+    module(random(6, 2, 4, 3), random(6, 2, 4, 3, seed=1), mask)
+    assert bool(calls) is expected
+    calls.clear()
+    module.eval()
+    module._known_updated = True
+    module(random(6, 2, 4, 3), random(6, 2, 4, 3, seed=1))
+    module.train()(random(1, 2, 4, 3), random(1, 2, 4, 3, seed=1))
+    assert not calls

@@ -1,0 +1,400 @@
+"""Layers of Hugging Face models compute the readout row alone: equal to all rows, for plain and debiased models."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny_models import LABELS, NO_DROPOUT, SMALL, batch, bert_config, build, vit_config
+from torch import nn
+from transformers import (
+    BertForSequenceClassification,
+    DeiTConfig,
+    DeiTForImageClassification,
+    Dinov2Config,
+    Dinov2ForImageClassification,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    ElectraConfig,
+    ElectraForSequenceClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    ViTForImageClassification,
+    ViTModel,
+)
+
+from levelhead.attention import (
+    DebiasConfig,
+    alignment,
+    append_encoder,
+    attach,
+    calibrate,
+    detach,
+    from_pretrained,
+    read_one_row,
+)
+from levelhead.attention.aligning import debiased_attention
+from levelhead.attention.attach import _layer_of
+from levelhead.attention.capture import capture
+from levelhead.attention.one_row import Projections, attend_from_row, describe
+from levelhead.models import ScratchViT
+from levelhead.types import ConfigError
+
+TEXT = {**SMALL, **NO_DROPOUT, "vocab_size": 50, "max_position_embeddings": 16, "num_labels": 3}
+PICTURE = {**SMALL, **NO_DROPOUT, "image_size": 8, "patch_size": 4, "num_labels": 3}
+DISTILLED = {
+    "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 16, "vocab_size": 50, "max_position_embeddings": 16,
+    "num_labels": 3, "dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0,
+}  # fmt: skip
+MODELS = {
+    "vit": lambda **more: ViTForImageClassification(vit_config(**more)),
+    "deit": lambda **more: DeiTForImageClassification(DeiTConfig(**PICTURE, **more)),
+    "bert": lambda **more: BertForSequenceClassification(bert_config(**more)),
+    "roberta": lambda **more: RobertaForSequenceClassification(RobertaConfig(**TEXT, pad_token_id=0, **more)),
+    "distilbert": lambda **more: DistilBertForSequenceClassification(DistilBertConfig(**DISTILLED, **more)),
+}
+CONFIGS = {
+    "plain": None,
+    "debiased": DebiasConfig(),
+    "no alignment": DebiasConfig(alpha=0, absolute=False),
+    "alignment only": DebiasConfig(normalize=False, top_t=3),
+    "as the paper": DebiasConfig(running="std", selection="mean_logit"),
+    "as released": DebiasConfig(
+        statistics="position", unbiased=True, eps=0.0, running="std", padding_mask=False, include_readout=True,
+        attention_temperature=0.3, statistics_gradient=False,
+    ),
+}  # fmt: skip
+
+
+def make(name, debias, one_row, **more):
+    torch.manual_seed(0)
+    model = MODELS[name](**more).double()
+    for parameter in model.parameters():  # biases start at 0, where folding them would not show
+        if parameter.ndim == 1:
+            nn.init.normal_(parameter, std=0.3)
+    torch.manual_seed(1)
+    if debias is None:
+        return read_one_row(model, one_row)
+    example = inputs_of(name) if debias.statistics == "position" and "pixel_values" not in inputs_of(name) else None
+    return attach(model, DebiasConfig(**{**vars(debias), "cls_only": one_row}), example_inputs=example)
+
+
+def inputs_of(name):
+    found = batch("vit" if name in ("vit", "deit") else "bert")
+    return {key: value.double() if value.is_floating_point() else value for key, value in found.items()}
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """Count how often one row was computed."""
+    calls = []
+
+    def spy(*args, **kwargs):
+        calls.append(args)
+        return attend_from_row(*args, **kwargs)
+
+    monkeypatch.setattr("levelhead.attention.one_row.attend_from_row", spy)
+    return calls
+
+
+def outcome(model, inputs, labels):
+    """Loss, gradients, running statistics that both ways keep, and the logits of evaluation."""
+    loss = model.train()(**inputs, labels=labels).loss
+    loss.backward()
+    found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    for name, buffer in model.named_buffers():
+        if ".debias." in name and ".debias.query" not in name:
+            found[name] = buffer.double()
+        elif ".debias.query" in name and len(buffer.shape) == 3 and buffer.shape[1] > 1:
+            found[name] = buffer[:, 0].double()
+    with torch.no_grad():
+        found["logits"] = model.eval()(**inputs).logits
+    return {"loss": loss.detach(), **found}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_one_row_equals_all_rows(name, config, rows):
+    results = []
+    for one_row in (False, True):
+        model = make(name, CONFIGS[config], one_row)
+        results.append(outcome(model, inputs_of(name), LABELS))
+        assert len(rows) == 2 * one_row
+    full, one = results
+    assert one.keys() == full.keys()
+    for key, value in one.items():
+        # Running statistics are float32; without eps, small deviations enlarge what rounding leaves.
+        close = 1e-6 if "debias" in key else 1e-9 if config == "as released" else 1e-12
+        torch.testing.assert_close(value, full[key], atol=close, rtol=close, msg=lambda text, key=key: f"{key}: {text}")
+
+
+def test_eager_attention_of_a_plain_model(rows):
+    results = []
+    for one_row in (False, True):
+        model = make("bert", None, one_row)
+        model.set_attn_implementation("eager")
+        results.append(outcome(model, inputs_of("bert"), LABELS))
+    assert len(rows) == 2
+    for key, value in results[1].items():
+        torch.testing.assert_close(value, results[0][key], atol=1e-6, rtol=1e-6, msg=key)
+
+
+def test_the_text_says_which_rows_are_computed(family):
+    assert "computes the readout row alone" in repr(attach(build(family)))
+    assert "computes the readout row alone" in repr(read_one_row(build(family)))
+    assert "cls_only is False" in repr(attach(build(family), DebiasConfig(cls_only=False)))
+    assert "'feature'" in repr(attach(build(family), DebiasConfig(statistics="feature")))
+    assert "per_head" in repr(attach(build(family), DebiasConfig(selection="per_head")))
+    assert "'last'" in repr(attach(build(family), DebiasConfig(readout="last")))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"statistics": "feature"}, "feature"), ({"selection": "per_head"}, "per_head"), ({"readout": "last"}, "last")],
+)
+def test_what_cannot_be_done_is_said_where_it_was_demanded(options, words):
+    with pytest.raises(ConfigError, match=words):
+        attach(build("bert"), DebiasConfig(cls_only=True, **options))
+
+
+def test_unknown_layers_and_other_readers_compute_all_rows():
+    torch.manual_seed(0)
+    dino = Dinov2ForImageClassification(Dinov2Config(**PICTURE))
+    with pytest.raises(ConfigError, match="none that levelhead"):
+        read_one_row(dino, True)
+    electra = ElectraForSequenceClassification(ElectraConfig(**TEXT, embedding_size=16))
+    assert not attach(electra).config.levelhead["debias"]["cls_only"]
+    assert "none that levelhead can take apart" in describe(electra)
+    decoder = BertForSequenceClassification(bert_config(is_decoder=True))
+    with pytest.raises(ConfigError, match="looks back"):
+        read_one_row(decoder, True)
+
+    class Mean(ViTForImageClassification):
+        def forward(self, pixel_values, labels=None, **kwargs):
+            output = super().forward(pixel_values, **kwargs)
+            return (self.classifier(self.vit(pixel_values).last_hidden_state.mean(dim=1)), output)
+
+    with pytest.raises(ConfigError, match="no single row"):
+        read_one_row(Mean(vit_config()), True)
+
+
+@pytest.mark.parametrize("debias", [None, DebiasConfig()])
+def test_all_rows_where_more_than_the_logits_is_asked_for(family, debias, rows):
+    model = read_one_row(build(family)) if debias is None else attach(build(family)).train()
+    inputs = batch(family)
+    model(**inputs)
+    model.eval()
+    tokens = 5 if family == "vit" else 7
+    expected = model(**inputs).logits
+    assert len(rows) == 2
+    hidden = model(**inputs, output_hidden_states=True)
+    assert hidden.hidden_states[-1].shape[1] == tokens
+    torch.testing.assert_close(hidden.logits, expected)
+    model.config.output_hidden_states = True
+    assert model(**inputs).hidden_states[-1].shape[1] == tokens
+    model.config.output_hidden_states = False
+    assert model.base_model(**inputs).last_hidden_state.shape[1] == tokens
+    if debias is None:
+        model.set_attn_implementation("eager")
+        assert model(**inputs, output_attentions=True).attentions[-1].shape[-2:] == (tokens, tokens)
+        model.set_attn_implementation("sdpa")
+    assert len(rows) == 2
+    # The hooks that transformers has left on the layers are no reason by themselves.
+    torch.testing.assert_close(model(**inputs).logits, expected)
+    assert len(rows) == 3
+
+
+@pytest.mark.parametrize("change", ["hook", "subclass", "offloading", "checkpointing", "chunks"])
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated:FutureWarning")
+def test_all_rows_where_the_layer_is_not_what_it_was(change, rows):
+    model = attach(build("bert")).train()
+    expected = model(**batch("bert"), labels=LABELS).loss
+    layer = _layer_of(model, model.config.levelhead["attention"])
+    attention = layer.attention.self
+    if change == "hook":
+        layer.output.dense.register_forward_hook(lambda *_: None)
+    elif change == "subclass":
+
+        class Adapted(nn.Linear):
+            """Stands for LoRA, quantisation and the like."""
+
+        attention.value.__class__ = Adapted
+    elif change == "offloading":
+        forward = attention.key.forward
+        attention.key.forward = lambda x: forward(x)
+    elif change == "checkpointing":
+        model.gradient_checkpointing_enable()
+    else:
+        layer.chunk_size_feed_forward = 1
+    torch.testing.assert_close(model(**batch("bert"), labels=LABELS).loss, expected)
+    assert len(rows) == 1
+    assert "all rows: " in repr(model)
+
+
+def test_a_later_attach_follows_what_the_plain_model_was_told(family):
+    for wanted, expected in ((True, True), ("auto", True), (False, False)):
+        model = attach(read_one_row(build(family), wanted))
+        assert model.config.levelhead["debias"]["cls_only"] is expected
+    model = attach(read_one_row(build(family), False), DebiasConfig(cls_only=True))
+    assert "readout row alone" in repr(model)
+    with pytest.raises(ConfigError, match="not a plain"):
+        read_one_row(model)
+
+
+def test_everything_can_be_undone(family, rows):
+    plain = build(family).eval()
+    kind, layer = type(plain), type(_layer_of(plain, {"vit": "vit.layers.1", "bert": "bert.encoder.layer.1"}[family]))
+    expected = plain(**batch(family)).logits
+    for undo in (lambda model: read_one_row(read_one_row(model), False), lambda model: detach(attach(model))):
+        model = undo(build(family)).eval()
+        assert type(model) is kind
+        assert layer in {type(module) for module in model.modules()}
+        assert not any(getattr(type(module), "computes_one_row", False) for module in model.modules())
+        assert torch.equal(model(**batch(family)).logits, expected)
+    assert not rows
+
+
+def test_saved_and_loaded(family, tmp_path, rows):
+    model = attach(build(family)).train()
+    model(**batch(family), labels=LABELS)
+    model.eval().save_pretrained(tmp_path / "debiased")
+    loaded = from_pretrained(tmp_path / "debiased")
+    assert "readout row alone" in repr(loaded)
+    assert torch.equal(loaded(**batch(family)).logits, model(**batch(family)).logits)
+    assert len(rows) == 3
+    plain = read_one_row(build(family)).eval()
+    plain.save_pretrained(tmp_path / "plain")
+    loaded = build(family).from_pretrained(tmp_path / "plain").eval()
+    torch.testing.assert_close(loaded(**batch(family)).logits, plain(**batch(family)).logits)
+    assert type(loaded) is type(build(family))
+    assert len(rows) == 4
+
+
+def test_models_of_an_earlier_version_compute_all_rows(family, tmp_path, rows):
+    model = attach(build(family)).train()
+    model(**batch(family), labels=LABELS)
+    del model.config.levelhead["debias"]["cls_only"]
+    model.eval().save_pretrained(tmp_path)
+    rows.clear()
+    loaded = from_pretrained(tmp_path)
+    found = loaded(**batch(family)).logits
+    assert not rows
+    torch.testing.assert_close(found, model(**batch(family)).logits)
+
+
+@pytest.mark.parametrize("debias", [None, DebiasConfig()])
+def test_copies_work_and_are_apart(family, debias, rows):
+    model = read_one_row(build(family)) if debias is None else attach(build(family))
+    model.train()(**batch(family), labels=LABELS)
+    twin = copy.deepcopy(model)
+    assert torch.equal(twin.eval()(**batch(family)).logits, model.eval()(**batch(family)).logits)
+    assert len(rows) == 3
+    assert twin.one_row is not model.one_row
+    assert twin.one_row is twin.get_submodule(twin.one_row.path).one_row
+
+
+@pytest.mark.parametrize("debias", [None, DebiasConfig()])
+def test_an_error_in_a_pass_leaves_nothing_armed(debias):
+    model = read_one_row(build("vit")) if debias is None else attach(build("vit"))
+    with pytest.raises(ValueError, match="channel"):
+        model(torch.zeros(1, 1, 8, 8))
+    assert not model.one_row.armed
+
+
+def test_bfloat16_keeps_float32_statistics(family, rows):
+    exact = attach(build(family)).train()
+    model = copy.deepcopy(exact).to(torch.bfloat16)
+    inputs = {k: v.bfloat16() if v.is_floating_point() else v for k, v in batch(family).items()}
+    expected = exact(**batch(family), labels=LABELS).loss
+    loss = model(**inputs, labels=LABELS).loss
+    loss.backward()
+    torch.testing.assert_close(loss.float(), expected, atol=0.1, rtol=0.1)
+    debias = debiased_attention(model).debias
+    assert {buffer.dtype for buffer in debias.buffers()} == {torch.float32, torch.int64}
+    close = debiased_attention(exact).debias.key.variance
+    torch.testing.assert_close(debias.key.variance, close, atol=1e-4, rtol=0.05)
+    assert torch.isfinite(model.eval()(**inputs).logits).all()
+    assert len(rows) == 3
+
+
+def test_statistics_of_other_rows_are_known_to_be_missing():
+    model = attach(build("vit")).train()
+    model(**batch("vit"), labels=LABELS)
+    tracked = debiased_attention(model).debias.query.num_batches_tracked
+    assert tracked.tolist() == [1, 0, 0, 0, 0]
+
+    class Pixels:
+        def __len__(self):
+            return 6
+
+        def batch(self, index):
+            return {"pixel_values": batch("vit")["pixel_values"][index]}
+
+    (seen,) = capture(model, Pixels(), 6, "cpu")
+    assert not seen.other_rows
+    calibrate(model, [batch("vit")])
+    (seen,) = capture(model, Pixels(), 6, "cpu")
+    assert seen.other_rows
+
+
+def test_dropped_weights_have_the_distribution_of_the_whole_layer():
+    """Mean and spread of the mixed values over many draws, with a bias that must count with the weights left."""
+    torch.manual_seed(0)
+    draws, tokens, width = 20000, 4, 6
+    query, key, value = (nn.Linear(width, width) for _ in range(3))
+    nn.init.constant_(value.bias, 1.5)
+    hidden = torch.randn(1, tokens, width).expand(draws, -1, -1)
+    with torch.no_grad():
+        one = attend_from_row(hidden, 0, Projections(query, key, value, 2), scaling=0.5, dropout=0.4)
+        heads = [layer(hidden).unflatten(-1, (2, -1)).transpose(1, 2) for layer in (query, key, value)]
+        full = F.scaled_dot_product_attention(*heads, dropout_p=0.4, scale=0.5)[:, :, 0].flatten(1)
+    torch.testing.assert_close(one.mean(0), full.mean(0), atol=0.03, rtol=0)
+    torch.testing.assert_close(one.T.cov(), full.T.cov(), atol=0.06, rtol=0)
+    assert full.T.cov().diagonal().min() > 0.2
+
+
+def test_dropout_is_applied_and_ends_with_training(family, rows):
+    torch.manual_seed(0)
+    model = attach(build(family, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)).train()
+    first, second = (model(**batch(family)).logits for _ in range(2))
+    assert (first - second).abs().max() > 1e-4
+    model.eval()
+    assert torch.equal(model(**batch(family)).logits, model(**batch(family)).logits)
+    assert len(rows) == 4
+
+
+def test_alignment_by_hand_equals_the_models_own(family, rows):
+    model = attach(build(family), DebiasConfig(alpha=2.0)).train()
+    together = model(**batch(family), labels=LABELS).loss
+    logits = model(**batch(family)).logits
+    by_hand = F.cross_entropy(logits, LABELS) + 2 * alignment(model, LABELS)
+    torch.testing.assert_close(by_hand, together)
+    assert len(rows) == 2
+
+
+def test_recipes_compute_all_rows_unless_they_say_otherwise():
+    weights = []
+    for cls_only in (False, True):
+        torch.manual_seed(0)
+        size = {"hidden_size": 16, "layers": 1, "heads": 2, "image_size": 8, "patch_size": 4}
+        model = ScratchViT(**size, cls_only=cls_only).build(("no", "yes"))
+        assert ("readout row alone" in repr(model)) is cls_only
+        weights.append(copy.deepcopy(model.state_dict()))
+        assert attach(model).config.levelhead["debias"]["cls_only"] is cls_only
+    torch.testing.assert_close(weights[0], weights[1], atol=0, rtol=0)
+    assert ScratchViT().cls_only is False
+
+
+def test_an_appended_layer_with_statistics_of_positions_computes_one_row_if_asked(rows):
+    results = []
+    for cls_only in (False, True):
+        torch.manual_seed(0)
+        model = append_encoder(ViTModel(vit_config()), 3, debias=DebiasConfig(cls_only=cls_only)).double()
+        assert ("alone" in repr(model)) is cls_only
+        results.append(outcome(model, inputs_of("vit"), LABELS))
+    for key, value in results[1].items():
+        torch.testing.assert_close(value, results[0][key], atol=1e-6, rtol=1e-6, msg=key)
+    model = append_encoder(ViTModel(vit_config()), 3)
+    assert "all rows" in repr(model)  # as before there was a choice
+    with pytest.raises(ConfigError, match="of its own"):
+        append_encoder(ViTModel(vit_config()), 3, debias=DebiasConfig(cls_only=True, statistics="feature"))
