@@ -20,8 +20,10 @@ from levelhead.auditing.figure_command import figure_app
 from levelhead.bench.pareto_command import pareto_command
 from levelhead.features_command import features_app
 from levelhead.lm.command import lm_bias_command, lm_compare_command
+from levelhead.lm.gap_command import lm_gap_command
 from levelhead.lm.klaad_command import klaad_command
 from levelhead.model_card import card_command
+from levelhead.report.command import report_command
 from levelhead.types import ConfigError, LevelheadError
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need it
@@ -41,7 +43,9 @@ app.command("certify")(certify_command)
 app.command("klaad")(klaad_command)
 app.command("lm-bias")(lm_bias_command)
 app.command("lm-compare")(lm_compare_command)
+app.command("lm-gap")(lm_gap_command)
 app.command("pareto")(pareto_command)
+app.command("report")(report_command)
 app.add_typer(figure_app, name="figure")
 app.add_typer(features_app, name="features")
 
@@ -153,7 +157,7 @@ def evaluate(
     Writes predictions-SPLIT.parquet and evaluation-SPLIT.json into the run folder.
     """
     from levelhead.runs import evaluate_run, load_run, oracle_reason
-    from levelhead.storage import write_json, write_text
+    from levelhead.storage import write_json
 
     result = evaluate_run(run, split.value, data_root=data_root)
     reason = oracle_reason(load_run(run))
@@ -163,7 +167,10 @@ def evaluate(
     if json_file:
         write_json(json_file, result.to_dict())
     if html_file:
-        write_text(html_file, result.to_html())
+        from levelhead.report.page import command_line, write_page
+        from levelhead.report.run_page import run_page
+
+        write_page(html_file, run_page(run, split=split.value, command=command_line()))
 
 
 @app.command()
@@ -192,6 +199,9 @@ def table(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
     ] = None,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a drawn table.")] = False,
 ) -> None:
     """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.
@@ -203,7 +213,7 @@ def table(
     from levelhead.bench.tuning import choices_section, choices_to_dict, tune
     from levelhead.storage import write_json
 
-    results = []
+    results, pages = [], []
     for group in collect(runs, split.value):
         options: dict[str, Any] = {"selection": select, "threshold": threshold.value}
         more, picked = [], {}
@@ -213,6 +223,7 @@ def table(
             picked, group = {"tuning": choices_to_dict(choices, tune_by)}, chosen
         comparison = group.compare(baseline, **options)
         results.append(comparison.to_dict() | picked)
+        pages.append((group, comparison, more))
         if markdown:
             sys.stdout.write("\n".join([comparison.markdown(), *(section.markdown() for section in more)]) + "\n")
         else:
@@ -221,6 +232,12 @@ def table(
             console.print("\n".join(comparison.findings()), markup=False)
     if json_file:
         write_json(json_file, {"comparisons": results})
+    if html_file:
+        from levelhead.report.comparison_page import compared, comparison_page
+        from levelhead.report.page import command_line, write_page
+
+        page = comparison_page([compared(*each) for each in pages], command=command_line())
+        write_page(html_file, page)
 
 
 Workers = Annotated[int, typer.Option(min=1, help="Runs side by side, each in a process of its own.")]
@@ -289,6 +306,10 @@ def compare(
     ] = None,
     workers: Workers = 1,
     ray: RayAddress = None,
+    html_file: Annotated[
+        Path | None,
+        typer.Option("--html", help="When all is done, write one standalone HTML page.", show_default=False),
+    ] = None,
 ) -> None:
     """Train methods with the same model, budget, batches and selection, over seeds and options.
 
@@ -320,7 +341,13 @@ def compare(
         plan = compare_methods(base, parse_methods(methods), parse_seeds(seeds), parse_options(options or ()))
         make_cells(plan, folder, data_root=data_root)  # mistakes first
         plan = remember(plan, folder)
-    _run_cells(make_cells(plan, folder, data_root=data_root), folder, workers, ray)
+    cells = make_cells(plan, folder, data_root=data_root)
+    _run_cells(cells, folder, workers, ray)
+    if html_file is not None:
+        from levelhead.report.command import runs_page
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, runs_page([folder], baseline=cells[0].row, command=command_line()))
 
 
 def _run_cells(cells: list[Cell], folder: Path, workers: int, ray: str | None) -> None:

@@ -12,6 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from levelhead.bench.pictures import draw_comparisons
 from levelhead.bench.tables import collect
+from levelhead.report.comparison_page import compared, comparison_page
+from levelhead.report.page import command_line, write_page
 from levelhead.storage import write_atomically, write_json
 
 CORRELATIONS = (0.0, 0.5, 1.0)
@@ -66,7 +68,8 @@ def run_demo(out: Path, *, seeds: int, workers: int, console: Console) -> None:
             console.print("Stopping as soon as the runs in progress are done; the same command goes on from there.")
             raise
     folders = [out / "runs" / f"correlation-{correlation}" for correlation in CORRELATIONS]
-    comparisons = [collect([folder], "test")[0].compare("erm") for folder in folders]
+    groups = [collect([folder], "test")[0] for folder in folders]
+    comparisons = [group.compare("erm") for group in groups]
     titles = [f"correlation {correlation}" for correlation in CORRELATIONS]
     for title, comparison in zip(titles, comparisons, strict=True):
         console.rule(f"Hair colour and style: {title}")
@@ -75,7 +78,14 @@ def run_demo(out: Path, *, seeds: int, workers: int, console: Console) -> None:
         console.print("\n".join(comparison.findings()))
     draw_comparisons(comparisons, titles, out / "comparison.png")
     write_json(out / "table.json", {"comparisons": [comparison.to_dict() for comparison in comparisons]})
+    pages = [
+        compared(group, comparison, title=title)
+        for group, comparison, title in zip(groups, comparisons, titles, strict=True)
+    ]
+    write_page(out / "page.html", comparison_page(pages, command=command_line()))
     console.print(
         "Hair colour is the task; the drawing style (glasses, collar) is the group that nobody told ERM or DAM."
     )
-    console.print(f"Saved {out / 'portraits.png'}, {out / 'comparison.png'} and {out / 'table.json'}.")
+    console.print(
+        f"Saved {out / 'portraits.png'}, {out / 'comparison.png'}, {out / 'table.json'} and {out / 'page.html'}."
+    )

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
@@ -111,23 +110,11 @@ class AuditResult:
         }
 
     def to_html(self) -> str:
-        """Return one standalone HTML page of plain tables: no scripts, nothing loaded from elsewhere."""
-        return _PAGE.render(
-            parts=[
-                {
-                    "name": name,
-                    "metrics": [
-                        {"title": metric_title(key, part), "estimate": value} for key, value in part.metrics.items()
-                    ],
-                    "groups": part.groups,
-                    "rates": _rate_titles(part),
-                }
-                for name, part in self.by_attribute.items()
-            ],
-            warnings=self.warnings,
-            note=self._note,
-            level=f"{100 * self.level:g}%",
-        )
+        """Return one standalone HTML page: no scripts, nothing loaded from elsewhere (docs/report.md)."""
+        from levelhead.report import render  # pages know audits, so an audit can know pages only when it makes one
+        from levelhead.report.audit_page import audit_page
+
+        return render(audit_page(self.to_dict()))
 
     @property
     def _note(self) -> str:
@@ -479,82 +466,3 @@ def _interval(figure: Estimate) -> str:
 
 def _corrected(figure: Estimate) -> str:
     return "" if figure.corrected is None else f"{100 * figure.corrected:.2f}"
-
-
-_ENVIRONMENT = jinja2.Environment(
-    autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-)
-_ENVIRONMENT.filters.update(percent=_percent, interval=_interval, corrected=_corrected)
-_PAGE = _ENVIRONMENT.from_string("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Audit of predictions</title>
-<style>
-body { font: 1rem/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #111;
-  background: #fff; }
-div.scroll { overflow-x: auto; }
-table { border-collapse: collapse; margin: 1rem 0; }
-caption { text-align: left; font-weight: 600; padding: .3rem 0; }
-th, td { border: 1px solid #767676; padding: .3rem .6rem; text-align: right; }
-th { background: #eee; }
-th[scope=row] { text-align: left; font-weight: 400; }
-</style>
-</head>
-<body>
-<main>
-<h1>Audit of predictions</h1>
-<p>{{ note }}</p>
-{% if warnings %}
-<h2>Warnings</h2>
-<ul>
-{% for warning in warnings %}
-<li>{{ warning }}</li>
-{% endfor %}
-</ul>
-{% endif %}
-{% for part in parts %}
-<h2>{{ part.name }}</h2>
-<div class="scroll" tabindex="0" role="region" aria-label="Gaps by {{ part.name }}">
-<table>
-<caption>Gaps by {{ part.name }}</caption>
-<thead><tr><th scope="col">Metric</th><th scope="col">%</th><th scope="col">{{ level }} interval</th>
-<th scope="col">Bias-corrected</th><th scope="col">Rows</th></tr></thead>
-<tbody>
-{% for metric in part.metrics %}
-<tr><th scope="row">{{ metric.title }}</th>
-{% if metric.estimate.defined %}
-<td>{{ metric.estimate|percent }}</td><td>{{ metric.estimate|interval }}</td><td>{{ metric.estimate|corrected }}</td>
-{% else %}
-<td colspan="3">undefined: {{ metric.estimate.reason }}</td>
-{% endif %}
-<td>{{ metric.estimate.n }}</td></tr>
-{% endfor %}
-</tbody>
-</table>
-</div>
-<div class="scroll" tabindex="0" role="region" aria-label="Groups of {{ part.name }}">
-<table>
-<caption>Groups of {{ part.name }}</caption>
-<thead><tr><th scope="col">Group</th><th scope="col">Rows</th>
-{% for title in part.rates.values() %}
-<th scope="col">{{ title }}</th>
-{% endfor %}
-</tr></thead>
-<tbody>
-{% for name, figures in part.groups.items() %}
-<tr><th scope="row">{{ name }}{{ "" if figures.included else " (left out of the gaps)" }}</th><td>{{ figures.n }}</td>
-{% for key in part.rates %}
-<td>{{ figures.rates[key]|percent }} {{ figures.rates[key]|interval }}</td>
-{% endfor %}
-</tr>
-{% endfor %}
-</tbody>
-</table>
-</div>
-{% endfor %}
-</main>
-</body>
-</html>
-""")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from levelhead.storage import write_json, write_text
+from levelhead.storage import write_json
 
 
 class SplitName(StrEnum):
@@ -75,7 +75,10 @@ def audit_command(
     if json_file is not None:
         write_json(json_file, result.to_dict())
     if html_file is not None:
-        write_text(html_file, result.to_html())
+        from levelhead.report.audit_page import audit_page
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, audit_page(result.to_dict(), source=predictions.name, command=command_line()))
     console = Console()
     console.print(result.table())
     for path in (json_file, html_file):

@@ -100,10 +100,10 @@ def _count(
     for columns in batches:
         for name, (codes, values) in zip(names, columns, strict=True):
             empty = [code for code, value in enumerate(values) if value in absent] if name in outcomes else []
-            found = np.flatnonzero(np.isin(codes, empty)) if empty else ()
-            if len(found):
+            found = (np.flatnonzero(np.isin(codes, empty)) + start + 1).tolist() if empty else []
+            if found:
                 missing[name] = missing.get(name, 0) + len(found)
-                first[name] = [*first.get(name, []), *(start + found[:5] + 1).tolist()][:5]
+                first[name] = [*first.get(name, []), *found[:5]][:5]
         for pattern, rows in _patterns(columns):
             counts[pattern] = counts.get(pattern, 0) + rows
         start += len(columns[0][0])

@@ -30,6 +30,10 @@ def pareto_command(
         Path | None,
         typer.Option("--json", help="Also write the picture's numbers (fractions, not percent).", show_default=False),
     ] = None,
+    html_file: Annotated[
+        Path | None,
+        typer.Option("--html", help="Also write one standalone HTML page of the comparison.", show_default=False),
+    ] = None,
 ) -> None:
     """Draw accuracy against a gap: one mark a row, 95% intervals, the Pareto set, and the FACT line of the baseline.
 
@@ -46,7 +50,7 @@ def pareto_command(
     check_picture(out, x, y)
     console = Console()
     groups = collect(runs, split.value)
-    results, written = [], []
+    results, written, pages = [], [], []
     for number, group in enumerate(groups, start=1):
         comparison = group.compare(baseline)
         frontier = None
@@ -61,8 +65,15 @@ def pareto_command(
         draw_pareto(comparison, path, x=x, y=y, frontier=frontier)
         written.append((path, comparison.title))
         results.append(pareto_to_dict(comparison, x=x, y=y, frontier=frontier))
+        pages.append((group, comparison))
     if json_file is not None:
         write_json(json_file, {"pictures": results})
         written.append((json_file, "the numbers"))
+    if html_file is not None:
+        from levelhead.report.comparison_page import compared, comparison_page
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, comparison_page([compared(*pair) for pair in pages], command=command_line()))
+        written.append((html_file, "the page"))
     for path, what in written:
         console.print(f"Wrote {path}: {what}", markup=False, soft_wrap=True)

@@ -1,0 +1,277 @@
+"""The parts that a page is built of, as plain dicts: tables, forest plots, planes, lists. ``page`` draws them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from levelhead.report.text import LONGEST_SENTENCE, Record, interval, number, short
+from levelhead.types import Estimate
+
+_STEPS = (1, 2, 2.5, 5, 10)
+_PLANE = (300, 300)
+"""Width and height, in pixels, of the narrowest plane: labels that do not meet there do not meet anywhere."""
+
+
+def cell(
+    text: object = "", sub: object = "", *, mark: str = "", help_text: str = "", quiet: bool = False, flag: str = ""
+) -> Record:
+    """Return a table's cell: a text, a smaller line below, a mark beside it, an explanation, and a flag."""
+    return {
+        "text": short(text, LONGEST_SENTENCE),
+        "sub": short(sub, LONGEST_SENTENCE),
+        "mark": mark,
+        "help": short(help_text, LONGEST_SENTENCE),
+        "quiet": quiet,
+        "flag": flag,
+    }
+
+
+def undefined_cell(reason: str | None) -> Record:
+    """Return the cell of a figure that is not determined: the reason stands beside it."""
+    return cell("undefined", reason or "no reason was recorded", quiet=True)
+
+
+def table(
+    caption: str,
+    columns: Sequence[str | tuple[str, str]],
+    rows: Iterable[tuple[object, Sequence[Record]]],
+    *,
+    notes: Sequence[str] = (),
+    text_columns: Sequence[int] = (),
+    folded: str = "",
+) -> Record:
+    """Return a table; a column may have an explanation, a row is its head and cells.
+
+    ``text_columns`` counts columns from 0, the head among them, whose cells are words. ``folded`` is the line that
+    stands for the table until it is opened.
+    """
+    heads = [(column, "") if isinstance(column, str) else column for column in columns]
+    return {
+        "type": "table",
+        "caption": short(caption, LONGEST_SENTENCE),
+        "columns": [{"title": short(title, 160), "help": help_text} for title, help_text in heads],
+        "rows": [{"head": short(head), "cells": list(cells)} for head, cells in rows],
+        "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
+        "text_columns": list(text_columns),
+        "folded": folded,
+    }
+
+
+def forest_row(
+    label: object, figure: Estimate, *, decided: bool = False, tag: str = "", scale: float = 100, digits: int = 1,
+    signed: bool = True, help_text: str = "",
+) -> Record:  # fmt: skip
+    """Return a line of a forest plot; ``scale`` turns the figure into the axis' unit."""
+    row: Record = {"label": short(label), "tag": tag, "decided": decided, "help": help_text}
+    if not figure.defined:
+        return row | {"value": None, "low": None, "high": None, "text": "undefined", "sub": short(figure.reason, 300)}
+    bounded = not (math.isnan(figure.low) or math.isnan(figure.high))
+    low, high = scale * figure.low, scale * figure.high
+    return row | {
+        "value": scale * figure.value,
+        "low": low if bounded else None,
+        "high": high if bounded else None,
+        "text": number(scale * figure.value, digits, signed=signed),
+        "sub": interval(low, high, digits, signed=signed) or "no interval",
+    }
+
+
+def forest(
+    caption: str,
+    rows: Sequence[Record],
+    *,
+    heads: tuple[str, str],
+    ends: tuple[str, str] = ("", ""),
+    zero: bool = True,
+    notes: Sequence[str] = (),
+    folded: str = "",
+) -> Record:
+    """Return a forest plot: one line a row, with the figures beside it; ``ends`` say what left and right mean."""
+    values = [row[key] for row in rows for key in ("value", "low", "high") if row[key] is not None]
+    return {
+        "type": "forest",
+        "caption": short(caption, LONGEST_SENTENCE),
+        "heads": list(heads),
+        "rows": list(rows),
+        "axis": axis([*values, 0.0] if zero else values),
+        "zero": zero,
+        "ends": list(ends),
+        "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
+        "folded": folded,
+    }
+
+
+def axis(values: Sequence[float], ticks: int = 5) -> Record:
+    """Return the ends of an axis that holds ``values`` with room to spare, and round numbers along it."""
+    finite = [value for value in values if math.isfinite(value)] or [0.0]
+    low, high = min(finite), max(finite)
+    room = 0.06 * (high - low) or max(abs(high), 1.0) * 0.1
+    low, high = low - room, high + room
+    rough = (high - low) / ticks
+    power = 10 ** math.floor(math.log10(rough))
+    step = power * next(factor for factor in _STEPS if factor * power >= rough * (1 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    digits = max(0, -math.floor(math.log10(step) + 1e-9)) + (step / 10 ** math.floor(math.log10(step) + 1e-9) == 2.5)
+    marks = [round(step * position, 10) for position in range(first, math.floor(high / step + 1e-9) + 1)]
+    return {"low": low, "high": high, "ticks": [{"at": mark, "text": number(mark, int(digits))} for mark in marks]}
+
+
+def plane(
+    caption: str,
+    points: Sequence[Record],
+    *,
+    titles: tuple[str, str],
+    steps: Sequence[tuple[float, float]] = (),
+    line: Sequence[tuple[float, float]] = (),
+    line_label: str = "",
+    notes: Sequence[str] = (),
+) -> Record:
+    """Return a picture of points in a plane, with a numbered list of them.
+
+    A point has ``label``, ``x``, ``y`` (each value, low, high), ``kept`` and ``oracle``; ``steps`` are the corners of
+    the Pareto set's stairs from left to right; ``line``, from left to right and rising, is drawn
+    dashed where it lies within the picture.
+    """
+    across = axis([end for point in points for end in point["x"]])
+    # The better end of the line belongs into the picture; its worse end may be far away, and hide the points.
+    up = axis([end for point in points for end in point["y"]] + [place[1] for place in line[-1:]])
+    numbered = [point | {"number": position} for position, point in enumerate(points, start=1)]
+    for point, (right, down) in zip(numbered, _label_places(numbered, across, up), strict=True):
+        point["label_right"], point["label_down"] = right, down
+    return {
+        "type": "plane",
+        "caption": short(caption, LONGEST_SENTENCE),
+        "titles": list(titles),
+        "points": numbered,
+        "x_axis": across,
+        "y_axis": up,
+        "steps": [list(place) for place in _stairs(steps, across, up)],
+        "line": [list(place) for place in line if _inside(place[0], across) and _inside(place[1], up)],
+        "line_label": line_label,
+        "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
+    }
+
+
+def _inside(value: float, ends: Record) -> bool:
+    return bool(ends["low"] <= value <= ends["high"])
+
+
+def _stairs(corners: Sequence[tuple[float, float]], across: Record, up: Record) -> list[tuple[float, float]]:
+    """Join the Pareto set's corners by steps: at each x the best y of those at least as good in x (smaller)."""
+    if not corners:
+        return []
+    places = [(corners[0][0], up["low"])]
+    for (x, y), after in zip(corners, [*corners[1:], (across["high"], 0.0)], strict=True):
+        places += [(x, y), (after[0], y)]
+    return places
+
+
+def _label_places(points: Sequence[Record], across: Record, up: Record) -> list[tuple[int, int]]:
+    """Return where each point's number stands, in pixels right of and below the point: where least is in the way."""
+    width, height = _PLANE
+    centres = [
+        (
+            width * (point["x"][0] - across["low"]) / (across["high"] - across["low"]),
+            height * (up["high"] - point["y"][0]) / (up["high"] - up["low"]),
+        )
+        for point in points
+    ]
+    turns = [position * math.pi / 4 for position in range(8)]
+    candidates = [
+        (round(far * math.cos(turn)), round(far * math.sin(turn))) for far in (14, 22, 31, 41) for turn in turns
+    ]
+    taken: list[tuple[float, float]] = []
+    chosen = []
+    for position, (x, y) in enumerate(centres):
+        marks = centres[:position] + centres[position + 1 :]
+        crowding = [_crowding((x + right, y + down), marks, taken) for right, down in candidates]
+        best = candidates[crowding.index(min(crowding))]
+        taken.append((x + best[0], y + best[1]))
+        chosen.append(best)
+    return chosen
+
+
+def _crowding(
+    at: tuple[float, float], marks: Sequence[tuple[float, float]], labels: Sequence[tuple[float, float]]
+) -> float:
+    """Return how much a label at a place, in pixels, would be in the way of marks and other labels."""
+    outside = not all(8 < place < end - 8 for place, end in zip(at, _PLANE, strict=True))
+    near = sum(max(0.0, 13 - math.dist(at, mark)) for mark in marks)
+    return near + sum(max(0.0, 17 - math.dist(at, label)) for label in labels) + 50 * outside
+
+
+def paragraph(text: str, *, strong: bool = False) -> Record:
+    """Return a paragraph; ``strong`` sets it apart as something to know before reading on."""
+    return {"type": "paragraph", "text": short(text, 3 * LONGEST_SENTENCE), "strong": strong}
+
+
+def bullets(items: Sequence[str], *, folded: str = "") -> Record:
+    """Return a list of sentences."""
+    return {"type": "list", "items": [short(item, LONGEST_SENTENCE) for item in items], "folded": folded}
+
+
+def terms(items: Iterable[tuple[object, object]]) -> Record:
+    """Return a list of names with what they are."""
+    return {
+        "type": "terms",
+        "items": [{"term": short(term, 160), "text": short(text, LONGEST_SENTENCE)} for term, text in items],
+    }
+
+
+def code(text: str, caption: str = "") -> Record:
+    """Return a command as it is typed."""
+    return {"type": "code", "text": text, "caption": caption}
+
+
+def picture(source: str, alt: str, caption: str) -> Record:
+    """Return a picture; ``source`` is a data URI, so that the page stays one file."""
+    return {"type": "picture", "source": source, "alt": alt, "caption": caption}
+
+
+def section(title: str, blocks: Sequence[Record], intro: str = "") -> Record:
+    """Return a part of the page under a heading."""
+    return {"title": title, "intro": intro, "blocks": list(blocks)}
+
+
+def part(sections: Sequence[Record], *, title: str = "", finding: str = "") -> Record:
+    """Return sections that belong together: a page on several comparisons has one part each, with a title."""
+    return {"title": short(title, 200), "finding": finding, "sections": [one for one in sections if one["blocks"]]}
+
+
+def page(
+    kind: str,
+    finding: str,
+    parts: Sequence[Record],
+    *,
+    title: str,
+    about: str = "",
+    facts: Iterable[tuple[str, str, str]] = (),
+    lines: Sequence[str] = (),
+    cautions: Sequence[str] = (),
+    command: str = "",
+) -> Record:
+    """Return a whole page.
+
+    Args:
+        kind: what it is about, in a word or two.
+        finding: the first line.
+        parts: of :func:`part`.
+        title: of the browser's window.
+        about: what was measured, in one line.
+        facts: key figures: name, value, and a word on it.
+        lines: more sentences below the finding.
+        cautions: what a reader must know before any figure.
+        command: what made the page.
+    """
+    return {
+        "kind": kind,
+        "title": short(title, 120),
+        "finding": finding,
+        "about": short(about, LONGEST_SENTENCE),
+        "facts": [{"term": term, "value": value, "note": note} for term, value, note in facts],
+        "lines": [short(line, LONGEST_SENTENCE) for line in lines],
+        "cautions": [short(caution, LONGEST_SENTENCE) for caution in cautions],
+        "parts": list(parts),
+        "command": command,
+    }

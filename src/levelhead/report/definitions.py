@@ -1,0 +1,102 @@
+"""What the words of a page mean: shown at a column's head, and in full in the appendix."""
+
+from __future__ import annotations
+
+DEFINITIONS = {
+    "accuracy": ("Accuracy", "The share of all rows whose predicted class is the labelled one."),
+    "balanced_accuracy": ("Balanced accuracy", "The mean over classes of the share of their rows predicted right."),
+    "worst_group_accuracy": (
+        "Worst group accuracy",
+        "The lowest accuracy over the cells of group and label, as in GroupDRO and JTT.",
+    ),
+    "demographic_parity": (
+        "Demographic parity gap (DP)",
+        "The largest difference between two groups in the share of rows that are predicted positive.",
+    ),
+    "equal_opportunity": (
+        "Equal opportunity gap (EOp)",
+        "The largest difference between two groups in the true positive rate.",
+    ),
+    "equalized_odds": (
+        "Equalized odds gap (EOd)",
+        "The largest mean, over two groups, of the differences in the true positive rate and in the false positive "
+        "rate: (|ΔTPR| + |ΔFPR|) / 2.",
+    ),
+    "equalized_odds_worst": (
+        "Equalized odds gap, larger part",
+        "The same with the larger of the two differences. Several libraries call this the equalized odds difference.",
+    ),
+}
+"""Title and definition of each metric. With several classes each is set against the rest; the worst class counts."""
+
+STATISTICS = {
+    "interval": (
+        "Interval",
+        "A range that holds the true value in 95 of 100 such studies, if rows (and seeds) are a fair sample. For gaps "
+        "it inverts tests of signed differences, so that it can hold a true gap of 0; an interval that starts at 0 "
+        "means that these rows cannot tell whether there is a gap.",
+    ),
+    "interval_over_items": (
+        "Interval",
+        "A range that holds the true value in 95 of 100 such studies, if the benchmark’s items are a fair sample: from "
+        "a bootstrap over items, in clusters where items share a template.",
+    ),
+    "corrected": (
+        "Bias-corrected",
+        "The largest of noisy differences is too large on average. This is the figure less the bootstrap estimate of "
+        "that excess.",
+    ),
+    "told_apart": (
+        "Told apart",
+        "The interval of the paired difference leaves out 0, and its p-value, adjusted over the methods by Holm, is "
+        "below the error probability. “Not told apart” does not mean equal.",
+    ),
+    "half_width": (
+        "Smallest difference seen",
+        "Half the width of the interval: about the smallest difference that this many rows and seeds could have "
+        "shown. Smaller ones may exist and would not be seen.",
+    ),
+    "undefined": (
+        "Undefined",
+        "A figure that these rows do not determine, for example a rate over no rows. It is never shown as 0.",
+    ),
+    "group": (
+        "Group",
+        "What the data’s annotators wrote down about a person, for example perceived gender as annotated. It is not a "
+        "statement about how anyone sees themselves.",
+    ),
+    "oracle": (
+        "ORACLE",
+        "The row saw groups, in training or in choosing the epoch. It shows what knowing them would give, and is no "
+        "method without demographics.",
+    ),
+    "leaking": (
+        "LEAKING",
+        "The epoch was chosen by the gap on the very rows that are reported. Such a figure is too small by "
+        "construction, and is no result.",
+    ),
+    "pareto": (
+        "Pareto set",
+        "The rows without demographics that no other such row beats in both columns, by the measured means alone.",
+    ),
+}
+
+SHORT_TITLES = {
+    "accuracy": "Accuracy",
+    "balanced_accuracy": "Balanced accuracy",
+    "worst_group_accuracy": "Worst group accuracy",
+    "demographic_parity": "DP gap",
+    "equal_opportunity": "EOp gap",
+    "equalized_odds": "EOd gap",
+    "equalized_odds_worst": "EOd gap, larger part",
+}
+
+CAUTION = (
+    "These are findings about these rows and groups. A smaller measured gap here does not make a model fair or lawful, "
+    "and no tool can."
+)
+
+
+def help_for(metric: str) -> str:
+    """Return a metric's definition; empty for what has none."""
+    return DEFINITIONS.get(metric.removesuffix("_mean"), ("", ""))[1]

@@ -1,0 +1,172 @@
+"""The page of two language models on the bias benchmarks: before and after, utility beside bias."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from levelhead.report import blocks
+from levelhead.report.definitions import STATISTICS
+from levelhead.report.text import Record, counted, estimate_from_dict, interval, joined, number, short
+from levelhead.types import Estimate
+
+_CAUTION = (
+    "A score near its ideal on one benchmark does not show that a model is free of bias: it is a finding about these "
+    "items and this way of asking."
+)
+_BETTER = {"high": "larger", "low": "smaller", "half": "nearer to one half", "zero": "nearer to zero"}
+_SIDES = {"bias": "bias", "utility": "utility", "both": "bias and utility"}
+_NAMED = 3
+
+
+def language_model_page(summary: Record, *, examples: Sequence[Record] = (), command: str = "") -> Record:
+    """Summarise what ``levelhead lm-compare`` found.
+
+    Args:
+        summary: of :func:`levelhead.lm.comparison_summary`.
+        examples: generations side by side (``domain``, ``group``, ``prompt``, ``before``, ``after``), if the page is to
+            show them. They can be offensive: such a page is for the own machine.
+        command: the command that made the page.
+
+    Returns:
+        the page as a plain dict, for :func:`levelhead.report.render`.
+    """
+    names = short(summary["before"]["folder"], 60), short(summary["after"]["folder"], 60)
+    parts = [blocks.part([blocks.section("Utility beside bias", _headlines(summary["headlines"], names))])]
+    for benchmark in summary["benchmarks"]:
+        parts.append(blocks.part(_benchmark(benchmark, names), title=benchmark.get("title") or benchmark["name"]))
+    terms = [STATISTICS[name] for name in ("interval_over_items", "undefined")]
+    ending = [blocks.section("Definitions", [blocks.terms(terms), blocks.paragraph(_CAUTION)])]
+    if examples:
+        ending.insert(0, blocks.section("Generations side by side", _examples(examples, names)))
+    listed = ", ".join(benchmark["name"] for benchmark in summary["benchmarks"])
+    return blocks.page(
+        "Language models",
+        language_model_sentence(summary["headlines"], names),
+        [*parts, blocks.part(ending)],
+        title=f"{names[0]} and {names[1]}",
+        about=f"{names[0]} and {names[1]} on {listed}",
+        cautions=summary["notes"],
+        command=command,
+    )
+
+
+def language_model_sentence(headlines: Sequence[Record], names: tuple[str, str]) -> str:
+    """Say which scores differ between two models by more than the benchmarks' items leave open."""
+    between = f"{names[0]} and {names[1]}"
+    figures = [(one, estimate_from_dict(one["difference"])) for one in headlines]
+    if not figures:
+        return f"There is no score that {between} share."
+    if not any(_bounded(figure) for _, figure in figures):
+        reason = next((figure.reason for _, figure in figures if figure.reason), "no interval was kept")
+        return f"Whether {between} differ is not decided: {short(reason, 200)}."
+    decided = [(one, figure) for one, figure in figures if _decided(figure)]
+    if not decided:
+        return (
+            f"None of {counted(len(figures), 'score')} tells {between} apart: the interval of each paired difference "
+            "holds 0, or there is none."
+        )
+    named = [
+        f"{one['benchmark']} {one['score']} ({_number(figure.value, signed=True)}, "
+        f"interval {_span(figure, signed=True)})"
+        for one, figure in decided[:_NAMED]
+    ]
+    if len(decided) > _NAMED:
+        named.append(f"{len(decided) - _NAMED} more")
+    verb = "tells" if len(decided) == 1 else "tell"
+    return (
+        f"{len(decided)} of {counted(len(figures), 'score')} {verb} {between} apart, each interval by itself: "
+        f"{joined(named)}."
+    )
+
+
+def _bounded(figure: Estimate) -> bool:
+    return figure.defined and not math.isnan(figure.low) and not math.isnan(figure.high)
+
+
+def _decided(figure: Estimate) -> bool:
+    return _bounded(figure) and not figure.low <= 0 <= figure.high
+
+
+def _number(value: float, *, signed: bool = False) -> str:
+    return number(value, _digits(value), signed=signed)
+
+
+def _digits(value: float) -> int:
+    return 4 if abs(value) < 10 else 1
+
+
+def _span(figure: Estimate, *, signed: bool = False) -> str:
+    return interval(figure.low, figure.high, _digits(figure.value), signed=signed)
+
+
+def _cell(record: Record, *, signed: bool = False) -> Record:
+    figure = estimate_from_dict(record)
+    if not figure.defined:
+        return blocks.undefined_cell(figure.reason)
+    return blocks.cell(_number(figure.value, signed=signed), _span(figure, signed=signed) or figure.reason or "")
+
+
+def _cells(one: Record) -> list[Record]:
+    return [_cell(one["before"]), _cell(one["after"]), _cell(one["difference"], signed=True)]
+
+
+def _headlines(headlines: Sequence[Record], names: tuple[str, str]) -> list[Record]:
+    rows: list[tuple[object, Sequence[Record]]] = []
+    for one in headlines:
+        ideal = "" if one["ideal"] is None else f" ({one['ideal']:g})"
+        about = [blocks.cell(_SIDES[one["side"]]), blocks.cell(f"{_BETTER[one['better']]}{ideal}")]
+        rows.append((" ".join(filter(None, (one["benchmark"], one["part"], one["score"]))), about + _cells(one)))
+    columns = ["Score", "Tells of", "Ideal", *names, "Difference"]
+    notes = [
+        f"Difference: {names[1]} minus {names[0]}, over the same items. Each 95% interval by itself, not corrected for "
+        "the number of scores."
+    ]
+    return [blocks.table("The main scores", columns, rows, notes=notes, text_columns=[1, 2])]
+
+
+def _benchmark(benchmark: Record, names: tuple[str, str]) -> list[Record]:
+    columns = ["Score", *names, "Difference"]
+    rows = [(one["score"], _cells(one)) for one in benchmark["overall"]]
+    units = [f"{score}: {unit}" for score, unit in benchmark["units"].items()]
+    found = [blocks.table("The whole benchmark", columns, rows, notes=units)]
+    by_score: dict[str, list[tuple[str, Record]]] = {}
+    for part, figures in benchmark["categories"].items():
+        for one in figures:
+            by_score.setdefault(one["score"], []).append((part, one))
+    for score, ones in by_score.items():
+        found.append(_forest(score, ones, names))
+        found.append(
+            blocks.table(
+                f"{score} by category", ["Category", *columns[1:]], [(part, _cells(one)) for part, one in ones],
+                folded=f"{score} by category, in figures",
+            )
+        )  # fmt: skip
+    notes = [f"{side}: {note}" for side, some in benchmark["notes"].items() for note in some]
+    about = [
+        (key.capitalize(), benchmark[key]) for key in ("caution", "citation", "licence", "url") if benchmark.get(key)
+    ]
+    about.append(("Items", f"{benchmark['items']}" + (f", limit {benchmark['limit']}" if benchmark["limit"] else "")))
+    sections = [blocks.section("Scores", found), blocks.section("About it", [blocks.terms(about)])]
+    return [*sections, blocks.section("Notes", [blocks.bullets(notes)])] if notes else sections
+
+
+def _forest(score: str, ones: Sequence[tuple[str, Record]], names: tuple[str, str]) -> Record:
+    figures = [(part, estimate_from_dict(one["difference"])) for part, one in ones]
+    return blocks.forest(
+        f"{score} by category: {names[1]} minus {names[0]}, with 95% intervals",
+        [blocks.forest_row(part, figure, decided=_decided(figure), scale=1, digits=4) for part, figure in figures],
+        heads=("Category", "Difference"),
+        ends=("lower", "higher"),
+        folded=f"{score} by category, drawn",
+    )
+
+
+def _examples(examples: Sequence[Record], names: tuple[str, str]) -> list[Record]:
+    rows = [
+        (f"{one['domain']}, {one['group']}", [blocks.cell(one[key]) for key in ("prompt", "before", "after")])
+        for one in examples
+    ]
+    caution = "Generations can be offensive, and prompts are other people’s sentences: keep this page on your machine."
+    shown = blocks.table("Continuations of BOLD", ["Prompt of", "Prompt", *names], rows, text_columns=[1, 2, 3])
+    return [blocks.paragraph(caution, strong=True), shown]

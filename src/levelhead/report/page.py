@@ -1,0 +1,64 @@
+"""Draw a page's plain dict as one standalone HTML file: no script, nothing loaded from elsewhere, all text escaped."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import itertools
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from levelhead import __version__
+from levelhead.report.text import Record, number, visible
+from levelhead.storage import write_text
+
+
+def render(page: Record, *, date: datetime.date | None = None) -> str:
+    """Return the HTML of a page that one of this room's ``..._page`` functions summarised.
+
+    Every text is escaped, and characters that are invisible or turn text around are spelled out, so that a group's name
+    stays a name. ``date`` is the day that the page names as its own; None: today.
+    """
+    day = date or datetime.datetime.now(datetime.UTC).date()
+    template = _environment().get_template("page.html.jinja")
+    html = template.render(
+        page=page,
+        version=__version__,
+        date=day.isoformat(),
+        next_id=itertools.count(1).__next__,
+        percent=number,
+    )
+    return "\n".join(line for line in html.splitlines() if line.strip()) + "\n"
+
+
+def write_page(path: Path, page: Record, *, date: datetime.date | None = None) -> None:
+    """Render a page into a file, atomically; an existing one is replaced."""
+    write_text(path, render(page, date=date))
+
+
+def command_line() -> str:
+    """Return the command that this process was started with; empty if it was not levelhead's own."""
+    program = Path(sys.argv[0])
+    ours = program.name == "levelhead" or (program.name == "__main__.py" and program.parent.name == "levelhead")
+    return shlex.join(["levelhead", *sys.argv[1:]]) if ours else ""
+
+
+def _finalize(value: Any) -> Any:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("levelhead.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )

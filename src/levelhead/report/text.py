@@ -1,0 +1,84 @@
+"""Words and numbers as a page shows them: names made harmless and short, figures with a true minus sign."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from typing import Any
+
+from levelhead.types import Estimate
+
+LONGEST_NAME = 80
+LONGEST_SENTENCE = 600
+
+Record = dict[str, Any]
+"""A piece of a page as plain JSON-able values."""
+
+
+def visible(text: str) -> str:
+    """Spell out characters that cannot be seen or that turn the text around, e.g. ``⟨U+202E⟩``.
+
+    A right-to-left override in a group's name would otherwise reorder what stands after it. Line ends become spaces.
+    Zero-width joiners stay: emoji and several scripts need them.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    shown = []
+    for character in text:
+        if character in "\n\r\t":
+            shown.append(" ")
+        elif character not in "\u200c\u200d" and unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn"):
+            shown.append(f"⟨U+{ord(character):04X}⟩")
+        else:
+            shown.append(character)
+    return "".join(shown)
+
+
+def short(text: object, longest: int = LONGEST_NAME) -> str:
+    """Return visible text of at most ``longest`` characters; a cut is marked with an ellipsis."""
+    shown = visible(str(text))
+    return shown if len(shown) <= longest else shown[: longest - 1].rstrip() + "…"
+
+
+def number(value: float, digits: int = 1, *, signed: bool = False) -> str:
+    """Return a number with a true minus sign, and never with a minus before zero."""
+    text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
+    if not text.strip("+-0."):
+        return text.lstrip("+-")
+    return text.replace("-", "−")
+
+
+def interval(low: float, high: float, digits: int = 1, *, signed: bool = False) -> str:
+    """Return ``[low, high]``; empty if there is no interval."""
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    return f"[{number(low, digits, signed=signed)}, {number(high, digits, signed=signed)}]"
+
+
+def percent(figure: Estimate, digits: int = 1, *, signed: bool = False) -> str:
+    """Return a fraction in percent, or ``undefined``."""
+    return number(100 * figure.value, digits, signed=signed) if figure.defined else "undefined"
+
+
+def percent_interval(figure: Estimate, digits: int = 1, *, signed: bool = False) -> str:
+    """Return the interval of a fraction in percent; empty if it has none."""
+    return interval(100 * figure.low, 100 * figure.high, digits, signed=signed)
+
+
+def estimate_from_dict(record: Record) -> Estimate:
+    """Return the figure that :func:`levelhead.metrics.estimate_to_dict` wrote; null is NaN."""
+    value, low, high = (math.nan if record.get(key) is None else float(record[key]) for key in ("value", "low", "high"))
+    reason = record.get("reason")
+    if math.isnan(value) and reason is None:
+        reason = "no reason was recorded"
+    return Estimate(value, low, high, int(record.get("n") or 0), reason, record.get("corrected"))
+
+
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """Return ``1 seed`` or ``1,544 rows``."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def joined(parts: list[str]) -> str:
+    """Return ``a``, ``a and b`` or ``a, b and c``."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)

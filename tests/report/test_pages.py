@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import datetime
+import importlib.resources
+import itertools
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from page_reading import Reader, difference, figure, made_up, read
+
+from levelhead.auditing.audit import audit
+from levelhead.bench.tables import LEAKING
+from levelhead.metrics import JointRow
+from levelhead.report import render
+from levelhead.report.audit_page import audit_page
+from levelhead.report.blocks import axis
+from levelhead.report.comparison_page import Compared, comparison_from_dict, comparison_page
+from levelhead.report.lm_page import language_model_page
+from levelhead.report.run_page import run_page
+from levelhead.types import DataError, Estimate
+
+DAY = datetime.date(2026, 1, 2)
+HOSTILE = [
+    "<script>document.title = 'taken'</script>",
+    "<img src=x onerror=alert(1)>",
+    "\u202eevil\u2066 { } {{ 7 * 7 }}",
+    "long " + "x" * 10_000,
+    "👩‍👩‍👧 ünïcode",
+    '"quoted" \' & &lt;b&gt; --> ]]> </style></title>',
+]
+
+
+def audited(groups: list[str], rows: int = 60) -> dict[str, Any]:
+    chance = np.random.default_rng(0)
+    group = np.array(groups, dtype=object)[np.arange(rows * len(groups)) % len(groups)]
+    label, predicted = chance.integers(0, 2, (2, len(group)))
+    return audit(label, predicted, sensitive_features={groups[0]: group}, replicates=100).to_dict()
+
+
+def summary_of_models() -> dict[str, Any]:
+    def sides(value: float, half: float | None) -> dict[str, Any]:
+        ends = {"low": None, "high": None} if half is None else {"low": value - half, "high": value + half}
+        own = {"value": 0.6, "low": 0.5, "high": 0.7, "n": 9}
+        reason = {} if half is not None else {"reason": "no interval: no data"}
+        return {"before": own, "after": own, "difference": {"value": value, "n": 9, **ends, **reason}}
+
+    headline = {"benchmark": "stereoset", "part": "", "unit": None, "side": "bias", "better": "half", "ideal": 0.5}
+    return {
+        "before": {"folder": "lm-before", "models": {}},
+        "after": {"folder": "lm-after", "models": {}},
+        "headlines": [
+            {**headline, "score": "stereotype_score", **sides(-0.1, 0.05)},
+            {**headline, "score": "icat", **sides(0.1, None)},
+        ],
+        "benchmarks": [
+            {
+                "name": "stereoset", "title": "StereoSet", "licence": "CC", "citation": "Someone", "url": None,
+                "caution": None, "items": 9, "limit": None, "options": {}, "units": {"icat": "a fraction"},
+                "notes": {"before": ["a note"], "after": []},
+                "overall": [{"score": "icat", **sides(0.1, None)}],
+                "categories": {"race": [{"score": "icat", **sides(0.1, 0.2)}]},
+            }
+        ],
+        "notes": ["something to know"],
+        "examples": None,
+    }  # fmt: skip
+
+
+def compared(**options: Any) -> Compared:
+    row, none = difference(-0.02, 0.03), Estimate.undefined("no rows of it")
+    undefined = JointRow(none, none, (), math.nan, none)
+    rows = {"dam": {"accuracy": row, "equalized_odds": row}, "jtt": {"accuracy": row, "equalized_odds": undefined}}
+    return Compared(made_up(rows, **options), {"round": {"dark": 45, "light": 5}, "angular": {"dark": 2, "light": 1}})
+
+
+def pages() -> dict[str, dict[str, Any]]:
+    return {
+        "audit": audit_page(audited(["a", "b"]), source="p.csv", command="levelhead audit p.csv"),
+        "hostile": audit_page(audited(HOSTILE), source=HOSTILE[0], command=HOSTILE[1]),
+        "comparison": comparison_page([compared()], command="levelhead table runs"),
+        "two comparisons": comparison_page([compared(), compared(selection=LEAKING)]),
+        "language models": language_model_page(summary_of_models()),
+    }
+
+
+PAGES = pages()
+
+
+@pytest.fixture(params=PAGES, scope="module")
+def page(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return PAGES[request.param]
+
+
+@pytest.fixture(scope="module")
+def html(page: dict[str, Any]) -> str:
+    return render(page, date=DAY)
+
+
+@pytest.fixture(scope="module")
+def seen(html: str) -> Reader:
+    return read(html)
+
+
+def test_a_summary_is_plain_json(page: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(page, allow_nan=False)) == page
+
+
+def test_it_starts_with_the_finding(page: dict[str, Any], seen: Reader) -> None:
+    (first,) = seen.all("h1")
+    assert first.text == page["finding"]
+    assert seen.all("h1", "h2", "h3")[0] is first
+    assert [element.attributes.get("lang") for element in seen.all("html")] == ["en"]
+    assert seen.all("time")[0].text == "2026-01-02"
+
+
+def test_headings_go_down_one_step_at_a_time(seen: Reader) -> None:
+    levels = [int(element.tag[1]) for element in seen.elements if re.fullmatch(r"h[1-6]", element.tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_ids_are_unique_and_references_lead_somewhere(seen: Reader) -> None:
+    ids = [element.attributes["id"] for element in seen.elements if "id" in element.attributes]
+    assert len(ids) == len(set(ids))
+    for element in seen.elements:
+        for name in ("aria-labelledby", "aria-describedby"):
+            if name in element.attributes:
+                assert element.attributes[name] in ids
+        if element.tag == "a":
+            assert str(element.attributes["href"]).removeprefix("#") in ids
+
+
+def test_tables_say_what_their_cells_are(seen: Reader) -> None:
+    assert seen.all("table")
+    assert len(seen.all("caption")) == len(seen.all("table"))
+    assert all(element.text.strip() for element in seen.all("caption"))
+    assert all(element.attributes.get("scope") in ("row", "col") for element in seen.all("th"))
+    scrolled = [element for element in seen.all("div") if element.attributes.get("class") == "scroll"]
+    for element in scrolled:
+        assert element.attributes["role"] == "region"
+        assert element.attributes["tabindex"] == "0"
+        assert element.attributes["aria-label"]
+
+
+def test_pictures_have_words(seen: Reader) -> None:
+    drawn = [
+        element for element in seen.all("svg") if not {"svg", "tfoot"} & set(element.parents)
+    ]  # the axis below a forest is in a part that is hidden from screen readers
+    assert all(element.attributes.get("role") == "img" and element.attributes.get("aria-label") for element in drawn)
+    assert all(element.attributes.get("alt") for element in seen.all("img"))
+
+
+def test_nothing_is_loaded_and_nothing_runs(html: str, seen: Reader) -> None:
+    assert not seen.all("script", "link", "iframe", "object", "embed", "form", "base")
+    for element in seen.elements:
+        for name, value in element.attributes.items():
+            assert not name.startswith("on")
+            if name in ("src", "href", "srcset", "xlink:href"):
+                assert str(value).startswith(("#", "data:image/"))
+    style = (importlib.resources.files("levelhead.report") / "templates" / "style.css").read_text(encoding="utf-8")
+    assert "url(" not in style
+    assert "@import" not in style
+    assert not re.search(r"(?:src|href)\s*=\s*[\"']?\s*https?:", html)
+    assert "default-src 'none'" in html
+
+
+def test_hostile_names_stay_names() -> None:
+    html = render(PAGES["hostile"], date=DAY)
+    seen = read(html)
+    assert not seen.all("script", "img")
+    assert "<script>document.title" in seen.all("main")[0].text, "the name is shown, as text"
+    assert "\u202e" not in html
+    assert "⟨U+202E⟩evil" in html
+    assert "{{ 7 * 7 }}" in html
+    assert not re.search("x{700}", html), "a name of 10 kB is cut"
+    assert "👩‍👩‍👧" in html
+
+
+def test_an_undefined_figure_says_why() -> None:
+    seen = read(render(PAGES["comparison"], date=DAY))
+    cells = [element.text.split() for element in seen.all("td") if element.text.strip().startswith("undefined")]
+    assert len(cells) >= 2
+    assert "no rows of it" in seen.all("main")[0].text
+    result = audit([0, 1] * 10, [0, 1] * 10, sensitive_features={"g": ["only"] * 20}, replicates=100).to_dict()
+    page = audit_page(result)
+    assert "is undefined: " in page["finding"]
+    text = read(render(page)).all("main")[0].text
+    assert "undefined" in text
+    assert "NaN" not in text
+    assert "None" not in text
+
+
+def test_small_groups_and_cells_are_flagged() -> None:
+    page = PAGES["comparison"]
+    assert any("Fewer than 10 test rows: group angular" in caution for caution in page["cautions"])
+    html = render(page, date=DAY)
+    assert html.count('class="flag"') == 2  # the group angular; light within round
+
+
+def test_oracle_and_leaking_are_said_first() -> None:
+    one = compared(oracle={"erm": None, "dam": "method", "jtt": None}, selection=LEAKING)
+    page = comparison_page([one])
+    assert page["cautions"][0].startswith("LEAKING")
+    assert page["cautions"][1].startswith("dam ORACLE LEAKING: The row saw groups")
+    html = render(page, date=DAY)
+    assert "ORACLE LEAKING</span>" in html
+    assert "<rect" in html, "a row that saw groups has a mark of its own"
+
+
+def test_what_was_not_measured_is_said() -> None:
+    text = read(render(PAGES["comparison"], date=DAY)).all("main")[0].text
+    assert "not measured" in text
+    assert "no GPU" in text
+
+
+def test_a_comparison_comes_back_from_its_json() -> None:
+    before = compared().comparison
+    again = comparison_from_dict(json.loads(json.dumps(before.to_dict())))
+    assert again.to_dict() == before.to_dict()
+    page = comparison_page([Compared(again)])
+    assert page["finding"] == PAGES["comparison"]["finding"]
+    assert "not in this file" in render(page)
+
+
+def test_language_models_name_what_is_decided() -> None:
+    assert PAGES["language models"]["finding"] == (
+        "1 of 2 scores tells lm-before and lm-after apart, each interval by itself: stereoset stereotype_score "
+        "(−0.1000, interval [−0.1500, −0.0500])."
+    )
+    example = {"domain": "d", "group": "g", "prompt": "p", "before": "<b>one</b>", "after": "two"}
+    page = language_model_page(summary_of_models(), examples=[example])
+    html = render(page)
+    assert "keep this page on your machine" in html
+    assert "<b>one" not in html
+
+
+@pytest.mark.parametrize("values", [[0.0], [0.0, 0.0], [-3.4, 3.9], [1e-6, 2e-6], [0.0, 1e6], [math.nan, 1.0]], ids=str)
+def test_an_axis_holds_its_values_with_a_few_ticks(values: list[float]) -> None:
+    ends = axis(values)
+    finite = [value for value in values if math.isfinite(value)]
+    assert ends["low"] < min(finite)
+    assert max(finite) < ends["high"]
+    assert 2 <= len(ends["ticks"]) <= 8
+    assert len({tick["text"] for tick in ends["ticks"]}) == len(ends["ticks"])
+
+
+def run_folder(folder: Path, **files: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"data": {"name": "portraits"}, "method": {"name": "erm"}, "model": {"layers": 2}, "train": {}, "seed": 3}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    history = [{"stage": 0, "epoch": epoch, "val_loss": loss} for epoch, loss in enumerate([-0.7, -0.5, -0.6])]
+    written = {
+        "metrics": {"selected_by": "val_loss", "oracle": None, "history": history},
+        "cost": {"seconds": 3.0},
+        "environment": {"device": "cpu"},
+        **files,
+    }
+    for name, content in written.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_a_run_with_groups_figures_and_epochs(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", **{"evaluation-test": audited(["a", "b"])})
+    (folder / "figures").mkdir()
+    (folder / "figures" / "attention-run.png").write_bytes(b"\x89PNG")
+    page = run_page(folder, command="levelhead report run")
+    assert page["finding"].endswith("One run: the variance over training seeds is not in it.")
+    seen = read(render(page))
+    (picture,) = seen.all("img")
+    assert str(picture.attributes["src"]).startswith("data:image/png;base64,")
+    (kept,) = [row for row in seen.all("tr") if "kept" in row.text]
+    assert kept.text.split()[:2] == ["epoch", "1"]
+
+
+def test_pictures_of_other_data_are_never_shown(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["data"]["name"] = "utkface64"
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "attention-run.png").write_bytes(b"\x89PNG")
+    assert not read(render(run_page(folder))).all("img")
+
+
+def test_a_run_without_groups_says_how_to_get_them(tmp_path: Path) -> None:
+    page = run_page(run_folder(tmp_path / "run"))
+    assert "has not been evaluated by group" in page["finding"]
+    assert "levelhead evaluate" in page["finding"]
+    read(render(page))
+    (tmp_path / "run" / "metrics.json").unlink()
+    with pytest.raises(DataError, match="is not a finished run"):
+        run_page(tmp_path / "run")
+
+
+def colours() -> list[tuple[str, dict[str, str]]]:
+    style = (importlib.resources.files("levelhead.report") / "templates" / "style.css").read_text(encoding="utf-8")
+    roots = re.findall(r":root\s*{(.*?)}", style, flags=re.DOTALL)
+    found = [dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", root)) for root in roots]
+    assert len(found) == 2
+    assert found[0].keys() == found[1].keys()
+    return list(zip(("light", "dark"), found, strict=True))
+
+
+@pytest.mark.parametrize(("theme", "palette"), colours(), ids=lambda value: value if isinstance(value, str) else "")
+def test_words_stand_out_from_their_ground(theme: str, palette: dict[str, str]) -> None:
+    on_paper = [(name, "paper") for name in ("ink", "muted", "accent", "warn")]
+    others = [("paper", "ink"), ("accent", "soft"), ("warn", "warn-paper"), ("ink", "warn-paper"), ("ink", "raised")]
+    for front, back in on_paper + others:
+        assert contrast(palette[front], palette[back]) >= 4.5, f"{theme}: {front} on {back}"
+    assert contrast(palette["muted"], palette["paper"]) >= 3, "marks and whiskers"
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2's ratio of two colours."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[position : position + 2], 16) / 255 for position in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_contrast_is_the_one_of_wcag() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+def test_figures_are_rounded_for_people() -> None:
+    row = difference(0.0123456, 0.03)
+    html = render(comparison_page([Compared(made_up({"dam": {"accuracy": row, "equalized_odds": row}}))]))
+    assert "+1.2" in html
+    assert "[−1.8, +4.2]" in html
+    assert figure(0.1, 0.05, 0.15).defined

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from levelhead.cli import main
+from levelhead.config import load_experiment
+from levelhead.report.command import page_of
+from levelhead.types import ConfigError, DataError
+
+
+def run(*arguments: str) -> int:
+    """Return the exit status, as a shell would see it."""
+    try:
+        main(list(arguments))
+    except SystemExit as leaving:
+        return int(leaving.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods with two seeds each, as if they had been trained and evaluated."""
+    folder = tmp_path_factory.mktemp("runs")
+    chance = np.random.default_rng(0)
+    label, style = chance.integers(0, 2, 80), chance.integers(0, 2, 80)
+    for method in ("erm", "dam"):
+        for seed in range(2):
+            place = folder / f"{method}-{seed}"
+            place.mkdir()
+            experiment = load_experiment(f"portraits_{method}", [], seed=seed)
+            (place / "config.yaml").write_text(yaml.safe_dump(experiment.to_dict()))
+            guess = np.where(chance.random(80) < 0.8, label, 1 - label)
+            names = np.array(["dark", "light"])
+            frame = pd.DataFrame({"label": names[label], "prediction": names[guess]})
+            frame["probability_dark"], frame["probability_light"] = 1.0 - guess, guess.astype(float)
+            frame["style"] = np.array(["angular", "round"])[style]
+            frame.to_parquet(place / "predictions-test.parquet")
+            files = {
+                "evaluation-test": {"run": {"attribute": "style"}},
+                "environment": {"device": "cpu", "packages": {}},
+                "cost": {"seconds": 2.0 + seed},
+            }
+            for name, content in files.items():
+                (place / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_a_folder_of_runs_is_a_comparison(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("report", str(runs), "--html", str(tmp_path / "page.html")) == 0
+    html = (tmp_path / "page.html").read_text()
+    assert html.startswith("<!doctype html>")
+    assert "dam’s measured gap in equalized odds" in html
+    assert "best post-processing of erm (FACT)" in html
+    assert "dam’s measured gap" in " ".join(capsys.readouterr().out.split())
+
+
+def test_table_and_pareto_write_the_same_finding(runs: Path, tmp_path: Path) -> None:
+    pages, json_file = [tmp_path / "table.html", tmp_path / "pareto.html"], tmp_path / "table.json"
+    assert run("table", str(runs), "--html", str(pages[0]), "--json", str(json_file)) == 0
+    assert run("pareto", str(runs), "--out", str(tmp_path / "p.svg"), "--html", str(pages[1])) == 0
+    found = page_of(json_file)["finding"]
+    assert all(found in page.read_text() for page in pages)
+
+
+def test_an_audit_is_recognised_by_its_json(tmp_path: Path) -> None:
+    pd.DataFrame({"y": [0, 1] * 20, "p": [0, 1, 1, 1] * 10, "g": ["a", "b", "b", "a"] * 10}).to_csv(tmp_path / "p.csv")
+    options = ("--label", "y", "--prediction", "p", "--group", "g")
+    written = tmp_path / "audit.json", tmp_path / "audit.html"
+    assert run("audit", str(tmp_path / "p.csv"), *options, "--json", str(written[0]), "--html", str(written[1])) == 0
+    assert page_of(written[0])["finding"] in written[1].read_text()
+
+
+def test_what_it_cannot_read_is_said(tmp_path: Path, runs: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        page_of(tmp_path / "none")
+    (tmp_path / "p.csv").write_text("a\n")
+    with pytest.raises(DataError, match="levelhead audit"):
+        page_of(tmp_path / "p.csv")
+    for content in ("[]", "{}", '{"comparisons": []}'):
+        (tmp_path / "x.json").write_text(content)
+        with pytest.raises(DataError, match="is not what"):
+            page_of(tmp_path / "x.json")
+    (tmp_path / "lm").mkdir()
+    (tmp_path / "lm" / "scores-bbq.json").write_text("{}")
+    with pytest.raises(ConfigError, match="lm-compare"):
+        page_of(tmp_path / "lm")
+    with pytest.raises(ConfigError, match="baseline"):
+        page_of(runs, baseline="nonsense")
+    assert run("report", str(tmp_path / "none"), "--html", str(tmp_path / "page.html")) == 2
