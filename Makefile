@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs bench bench-quick clean
 
 demo: $(INSTALLED)  ## train ERM and DAM on drawn portraits, print the table, save pictures
 	$(BIN)/levelhead demo --out demo
@@ -16,14 +16,20 @@ check: $(INSTALLED)  ## lint, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED)  ## simulate the coverage of the intervals (about 5 minutes)
+bench: $(INSTALLED)  ## time, memory and coverage, all that needs no data (about an hour on one core)
+	$(BIN)/python benchmarks/step.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py
 	$(BIN)/python benchmarks/coverage.py
 
-docs: $(INSTALLED)  ## check that links between the pages hold
-	$(BIN)/python -m pytest tests/test_docs.py
+bench-quick: $(INSTALLED)  ## time and memory of a training step at smaller sizes (at most 10 minutes)
+	$(BIN)/python benchmarks/step.py --quick
+
+docs: $(INSTALLED)  ## build the site of the pages in docs/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "The site lies in site/: open site/index.html. Its search needs a server: $(BIN)/python -m http.server --directory site"
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo site
 
 # torch first: with it installed, no other package can pull in another build.
 $(INSTALLED): pyproject.toml constraints.txt

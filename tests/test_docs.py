@@ -1,14 +1,34 @@
-"""The README's Python runs, and links between pages hold."""
+"""The README's Python runs, and so does that of the site's pages; links between pages hold, and the site builds."""
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import os
 import re
+import subprocess
+import sys
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+# Python in these pages speaks of things that a reader brings along, so it cannot run as it stands.
+NOT_RUN = {
+    "docs/figures.md": "a finished run",
+    "docs/klaad.md": "a tokenizer and triplets",
+    "docs/presets.md": "a backbone and a batch of its inputs",
+}
+
+
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+WITH_PYTHON = [page for page in PAGES if python_blocks(page) and str(page.relative_to(ROOT)) not in NOT_RUN]
 
 
 def test_the_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,6 +38,31 @@ def test_the_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
     assert (tmp_path / "out" / "config.json").exists()
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_in_pages_runs_and_prints_what_they_say(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The blocks of a page from top to bottom, in one namespace; ``print(...)  # text`` prints that text."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in python_blocks(page):
+        exec(compile(block, page.name, "exec"), names)
+        printed = capsys.readouterr().out
+        for said in re.findall(r"^print\(.*\)  # (.+)$", block, flags=re.MULTILINE):
+            value = re.split(r"[:;]", said)[0]
+            assert value in printed, f"{page.name} says that {said!r} is printed"
+
+
+def test_pages_whose_python_does_not_run_are_still_there() -> None:
+    for name in NOT_RUN:
+        assert python_blocks(ROOT / name), f"{name} has no Python any more; take it off the list"
+
+
+@pytest.mark.parametrize("name", ["docs/index.md", "docs/concepts.md"])
+def test_the_first_pages_have_python_that_runs(name: str) -> None:
+    assert ROOT / name in WITH_PYTHON
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -30,6 +75,103 @@ def test_links_between_pages_hold(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_in_pages_name_recipes_that_exist(page: Path) -> None:
+    from levelhead.config import find_recipe
+
     for recipe in re.findall(r"levelhead train (\S+)", page.read_text()):
-        if "/" in recipe and "$" not in recipe:
+        if "$" in recipe or recipe.startswith(("-", ".")):
+            continue
+        if "/" in recipe:
             assert (ROOT / recipe).exists(), f"{page.name} names {recipe}"
+        elif "_" in recipe:
+            find_recipe(recipe)
+
+
+def test_every_method_has_a_page_that_names_all_its_options() -> None:
+    from dataclasses import fields
+
+    from levelhead.methods import METHODS
+
+    overview = (ROOT / "docs" / "methods" / "index.md").read_text()
+    for name, method in METHODS.items():
+        page = (ROOT / "docs" / "methods" / f"{name}.md").read_text()
+        assert f"]({name}.md)" in overview
+        for heading in ("**Paper.**", "## Equation", "## Cost", "## When it fails", "## Command"):
+            assert heading in page, f"{name}.md lacks {heading}"
+        missing = [field.name for field in fields(method) if f"`{field.name}`" not in page]
+        assert not missing or (name == "dam" and missing == ["debias"]), f"{name}.md does not name {missing}"
+        if method.uses_groups:
+            assert "ORACLE" in page
+
+
+def modules_with_doctests() -> list[str]:
+    source = ROOT / "src"
+    files = [file for file in sorted(source.rglob("*.py")) if ">>> " in file.read_text()]
+    return [".".join(file.relative_to(source).with_suffix("").parts).removesuffix(".__init__") for file in files]
+
+
+@pytest.mark.parametrize("module", modules_with_doctests())
+def test_examples_in_docstrings_hold(module: str) -> None:
+    result = doctest.testmod(importlib.import_module(module))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for needed in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
+        pytest.importorskip(needed, reason="the site needs: pip install -e '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+class Page(HTMLParser):
+    """What a page of the site links to, loads, and can be linked at."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if "src" in given:
+            self.loads.append(given["src"])
+        if tag == "link" and given.get("rel") not in ("canonical", "next", "prev"):
+            self.loads.append(given["href"])
+
+
+@pytest.mark.slow
+def test_the_site_holds_together_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = {path.resolve(): Page(path) for path in site.rglob("*.html") if path.name != "404.html"}
+    assert len(pages) > 40
+    for path, page in pages.items():
+        for link in [*page.links, *page.loads]:
+            if re.match(r"https?:|mailto:", link):
+                assert link not in page.loads, f"{path.name} loads {link}"
+                continue
+            place, _, anchor = unquote(link).partition("#")
+            target = (path.parent / place).resolve() if place else path
+            assert target.exists(), f"{path.relative_to(site)} links to {link}"
+            if anchor and target in pages:
+                assert anchor in pages[target].anchors, f"{path.relative_to(site)} links to {link}"
+
+
+@pytest.mark.slow
+def test_the_site_shows_equations_linked_scripts_and_docstrings(site: Path) -> None:
+    theory = (site / "theory.html").read_text()
+    assert theory.count("<math") > 100
+    assert "arithmatex" not in theory
+    assert "WordLevel" in (site / "repository" / "examples" / "notebook_text.py.html").read_text()
+    api = (site / "api" / "attention.html").read_text()
+    assert "number of most attended tokens" in api
+    for room in sorted((site / "api").glob("*.html")):
+        assert not re.search(r":(class|func|meth):|(<|&lt;)autoref", room.read_text()), room.name
