@@ -177,7 +177,7 @@ def draw(comparisons: dict[str, Comparison], effect: dict[str, dict[str, Any]], 
     """Left: what a row does to EOd, against ERM. Right: what the choice of the epoch does to EOd, within the row."""
     names = list(comparisons["own"].table.rows)
     figure = Figure(figsize=(9.5, 1.5 + 0.42 * len(names)), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True, sharex=True)
+    left, right = figure.subplots(1, 2, sharey=True)
 
     def mark(axes: Any, figures: dict[str, Any], height: float, style: tuple[str, str, str], labelled: bool) -> None:
         value, low, high = (100 * figures[end] for end in ("value", "low", "high"))
@@ -200,7 +200,9 @@ def draw(comparisons: dict[str, Comparison], effect: dict[str, dict[str, Any]], 
         mark(right, effect[name][METRIC]["difference"], line, ("", "^", "0.25"), False)
     left.set_title("row minus ERM, epochs by validation loss", fontsize="medium")
     right.set_title("LEAKING choice of the epoch minus label-only", fontsize="medium")
+    # Two seeds leave so much open on the right that a common scale would hide what is on the left.
     for axes in (left, right):
+        axes.set_xlim(-(most := max(abs(end) for end in axes.get_xlim())), most)
         axes.axvline(0, color="0.2", linewidth=0.8)
         axes.grid(axis="x", color="0.9")
         axes.set_axisbelow(True)

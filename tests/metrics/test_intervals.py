@@ -82,15 +82,15 @@ def test_intervals_cover(groups: int, rows: int, gap: float) -> None:
 
 
 def test_a_thousand_replicates_on_many_rows_are_fast() -> None:
-    """The requirement is 20 ms; the bound leaves room for a busy machine."""
+    """The requirement is 20 ms; processor time, and the bound leaves room for a busy machine."""
     rng = np.random.default_rng(0)
     counts = Counts(rng.multinomial(200_000, np.full(32, 1 / 32)).reshape(8, 2, 2), tuple(range(8)), NAMES[1])
     estimate_all(counts)
     best = math.inf
     for _ in range(20):
-        start = time.perf_counter()
+        start = time.process_time()
         estimate_all(counts, replicates=1000)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert best < 0.040
 
 
