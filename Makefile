@@ -18,7 +18,8 @@ check: $(INSTALLED)  ## lint, formatting and types
 
 bench: $(INSTALLED)  ## time, memory and coverage, all that needs no data (about an hour on one core)
 	$(BIN)/python benchmarks/step.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py
+	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/method_cost.py
 	$(BIN)/python benchmarks/coverage.py
 
 bench-quick: $(INSTALLED)  ## time and memory of a training step at smaller sizes (at most 10 minutes)

@@ -1,7 +1,6 @@
 """Training the last encoder on a frozen backbone: what keeping its features, bucketing and one row are worth.
 
-    OMP_NUM_THREADS=1 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 \\
-        python benchmarks/last_encoder.py --backbone NAME_OR_FOLDER --data-root DATA --json results/last_encoder.json
+    python benchmarks/last_encoder.py --backbone NAME_OR_FOLDER --data-root DATA
 
 Texts of HateXplain's train split. Each step of the ladder trains one epoch in steps of 128 texts, through the same
 engine as ``levelhead train``. DAM is not bucketed: its statistics need batches of mixed length. All steps run
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import measure
 import torch
 from rich.console import Console
 from rich.progress import track
@@ -34,8 +34,6 @@ from levelhead.engine import Lab, TrainConfig, fit
 from levelhead.features import count_bytes
 from levelhead.methods import DAM, ERM, Method
 from levelhead.models import BackboneModel
-from levelhead.runs import environment
-from levelhead.storage import write_json
 
 CPU = torch.device("cpu")
 BATCH = 128
@@ -154,9 +152,9 @@ def timed(call: Callable[[Tensor], dict[str, Tensor]], step: Step) -> Callable[[
     """Add the time spent in ``call`` to ``step.seen``."""
 
     def batch(index: Tensor) -> dict[str, Tensor]:
-        began = time.perf_counter()
+        began = time.process_time()
         result = call(index)
-        step.seen += time.perf_counter() - began
+        step.seen += time.process_time() - began
         return result
 
     return batch
@@ -178,22 +176,23 @@ def epoch(step: Step, labels: Tensor, class_names: tuple[str, ...]) -> tuple[flo
     original = step.inputs.batch
     step.inputs.batch = timed(original, step)  # type: ignore[method-assign]
     try:
-        began = time.perf_counter()
+        began = time.process_time()
         fit(step.method, lab)
-        return time.perf_counter() - began, step.seen
+        return time.process_time() - began, step.seen
     finally:
         step.inputs.batch = original  # type: ignore[method-assign]
 
 
 def main() -> None:
-    """Measure, print, and write JSON."""
+    """Measure, print, and keep the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backbone", required=True)
     parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--texts", type=int, default=512)
+    parser.add_argument("--texts", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=4, help="pairs of passes over all steps")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
     arguments = parser.parse_args()
+    measure.with_environment()
     torch.set_num_threads(1)
     everything = HateXplain(root=arguments.data_root).examples("train")
     inputs = everything.inputs
@@ -221,26 +220,27 @@ def main() -> None:
         share = statistics.median(reading[name])
         table.add_row(name, f"{middle:.3f}", f"{100 * share:.1f}%", f"{losses[name]:.5f}")
     console.print(table)
-    ratios = []
+    rows = []
     for slow, fast, target in TARGETS:
-        found = [a / b for a, b in zip(seconds[slow], seconds[fast], strict=True)]
-        ratio, low, high = statistics.median(found), min(found), max(found)
-        held = "noise" if target == 1 else "yes" if low >= target else "no" if high < target else "unresolved"
-        ratios.append(
-            {"slow": slow, "fast": fast, "ratio": ratio, "low": low, "high": high, "target": target, "held": held}
-        )
-        console.print(f"{slow} / {fast}: {ratio:.2f} [{low:.2f}, {high:.2f}], at least {target:g}: {held}")
+        found = measure.paired(seconds, slow, fast)
+        again = fast.endswith("again")
+        rows.append(measure.row(f"epoch: {slow} / {fast}", found, None if again else target, "higher", device=CPU))
+    for name in (
+        "ERM, features kept, bucketed",
+        "ERM, features kept, bucketed, one row",
+        "DAM, features kept, one row",
+    ):
+        rows.append(measure.row(f"reading features / epoch: {name}", reading[name], 0.05, device=CPU))
     kept = steps["ERM, features kept, bucketed"].inputs
     assert kept.lengths is not None
     width = kept.batch(torch.tensor([0]))["features"].shape[-1]
-    padded = arguments.texts * 160 * width * 4
-    smaller = padded / count_bytes(kept.lengths, width)
-    console.print(f"Bytes of float32 padded to 160, by those that are kept: {smaller:.1f}")
-    if arguments.json:
-        content = {"ratios": ratios, "bytes_ratio": smaller, "texts": arguments.texts, "repeats": len(order)}
-        content["seconds"] = {name: statistics.median(values) for name, values in seconds.items()}
-        content["reading"] = {name: statistics.median(values) for name, values in reading.items()}
-        write_json(arguments.json, {**content, "environment": environment(CPU)})
+    share = count_bytes(kept.lengths, width) / (arguments.texts * 160 * width * 4)
+    rows.append(measure.row("bytes of features / float32 padded to 160", [share], 0.1, device=CPU))
+    for row in rows:
+        spread = f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+        target = "" if row["target"] is None else f", {row['better']} than {row['target']:g}: {measure.verdict(row)}"
+        console.print(f"{row['name']}: {spread}{target}", soft_wrap=True)
+    measure.merge(arguments.json, [row | {"texts": arguments.texts} for row in rows])
 
 
 if __name__ == "__main__":

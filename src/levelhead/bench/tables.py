@@ -312,6 +312,8 @@ def _area(area: Estimate, difference: Estimate | None) -> str:
     own = f"{100 * area.value:.2f} [{100 * area.low:.1f}, {100 * area.high:.1f}]"
     if difference is None:
         return own
+    if not difference.defined:
+        return f"{own}\nundefined"
     return f"{own}\n{100 * difference.value:+.2f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
 
 

@@ -1,0 +1,192 @@
+"""Reading and counting: pictures after the first epoch, an audit of ten million rows, intervals, imports.
+
+    python benchmarks/data.py
+
+Everything is drawn: no outside data. Times are processor time of one thread, taken in turns within one run; ratios are
+those of neighbours, shown as median, smallest and largest. Audits and imports run in processes of their own, so that
+each finds nothing loaded. Files lie in the page cache when they are read, as in any epoch but the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import measure
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import torch
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+
+from levelhead.data.cache import picture_examples
+from levelhead.data.cache_folder import VARIABLE
+from levelhead.data.images import ImageInputs, decode_images
+from levelhead.metrics import Counts, estimate_all
+
+CPU = torch.device("cpu")
+ROWS, PICTURES, BATCH = 10_000_000, 4096, 256
+
+READ = """
+import pyarrow.parquet, sys
+began = time.process_time()
+table = pyarrow.parquet.read_table(sys.argv[1], columns=["label", "prediction", "group"], use_threads=False)
+"""
+AUDIT = """
+import sys
+from levelhead import audit_file
+began = time.process_time()
+audit_file(sys.argv[1], "label", "prediction", ["group"])
+"""
+IMPORTS = {
+    "levelhead": "import levelhead",
+    "transformers": "import transformers",
+    "help": "import sys; sys.argv = ['levelhead', '--help']; from levelhead.cli import app; app(standalone_mode=False)",
+}
+
+
+def child(code: str, *arguments: str) -> dict[str, float]:
+    """Run code in a process of its own; return its processor seconds since ``began``, and its peak memory in MB."""
+    # Not getrusage: its maximum counts in what the parent held when the child was started.
+    told = """
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(json.dumps({"seconds": time.process_time() - began, "megabytes": int(peak.split()[1]) * 1024 / 1e6}))
+"""
+    whole = f"import json, time\nbegan = time.process_time()\n{code}{told}"
+    done = subprocess.run([sys.executable, "-c", whole, *arguments], capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def write_rows(path: Path, rows: int) -> None:
+    """Write predictions with a label, a prediction, eight groups, and two columns that nobody asks for."""
+    rng = np.random.default_rng(0)
+    words = np.array(["no", "yes"])
+    columns = {
+        "id": np.arange(rows),
+        "label": words[rng.integers(0, 2, rows)],
+        "prediction": words[rng.integers(0, 2, rows)],
+        "group": np.array([f"group {letter}" for letter in "ABCDEFGH"])[rng.integers(0, 8, rows)],
+        "score": rng.random(rows),
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+
+
+def audits(folder: Path, rows: int, repeats: int) -> list[dict[str, object]]:
+    """Audit a file against reading it."""
+    file = folder / "predictions.parquet"
+    write_rows(file, rows)
+    ratios, peaks = [], []
+    child(READ, str(file))
+    for _ in range(repeats):
+        reading, auditing = child(READ, str(file)), child(AUDIT, str(file))
+        ratios.append(auditing["seconds"] / reading["seconds"])
+        peaks.append(auditing["megabytes"] / 500)
+    millions = f"{rows / 1e6:g} million rows"
+    return [
+        measure.row(f"audit of {millions} / pyarrow reading them", ratios, 0.5, device=CPU),
+        measure.row(f"audit of {millions}, peak memory / 500 MB", peaks, 1.0, device=CPU),
+    ]
+
+
+def draw_pictures(count: int) -> list[bytes]:
+    """Return JPEGs of 178x218 pixels, as large as CelebA's, of smooth colours."""
+    rng = np.random.default_rng(0)
+    encoded = []
+    for _ in range(count):
+        small = Image.fromarray(rng.integers(0, 256, (7, 6, 3), dtype=np.uint8))
+        with io.BytesIO() as file:
+            small.resize((178, 218), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
+            encoded.append(file.getvalue())
+    return encoded
+
+
+def pictures(folder: Path, count: int, repeats: int) -> list[dict[str, object]]:
+    """Read shuffled batches from the cache against decoding them with Pillow."""
+    os.environ[VARIABLE] = str(folder / "cache")
+    encoded, labels = draw_pictures(count), torch.zeros(count, dtype=torch.int64)
+
+    def where(position: int) -> str:
+        return f"picture {position}"
+
+    kept = picture_examples(encoded, where, labels, ("one",), 64).inputs
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).split(BATCH)
+    first = ImageInputs(decode_images([encoded[i] for i in order[0].tolist()], where, 64))
+    assert torch.equal(first.batch(torch.arange(BATCH))["pixel_values"], kept.batch(order[0])["pixel_values"])
+
+    def decode() -> None:
+        for index in order[:4]:  # a few batches tell its time
+            pixels = decode_images([encoded[i] for i in index.tolist()], where, 64)
+            ImageInputs(pixels).batch(torch.arange(len(index)))
+
+    def read() -> None:
+        for index in order:
+            kept.batch(index)
+
+    times = measure.interleaved({"decode": decode, "read": read}, repeats, CPU, lambda _: None)
+    ratios = [ratio * len(order) / 4 for ratio in measure.paired(times, "decode", "read")]
+    return [measure.row("pictures decoded by Pillow / read after the first epoch", ratios, 100, "higher", device=CPU)]
+
+
+def intervals(repeats: int) -> list[dict[str, object]]:
+    """Bootstrap the counts of 200,000 rows in eight groups."""
+    rng = np.random.default_rng(0)
+    counts = Counts(rng.multinomial(200_000, np.full(32, 1 / 32)).reshape(8, 2, 2), tuple(range(8)), ("no", "yes"))
+    times = measure.interleaved({"once": lambda: estimate_all(counts)}, repeats, CPU, lambda _: None)["once"]
+    name = "1,000 bootstrap replicates, 200,000 rows, 8 groups / 20 ms"
+    return [measure.row(name, [seconds / 0.02 for seconds in times], 1.0, device=CPU)]
+
+
+def imports(repeats: int) -> list[dict[str, object]]:
+    """Import levelhead against transformers, and ask for the help."""
+    spent = {name: [] for name in IMPORTS}
+    for repeat in range(-1, repeats):
+        for name, code in IMPORTS.items():
+            seconds = child(code)["seconds"]
+            if repeat >= 0:
+                spent[name].append(seconds)
+    both = zip(spent["levelhead"], spent["transformers"], strict=True)
+    return [
+        measure.row(
+            "import levelhead / import transformers and 0.2 s", [a / (b + 0.2) for a, b in both], 1, device=CPU
+        ),
+        measure.row("levelhead --help / 0.4 s", [seconds / 0.4 for seconds in spent["help"]], 1, device=CPU),
+    ]
+
+
+def main() -> None:
+    """Measure, print, and keep the rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--rows", type=int, default=ROWS, help="of the audited file")
+    parser.add_argument("--pictures", type=int, default=PICTURES)
+    parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
+    arguments = parser.parse_args()
+    measure.with_environment()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = [
+            *pictures(folder, arguments.pictures, arguments.repeats),
+            *audits(folder, arguments.rows, arguments.repeats),
+            *intervals(arguments.repeats),
+            *imports(arguments.repeats),
+        ]
+    measure.merge(arguments.json, rows)
+    table = Table("", "ratio", "smallest", "largest", "target", "held")
+    for one in rows:
+        figures = [f"{one[key]:.3g}" for key in ("ratio", "low", "high")]
+        table.add_row(str(one["name"]), *figures, f"{one['target']:g}", measure.verdict(one))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
