@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import json
 import os
 import statistics
 import subprocess
@@ -21,6 +20,8 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from levelhead.storage import read_json, write_json
 
 LATEST = Path(__file__).parent / "latest.json"
 # Without the last two, the C library gives memory back and asks for it again: page faults swing ratios by half.
@@ -153,10 +154,9 @@ def commit() -> str:
 
 def merge(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Put rows into the file: one replaces that of the same name, the others stay."""
-    known = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    known = read_json(path)["rows"] if path.exists() else []
     together = {one["name"]: one for one in [*known, *rows]}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"rows": list(together.values())}, indent=1) + "\n", encoding="utf-8")
+    write_json(path, {"rows": list(together.values())})
 
 
 def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -6,12 +6,8 @@ has saved.
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import json
-import os
-import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +30,7 @@ from levelhead.methods import DAM, JTT, METHODS, Method, Stage
 from levelhead.objectives.base import Objective
 from levelhead.storage import load_tensors
 from levelhead.types import ConfigError, LevelheadError
+from ranks import join_ranks
 from tiny import bert_config, make_examples, tiny_vit
 
 pytestmark = pytest.mark.timeout(600)  # three interpreters import torch and transformers, on few cores one by one
@@ -308,20 +305,7 @@ CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().i
 
 
 def work(rank: int, folder: Path) -> None:
-    count = str(PROCESSES)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-    os.environ["OMP_NUM_THREADS"] = "1"
-    if sys.platform == "linux":
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.set_num_threads(1)
-    warnings.simplefilter("error")
-    distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{folder / 'rendezvous'}",
-        rank=rank,
-        world_size=PROCESSES,
-        timeout=datetime.timedelta(seconds=120),
-    )
+    join_ranks(rank, PROCESSES, folder)
     for name, check in CHECKS.items():
         torch.save(check(rank, folder / name), folder / f"{name}-{rank}.pt")
         distributed.barrier()

@@ -17,7 +17,7 @@ import typer
 import yaml
 from rich.console import Console
 
-from levelhead.auditing.titles import NOTE, RATE_TITLES, TITLES
+from levelhead.auditing.titles import NOTE, RATE_TITLES, metric_title
 from levelhead.storage import read_json, write_text
 from levelhead.types import DataError
 
@@ -266,7 +266,7 @@ def _evaluation(result: Mapping[str, Any]) -> list[str]:
     for attribute, part in result["by_attribute"].items():
         worst = part.get("worst_class", {})
         rows = [
-            [_metric_title(name, worst.get(name)), _figure(value), f"{value['n']:,}"]
+            [_text(metric_title(name, worst.get(name))), _figure(value), f"{value['n']:,}"]
             for name, value in part["metrics"].items()
         ]
         parts += [f"Groups by {_text(attribute)}, as annotated:", _table(["metric", percent, "rows"], rows)]
@@ -285,12 +285,6 @@ def _evaluation(result: Mapping[str, Any]) -> list[str]:
             parts.append(f"Rates by class: evaluation-{_text(result['run']['split'])}.json of the run.")
     parts += ["\n".join(f"- {_text(warning)}" for warning in result["warnings"])] if result["warnings"] else []
     return parts
-
-
-def _metric_title(name: str, worst: str | None) -> str:
-    title = TITLES.get(name.removesuffix("_mean"), name)
-    mean = ", mean over classes" if name.endswith("_mean") else ""
-    return _text(title + mean + (f", worst class: {worst}" if worst is not None else ""))
 
 
 def _score(value: float | None) -> str:

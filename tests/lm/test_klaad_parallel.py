@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import os
-import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -21,6 +17,7 @@ from torch import distributed
 from levelhead.lm.klaad import Klaad, collate
 from levelhead.lm.klaad_training import KlaadConfig, KlaadTrain, train_klaad
 from levelhead.types import ConfigError
+from ranks import join_ranks
 
 pytestmark = pytest.mark.timeout(600)  # three interpreters import torch and transformers
 PROCESSES = 2
@@ -51,20 +48,7 @@ def train(name: str, folder: Path, rank: int = 0) -> dict[str, Any]:
 
 
 def work(rank: int, folder: Path) -> None:
-    count = str(PROCESSES)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-    os.environ["OMP_NUM_THREADS"] = "1"
-    if sys.platform == "linux":
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.set_num_threads(1)
-    warnings.simplefilter("error")
-    distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{folder / 'rendezvous'}",
-        rank=rank,
-        world_size=PROCESSES,
-        timeout=datetime.timedelta(seconds=120),
-    )
+    join_ranks(rank, PROCESSES, folder)
     usual = torch.optim.AdamW
     # With the usual epsilon Adam turns rounding errors of gradients that are truly 0 into steps.
     torch.optim.AdamW = partial(usual, eps=1e-3)  # type: ignore[misc, assignment]

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from levelhead.auditing.files import count_patterns
-from levelhead.auditing.titles import NOTE, RATE_TITLES, TITLES
+from levelhead.auditing.titles import NOTE, RATE_TITLES, TITLES, metric_title
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, gaps_by_class, proportion
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.counts import encode, encode_together
@@ -130,7 +130,7 @@ class AuditResult:
                 metrics.add_column(heading, justify="left" if heading == "Metric" else "right")
             for key, figure in part.metrics.items():
                 metrics.add_row(
-                    Text(metric_title(key, part)),
+                    Text(metric_title(key, part.worst_class.get(key))),
                     _percent(figure),
                     _interval(figure),
                     _corrected(figure),
@@ -282,11 +282,7 @@ def _audit(
     by_attribute = {}
     for name, values in columns.items():
         members, groups = encode(values)
-        size = len(classes)
-        # Weights are floats to bincount, which holds whole numbers exactly up to 2^53.
-        flat = (members * size + labels) * size + predictions
-        table = np.bincount(flat, weights=rows, minlength=len(groups) * size**2).astype(np.int64)
-        counts = Counts(table.reshape(len(groups), size, size), tuple(groups), tuple(classes))
+        counts = Counts.from_codes(members, labels, predictions, groups, classes, rows)
         by_attribute[name], more = _audit_column(name, counts, chosen, options)
         warnings += more
     compared = group_metrics.classes_compared(len(classes), chosen)
@@ -436,15 +432,6 @@ def _class_warnings(
 def _some(classes: list[Hashable], positions: NDArray[np.int64], shown: int = 5) -> str:
     text = ", ".join(repr(classes[position]) for position in positions[:shown])
     return text + (", ..." if len(positions) > shown else "")
-
-
-def metric_title(name: str, part: AttributeAudit) -> str:
-    """Say a metric's name in words, with the class it is about where several are compared."""
-    if name in part.worst_class:
-        return f"{TITLES[name]}, worst class: {part.worst_class[name]}"
-    if name.endswith("_mean"):
-        return f"{TITLES[name.removesuffix('_mean')]}, mean over classes"
-    return TITLES[name]
 
 
 def _rate_titles(part: AttributeAudit) -> dict[str, str]:

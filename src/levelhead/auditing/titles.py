@@ -19,3 +19,10 @@ NOTE = (
     "Figures are findings about these rows and groups, in percent with confidence intervals. An interval that "
     "reaches 0 means that these rows cannot tell whether there is a gap."
 )
+
+
+def metric_title(name: str, worst: str | None = None) -> str:
+    """Say a metric's name in words; ``worst`` is the class that it is about, where several are compared."""
+    plain = name.removesuffix("_mean")
+    mean = ", mean over classes" if name.endswith("_mean") else ""
+    return TITLES.get(plain, plain) + mean + (f", worst class: {worst}" if worst is not None else "")

@@ -127,10 +127,27 @@ class Counts:
             raise DataError(f"{len(members)} group values for {len(labels)} labels. Pass one group for every row.")
         if not len(labels):
             raise DataError("There are no rows to count. Pass at least one labelled prediction.")
+        return cls.from_codes(members, labels, predictions, groups, classes)
+
+    @classmethod
+    def from_codes(
+        cls,
+        members: IntArray,
+        labels: IntArray,
+        predictions: IntArray,
+        groups: Sequence[Hashable],
+        classes: Sequence[Hashable],
+        rows: IntArray | None = None,
+    ) -> Counts:
+        """Count patterns: ``members``, ``labels`` and ``predictions`` (patterns,) are positions in the names.
+
+        ``rows`` (patterns,) says how many rows each pattern stands for; None: one.
+        """
         size = len(classes)
         flat = (members * size + labels) * size + predictions
-        table = np.bincount(flat, minlength=len(groups) * size * size).reshape(len(groups), size, size)
-        return cls(table, tuple(groups), tuple(classes))
+        # Weights are floats to bincount, which holds whole numbers exactly up to 2^53.
+        table = np.bincount(flat, weights=rows, minlength=len(groups) * size**2).astype(np.int64)
+        return cls(table.reshape(len(groups), size, size), tuple(groups), tuple(classes))
 
     @property
     def n(self) -> int:
@@ -200,11 +217,9 @@ class JointCounts:
 
     def marginal(self, prediction: int) -> Counts:
         """Return the count table of one of the predictions."""
-        size = len(self.classes)
-        flat = (self.patterns[:, 0] * size + self.patterns[:, 1]) * size + self.patterns[:, 2 + prediction]
-        table = np.zeros(len(self.groups) * size * size, np.int64)
-        np.add.at(table, flat, self.multiplicity)
-        return Counts(table.reshape(len(self.groups), size, size), self.groups, self.classes)
+        members, labels = self.patterns[:, 0], self.patterns[:, 1]
+        predictions = self.patterns[:, 2 + prediction]
+        return Counts.from_codes(members, labels, predictions, self.groups, self.classes, self.multiplicity)
 
 
 def _first(rows: IntArray, shown: int = 5) -> str:

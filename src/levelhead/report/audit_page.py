@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from levelhead.auditing.titles import RATE_TITLES, TITLES
+from levelhead.auditing.titles import RATE_TITLES, metric_title
 from levelhead.metrics import GAPS
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION, DEFINITIONS, STATISTICS, help_for
@@ -211,11 +211,7 @@ def _flagged(part: Record) -> list[Record]:
 
 
 def _title(key: str, worst: dict[str, str]) -> str:
-    plain = key.removesuffix("_mean")
-    title = TITLES.get(plain, plain)
-    if key in worst:
-        return f"{title}, worst class: {short(worst[key], 40)}"
-    return f"{title}, mean over classes" if key.endswith("_mean") else title
+    return metric_title(key, short(worst[key], 40) if key in worst else None)
 
 
 def _metrics_of(part: Record) -> list[str]:
