@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from levelhead.attention.gathering import gather_rows, process_count, row_counts
 from levelhead.attention.standardize import QueryKeyStandardizer
-from levelhead.objectives.contrastive import select_top_values, supervised_contrastive
+from levelhead.objectives.contrastive import AlignmentHead, select_top_values, supervised_contrastive
 from levelhead.types import ConfigError, LevelheadError
 
 if TYPE_CHECKING:
@@ -131,6 +131,9 @@ def training_pass(model: nn.Module) -> Iterator[Tap]:
         refuse_sharded(model)
     tap: Tap = attention.tap  # type: ignore[assignment]
     tap.armed, tap.used, tap.reading = model.training, False, None
+    # Searched for, because PEFT's modules_to_save wraps the standardizer; a copy that did not run has nothing new. And
+    # before the pass: afterwards torch.compile would break its graph here.
+    standardizers = [module for module in attention.modules() if isinstance(module, QueryKeyStandardizer)]
     try:
         yield tap
     finally:
@@ -141,10 +144,8 @@ def training_pass(model: nn.Module) -> Iterator[Tap]:
             "Leave it alone, or call detach(model) first."
         )
     if model.training:
-        # Searched for, because PEFT's modules_to_save wraps the standardizer; a copy that did not run has nothing new.
-        for module in attention.modules():
-            if isinstance(module, QueryKeyStandardizer):
-                module.commit()
+        for standardizer in standardizers:
+            standardizer.commit()
 
 
 def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -169,10 +170,15 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
     Source: Lu, Wang, Wang, ICLR 2024, equation 7.
     """
     check_labels(labels)
-    head = getattr(model, "alignment_head", None)
-    if head is None:
+    if getattr(model, "alignment_head", None) is None:
         raise ConfigError("This model has no alignment head: it was made with alpha=0, or is not debiased.")
     tap: Tap = debiased_attention(model).tap  # type: ignore[assignment]
+    return align(model, tap, labels, weight)
+
+
+def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Do what :func:`alignment` says, with the model's tap at hand: torch.compile cannot search for it after a pass."""
+    head: AlignmentHead = model.alignment_head  # type: ignore[assignment]
     reading, tap.reading = tap.reading, None  # the graph lives no longer than its loss
     if reading is None:
         raise ConfigError(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from levelhead.attention import interface, one_row
-from levelhead.attention.aligning import Tap, alignment, check_labels, refuse_lost_labels, training_pass
+from levelhead.attention.aligning import Tap, align, check_labels, refuse_lost_labels, training_pass
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.objectives.contrastive import AlignmentHead, Selection
 from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
@@ -423,7 +423,7 @@ def forward_with_alignment(model: PreTrainedModel, labels: Tensor | None, forwar
     if labels is None:
         refuse_lost_labels(tap, output[0])
         return output
-    added = alpha * alignment(model, labels)
+    added = alpha * align(model, tap, labels)
     if isinstance(output, tuple):
         return (output[0] + added, *output[1:])
     output["loss"] = output["loss"] + added
