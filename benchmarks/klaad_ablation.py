@@ -35,7 +35,7 @@ from levelhead.lm.comparison import HEADLINES
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.gap_report import UNITS as GAP_UNITS
 from levelhead.lm.gap_report import gap_report
-from levelhead.lm.intervals import over_seeds
+from levelhead.lm.intervals import over_seeds, paired_difference
 from levelhead.lm.klaad_training import KlaadConfig, load_klaad, load_language_model, train_klaad
 from levelhead.lm.model import LanguageModel
 from levelhead.lm.perplexity import Perplexity
@@ -49,6 +49,7 @@ from levelhead.types import Estimate
 
 Figures = dict[str, Estimate]
 BEFORE = "before"
+PLAIN = "CE"
 ROWS = ("CE", "CE+KL", "CE+triplet", "KL+triplet", "full")
 SHOWN = {
     "stereoset/stereotype_score": "StereoSet SS",
@@ -127,7 +128,11 @@ def cells(arguments: argparse.Namespace, whole: KlaadConfig) -> Iterator[tuple[s
 
 
 def summary(found: dict[str, list[Figures]], rows: tuple[str, ...]) -> dict[str, Any]:
-    """Return every figure before, and after each row with its difference, over seeds."""
+    """Return every figure before, and after each row with its differences, over seeds.
+
+    Cross-entropy alone is a fine-tuning on the same sentences, so what the two other losses do is a row's difference
+    to it, taken seed by seed on the same items.
+    """
     (before,) = found[BEFORE]
     result: dict[str, Any] = {BEFORE: {name: estimate_to_dict(figure) for name, figure in before.items()}}
     for row in rows:
@@ -140,11 +145,17 @@ def summary(found: dict[str, list[Figures]], rows: tuple[str, ...]) -> dict[str,
             for name, figure in before.items()
             if all(name in one for one in found[row])
         }
+        if row == PLAIN or PLAIN not in rows:
+            continue
+        pairs = list(zip(found[PLAIN], found[row], strict=True))
+        for name in result[row]:
+            beyond = over_seeds([paired_difference(plain[name], one[name]) for plain, one in pairs])
+            result[row][name]["beyond_ce"] = estimate_to_dict(beyond)
     return result
 
 
 def markdown(title: str, figures: dict[str, Any], rows: tuple[str, ...]) -> str:
-    """Return the table of the main figures: before, and what each row changes."""
+    """Return two tables of the main figures: before and what each row changes, and rows less cross-entropy alone."""
 
     def cell(figure: dict[str, Any], sign: str) -> str:
         if figure["value"] is None:
@@ -152,13 +163,22 @@ def markdown(title: str, figures: dict[str, Any], rows: tuple[str, ...]) -> str:
         ends = "" if figure["low"] is None else f" [{figure['low']:{sign}.4f}, {figure['high']:{sign}.4f}]"
         return f"{figure['value']:{sign}.4f}{ends}"
 
-    lines = [f"**{title}**; rows: after minus before, 95% intervals over items and seeds", ""]
-    lines += ["| score | before | " + " | ".join(rows) + " |", "|---|---:|" + "---:|" * len(rows)]
-    for name, text in SHOWN.items():
-        if name in figures[BEFORE]:
-            after = [cell(figures[row][name]["difference"], "+") if name in figures[row] else "" for row in rows]
-            lines.append(f"| {text} | " + " | ".join([cell(figures[BEFORE][name], ""), *after]) + " |")
-    return "\n".join(lines) + "\n"
+    def table(heading: str, columns: tuple[str, ...], key: str, first: tuple[str, ...]) -> list[str]:
+        found = [heading, "", "| score | " + " | ".join((*first, *columns)) + " |"]
+        found.append("|---|" + "---:|" * len((*first, *columns)))
+        for name, text in SHOWN.items():
+            if name in figures[BEFORE]:
+                cells = [cell(figures[BEFORE][name], "") for _ in first]
+                cells += [cell(figures[row][name][key], "+") if name in figures[row] else "" for row in columns]
+                found.append(f"| {text} | " + " | ".join(cells) + " |")
+        return [*found, ""]
+
+    heading = f"**{title}**; {{}}, 95% intervals over items and seeds"
+    lines = table(heading.format("after minus before"), rows, "difference", (BEFORE,))
+    others = tuple(row for row in rows if row != PLAIN)
+    if PLAIN in rows and others:
+        lines += table(heading.format(f"minus {PLAIN}"), others, "beyond_ce", ())
+    return "\n".join(lines)
 
 
 def parse() -> argparse.Namespace:
