@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from levelhead.types import ConfigError
+
 console = Console()
+HELD_OUT_FIGURES = "held-out.json"
 
 
 def klaad_command(
@@ -22,26 +26,56 @@ def klaad_command(
         float, typer.Option(min=0.0, max=0.9, help="Share of target terms that is not trained on; 0: none.")
     ] = 0.2,
 ) -> None:
-    """Fine-tune a language model so that attention is alike in stereotypical and anti-stereotypical sentences."""
+    """Fine-tune a language model so that attention is alike in stereotypical and anti-stereotypical sentences.
+
+    A recipe with a grid (klaad_tuning) trains each of its cells in a folder below --out, and prints a table of all.
+    """
+    console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks and writes
+    from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table
+    from levelhead.lm.triplets import read_triplets
+    from levelhead.storage import read_json, write_json
+
+    cells = read_cells(recipe, settings or [])
+    if len(cells) > 1 and not held_out_share:
+        raise ConfigError("A grid is compared on held-out terms: give --held-out-share more than 0.")
+    rows = read_triplets(triplets)
+    figures = {}
+    for number, (name, config) in enumerate(cells.items(), start=1):
+        measured = out / name / HELD_OUT_FIGURES
+        if len(cells) > 1:
+            console.print(f"{number} of {len(cells)}: {escape(name)}", soft_wrap=True)
+            if measured.exists():
+                figures[name] = read_json(measured)
+                continue
+        model, tokenizer, held_out = _train(config, rows, held_out_share, out / name)
+        if len(cells) > 1:
+            figures[name] = held_out_figures(model, tokenizer, held_out, config)
+            if not console.quiet:
+                write_json(measured, figures[name])
+    if figures:
+        console.print(tuning_table(figures))
+        console.print("* no other cell has both a smaller cross-entropy and a smaller divergence.")
+    console.print(f"Model, tokenizer and log are in {escape(str(out))}.", soft_wrap=True)
+
+
+def _train(config: Any, rows: Sequence[Any], held_out_share: float, out: Path) -> tuple[Any, Any, Sequence[Any]]:
+    """Train once; return model, tokenizer and the held-out triplets."""
     import torch
 
-    main = os.environ.get("RANK", "0") == "0"  # of several processes one speaks and writes
-    console.quiet = not main
-    from levelhead.lm.klaad_training import load_klaad, load_language_model, train_klaad
-    from levelhead.lm.triplets import HELD_OUT_TERMS, TRAINING, read_triplets, split_terms, write_terms
+    from levelhead.lm.klaad_training import load_language_model, train_klaad
+    from levelhead.lm.triplets import HELD_OUT_TERMS, TRAINING, split_terms, write_terms
     from levelhead.progress import training_progress
 
-    config = load_klaad(recipe, settings or [])
-    rows = read_triplets(triplets)
     train, held_out = tuple(rows), tuple(rows[:0])
     if held_out_share:
         split = split_terms(rows, seed=config.seed, share=held_out_share)
         train, held_out = split.train, split.held_out
-        if main and not (out / TRAINING).exists():  # another training's folder is refused below, as it stands
+        # Another training's folder is refused below, as it stands.
+        if not console.quiet and not (out / TRAINING).exists():
             out.mkdir(parents=True, exist_ok=True)
             write_terms(out / HELD_OUT_TERMS, split.held_out_terms)
     torch.manual_seed(config.seed)  # LoRA's matrices are drawn before the training
     model, tokenizer = load_language_model(config.model)
     with training_progress(console) as report:
         train_klaad(model, tokenizer, train, config, out, held_out=held_out, progress=report)
-    console.print(f"Model, tokenizer and log are in {escape(str(out))}.", soft_wrap=True)
+    return model, tokenizer, held_out

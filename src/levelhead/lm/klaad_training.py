@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -113,12 +113,17 @@ def load_klaad(recipe: str | Path, settings: Iterable[str] = ()) -> KlaadConfig:
     Sections: ``klaad`` (fields of :class:`~levelhead.lm.klaad.Klaad`; ``preset`` names published weights), ``train``,
     ``model`` and ``seed``. Errors: :class:`~levelhead.types.ConfigError` that names the key.
     """
-    content = override(read_recipe(_find(recipe)), settings)
+    return build_klaad(override(read_recipe(find_klaad_recipe(recipe)), settings))
+
+
+def build_klaad(content: Mapping[str, Any]) -> KlaadConfig:
+    """Make a training from a recipe's content. Errors: :class:`~levelhead.types.ConfigError` that names the key."""
     config: KlaadConfig = _build(KlaadConfig, content, "recipe")
     return config
 
 
-def _find(recipe: str | Path) -> Path:
+def find_klaad_recipe(recipe: str | Path) -> Path:
+    """Return a recipe's path from its path or its name in ``recipes/lm``."""
     path, folder = Path(recipe), recipe_folder() / "lm"
     if path.is_file():
         return path

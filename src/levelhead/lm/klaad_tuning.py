@@ -1,0 +1,111 @@
+"""Weights and margin of KLAAD over a grid: one training a cell, all measured alike on held-out triplets.
+
+A recipe with a ``grid`` names settings and the values to try; a list of such mappings is the union of their products::
+
+    grid:
+      - klaad.weights: [[1.0, 0, 0]]
+      - klaad.weights: [[0.9, 0.05, 0.05], [0.7, 0.15, 0.15]]
+        klaad.margin: [0.1, 0.5]
+
+The losses of two cells cannot be compared: each has its own weights and margin. So every cell is measured with one
+yardstick, all parts of the loss at the published weights and margin, on target terms that none was trained on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from rich.table import Table
+from torch import nn
+
+from levelhead.config import override, read_recipe
+from levelhead.lm.capture import release
+from levelhead.lm.klaad import Klaad, TripletLike, collate
+from levelhead.lm.klaad_training import KlaadConfig, build_klaad, find_klaad_recipe
+from levelhead.types import ConfigError
+
+GRID = "grid"
+COLUMNS = {
+    "ce": "cross-entropy",
+    "kl": "divergence",
+    "triplet": "triplet loss",
+    "entropy": "attention entropy",
+    "likelihood_gap": "likelihood gap, nats",
+}
+
+
+def read_cells(recipe: str | Path, settings: Iterable[str] = ()) -> dict[str, KlaadConfig]:
+    """Return the trainings of a recipe by name: one for each cell of its grid; without a grid one, with no name.
+
+    Settings replace those of the recipe, not those of its grid. Errors: :class:`~levelhead.types.ConfigError` that
+    names the key.
+    """
+    content = override(read_recipe(find_klaad_recipe(recipe)), settings)
+    if GRID not in content:
+        return {"": build_klaad(content)}
+    grid = content.pop(GRID)
+    cells = {}
+    for part in grid if isinstance(grid, list) else [grid]:
+        lists = isinstance(part, dict) and part and all(isinstance(values, list) and values for values in part.values())
+        if not lists:
+            raise ConfigError(
+                f"grid must map settings to lists of values, e.g. klaad.margin: [0.1, 0.5]; got {part!r}."
+            )
+        for values in itertools.product(*part.values()):
+            chosen = [f"{key}={_text(value)}" for key, value in zip(part, values, strict=True)]
+            cells[_name(chosen)] = build_klaad(override(content, chosen))
+    if not cells:
+        raise ConfigError("grid has no cell: map settings to lists of values, e.g. klaad.margin: [0.1, 0.5].")
+    return cells
+
+
+def _text(value: Any) -> str:
+    """Write a value as :func:`~levelhead.config.override` reads it."""
+    return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n").removesuffix("\n...")
+
+
+def _name(chosen: Sequence[str]) -> str:
+    """Return the folder's name of a cell, e.g. ``weights-0.7-0.15-0.15-margin-0.3``."""
+    words = []
+    for setting in chosen:
+        key, _, value = setting.partition("=")
+        words += [key.rpartition(".")[2], value]
+    return "-".join(re.findall(r"[\w.]+", " ".join(words)))
+
+
+@torch.no_grad()
+def held_out_figures(
+    model: nn.Module, tokenizer: Any, triplets: Sequence[TripletLike], config: KlaadConfig
+) -> dict[str, float]:
+    """Return all parts of the loss on ``triplets``, whichever of them the training had, at the published weights."""
+    yardstick = Klaad(double_softmax=config.klaad.double_softmax, align=config.klaad.align)
+    size, device = config.train.batch_size, next(model.parameters()).device
+    model.eval()
+    try:
+        batches = (triplets[start : start + size] for start in range(0, len(triplets), size))
+        sums = [yardstick.sums(model, collate(tokenizer, part, config.train.max_length).to(device)) for part in batches]
+    finally:
+        release(model)
+    return {name: value.item() for name, value in yardstick.combined(torch.stack(sums).sum(0))[1].items()}
+
+
+def tuning_table(figures: Mapping[str, Mapping[str, float]]) -> Table:
+    """Return the table of all cells; marked are those that no other beats in cross-entropy and divergence at once."""
+    table = Table(title="Held-out triplets, every cell measured with the same loss")
+    for column in ("", "cell", *COLUMNS.values()):
+        table.add_column(column, justify="left" if column in ("", "cell") else "right", overflow="fold")
+    for name, cell in figures.items():
+        beaten = any(_beats(other, cell) for other in figures.values())
+        table.add_row("" if beaten else "*", name, *(f"{cell[key]:.4f}" for key in COLUMNS))
+    return table
+
+
+def _beats(other: Mapping[str, float], cell: Mapping[str, float]) -> bool:
+    pairs = [(other[key], cell[key]) for key in ("ce", "kl")]
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
