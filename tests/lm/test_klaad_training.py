@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from levelhead.lm.klaad_training import (
     load_language_model,
     train_klaad,
 )
+from levelhead.lm.loading import load_checkpoint
 from levelhead.lm.model import LanguageModel
 from levelhead.types import ConfigError, DataError, LevelheadError
 
@@ -190,12 +192,38 @@ def test_a_low_rank_model_trains_with_checkpointing_and_resumes(tmp_path: Path, 
     assert same(train_klaad(fresh, words, TRIPLETS, config, tmp_path / "run"), model)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_a_low_rank_training_is_scored_with_its_matrices_merged(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    base = language_model("llama")
+    base.save_pretrained(tmp_path / "base")
+    tokenizer().save_pretrained(tmp_path / "base")
+    network, words, _ = load_checkpoint("--model", str(tmp_path / "base"))
+    options = peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
+    adapted = peft.get_peft_model(network, options).eval()
+    adapted.save_pretrained(tmp_path / "run" / "model")
+    words.save_pretrained(tmp_path / "run" / "model")
+    loaded = LanguageModel.load(tmp_path / "run", "cpu")
+    assert type(loaded.network) is type(base)
+    ids = collate(words, TRIPLETS).input_ids
+    with torch.no_grad():
+        expected = adapted(input_ids=ids).logits
+        assert (base.eval()(input_ids=ids).logits - expected).abs().max() > 0.01
+        torch.testing.assert_close(loaded.network(input_ids=ids).logits, expected, atol=1e-4, rtol=1e-4)
+    shutil.rmtree(tmp_path / "base")
+    with pytest.raises(ConfigError, match=r"The base model of --model .*base gives no configuration: .*no such folder"):
+        LanguageModel.load(tmp_path / "run", "cpu")
+
+
 def test_peft_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     language_model("llama").save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ConfigError, match="needs peft"):
         load_language_model(KlaadModel(str(tmp_path), lora_rank=2))
+    (tmp_path / "config.json").rename(tmp_path / "adapter_config.json")
+    with pytest.raises(ConfigError, match="which need peft"):
+        load_checkpoint("--model", str(tmp_path))
 
 
 def test_a_model_that_cannot_be_trained_is_one_clear_error(tmp_path: Path) -> None:

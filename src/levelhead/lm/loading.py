@@ -10,13 +10,19 @@ import torch
 from levelhead.models import explained, without_bars
 from levelhead.types import ConfigError
 
+ADAPTER = "adapter_config.json"  # of PEFT
+
 
 def place_of(name: str | Path) -> str:
     """Return where a model is read from: the folder (of a KLAAD training, its ``model``), or the name on the Hub."""
     folder = Path(name).expanduser()
-    if (folder / "model" / "config.json").is_file() and not (folder / "config.json").exists():
+    if _holds_model(folder / "model") and not _holds_model(folder):
         folder /= "model"
     return str(folder) if folder.is_dir() else str(name)
+
+
+def _holds_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("config.json", ADAPTER))
 
 
 def load_checkpoint(
@@ -32,7 +38,7 @@ def load_checkpoint(
 
     ``option`` is how the user named the model. ``masked`` says whether a masked model will do as well; then a type that
     can be both (such as BERT) is causal only if its checkpoint names the causal class. ``attention`` is transformers'
-    ``attn_implementation``.
+    ``attn_implementation``. A folder of LoRA's matrices, as PEFT saves them, gives its base model with them merged in.
 
     Raises :class:`~levelhead.types.ConfigError` if there is no such model, if it is no language model, or if its
     weights or its tokenizer are not whole.
@@ -40,6 +46,8 @@ def load_checkpoint(
     from transformers import AutoConfig, AutoTokenizer
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
+    if (Path(place) / ADAPTER).is_file() and not (Path(place) / "config.json").exists():
+        return _with_adapter(option, place, dtype=dtype, masked=masked, attention=attention)
     with explained(option, place, revision, "configuration"):
         config = AutoConfig.from_pretrained(place, revision=revision)
     if getattr(config, "levelhead", None):
@@ -63,6 +71,25 @@ def load_checkpoint(
     with explained(option, place, revision, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision)
     refuse_empty_tokenizer(option, place, tokenizer)
+    return network, tokenizer, causal
+
+
+def _with_adapter(option: str, place: str, **options: Any) -> tuple[Any, Any, bool]:
+    """Load the base model that ``place`` names, and merge the adapter in ``place`` into it."""
+    try:
+        from peft import PeftConfig, PeftModel
+    except ImportError:
+        raise ConfigError(
+            f"{option} {place} holds LoRA's matrices, which need peft: pip install 'levelhead[peft]'"
+        ) from None
+    with explained(option, place, None, "adapter"):
+        adapter = PeftConfig.from_pretrained(place)
+    base = str(adapter.base_model_name_or_path)
+    network, tokenizer, causal = load_checkpoint(
+        f"The base model of {option} {place},", place_of(base), revision=adapter.revision, **options
+    )
+    with explained(option, place, None, "adapter"):
+        network = PeftModel.from_pretrained(network, place).merge_and_unload()
     return network, tokenizer, causal
 
 
