@@ -230,7 +230,7 @@ def test_a_comparison_comes_back_from_its_json() -> None:
 
 def test_language_models_name_what_is_decided() -> None:
     assert PAGES["language models"]["finding"] == (
-        "1 of 2 scores tells lm-before and lm-after apart, each interval by itself: stereoset stereotype_score "
+        "1 of 2 scores tells lm-before and lm-after apart, each interval by itself: stereoset: stereotype score "
         "(−0.1000, interval [−0.1500, −0.0500])."
     )
     example = {"domain": "d", "group": "g", "prompt": "p", "before": "<b>one</b>", "after": "two"}

@@ -19,6 +19,7 @@ from levelhead.storage import read_json, write_json
 from levelhead.types import DataError
 
 EXAMPLES = "examples-bold.json"
+SHARES = ("sentiment_positive_gap", "sentiment_negative_gap", "sentiment_neutral_gap")
 
 HEADLINES: dict[str, dict[str, tuple[str, str, float | None]]] = {
     "stereoset": {
@@ -135,7 +136,8 @@ def _headlines(differences: Sequence[Difference], units: dict[str, str]) -> list
     found = []
     for one in differences:
         known = HEADLINES.get(one.benchmark, {}).get(one.score) if not one.part else None
-        if one.benchmark == "bold" and one.score.endswith("_gap"):
+        # VADER's shares of positive, negative and neutral texts say again what its mean says.
+        if one.benchmark == "bold" and one.score.endswith("_gap") and one.score not in SHARES:
             known = ("bias", "low", 0.0)
         if known is not None:
             side, better, ideal = known

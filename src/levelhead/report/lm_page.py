@@ -67,8 +67,7 @@ def language_model_sentence(headlines: Sequence[Record], names: tuple[str, str])
             "holds 0, or there is none."
         )
     named = [
-        f"{one['benchmark']} {one['score']} ({_number(figure.value, signed=True)}, "
-        f"interval {_span(figure, signed=True)})"
+        f"{_named(one)} ({_number(figure.value, signed=True)}, interval {_span(figure, signed=True)})"
         for one, figure in decided[:_NAMED]
     ]
     if len(decided) > _NAMED:
@@ -78,6 +77,11 @@ def language_model_sentence(headlines: Sequence[Record], names: tuple[str, str])
         f"{len(decided)} of {counted(len(figures), 'score')} {verb} {between} apart, each interval by itself: "
         f"{joined(named)}."
     )
+
+
+def _named(one: Record) -> str:
+    words = ": ".join(filter(None, (one["benchmark"], one["part"], one["score"])))
+    return words.replace("_", " ")
 
 
 def _bounded(figure: Estimate) -> bool:
@@ -104,7 +108,7 @@ def _cell(record: Record, *, signed: bool = False) -> Record:
     figure = estimate_from_dict(record)
     if not figure.defined:
         return blocks.undefined_cell(figure.reason)
-    return blocks.cell(_number(figure.value, signed=signed), _span(figure, signed=signed) or figure.reason or "")
+    return blocks.cell(_number(figure.value, signed=signed), _span(figure, signed=signed) or "no interval")
 
 
 def _cells(one: Record) -> list[Record]:
@@ -115,21 +119,29 @@ def _headlines(headlines: Sequence[Record], names: tuple[str, str]) -> list[Reco
     rows: list[tuple[object, Sequence[Record]]] = []
     for one in headlines:
         ideal = "" if one["ideal"] is None else f" ({one['ideal']:g})"
-        about = [blocks.cell(_SIDES[one["side"]]), blocks.cell(f"{_BETTER[one['better']]}{ideal}")]
-        rows.append((" ".join(filter(None, (one["benchmark"], one["part"], one["score"]))), about + _cells(one)))
-    columns = ["Score", "Tells of", "Ideal", *names, "Difference"]
+        about = blocks.cell(_SIDES[one["side"]], f"better: {_BETTER[one['better']]}{ideal}")
+        rows.append((_named(one), [about, *_cells(one)]))
+    columns = ["Score", "Tells of", *names, "Difference"]
     notes = [
         f"Difference: {names[1]} minus {names[0]}, over the same items. Each 95% interval by itself, not corrected for "
         "the number of scores."
     ]
-    return [blocks.table("The main scores", columns, rows, notes=notes, text_columns=[1, 2])]
+    return [blocks.table("The main scores", columns, rows, notes=[*notes, *_unbounded(headlines)], text_columns=[1])]
+
+
+def _unbounded(ones: Sequence[Record]) -> list[str]:
+    """Say once why figures have no interval."""
+    figures = [estimate_from_dict(one[side]) for one in ones for side in ("before", "after", "difference")]
+    reasons = dict.fromkeys(one.reason for one in figures if one.defined and not _bounded(one) and one.reason)
+    return [f"No interval: {reason.removeprefix('no interval: ')}." for reason in reasons]
 
 
 def _benchmark(benchmark: Record, names: tuple[str, str]) -> list[Record]:
     columns = ["Score", *names, "Difference"]
     rows = [(one["score"], _cells(one)) for one in benchmark["overall"]]
     units = [f"{score}: {unit}" for score, unit in benchmark["units"].items()]
-    found = [blocks.table("The whole benchmark", columns, rows, notes=units)]
+    figures = [*benchmark["overall"], *(one for some in benchmark["categories"].values() for one in some)]
+    found = [blocks.table("The whole benchmark", columns, rows, notes=[*units, *_unbounded(figures)])]
     by_score: dict[str, list[tuple[str, Record]]] = {}
     for part, figures in benchmark["categories"].items():
         for one in figures:
