@@ -513,9 +513,8 @@ def _settings(comparison: Comparison) -> Record | None:
     if not keys:
         return None
     rows = [
-        (comparison.label(name), [blocks.cell(settings.get(key, "–"), quiet=key not in settings) for key in keys])
-        for name, settings in every.items()
+        (key, [blocks.cell(settings.get(key, "–"), quiet=key not in settings) for settings in every.values()])
+        for key in keys
     ]
-    return blocks.table(
-        "Settings that differ between rows", ["Row", *keys], rows, folded="Settings that differ between rows"
-    )
+    columns = ["Setting", *(comparison.label(name) for name in every)]
+    return blocks.table("Settings that differ between rows", columns, rows, folded="Settings that differ between rows")
