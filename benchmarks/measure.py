@@ -3,6 +3,8 @@
 A row is {name, ratio, low, high, target, better, resolved, machine, commit}: the median of paired ratios with the
 smallest and the largest; ``better`` is "lower" or "higher"; ``resolved`` says whether all ratios lie on one side of the
 target, and is null without a target (a noise floor, or a figure to know).
+
+    python benchmarks/measure.py    # print the rows of benchmarks/latest.json as the table of docs/performance.md
 """
 
 from __future__ import annotations
@@ -184,3 +186,19 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
+
+
+def markdown(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as a Markdown table."""
+    lines = ["| | ratio [smallest, largest] | target | held |", "|---|---:|---:|---|"]
+    for one in rows:
+        target = (
+            "" if one["target"] is None else f"at {'most' if one['better'] == 'lower' else 'least'} {one['target']:g}"
+        )
+        spread = f"{one['ratio']:.3g} [{one['low']:.3g}, {one['high']:.3g}]"
+        lines.append(f"| {one['name']} | {spread} | {target} | {verdict(one)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown(read_json(LATEST)["rows"]))

@@ -103,6 +103,13 @@ def test_every_method_has_a_page_that_names_all_its_options() -> None:
             assert "ORACLE" in page
 
 
+def test_the_measured_table_is_that_of_the_benchmarks() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "measure.py")]
+    table = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "| yes |" in table
+    assert table in (ROOT / "docs" / "performance.md").read_text(encoding="utf-8"), "run python benchmarks/measure.py"
+
+
 def modules_with_doctests() -> list[str]:
     source = ROOT / "src"
     files = [file for file in sorted(source.rglob("*.py")) if ">>> " in file.read_text()]

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead import __version__
-from levelhead.auditing.command import SplitName, audit_command, certify_command
+from levelhead.auditing.command import HtmlFile, SplitName, audit_command, certify_command
 from levelhead.auditing.figure_command import figure_app
 from levelhead.bench.pareto_command import pareto_command
 from levelhead.features_command import features_app
@@ -148,9 +148,7 @@ def evaluate(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)
     ] = None,
-    html_file: Annotated[
-        Path | None, typer.Option("--html", help="Also write a standalone page here.", show_default=False)
-    ] = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Predict a split with a run's network and print its metrics by group, with intervals.
 
@@ -199,9 +197,7 @@ def table(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
     ] = None,
-    html_file: Annotated[
-        Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
-    ] = None,
+    html_file: HtmlFile = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a drawn table.")] = False,
 ) -> None:
     """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from levelhead.auditing.command import certify_command
 from levelhead.config import build_experiment
 from levelhead.data.base import Groups
 from levelhead.models import load_model
+from levelhead.report import render
+from levelhead.report.certificate_page import certificate_page
+from levelhead.report.command import page_of
 from levelhead.runs import train_run
 from levelhead.types import ConfigError, DataError
 
@@ -161,6 +165,27 @@ def test_the_command_prints_and_writes_json(runs: Path, tmp_path: Path) -> None:
         "paper",
     ]
     assert sum(group["share"] for group in value["groups"].values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("method", ["erm", "dam"])
+def test_the_command_writes_a_page_that_says_the_same(method: str, runs: Path, tmp_path: Path) -> None:
+    written = tmp_path / "c.json", tmp_path / "c.html"
+    options = ["--json", str(written[0]), "--html", str(written[1])]
+    result = CliRunner().invoke(app, [str(runs / method), *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    value, page = json.loads(written[0].read_text()), page_of(written[0])
+    assert page["finding"] == value["finding"]
+    shown = written[1].read_text()
+    assert f"{value['largest']['gap']:.4g}" in shown
+    assert ("Paper, Theorem 1" in shown) == (method == "dam")
+
+
+def test_a_page_of_undefined_figures_says_why() -> None:
+    query = torch.rand(20, 2, 3, 4)
+    certificate = certify(batches(query, query), grouped([0] * 20), OPTIONS, RUN)
+    page = certificate_page(certificate.to_dict())
+    assert page["finding"].startswith("No gap of attention logits can be measured")
+    assert not re.search(r"\bnan\b", render(page), re.IGNORECASE)
 
 
 def test_mistakes_are_named(runs: Path, tmp_path: Path) -> None:

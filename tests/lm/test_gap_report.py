@@ -20,6 +20,7 @@ from levelhead.lm.gap_analysis import PairGaps, pair_gaps
 from levelhead.lm.gap_command import lm_gap_command
 from levelhead.lm.gap_report import GapReport, gap_report, held_out_triplets
 from levelhead.lm.triplets import Triplet, split_terms
+from levelhead.report.command import page_of
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
 
@@ -179,8 +180,11 @@ def test_the_verb_writes_aggregates_and_a_picture(tmp_path: Path) -> None:
     app.command()(lm_gap_command)
     arguments = ["--triplets", str(table(tmp_path / "own.csv")), "--out", str(tmp_path / "out"), "--device", "cpu"]
     arguments += ["--model", str(tmp_path / "after"), "--limit", "6"]
-    result = CliRunner().invoke(app, [*arguments, "--against", str(tmp_path / "before")], catch_exceptions=False)
+    page = ["--html", str(tmp_path / "page.html")]
+    result = CliRunner().invoke(app, [*arguments, *page, "--against", str(tmp_path / "before")], catch_exceptions=False)
     assert result.exit_code == 0, result.output
+    assert "data:image/png;base64," in (tmp_path / "page.html").read_text()
+    assert page_of(tmp_path / "out" / "result.json")["finding"] in (tmp_path / "page.html").read_text()
     for text in ("6 pairs of 6 terms", "0.4845", "25.11", "Only 6 target terms", "result.json"):
         assert text in result.output
     text = (tmp_path / "out" / "result.json").read_text()

@@ -35,6 +35,7 @@ from levelhead.lm.runner import (
     scores_to_dict,
 )
 from levelhead.lm.stereoset import StereoSet
+from levelhead.report.command import page_of
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError, LevelheadError
 
@@ -334,7 +335,8 @@ def test_the_verbs_from_model_to_comparison(
     commands: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    out = call(commands, "lm-bias", "parity", "--model", "models/6", "--json", "out.json")
+    out = call(commands, "lm-bias", "parity", "--model", "models/6", "--json", "out.json", "--html", "out.html")
+    assert page_of(Path("runs/lm-6"))["finding"] in Path("out.html").read_text()
     for text in ("accuracy", "0.5000", "nothing: never", "a note", "Next: levelhead lm-compare runs/lm-6"):
         assert text in out
     assert read_json(Path("out.json"))["benchmarks"][0]["overall"]["accuracy"]["value"] == 0.5
@@ -349,7 +351,9 @@ def test_the_verbs_from_model_to_comparison(
 def test_predictions_are_scored_by_the_verb(commands: typer.Typer, tmp_path: Path) -> None:
     file, out = tmp_path / "answers.jsonl", tmp_path / "out.json"
     file.write_text("".join(f'{{"id": "n{number}", "content": {{"even": true}}}}\n' for number in range(COUNT)))
-    assert "12 items" in call(commands, "lm-bias", "parity", "--predictions", str(file), "--json", str(out))
+    options = ("--json", str(out), "--html", str(tmp_path / "page.html"))
+    assert "12 items" in call(commands, "lm-bias", "parity", "--predictions", str(file), *options)
+    assert "a note" in (tmp_path / "page.html").read_text()
     assert read_json(out)["overall"]["accuracy"]["value"] == 0.5
 
 

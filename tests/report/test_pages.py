@@ -16,12 +16,12 @@ from page_reading import Reader, difference, figure, made_up, read
 
 from levelhead.auditing.audit import audit
 from levelhead.bench.tables import LEAKING
-from levelhead.metrics import JointRow
+from levelhead.metrics import JointRow, estimate_to_dict
 from levelhead.report import render
 from levelhead.report.audit_page import audit_page
 from levelhead.report.blocks import axis
 from levelhead.report.comparison_page import Compared, comparison_from_dict, comparison_page
-from levelhead.report.lm_page import language_model_page
+from levelhead.report.lm_page import gap_page, language_model_page, scores_page
 from levelhead.report.run_page import run_page
 from levelhead.types import DataError, Estimate
 
@@ -72,6 +72,35 @@ def summary_of_models() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def scores() -> list[dict[str, Any]]:
+    def own(value: float | None, half: float = 0.1) -> dict[str, Any]:
+        if value is None:
+            return {"value": None, "low": None, "high": None, "n": 0, "reason": "no item"}
+        return {"value": value, "low": value - half, "high": value + half, "n": 9}
+
+    bbq = {"accuracy_ambiguous": own(0.7), "bias_ambiguous": own(0.05), "bias_disambiguated": own(None)}
+    about = {"units": {"bias_ambiguous": "a fraction"}, "notes": ["a note"], "limit": None, "items": 9}
+    return [
+        {"benchmark": "bbq", "overall": bbq, "parts": {HOSTILE[0]: bbq, "Age": bbq}, **about},
+        {"benchmark": "bold", "overall": {}, "parts": {"race": {"sentiment_gap": own(0.2)}}, **about},
+        {"benchmark": "somebody's own", "overall": {"score": own(1.0)}, "parts": {}, **about},
+    ]
+
+
+def gaps(*, compared: bool) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        name: {"unit": "a share", "after": estimate_to_dict(figure(value, value - 0.1, value + 0.1))}
+        for name, value in (("share", 0.5), ("chance", 0.2), ("share_minus_chance", 0.3))
+    }
+    if compared:
+        for one in figures.values():
+            one |= {"before": one["after"], "difference": {"value": None, "reason": "not the same pairs"}}
+    return {
+        "models": {"after": HOSTILE[2]}, "selection": "held out", "pairs": 9, "terms": 3, "figures": figures,
+        "published": {"model": "Llama", "share": 0.4845}, "notes": ["few terms"],
+    }  # fmt: skip
+
+
 def compared(**options: Any) -> Compared:
     row, none = difference(-0.02, 0.03), Estimate.undefined("no rows of it")
     undefined = JointRow(none, none, (), math.nan, none)
@@ -86,6 +115,9 @@ def pages() -> dict[str, dict[str, Any]]:
         "comparison": comparison_page([compared()], command="levelhead table runs"),
         "two comparisons": comparison_page([compared(), compared(selection=LEAKING)]),
         "language models": language_model_page(summary_of_models()),
+        "one language model": scores_page(scores(), name=HOSTILE[1]),
+        "attention gap": gap_page(gaps(compared=False)),
+        "two attention gaps": gap_page(gaps(compared=True)),
     }
 
 
@@ -226,6 +258,22 @@ def test_a_comparison_comes_back_from_its_json() -> None:
     page = comparison_page([Compared(again)])
     assert page["finding"] == PAGES["comparison"]["finding"]
     assert "not in this file" in render(page)
+
+
+def test_one_model_is_held_against_the_ideals() -> None:
+    assert PAGES["one language model"]["finding"] == (
+        f"2 of 3 bias scores of {HOSTILE[1]} leave their ideal outside the interval: bbq: accuracy ambiguous (0.7000, "
+        "interval [0.6000, 0.8000], ideal 1) and bold: race: sentiment gap (0.2000, "
+        "interval [0.1000, 0.3000], ideal 0)."
+    )
+    nothing = scores_page(scores()[2:], name="m")["finding"]
+    assert nothing == "No bias score of m has both an ideal and an interval: nothing is decided."
+
+
+def test_the_attention_gap_stands_beside_chance() -> None:
+    assert PAGES["attention gap"]["finding"].endswith(
+        "bias-bearing tokens in 50.0% of 9 pairs, by chance in 20.0%: difference +30.0 points, interval [+20.0, +40.0]."
+    )
 
 
 def test_language_models_name_what_is_decided() -> None:

@@ -11,6 +11,10 @@ from rich.console import Console
 
 from levelhead.storage import write_json
 
+HtmlFile = Annotated[
+    Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
+]
+
 
 class SplitName(StrEnum):
     """The splits of a data set."""
@@ -56,9 +60,7 @@ def audit_command(
         Path | None,
         typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).", show_default=False),
     ] = None,
-    html_file: Annotated[
-        Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
-    ] = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Measure the gaps between groups in a file of predictions, with 95% intervals.
 
@@ -102,6 +104,7 @@ def certify_command(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write every figure as JSON.", show_default=False)
     ] = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Measure group gaps of a run's attention logits, beside every bound on them.
 
@@ -113,7 +116,13 @@ def certify_command(
     certificate = certify_run(run, split.value, data_root=data_root, attribute=attribute)
     if json_file is not None:
         write_json(json_file, certificate.to_dict())
+    if html_file is not None:
+        from levelhead.report.certificate_page import certificate_page
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, certificate_page(certificate.to_dict(), command=command_line()))
     console = Console()
     console.print(certificate.table())
-    if json_file is not None:
-        console.print(f"Wrote {json_file}", markup=False)
+    for path in (json_file, html_file):
+        if path is not None:
+            console.print(f"Wrote {path}", markup=False)

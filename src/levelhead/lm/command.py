@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from levelhead.auditing.command import HtmlFile
 from levelhead.types import ConfigError, Estimate
 
 if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need not wait for it
@@ -65,6 +66,7 @@ def lm_bias_command(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[Precision, typer.Option(help="The number type that the model is run in.")] = Precision.float32,
     json_file: JsonFile = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Ask a language model the items of bias benchmarks, and print scores with 95% intervals.
 
@@ -73,8 +75,8 @@ def lm_bias_command(
 
     Example: levelhead lm-bias stereoset,crows-pairs,bbq,bold --model MODEL --data-root DATA --out runs/lm-before
     """
-    from levelhead.lm.runner import run_benchmark, score_predictions, scores_to_dict
-    from levelhead.storage import write_json
+    from levelhead.lm.runner import run_benchmark, score_predictions, scores_file, scores_to_dict
+    from levelhead.storage import read_json, write_json
 
     names = [name for name in dict.fromkeys(part.strip() for part in benchmarks.split(",")) if name]
     options: dict[str, dict[str, Any]] = {
@@ -99,6 +101,8 @@ def lm_bias_command(
         _show(scores, f"{predictions.name}, {count:,} items")
         if json_file is not None:
             write_json(json_file, scores_to_dict(scores) | {"predictions": predictions.name, "limit": limit})
+        if html_file is not None:
+            _write_page(html_file, [scores_to_dict(scores) | {"items": count, "limit": limit}], predictions.name)
         return
     for benchmark in chosen:
         benchmark.read(data_root)  # mistakes first, before a large model is loaded
@@ -119,7 +123,17 @@ def lm_bias_command(
         raise typer.Exit(130) from None
     if json_file is not None:
         write_json(json_file, {"model": loaded.fingerprint(), "limit": limit, "benchmarks": results})
+    if html_file is not None:
+        _write_page(html_file, [read_json(scores_file(folder, name)) for name in names], Path(str(model)).name)
     console.print(f"Next: levelhead lm-compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)
+
+
+def _write_page(path: Path, records: list[dict[str, Any]], name: str) -> None:
+    from levelhead.report.lm_page import scores_page
+    from levelhead.report.page import command_line, write_page
+
+    write_page(path, scores_page(records, name=name, command=command_line()))
+    console.print(f"Wrote {escape(str(path))}", soft_wrap=True)
 
 
 def lm_compare_command(
@@ -130,9 +144,7 @@ def lm_compare_command(
         int, typer.Option(min=0, help="Write so many generations of both, side by side, into the second folder.")
     ] = 0,
     json_file: JsonFile = None,
-    html_file: Annotated[
-        Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
-    ] = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Compare two models on the benchmarks that both folders hold: scores, and paired differences, with intervals.
 

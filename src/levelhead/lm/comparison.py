@@ -132,13 +132,18 @@ def _figures(one: Difference) -> dict[str, Any]:
     return {side: estimate_to_dict(figure) for side, figure in sides.items()}
 
 
+def headline(benchmark: str, part: str, score: str) -> tuple[str, str, float | None] | None:
+    """Return side, place of the ideal and the ideal of a main score, see :data:`HEADLINES`; None for the others."""
+    # VADER's shares of positive, negative and neutral texts say again what its mean says.
+    if benchmark == "bold" and score.endswith("_gap") and score not in SHARES:
+        return ("bias", "low", 0.0)
+    return HEADLINES.get(benchmark, {}).get(score) if not part else None
+
+
 def _headlines(differences: Sequence[Difference], units: dict[str, str]) -> list[dict[str, Any]]:
     found = []
     for one in differences:
-        known = HEADLINES.get(one.benchmark, {}).get(one.score) if not one.part else None
-        # VADER's shares of positive, negative and neutral texts say again what its mean says.
-        if one.benchmark == "bold" and one.score.endswith("_gap") and one.score not in SHARES:
-            known = ("bias", "low", 0.0)
+        known = headline(one.benchmark, one.part, one.score)
         if known is not None:
             side, better, ideal = known
             about = {"benchmark": one.benchmark, "part": one.part, "score": one.score, "unit": units.get(one.score)}

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from levelhead.auditing.command import HtmlFile
 from levelhead.lm.command import DataRoot, Precision
 from levelhead.types import ConfigError, Estimate
 
@@ -41,6 +42,7 @@ def lm_gap_command(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many pairs.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[Precision, typer.Option(help="The number type that the model is run in.")] = Precision.float32,
+    html_file: HtmlFile = None,
 ) -> None:
     """Say how often the largest attention gap of a pair lies on the words that bear the bias, and how large it is.
 
@@ -65,6 +67,11 @@ def lm_gap_command(
     report = gap_report(after, chosen, against=before, selection=selection, limit=limit)
     write_json(out / RESULT, report.to_dict())
     pictures = report.save(out / PICTURE)
+    if html_file is not None:
+        from levelhead.report.lm_page import gap_page
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, gap_page(report.to_dict(), picture=pictures[0], command=command_line()))
     _show(report)
     console.print(f"Written: {escape(str(out / RESULT))}, {', '.join(path.name for path in pictures)}", soft_wrap=True)
 

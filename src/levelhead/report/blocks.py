@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from levelhead.report.text import LONGEST_SENTENCE, Record, interval, number, short
 from levelhead.types import Estimate
@@ -224,9 +226,10 @@ def code(text: str, caption: str = "") -> Record:
     return {"type": "code", "text": text, "caption": caption}
 
 
-def picture(source: str, alt: str, caption: str) -> Record:
-    """Return a picture; ``source`` is a data URI, so that the page stays one file."""
-    return {"type": "picture", "source": source, "alt": alt, "caption": caption}
+def picture(file: Path, alt: str, caption: str) -> Record:
+    """Return a PNG; it goes into the page, so that the page stays one file."""
+    content = base64.b64encode(file.read_bytes()).decode()
+    return {"type": "picture", "source": f"data:image/png;base64,{content}", "alt": alt, "caption": caption}
 
 
 def section(title: str, blocks: Sequence[Record], intro: str = "") -> Record:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from levelhead.auditing.command import SplitName
-from levelhead.types import ConfigError, DataError
+from levelhead.types import DataError
 
 if TYPE_CHECKING:  # importing pandas and torch takes seconds, and --help does not need them
     from levelhead.report.text import Record
@@ -20,7 +20,7 @@ def report_command(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A run folder, a folder of evaluated runs, or the JSON of audit, evaluate, table or lm-compare.",
+            help="A folder of a run, of several, or of `lm-bias`; or the JSON that another verb wrote.",
             show_default=False,
         ),
     ],
@@ -28,7 +28,7 @@ def report_command(
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to show.")] = SplitName.test,
     baseline: Annotated[str, typer.Option(help="Of several runs: the row that others are compared with.")] = "erm",
 ) -> None:
-    """Make one standalone HTML page of a run, a comparison, an audit, or two language models.
+    """Make one standalone HTML page of a run, a comparison, an audit, a certificate, or language models.
 
     The page loads nothing and runs no script: it can be mailed, archived and printed. Its first line is the finding
     with its uncertainty.
@@ -74,7 +74,16 @@ def page_of(source: Path, *, split: str = "test", baseline: str = "erm", command
         from levelhead.report.lm_page import language_model_page
 
         return language_model_page(summary, command=command)
-    raise DataError(f"{source} is not what `audit`, `evaluate`, `table` or `lm-compare` write with --json.")
+    if isinstance(record, dict) and "arithmetic_check" in record:
+        from levelhead.report.certificate_page import certificate_page
+
+        return certificate_page(record, command=command)
+    if isinstance(record, dict) and "figures" in record and "published" in record:
+        from levelhead.report.lm_page import gap_page
+
+        return gap_page(record, command=command)
+    verbs = "`audit`, `evaluate`, `table`, `certify`, `lm-compare` or `lm-gap`"
+    raise DataError(f"{source} is not what {verbs} write.")
 
 
 def _page_of_folder(folder: Path, split: str, baseline: str, command: str) -> Record:
@@ -82,10 +91,15 @@ def _page_of_folder(folder: Path, split: str, baseline: str, command: str) -> Re
         from levelhead.report.run_page import run_page
 
         return run_page(folder, split=split, command=command)
-    if any(folder.glob("scores-*.json")):
-        raise ConfigError(
-            f"{folder} holds one language model's scores: use `levelhead lm-compare {folder} OTHER --html PAGE`."
-        )
+    if scores := sorted(folder.glob("scores-*.json")):
+        from levelhead.report.lm_page import scores_page
+        from levelhead.storage import read_json
+
+        records = [read_json(path) for path in scores]
+        for path, record in zip(scores, records, strict=True):
+            if not isinstance(record, dict) or not {"benchmark", "overall", "parts"} <= record.keys():
+                raise DataError(f"{path} is not what `lm-bias` writes: delete it, and run `lm-bias` again.")
+        return scores_page(records, name=str(records[0].get("model") or folder.name), command=command)
     return runs_page([folder], split=split, baseline=baseline, command=command)
 
 

@@ -1,9 +1,10 @@
-"""The page of two language models on the bias benchmarks: before and after, utility beside bias."""
+"""The pages of language models on the bias benchmarks: of one, of two side by side, and of the attention gap."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from levelhead.report import blocks
 from levelhead.report.definitions import STATISTICS
@@ -16,6 +17,7 @@ _CAUTION = (
 )
 _BETTER = {"high": "larger", "low": "smaller", "half": "nearer to one half", "zero": "nearer to zero"}
 _SIDES = {"bias": "bias", "utility": "utility", "both": "bias and utility"}
+_SHOWN = ("before", "after", "difference", "figure")
 _NAMED = 3
 
 
@@ -47,6 +49,123 @@ def language_model_page(summary: Record, *, examples: Sequence[Record] = (), com
         title=f"{names[0]} and {names[1]}",
         about=f"{names[0]} and {names[1]} on {listed}",
         cautions=summary["notes"],
+        command=command,
+    )
+
+
+def scores_page(records: Sequence[Record], *, name: str, command: str = "") -> Record:
+    """Summarise what ``levelhead lm-bias`` found about one model.
+
+    Args:
+        records: one a benchmark, as :func:`levelhead.lm.runner.scores_to_dict` makes them.
+        name: of the model, or of the file of answers.
+        command: the command that made the page.
+
+    Returns:
+        the page as a plain dict, for :func:`levelhead.report.render`.
+    """
+    from levelhead.lm import BENCHMARKS
+    from levelhead.lm.comparison import headline
+
+    main = []
+    for record in records:
+        for part, figures in {"": record["overall"], **record["parts"]}.items():
+            for score, figure in figures.items():
+                known = headline(record["benchmark"], part, score)
+                if known is not None:
+                    which = {"benchmark": record["benchmark"], "part": part, "score": score, "figure": figure}
+                    main.append(which | dict(zip(("side", "better", "ideal"), known, strict=True)))
+    rows: list[tuple[object, Sequence[Record]]] = [(_named(one), [_about(one), _cell(one["figure"])]) for one in main]
+    notes = ["Each 95% interval by itself.", *_unbounded([{"figure": one["figure"]} for one in main])]
+    shown = blocks.table("The main scores", ["Score", "Tells of", "Value"], rows, notes=notes, text_columns=[1])
+    parts = [blocks.part([blocks.section("Utility beside bias", [shown])])]
+    for record in records:
+        card = getattr(BENCHMARKS.get(record["benchmark"]), "card", None)
+        about: Record = {field: getattr(card, field, None) for field in ("caution", "citation", "licence", "url")}
+        about |= {"items": record.get("items"), "limit": record.get("limit")}
+        parts.append(blocks.part(_scores(record, about), title=getattr(card, "title", "") or record["benchmark"]))
+    terms = [STATISTICS[key] for key in ("interval_over_items", "undefined")]
+    parts.append(blocks.part([blocks.section("Definitions", [blocks.terms(terms), blocks.paragraph(_CAUTION)])]))
+    model, listed = short(name, 60), ", ".join(record["benchmark"] for record in records)
+    return blocks.page(
+        "Language model",
+        scores_sentence(main, model),
+        parts,
+        title=model,
+        about=f"{model} on {listed}",
+        command=command,
+    )
+
+
+def scores_sentence(main: Sequence[Record], name: str) -> str:
+    """Say which bias scores of a model lie apart from their ideal by more than the benchmarks' items leave open."""
+    figures = [
+        (one, figure)
+        for one in main
+        if one["side"] != "utility"
+        and one["ideal"] is not None
+        and _bounded(figure := estimate_from_dict(one["figure"]))
+    ]
+    if not figures:
+        return f"No bias score of {name} has both an ideal and an interval: nothing is decided."
+    apart = [(one, figure) for one, figure in figures if not figure.low <= one["ideal"] <= figure.high]
+    named = [
+        f"{_named(one)} ({_number(figure.value)}, interval {_span(figure)}, ideal {one['ideal']:g})"
+        for one, figure in apart[:_NAMED]
+    ]
+    if len(apart) > _NAMED:
+        named.append(f"{len(apart) - _NAMED} more")
+    told = f": {joined(named)}." if named else "; that is a finding about these items, not about the model."
+    return (
+        f"{len(apart)} of {counted(len(figures), 'bias score')} of {name} leave their ideal outside the interval{told}"
+    )
+
+
+def gap_page(record: Record, *, picture: Path | None = None, command: str = "") -> Record:
+    """Summarise what ``levelhead lm-gap`` found.
+
+    Args:
+        record: of :meth:`levelhead.lm.gap_report.GapReport.to_dict`.
+        picture: of the mean gaps, a PNG, if the page is to show it.
+        command: the command that made the page.
+
+    Returns:
+        the page as a plain dict, for :func:`levelhead.report.render`.
+    """
+    sides = [side for side in ("before", "after", "difference") if side in record["figures"]["share"]]
+    heads = {"before": "Before", "after": "After" if len(sides) > 1 else "Value", "difference": "Difference"}
+    published = record["published"]
+    rows: list[tuple[object, Sequence[Record]]] = []
+    for name, figure in record["figures"].items():
+        cells = [_cell(figure[side], signed=side == "difference") for side in sides]
+        cells.append(blocks.cell(_number(published[name])) if name in published else blocks.cell("–", quiet=True))
+        rows.append((name.replace("_", " "), cells))
+    columns = ["Figure", *(heads[side] for side in sides), f"Paper, {published['model']}"]
+    notes = [f"{name.replace('_', ' ')}: {figure['unit']}." for name, figure in record["figures"].items()]
+    found = [blocks.table("Where attention differs within pairs", columns, rows, notes=notes)]
+    if picture is not None:
+        found.append(
+            blocks.picture(picture, "Mean attention gaps with intervals", "Mean gaps of the two kinds of tokens")
+        )
+    share, chance = (estimate_from_dict(record["figures"][name]["after"]) for name in ("share", "chance"))
+    beyond = estimate_from_dict(record["figures"]["share_minus_chance"]["after"])
+    model = short(record["models"]["after"], 60)
+    finding = (
+        f"In {model} the largest attention gap of a pair lies on bias-bearing tokens in {100 * share.value:.1f}% of "
+        f"{record['pairs']:,} pairs, by chance in {100 * chance.value:.1f}%: difference "
+        f"{number(100 * beyond.value, signed=True)} points, interval "
+        f"{interval(100 * beyond.low, 100 * beyond.high, signed=True) or 'unknown'}."
+        if share.defined and chance.defined and beyond.defined
+        else f"No share of pairs is defined for {model}."
+    )
+    about = f"{record['pairs']:,} pairs of {record['terms']} terms ({record['selection']})"
+    return blocks.page(
+        "Attention gap",
+        finding,
+        [blocks.part([blocks.section("Figures", found)])],
+        title=model,
+        about=about,
+        cautions=record["notes"],
         command=command,
     )
 
@@ -118,9 +237,7 @@ def _cells(one: Record) -> list[Record]:
 def _headlines(headlines: Sequence[Record], names: tuple[str, str]) -> list[Record]:
     rows: list[tuple[object, Sequence[Record]]] = []
     for one in headlines:
-        ideal = "" if one["ideal"] is None else f" ({one['ideal']:g})"
-        about = blocks.cell(_SIDES[one["side"]], f"better: {_BETTER[one['better']]}{ideal}")
-        rows.append((_named(one), [about, *_cells(one)]))
+        rows.append((_named(one), [_about(one), *_cells(one)]))
     columns = ["Score", "Tells of", *names, "Difference"]
     notes = [
         f"Difference: {names[1]} minus {names[0]}, over the same items. Each 95% interval by itself, not corrected for "
@@ -129,9 +246,14 @@ def _headlines(headlines: Sequence[Record], names: tuple[str, str]) -> list[Reco
     return [blocks.table("The main scores", columns, rows, notes=[*notes, *_unbounded(headlines)], text_columns=[1])]
 
 
+def _about(one: Record) -> Record:
+    ideal = "" if one["ideal"] is None else f" ({one['ideal']:g})"
+    return blocks.cell(_SIDES[one["side"]], f"better: {_BETTER[one['better']]}{ideal}")
+
+
 def _unbounded(ones: Sequence[Record]) -> list[str]:
     """Say once why figures have no interval."""
-    figures = [estimate_from_dict(one[side]) for one in ones for side in ("before", "after", "difference")]
+    figures = [estimate_from_dict(one[side]) for one in ones for side in _SHOWN if side in one]
     reasons = dict.fromkeys(one.reason for one in figures if one.defined and not _bounded(one) and one.reason)
     return [f"No interval: {reason.removeprefix('no interval: ')}." for reason in reasons]
 
@@ -155,11 +277,40 @@ def _benchmark(benchmark: Record, names: tuple[str, str]) -> list[Record]:
             )
         )  # fmt: skip
     notes = [f"{side}: {note}" for side, some in benchmark["notes"].items() for note in some]
-    about = [
-        (key.capitalize(), benchmark[key]) for key in ("caution", "citation", "licence", "url") if benchmark.get(key)
-    ]
-    about.append(("Items", f"{benchmark['items']}" + (f", limit {benchmark['limit']}" if benchmark["limit"] else "")))
-    sections = [blocks.section("Scores", found), blocks.section("About it", [blocks.terms(about)])]
+    return _sections(found, benchmark, notes)
+
+
+def _scores(record: Record, about: Record) -> list[Record]:
+    """Return the sections of one model's benchmark."""
+    units = [f"{score}: {unit}" for score, unit in record["units"].items()]
+    rows = [(score, [_cell(figure)]) for score, figure in record["overall"].items()]
+    whole = [{"figure": figure} for some in (record["overall"], *record["parts"].values()) for figure in some.values()]
+    found = [blocks.table("The whole benchmark", ["Score", "Value"], rows, notes=[*units, *_unbounded(whole)])]
+    by_score: dict[str, list[tuple[str, Record]]] = {}
+    for part, figures in record["parts"].items():
+        for score, figure in figures.items():
+            by_score.setdefault(score, []).append((part, figure))
+    for score, ones in by_score.items():
+        drawn = [(part, estimate_from_dict(figure)) for part, figure in ones]
+        found.append(
+            blocks.forest(
+                f"{score} by category, with 95% intervals",
+                [blocks.forest_row(part, figure, scale=1, digits=4, signed=False) for part, figure in drawn],
+                heads=("Category", "Value"),
+                ends=("lower", "higher"),
+                zero=False,
+                folded=f"{score} by category",
+            )
+        )
+    return _sections(found, about, record["notes"])
+
+
+def _sections(found: Sequence[Record], about: Record, notes: Sequence[str]) -> list[Record]:
+    """Return the sections of a benchmark: its scores, what it is, and notes."""
+    told = [(key.capitalize(), about[key]) for key in ("caution", "citation", "licence", "url") if about.get(key)]
+    if about["items"] is not None:
+        told.append(("Items", f"{about['items']}" + (f", limit {about['limit']}" if about["limit"] else "")))
+    sections = [blocks.section("Scores", found), blocks.section("About it", [blocks.terms(told)] if told else [])]
     return [*sections, blocks.section("Notes", [blocks.bullets(notes)])] if notes else sections
 
 

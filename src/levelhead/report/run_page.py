@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +139,5 @@ def _figure_sections(folder: Path, config: dict[str, Any]) -> list[Record]:
     for kind, alt in _FIGURES.items():
         for file in sorted([*folder.glob(f"{kind}*.png"), *(folder / "figures").glob(f"{kind}*.png")]):
             if file.stat().st_size <= _LARGEST_FIGURE:
-                content = base64.b64encode(file.read_bytes()).decode()
-                found.append(blocks.picture(f"data:image/png;base64,{content}", alt, short(alt)))
+                found.append(blocks.picture(file, alt, short(alt)))
     return [blocks.section("Where the network looks", found)] if found else []
