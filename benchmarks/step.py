@@ -226,11 +226,12 @@ def _module(
 
 def core(bench: Bench) -> None:
     """Fused attention against the form that writes down all pairs of tokens, forward and backward."""
-    tokens = bench.sizes.core
-    query, key, value = (torch.randn(1, 8, tokens, 96, device=bench.device, requires_grad=True) for _ in range(3))
+    tokens, (_, _, width, heads) = bench.sizes.core, bench.sizes.texts
+    size = width // heads
+    query, key, value = (torch.randn(1, heads, tokens, size, device=bench.device, requires_grad=True) for _ in range(3))
 
     def materialised() -> None:
-        (query @ key.transpose(2, 3) / 96**0.5).softmax(dim=-1).matmul(value).sum().backward()
+        (query @ key.transpose(2, 3) / size**0.5).softmax(dim=-1).matmul(value).sum().backward()
         query.grad = key.grad = value.grad = None
 
     def fused() -> None:
