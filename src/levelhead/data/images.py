@@ -25,6 +25,7 @@ from levelhead.data.base import Inputs
 from levelhead.types import ConfigError, DataError
 
 SHOW_PROGRESS_FROM = 2000  # pictures; fewer decode in about a second
+_AT_ONCE = 400_000  # numbers that are normalised at once: what is read again is still in the processor's cache
 
 
 class ImageInputs(Inputs):
@@ -40,9 +41,13 @@ class ImageInputs(Inputs):
 
     def batch(self, index: Tensor) -> dict[str, Tensor]:
         """Return ``pixel_values`` (batch, 3, height, width) float32 in [-1, 1]: mean 0.5 and deviation 0.5."""
-        # Copies whole pictures: indexing goes number by number, at an eighth of the speed.
-        chosen = self.pixels.index_select(0, index)
-        return {"pixel_values": chosen.to(torch.float32).div_(127.5).sub_(1.0)}
+        shape = self.pixels.shape[1:]
+        result = torch.empty(len(index), *shape, dtype=torch.float32)
+        some = max(1, _AT_ONCE // shape.numel())
+        for rows, place in zip(index.split(some), result.split(some), strict=True):
+            # Copies whole pictures: indexing goes number by number, at an eighth of the speed.
+            place.copy_(self.pixels.index_select(0, rows)).div_(127.5).sub_(1.0)
+        return {"pixel_values": result}
 
     def fingerprint(self) -> str:
         """Return a hash of the pixels."""
