@@ -28,6 +28,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, distributed, multiprocessing, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from levelhead.attention import DebiasConfig, QueryKeyStandardizer, attach, read_one_row
 from levelhead.attention.aligning import Tap
@@ -35,6 +36,7 @@ from levelhead.attention.block import BlockAttention
 from levelhead.attention.standardize import RunningMoments
 from levelhead.models import ScratchViT
 
+CPU = torch.device("cpu")
 Rows = list[dict[str, Any]]
 Variant = Callable[[], Any]
 
@@ -157,6 +159,20 @@ def step(bench: Bench) -> None:
     peaks = {name: call() for name, call in memory.items()}
     for above, below, target in (("DAM", "ERM", 1.015), ("DAM, one row", "ERM", 1.0), ("ERM, one row", "ERM", None)):
         bench.add(f"peak memory, {what}: {above} / {below}", [peaks[above] / peaks[below]], target)
+
+
+def operations(sizes: Sizes, rows: Rows) -> None:
+    """Floating-point operations of a step's matrix products: what no noise changes. Fused attention is not counted."""
+    inputs = pictures(sizes, sizes.step[0])
+    counts = {}
+    for name, network in networks(sizes).items():
+        with FlopCounterMode(display=False) as counter:
+            network.train()(**inputs).loss.backward()
+        counts[name] = counter.get_total_flops()
+    batch, tokens, width, _ = sizes.step
+    what = f"operations of matrix products, ViT {sizes.layers}x{width}, {batch}x{tokens}"
+    for above, below in (("DAM", "ERM"), ("DAM, one row", "ERM"), ("DAM, one row", "ERM, one row")):
+        rows.append(measure.row(f"{what}: {above} / {below}", [counts[above] / counts[below]], device=CPU))
 
 
 def step_memory_alone(bench: Bench) -> None:
@@ -327,7 +343,8 @@ def main() -> None:
     torch.set_num_threads(1)
     sizes = SMOKE if arguments.smoke else QUICK if arguments.quick else FULL
     rows: Rows = []
-    moments(Bench(sizes, torch.device("cpu"), lambda text: None, rows))
+    moments(Bench(sizes, CPU, lambda text: None, rows))
+    operations(sizes, rows)
     check_equal(sizes)
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     with Console(stderr=True).status("Comparing in float64") as status:
