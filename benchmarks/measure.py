@@ -168,11 +168,11 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    rows = [one for one in rows if one["ratio"] > 0.01]  # an error is no ratio of times
+    rows = [one for one in rows if 0.25 < one["ratio"] < 4]  # the others would leave no room for these
     figure, axes = plt.subplots(figsize=(10, 0.8 + 0.3 * len(rows)), layout="constrained")
     for position, one in enumerate(rows):
         axes.plot([one["low"], one["high"]], [position, position], color="0.5", linewidth=2)
-        axes.plot(one["ratio"], position, "o", color="black")
+        axes.plot(one["ratio"], position, "o", color="black", markersize=4)
         if one["target"] is not None:
             axes.plot(
                 one["target"], position, "<" if one["better"] == "lower" else ">", color="black", fillstyle="none"

@@ -161,18 +161,18 @@ def step(bench: Bench) -> None:
         bench.add(f"peak memory, {what}: {above} / {below}", [peaks[above] / peaks[below]], target)
 
 
-def operations(sizes: Sizes, rows: Rows) -> None:
+def operations(bench: Bench) -> None:
     """Floating-point operations of a step's matrix products: what no noise changes. Fused attention is not counted."""
-    inputs = pictures(sizes, sizes.step[0])
+    inputs = pictures(bench.sizes, bench.sizes.step[0])
     counts = {}
-    for name, network in networks(sizes).items():
+    for name, network in networks(bench.sizes).items():
         with FlopCounterMode(display=False) as counter:
             network.train()(**inputs).loss.backward()
         counts[name] = counter.get_total_flops()
-    batch, tokens, width, _ = sizes.step
-    what = f"operations of matrix products, ViT {sizes.layers}x{width}, {batch}x{tokens}"
+    batch, tokens, width, _ = bench.sizes.step
+    what = f"operations of matrix products, ViT {bench.sizes.layers}x{width}, {batch}x{tokens}"
     for above, below in (("DAM", "ERM"), ("DAM, one row", "ERM"), ("DAM, one row", "ERM, one row")):
-        rows.append(measure.row(f"{what}: {above} / {below}", [counts[above] / counts[below]], device=CPU))
+        bench.add(f"{what}: {above} / {below}", [counts[above] / counts[below]])
 
 
 def step_memory_alone(bench: Bench) -> None:
@@ -343,8 +343,9 @@ def main() -> None:
     torch.set_num_threads(1)
     sizes = SMOKE if arguments.smoke else QUICK if arguments.quick else FULL
     rows: Rows = []
-    moments(Bench(sizes, CPU, lambda text: None, rows))
-    operations(sizes, rows)
+    silent = Bench(sizes, CPU, lambda text: None, rows)
+    moments(silent)
+    operations(silent)
     check_equal(sizes)
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     with Console(stderr=True).status("Comparing in float64") as status:
