@@ -139,7 +139,8 @@ class BackboneModel(ModelConfig):
     its features are computed in batches of ``feature_batch_size`` and kept on disk (``features: false`` runs it in
     every step instead). ``layers``, ``heads`` (None: as many as the backbone has), ``intermediate_size`` (None: the
     hidden size), ``norm`` and ``activation`` are those of the appended encoder. Texts longer than ``max_length`` tokens
-    are cut (None: what the backbone can take).
+    are cut (None: what the backbone can take). Where the backbone runs in every step, ``length_parts`` divides each
+    batch of texts by length for it: the same hidden states with less padding.
 
     Source: Lu, Wang, Wang, ICLR 2024, section 3.4.
     """
@@ -155,6 +156,7 @@ class BackboneModel(ModelConfig):
     max_length: int | None = None
     features: bool = True
     feature_batch_size: int = 64
+    length_parts: int = 1
 
     def __post_init__(self) -> None:
         if not self.backbone:
@@ -162,7 +164,7 @@ class BackboneModel(ModelConfig):
         folder = Path(self.backbone).expanduser()
         if folder.is_dir():  # one spelling for one folder: runs and model cards compare and publish it
             object.__setattr__(self, "backbone", str(folder.resolve()))
-        counts = ("layers", "heads", "intermediate_size", "max_length", "feature_batch_size")
+        counts = ("layers", "heads", "intermediate_size", "max_length", "feature_batch_size", "length_parts")
         check_numbers("model", self, at_least_one=counts)
 
     @property
@@ -224,6 +226,7 @@ class BackboneModel(ModelConfig):
             activation=self.activation,
             **_names(class_names),
         )
+        model.length_parts = self.length_parts
         if self.from_features:
             model.backbone = None
         return model

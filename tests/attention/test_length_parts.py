@@ -1,0 +1,78 @@
+"""A backbone that runs on parts of a batch gives the same model: logits, loss, gradients and running statistics."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import bert_config
+from transformers import BertModel, RobertaConfig, RobertaModel
+
+from levelhead.attention import DebiasConfig, append_encoder
+from levelhead.attention.length_parts import last_hidden_state
+
+LENGTHS = (3, 9, 5, 9, 2, 7, 4)
+
+
+def batch(left: bool = False) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    mask = (torch.arange(9) < torch.tensor(LENGTHS)[:, None]).long()
+    ids = torch.randint(3, 20, mask.shape, generator=generator) * mask
+    found = {"input_ids": ids, "attention_mask": mask}
+    return {name: x.flip(1) for name, x in found.items()} if left else found
+
+
+def appended(kind: str = "bert", debias: DebiasConfig | None = DebiasConfig()) -> Any:  # noqa: B008  (frozen)
+    torch.manual_seed(0)
+    size: Any = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    backbone = (
+        BertModel(bert_config(**plain))
+        if kind == "bert"
+        else RobertaModel(RobertaConfig(**size, **plain, vocab_size=20, max_position_embeddings=20, pad_token_id=0))
+    )
+    return append_encoder(backbone, 3, False, debias).double()
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("parts", [2, 3, 50])
+def test_loss_gradients_and_statistics_are_the_same(kind: str, parts: int) -> None:
+    whole = appended(kind).train()
+    divided = copy.deepcopy(whole)
+    divided.length_parts = parts
+    labels = torch.arange(len(LENGTHS)) % 3
+    rows: list[int] = []
+    divided.backbone.register_forward_hook(lambda _, __, output: rows.append(output.last_hidden_state[..., 0].numel()))
+    outputs = [model(**batch(), labels=labels) for model in (whole, divided)]
+    assert len(rows) == min(parts, len(LENGTHS))
+    assert sum(rows) < len(LENGTHS) * 9  # less padding
+    torch.testing.assert_close(outputs[1].logits, outputs[0].logits, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(outputs[1].loss, outputs[0].loss, rtol=1e-10, atol=1e-12)
+    for output in outputs:
+        output.loss.backward()
+    for (name, one), other in zip(whole.named_parameters(), divided.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None), name
+        if one.grad is not None:
+            torch.testing.assert_close(other.grad, one.grad, rtol=1e-8, atol=1e-10, msg=name)
+    for (name, buffer), other in zip(whole.named_buffers(), divided.buffers(), strict=True):
+        torch.testing.assert_close(other, buffer, msg=name)
+
+
+def test_what_cannot_be_cut_runs_whole() -> None:
+    model = appended(debias=None)
+    sizes: list[tuple[int, ...]] = []
+    model.backbone.register_forward_hook(lambda _, __, output: sizes.append(tuple(output.last_hidden_state.shape[:2])))
+    ids, mask = batch().values()
+    for inputs in (
+        batch(left=True),
+        {"input_ids": ids},
+        {"input_ids": ids, "attention_mask": mask, "position_ids": torch.arange(9)[None]},
+    ):
+        last_hidden_state(model.backbone, inputs, 3)
+    assert sizes == [(7, 9)] * 3
+    model.block.attention.tap.padding_mask = False  # padding is read as text
+    model.length_parts = 3
+    model(**batch())
+    assert sizes == [(7, 9)] * 4
