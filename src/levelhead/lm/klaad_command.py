@@ -54,7 +54,14 @@ def klaad_command(
                 write_json(measured, figures[name])
     if figures:
         console.print(tuning_table(figures))
-        console.print("* no other cell has both a smaller cross-entropy and a smaller divergence.")
+        console.print(
+            "CE, KL, triplet: cross-entropy, divergence of attention, triplet loss. Entropy: of attention.",
+            soft_wrap=True,
+        )
+        console.print(
+            "Likelier: by how many nats a token the stereotype is likelier than the anti-stereotype.", soft_wrap=True
+        )
+        console.print("* no other cell has both a smaller cross-entropy and a smaller divergence.", soft_wrap=True)
     console.print(f"Model, tokenizer and log are in {escape(str(out))}.", soft_wrap=True)
 
 

@@ -31,13 +31,7 @@ from levelhead.lm.klaad_training import KlaadConfig, build_klaad, find_klaad_rec
 from levelhead.types import ConfigError
 
 GRID = "grid"
-COLUMNS = {
-    "ce": "cross-entropy",
-    "kl": "divergence",
-    "triplet": "triplet loss",
-    "entropy": "attention entropy",
-    "likelihood_gap": "likelihood gap, nats",
-}
+COLUMNS = {"ce": "CE", "kl": "KL", "triplet": "triplet", "entropy": "entropy", "likelihood_gap": "likelier"}
 
 
 def read_cells(recipe: str | Path, settings: Iterable[str] = ()) -> dict[str, KlaadConfig]:
