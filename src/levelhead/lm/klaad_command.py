@@ -15,6 +15,10 @@ from levelhead.types import ConfigError
 
 console = Console()
 HELD_OUT_FIGURES = "held-out.json"
+LEGEND = """\
+CE, KL, triplet: cross-entropy, divergence of attention, triplet loss. Entropy: of attention.
+Likelier: by how many nats a token the stereotype is likelier than the anti-stereotype.
+* no other cell has both a smaller cross-entropy and a smaller divergence."""
 
 
 def klaad_command(
@@ -54,14 +58,7 @@ def klaad_command(
                 write_json(measured, figures[name])
     if figures:
         console.print(tuning_table(figures))
-        console.print(
-            "CE, KL, triplet: cross-entropy, divergence of attention, triplet loss. Entropy: of attention.",
-            soft_wrap=True,
-        )
-        console.print(
-            "Likelier: by how many nats a token the stereotype is likelier than the anti-stereotype.", soft_wrap=True
-        )
-        console.print("* no other cell has both a smaller cross-entropy and a smaller divergence.", soft_wrap=True)
+        console.print(LEGEND, soft_wrap=True)
     console.print(f"Model, tokenizer and log are in {escape(str(out))}.", soft_wrap=True)
 
 
