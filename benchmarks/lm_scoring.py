@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--items", type=int, default=60, help="of each category")
+    parser.add_argument("--items", type=int, default=200, help="of each category: more of them share a length")
     parser.add_argument("--repeats", type=int, default=2, help="pairs of passes over all steps")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
