@@ -14,6 +14,15 @@ from levelhead.attention import append_encoder, attach, from_pretrained, read_on
 from levelhead.attention.aligning import debiased_attention
 
 EXACT = {"atol": 1e-6, "rtol": 1e-6}
+of_each_kind = pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("attach", "vit"),
+        pytest.param("attach", "bert", marks=pytest.mark.slow),
+        pytest.param("append", "bert", marks=pytest.mark.slow),
+        pytest.param("append", "vit", marks=pytest.mark.slow),
+    ],
+)
 ONE = {"num_hidden_layers": 1}  # the one that is debiased; tracing costs seconds a layer
 
 
@@ -87,15 +96,7 @@ def test_decoders_are_exported_without_their_cache():
             torch.testing.assert_close(exported.module()(**inputs).logits, model(**inputs).logits, **EXACT)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("attach", "vit"),
-        pytest.param("attach", "bert", marks=pytest.mark.slow),
-        pytest.param("append", "bert", marks=pytest.mark.slow),
-        pytest.param("append", "vit", marks=pytest.mark.slow),
-    ],
-)
+@of_each_kind
 def test_a_compiled_model_has_no_graph_breaks(kind, name, tmp_path):
     trained(kind, name).save_pretrained(tmp_path)
     model = from_pretrained(tmp_path)
@@ -144,15 +145,7 @@ def test_inductor_compiles_evaluation_in_one_graph():
         torch.testing.assert_close(compiled(**batch("vit", 2)).logits, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("attach", "vit"),
-        pytest.param("attach", "bert", marks=pytest.mark.slow),
-        pytest.param("append", "bert", marks=pytest.mark.slow),
-        pytest.param("append", "vit", marks=pytest.mark.slow),
-    ],
-)
+@of_each_kind
 def test_compiled_training_has_no_graph_breaks_and_takes_the_same_steps(kind, name):
     # Two layers: before the first, the query of row 0 is the same for every picture, and which tokens align is chance.
     model = trained(kind, name, layers=2).train()

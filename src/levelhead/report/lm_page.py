@@ -111,11 +111,9 @@ def scores_sentence(main: Sequence[Record], name: str) -> str:
     apart = [(one, figure) for one, figure in figures if not figure.low <= one["ideal"] <= figure.high]
     named = [
         f"{_named(one)} ({_number(figure.value)}, interval {_span(figure)}, ideal {one['ideal']:g})"
-        for one, figure in apart[:_NAMED]
+        for one, figure in apart
     ]
-    if len(apart) > _NAMED:
-        named.append(f"{len(apart) - _NAMED} more")
-    told = f": {joined(named)}." if named else "; that is a finding about these items, not about the model."
+    told = f": {_some(named)}." if named else "; that is a finding about these items, not about the model."
     return (
         f"{len(apart)} of {counted(len(figures), 'bias score')} of {name} leave their ideal outside the interval{told}"
     )
@@ -187,15 +185,19 @@ def language_model_sentence(headlines: Sequence[Record], names: tuple[str, str])
         )
     named = [
         f"{_named(one)} ({_number(figure.value, signed=True)}, interval {_span(figure, signed=True)})"
-        for one, figure in decided[:_NAMED]
+        for one, figure in decided
     ]
-    if len(decided) > _NAMED:
-        named.append(f"{len(decided) - _NAMED} more")
     verb = "tells" if len(decided) == 1 else "tell"
     return (
         f"{len(decided)} of {counted(len(figures), 'score')} {verb} {between} apart, each interval by itself: "
-        f"{joined(named)}."
+        f"{_some(named)}."
     )
+
+
+def _some(texts: Sequence[str]) -> str:
+    """Join the first few, and say how many more there are."""
+    more = [f"{len(texts) - _NAMED} more"] if len(texts) > _NAMED else []
+    return joined([*texts[:_NAMED], *more])
 
 
 def _named(one: Record) -> str:
