@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 
 from levelhead.attention import QueryKeyStandardizer
-from levelhead.attention.kernels import standardize_batch
+from levelhead.attention.kernels import Replacement, standardize_batch
 
 
 def explicit(x, eps, axes, absolute):
@@ -71,6 +71,31 @@ def test_the_backward_pass_keeps_the_result_and_a_byte():
     large = [tensor for tensor in kept if tensor.numel() == x.numel()]
     assert sorted(str(tensor.dtype) for tensor in large) == ["torch.float32", "torch.int8"]
     assert clean.untyped_storage().data_ptr() in {tensor.untyped_storage().data_ptr() for tensor in large}
+
+
+def test_a_replaced_row_counts_in_the_moments_and_passes_its_gradient_on():
+    at = torch.tensor([1, 0, 2])
+
+    def replaced(x, row):
+        found = standardize_batch(x, 1e-5, per_position=False, absolute=True, replacement=Replacement(at, row))
+        return found.clean
+
+    x, row = random(3, 2, 4, 2), random(3, 2, 1, 2, seed=1).abs()
+    expected = standardize_batch(x, 1e-5, per_position=False, absolute=True).clean
+    expected[torch.arange(3), :, at] = row[:, :, 0]
+    torch.testing.assert_close(replaced(x, row), expected)
+    assert gradcheck(replaced, (x.requires_grad_(), row.requires_grad_()))
+
+
+def test_queries_whose_readout_row_has_statistics_of_its_own_are_kept_once():
+    kept = []
+    query, key = (torch.randn(8, 2, 4, 3, requires_grad=True) for _ in range(2))
+    module = QueryKeyStandardizer(2, 3, statistics="cls_feature")
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        clean = module(query, key, None, torch.zeros(8, dtype=torch.int64))
+        (clean[0] * clean[1]).sum()
+    large = {t.untyped_storage().data_ptr() for t in kept if t.numel() == query.numel() and t.is_floating_point()}
+    assert large == {x.untyped_storage().data_ptr() for x in clean}
 
 
 @pytest.mark.parametrize("statistics", ["position", "feature", "cls_feature"])

@@ -110,3 +110,6 @@ def test_the_command_trains_every_cell_and_goes_on(
     assert (out / "margin-0.5" / "model").is_dir()
     with pytest.raises(ConfigError, match="held-out-share"):
         command.klaad_command(str(path), tmp_path / "own.csv", out, options, 0.0)
+    single = recipe(tmp_path, "{klaad.margin: [0.1]}")
+    command.klaad_command(str(single), tmp_path / "own.csv", tmp_path / "single", options, 0.4)
+    assert "divergence" in capsys.readouterr().out  # a grid of one cell is measured, too

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from levelhead.attention.gathering import gather_rows, process_count
-from levelhead.attention.kernels import standardize_batch
+from levelhead.attention.kernels import Replacement, standardize_batch
 from levelhead.types import ConfigError
 
 Statistics = Literal["position", "cls_feature", "feature"]
@@ -137,9 +137,11 @@ class RunningMoments(nn.Module):
         deviation = (spread + self.eps).sqrt() if self.running == "variance" else spread
         return mean.to(dtype), deviation.to(dtype)
 
-    def clean(self, x: Tensor, per_position: bool, absolute: bool) -> Tensor:
+    def clean(self, x: Tensor, per_position: bool, absolute: bool, replacement: Replacement | None = None) -> Tensor:
         """Standardise a batch without padding in one step; its moments wait for :meth:`commit`. See ``kernels.py``."""
-        clean, mean, variance = standardize_batch(x, self.eps, per_position=per_position, absolute=absolute)
+        clean, mean, variance = standardize_batch(
+            x, self.eps, per_position=per_position, absolute=absolute, replacement=replacement
+        )
         spread = variance if self.running == "variance" else (variance + self.eps).sqrt()
         self._wait(mean, spread, torch.ones(mean.shape[1], dtype=torch.bool, device=x.device))
         return clean
@@ -337,12 +339,13 @@ class QueryKeyStandardizer(nn.Module):
         query_valid = valid if query.shape[2] == key.shape[2] else None
         exact_query, exact_key = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (query, key))
         parts = [(self.query, exact_query, query_valid), (self.key, exact_key, valid)]
-        if self.readout is not None and readout is not None:
-            here = readout[:, None, None, None].expand(-1, query.shape[1], 1, query.shape[3])
-            parts.append((self.readout, exact_query.gather(2, here), None))
-        clean_query, clean_key, *row = self._clean(parts)
-        if row:
-            clean_query = clean_query.scatter(2, here, row[0])
+        if self.readout is None or readout is None:
+            clean_query, clean_key = self._clean(parts)
+        else:
+            # Not gather(), which would keep all queries for the backward pass.
+            row = exact_query[torch.arange(query.shape[0], device=query.device), :, readout]
+            parts.append((self.readout, row[:, :, None], None))
+            clean_query, clean_key = self._clean(parts, readout)
         if self.twice:
             per_position = self.statistics == "position"
             clean_query = self.query.centre_again(clean_query, query_valid, per_position)
@@ -376,15 +379,23 @@ class QueryKeyStandardizer(nn.Module):
                 "size fixed (same image size, padding to a fixed length) or use statistics='cls_feature'."
             )
 
-    def _clean(self, parts: list[tuple[RunningMoments, Tensor, Tensor | None]]) -> list[Tensor]:
-        """Standardise each part and drop its sign."""
+    def _clean(
+        self, parts: list[tuple[RunningMoments, Tensor, Tensor | None]], readout: Tensor | None = None
+    ) -> list[Tensor]:
+        """Standardise each part and drop its sign; with ``readout``, the last part takes these rows of the first."""
         if self.training and all(self._in_one_step(x, valid) for _, x, valid in parts):
             per_position = self.statistics == "position"
-            return [running.clean(x, per_position, self.absolute) for running, x, _ in parts]
+            found = [running.clean(x, per_position, self.absolute) for running, x, _ in parts[1:]]
+            replacement = None if readout is None else Replacement(readout, found.pop())
+            running, x, _ = parts[0]
+            return [running.clean(x, per_position, self.absolute, replacement), *found]
         found = []
         for (_, x, _), moments in zip(parts, self._statistics(parts), strict=True):
             standard = self._standardize(x, *moments)
             found.append(standard.abs() if self.absolute else standard)
+        if readout is not None:
+            row = found.pop()
+            found[0] = found[0].scatter(2, readout[:, None, None, None].expand_as(row), row)
         return found
 
     def _in_one_step(self, x: Tensor, valid: Tensor | None) -> bool:

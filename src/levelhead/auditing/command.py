@@ -114,13 +114,14 @@ def certify_command(
     from levelhead.auditing.certify import certify_run
 
     certificate = certify_run(run, split.value, data_root=data_root, attribute=attribute)
+    figures = certificate.to_dict()
     if json_file is not None:
-        write_json(json_file, certificate.to_dict())
+        write_json(json_file, figures)
     if html_file is not None:
         from levelhead.report.certificate_page import certificate_page
         from levelhead.report.page import command_line, write_page
 
-        write_page(html_file, certificate_page(certificate.to_dict(), command=command_line()))
+        write_page(html_file, certificate_page(figures, command=command_line()))
     console = Console()
     console.print(certificate.table())
     for path in (json_file, html_file):

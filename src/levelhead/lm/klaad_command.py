@@ -40,19 +40,20 @@ def klaad_command(
     from levelhead.storage import read_json, write_json
 
     cells = read_cells(recipe, settings or [])
-    if len(cells) > 1 and not held_out_share:
+    grid = "" not in cells  # one training without a grid has no name
+    if grid and not held_out_share:
         raise ConfigError("A grid is compared on held-out terms: give --held-out-share more than 0.")
     rows = read_triplets(triplets)
     figures = {}
     for number, (name, config) in enumerate(cells.items(), start=1):
         measured = out / name / HELD_OUT_FIGURES
-        if len(cells) > 1:
+        if grid:
             console.print(f"{number} of {len(cells)}: {escape(name)}", soft_wrap=True)
             if measured.exists():
                 figures[name] = read_json(measured)
                 continue
         model, tokenizer, held_out = _train(config, rows, held_out_share, out / name)
-        if len(cells) > 1:
+        if grid:
             figures[name] = held_out_figures(model, tokenizer, held_out, config)
             if not console.quiet:
                 write_json(measured, figures[name])

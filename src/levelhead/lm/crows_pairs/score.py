@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from levelhead.lm.base import Answer, Item, Scores
+from levelhead.lm.base import Answer, Item, Scores, answers_by_id
 from levelhead.lm.crows_pairs.data import DIRECTIONS, SENTENCES
 from levelhead.lm.intervals import bootstrap, ratio
 from levelhead.types import DataError, Estimate
@@ -38,15 +38,15 @@ def score_answers(items: Sequence[Item], answers: Sequence[Answer], *, seed: int
     """
     if not items:
         raise DataError("There are no CrowS-Pairs items to score.")
-    given = _by_id(items, answers)
-    measures = {answer.content.get("measure") for answer in given}
+    given = answers_by_id(items, answers, "CrowS-Pairs")
+    measures = {answer.content.get("measure") for answer in given.values()}
     if len(measures) > 1 or not measures <= {SHARED, FULL}:
         raise DataError(
             f"The answers to CrowS-Pairs have the measures {', '.join(sorted(map(repr, measures)))}; all must have "
             f"{SHARED!r}, or all {FULL!r}."
         )
     masked = measures == {SHARED}
-    likelihoods = [_likelihoods(answer) for answer in given]
+    likelihoods = [_likelihoods(answer) for answer in given.values()]
     estimates = _masked if masked else _causal
     notes = [] if masked else ["Likelihood difference of a causal model: not comparable with the masked metric."]
     if extra := len(answers) - len(items):
@@ -82,22 +82,6 @@ def _causal(items: Sequence[Item], likelihoods: Sequence[tuple[float, float]], s
             [(abs(more - less), 1.0) for more, less in likelihoods], None, ratio, seed=seed
         ),
     }
-
-
-def _by_id(items: Sequence[Item], answers: Sequence[Answer]) -> list[Answer]:
-    """Return the answers in the order of the items."""
-    given: dict[str, Answer] = {}
-    for answer in answers:
-        if answer.id in given:
-            raise DataError(f"There are two answers to the CrowS-Pairs item {answer.id!r}. Leave one of them.")
-        given[answer.id] = answer
-    missing = [item.id for item in items if item.id not in given]
-    if missing:
-        raise DataError(
-            f"{len(missing)} of {len(items)} CrowS-Pairs items have no answer, the first being {missing[0]!r}. Ask the "
-            "model for them, or score fewer items."
-        )
-    return [given[item.id] for item in items]
 
 
 def _likelihoods(answer: Answer) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.lm.base import Answer, Item, Scores
+from levelhead.lm.base import Answer, Item, Scores, answers_by_id
 from levelhead.lm.intervals import FEW_CLUSTERS, bootstrap, group_means
 from levelhead.lm.stereoset.data import INTER, SENTENCES, TASKS
 from levelhead.types import DataError, Estimate
@@ -50,7 +50,7 @@ def score_answers(
     """
     if not items:
         raise DataError("There are no StereoSet items to score.")
-    given = _by_id(items, answers)
+    given = answers_by_id(items, answers, "StereoSet")
     outcomes = [_outcome(_likelihoods(given[item.id], normalise)) for item in items]
     notes = ["n counts target terms: scores are averages over terms, and intervals draw terms anew."]
     if any(answer.content.get("measure") == PSEUDO for answer in given.values()):
@@ -85,21 +85,6 @@ def _subsets(items: Sequence[Item]) -> dict[str, list[int]]:
         for name in (task, kind, f"{task}/{kind}"):
             found[name].append(row)
     return {name: rows for name, rows in found.items() if rows}
-
-
-def _by_id(items: Sequence[Item], answers: Sequence[Answer]) -> dict[str, Answer]:
-    given: dict[str, Answer] = {}
-    for answer in answers:
-        if answer.id in given:
-            raise DataError(f"There are two answers to the StereoSet item {answer.id!r}. Leave one of them.")
-        given[answer.id] = answer
-    missing = [item.id for item in items if item.id not in given]
-    if missing:
-        raise DataError(
-            f"{len(missing)} of {len(items)} StereoSet items have no answer, the first being {missing[0]!r}. Ask the "
-            "model for them, or score fewer items."
-        )
-    return {item.id: given[item.id] for item in items}
 
 
 def _likelihoods(answer: Answer, normalise: Normalisation) -> Likelihoods:
