@@ -51,6 +51,12 @@ def test_settings_override_anything() -> None:
     assert RECIPE["method"]["debias"] == {"top_t": 3}
 
 
+def test_no_is_a_word_and_false_is_a_boolean() -> None:
+    changed = override(RECIPE, ["train.precision=no", "train.keep_epochs=false"])
+    experiment = build_experiment(changed)
+    assert (experiment.train.precision, experiment.train.keep_epochs) == ("no", False)
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

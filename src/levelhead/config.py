@@ -123,10 +123,25 @@ def task_recipe(task: str) -> str:
     raise ConfigError(f"There is no task {task!r}. {nearest(task, sorted(tasks))}")
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML whose only booleans are true and false, as in YAML 1.2: ``precision: no`` is the text that it looks like."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rules if first in "tTfF" or tag != "tag:yaml.org,2002:bool"]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_yaml(text: str) -> Any:
+    """Read a YAML document, or raise :class:`yaml.YAMLError`."""
+    return yaml.load(text, Loader=_Loader)
+
+
 def read_recipe(path: Path) -> dict[str, Any]:
     """Read a YAML mapping, or raise :class:`ConfigError` that names file and line."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(content, dict):
@@ -148,7 +163,7 @@ def override(recipe: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
             place[parent] = dict(inner) if isinstance(inner, dict) else {}
             place = place[parent]
         try:
-            place[last] = yaml.safe_load(text)
+            place[last] = read_yaml(text)
         except yaml.YAMLError as error:
             raise ConfigError(f"--set {setting!r}: the value is not valid YAML: {error}") from None
     return result

@@ -40,6 +40,7 @@ from levelhead.config import (
     nearest,
     override,
     read_recipe,
+    read_yaml,
     recipe_folder,
 )
 from levelhead.methods import METHODS
@@ -187,7 +188,7 @@ def parse_options(settings: Iterable[str]) -> dict[str, list[Any]]:
     options = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
-        values = [yaml.safe_load(value) for value in text.split(",") if value.strip()]
+        values = [read_yaml(value) for value in text.split(",") if value.strip()]
         if not equals or not key.strip() or not values:
             raise ConfigError(f"--grid {setting!r} is not of the form key=value,value, e.g. method.upweight=20,50.")
         options[key.strip()] = values
