@@ -3,7 +3,7 @@
     python benchmarks/data.py
 
 Everything is drawn: no outside data. Times are processor time of one thread, taken in turns within one run; ratios are
-those of neighbours, shown as median, smallest and largest. Audits and imports run in processes of their own, so that
+those of neighbours, shown as median with its 95% interval. Audits and imports run in processes of their own, so that
 each finds nothing loaded. Files lie in the page cache when they are read, as in any epoch but the first.
 """
 
@@ -24,8 +24,6 @@ import pyarrow
 import pyarrow.parquet
 import torch
 from PIL import Image
-from rich.console import Console
-from rich.table import Table
 
 from levelhead.data.cache import picture_examples
 from levelhead.data.cache_folder import VARIABLE
@@ -165,7 +163,7 @@ def imports(repeats: int) -> list[dict[str, object]]:
 def main() -> None:
     """Measure, print, and keep the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--rows", type=int, default=ROWS, help="of the audited file")
     parser.add_argument("--pictures", type=int, default=PICTURES)
     parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
@@ -181,11 +179,7 @@ def main() -> None:
             *imports(arguments.repeats),
         ]
     measure.merge(arguments.json, rows)
-    table = Table("", "ratio", "smallest", "largest", "target", "held")
-    for one in rows:
-        figures = [f"{one[key]:.3g}" for key in ("ratio", "low", "high")]
-        table.add_row(str(one["name"]), *figures, f"{one['target']:g}", measure.verdict(one))
-    Console().print(table)
+    measure.show(rows, "Reading, auditing, intervals, imports")
 
 
 if __name__ == "__main__":

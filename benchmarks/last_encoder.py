@@ -5,7 +5,7 @@
 Texts of HateXplain's train split. Each step of the ladder trains one epoch in steps of 128 texts, through the same
 engine as ``levelhead train``. DAM is not bucketed: its statistics need batches of mixed length. All steps run
 interleaved in one process, from the first to the last and back; ratios are taken within a pass, and the median is shown
-with the smallest and the largest. One step stands there twice: what the machine's noise alone does. Before anything is
+with its 95% interval. One step stands there twice: what the machine's noise alone does. Before anything is
 timed, the losses of all steps are compared.
 """
 
@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--backbone", required=True)
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--texts", type=int, default=1024)
-    parser.add_argument("--repeats", type=int, default=4, help="pairs of passes over all steps")
+    parser.add_argument("--repeats", type=int, default=6, help="pairs of passes over all steps")
     parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
     arguments = parser.parse_args()
     measure.with_environment()
@@ -255,10 +255,7 @@ def measured(arguments: argparse.Namespace, texts: Examples) -> None:
     width = kept.batch(torch.tensor([0]))["features"].shape[-1]
     share = count_bytes(kept.lengths, width) / (arguments.texts * 160 * width * 4)
     rows.append(measure.row("bytes of features / float32 padded to 160", [share], 0.1, device=CPU))
-    for row in rows:
-        spread = f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
-        target = "" if row["target"] is None else f", {row['better']} than {row['target']:g}: {measure.verdict(row)}"
-        console.print(f"{row['name']}: {spread}{target}", soft_wrap=True)
+    measure.show(rows, "Ratios of the steps")
     measure.merge(arguments.json, [row | {"texts": arguments.texts} for row in rows])
 
 

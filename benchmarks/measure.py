@@ -1,8 +1,8 @@
 """What benchmark scripts share: interleaved times, peak memory, rows with intervals, and the file they are kept in.
 
-A row is {name, ratio, low, high, target, better, resolved, machine, commit}: the median of paired ratios with the
-smallest and the largest; ``better`` is "lower" or "higher"; ``resolved`` says whether all ratios lie on one side of the
-target, and is null without a target (a noise floor, or a figure to know).
+A row is {name, ratio, low, high, repeats, target, better, resolved, machine, commit}: the median of paired ratios with
+its 95% interval; ``better`` is "lower" or "higher"; ``resolved`` says whether the whole interval lies on one side of
+the target, and is null without a target (a noise floor, or a figure to know).
 
     python benchmarks/measure.py    # print the rows of benchmarks/latest.json as the table of docs/performance.md
 """
@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
+from rich.table import Table
+from scipy import stats
 from torch import nn
 
 from levelhead.storage import read_json, write_json
@@ -96,17 +99,28 @@ def resident_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return two of the values that hold the median with at least 95%, whatever the distribution of independent values.
+
+    Order statistics by the sign test. Fewer than six values allow no 95%: then the smallest and the largest.
+    """
+    ordered = sorted(values)
+    cut = max(int(stats.binom.ppf(0.025, len(ordered), 0.5)) - 1, 0)
+    return ordered[cut], ordered[-1 - cut]
+
+
 def row(
     name: str, ratios: Sequence[float], target: float | None = None, better: str = "lower", *, device: torch.device
 ) -> dict[str, Any]:
     """Make a row of paired ratios."""
-    low, high = min(ratios), max(ratios)
+    low, high = median_interval(ratios)
     resolved = None if target is None else high <= target or low >= target
     return {
         "name": name,
         "ratio": statistics.median(ratios),
         "low": low,
         "high": high,
+        "repeats": len(ratios),
         "target": target,
         "better": better,
         "resolved": resolved,
@@ -162,7 +176,7 @@ def merge(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw ratios as points with their spread, and targets as ticks, on an axis where half and double are as far."""
+    """Draw ratios as points with their intervals, and targets as ticks, on an axis where half and double are as far."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -188,15 +202,28 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     plt.close(figure)
 
 
+def cells(row: Mapping[str, Any]) -> list[str]:
+    """Return a row as texts: name, ratio with interval, target, whether it is held."""
+    at = "at most" if row["better"] == "lower" else "at least"
+    target = "" if row["target"] is None else f"{at} {row['target']:g}"
+    return [row["name"], f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]", target, verdict(row)]
+
+
+def show(rows: Iterable[Mapping[str, Any]], title: str, **more: str) -> None:
+    """Print rows as a table; ``more`` are further columns by the keys of their numbers."""
+    shown = Table(title=title)
+    for column in ("what", "ratio [95% interval]", "target", "held", *more.values()):
+        shown.add_column(column, justify="left" if column == "what" else "right")
+    for one in rows:
+        shown.add_row(*cells(one), *(f"{one[key]:.2f}" for key in more))
+    Console(width=max(160, Console().width)).print(shown)
+
+
 def markdown(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return rows as a Markdown table."""
-    lines = ["| | ratio [smallest, largest] | target | held |", "|---|---:|---:|---|"]
+    lines = ["| | ratio [95% interval] | target | held |", "|---|---:|---:|---|"]
     for one in rows:
-        target = (
-            "" if one["target"] is None else f"at {'most' if one['better'] == 'lower' else 'least'} {one['target']:g}"
-        )
-        spread = f"{one['ratio']:.3g} [{one['low']:.3g}, {one['high']:.3g}]"
-        lines.append(f"| {one['name']} | {spread} | {target} | {verdict(one)} |")
+        lines.append("| " + " | ".join(cells(one)) + " |")
     return "\n".join(lines) + "\n"
 
 

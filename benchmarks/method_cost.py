@@ -4,7 +4,7 @@
 
 Small ViT (8 layers, width 192) on random pictures of 64x64, four epochs of eight steps of 64. Each repeat runs all
 methods, in turns from the first to the last and back; the ratio to ERM is taken within a repeat, and the median over
-repeats is shown with the smallest and the largest. ERM stands there twice: its ratio to itself is what the machine's
+repeats is shown with its 95% interval. ERM stands there twice: its ratio to itself is what the machine's
 noise alone does. JTT's first training is as long as its second here, the most that it can cost.
 """
 
@@ -17,7 +17,6 @@ from pathlib import Path
 import measure
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
@@ -63,7 +62,7 @@ def trained(method: Method, train: Examples, validation: Examples) -> Lab:
 def main() -> None:
     """Measure, print, and keep the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=8, help="passes over all methods")
+    parser.add_argument("--repeats", type=int, default=12, help="passes over all methods")
     parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
     arguments = parser.parse_args()
     measure.with_environment()
@@ -80,17 +79,13 @@ def main() -> None:
     )
     plain = works["erm"].work
     rows = []
-    table = Table(title="Seconds of training, as multiples of ERM's")
-    for column in ("method", "ratio", "smallest", "largest", "forward", "backward", "at most", "held"):
-        table.add_column(column, justify="left" if column == "method" else "right")
     for name in METHODS:
         target = TARGETS.get(name)
         row = measure.row(f"training, {name} / erm", measure.paired(times, name, "erm"), target, device=CPU)
         forward, backward = works[name].work.forward / plain.forward, works[name].work.backward / plain.backward
         rows.append(row | {"forward_passes": forward, "backward_passes": backward})
-        figures = [f"{row[key]:.3f}" for key in ("ratio", "low", "high")] + [f"{forward:.2f}", f"{backward:.2f}"]
-        table.add_row(name, *figures, "" if target is None else f"{target}", measure.verdict(row))
-    Console().print(table)
+    passes = {"forward_passes": "forward", "backward_passes": "backward"}
+    measure.show(rows, "Seconds and passes of training, as multiples of ERM's", **passes)
     measure.merge(arguments.json, rows)
 
 

@@ -6,7 +6,7 @@
 
 Before anything is timed, losses and gradients are compared in float64, so that a fast wrong variant fails. All variants
 run interleaved in one process, from the first to the last and back, after two warm-ups; ratios are taken within a
-repeat, and the median is shown with the smallest and the largest. One variant stands there twice: what the machine's
+repeat, and the median is shown with its 95% interval. One variant stands there twice: what the machine's
 noise alone does. Memory is measured in a run of its own: weights, the optimiser's state, and all that the step holds.
 Pictures are noise; the arithmetic of a step does not depend on what it sees. Where there is a GPU, it is measured too.
 
@@ -26,7 +26,6 @@ from typing import Any
 import measure
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor, distributed, multiprocessing, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -49,12 +48,12 @@ class Sizes:
     layers: int = 8
     texts: tuple[int, int, int, int] = (64, 128, 768, 12)
     core: int = 2048
-    repeats: int = 11
+    repeats: int = 21
     name: str = ""
 
 
 FULL = Sizes()
-QUICK = Sizes(step=(64, 17, 768, 8), texts=(16, 128, 768, 12), repeats=7, name="quick")
+QUICK = Sizes(step=(64, 17, 768, 8), texts=(16, 128, 768, 12), repeats=11, name="quick")
 SMOKE = Sizes(step=(16, 17, 192, 4), layers=2, texts=(4, 32, 192, 4), core=256, repeats=2, name="smoke")
 
 
@@ -319,22 +318,11 @@ def _moments_of_half(rank: int, folder: str) -> None:
     distributed.destroy_process_group()
 
 
-def table(rows: Rows) -> Table:
-    """Lay out rows for reading."""
-    shown = Table(title="Ratios measured side by side: median, smallest, largest")
-    for column in ("what", "ratio", "smallest", "largest", "target", "held"):
-        shown.add_column(column, justify="left" if column == "what" else "right")
-    for one in rows:
-        sign = "" if one["target"] is None else f"{'<=' if one['better'] == 'lower' else '>='} {one['target']:g}"
-        shown.add_row(one["name"], *(f"{one[key]:.4g}" for key in ("ratio", "low", "high")), sign, measure.verdict(one))
-    return shown
-
-
 def main() -> None:
     """Measure, print, and write rows and picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="smaller batches, 7 repeats")
+    size.add_argument("--quick", action="store_true", help="smaller batches, 11 repeats")
     size.add_argument("--smoke", action="store_true", help="sizes for seconds")
     parser.add_argument("--json", type=Path, default=measure.LATEST, help="file that rows are merged into")
     parser.add_argument("--picture", type=Path, default=Path("docs/images/step.png"))
@@ -356,7 +344,7 @@ def main() -> None:
                 step_memory_alone(bench)
             for part in (attention_module, core, standardising):
                 part(bench)
-    Console(width=max(160, Console().width)).print(table(rows))
+    measure.show(rows, "Ratios measured side by side")
     measure.merge(arguments.json, rows)
     measure.draw(rows, arguments.picture)
 

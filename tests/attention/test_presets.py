@@ -13,7 +13,13 @@ from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.presets import PRESETS
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.config import build_experiment
-from levelhead.objectives.contrastive import AlignmentHead, rank_tokens, select_top_values, supervised_contrastive
+from levelhead.objectives.contrastive import (
+    AlignmentHead,
+    rank_tokens,
+    readout_logits,
+    select_top_values,
+    supervised_contrastive,
+)
 from levelhead.types import ConfigError
 
 Z = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8], [-1, 0, 0]], dtype=torch.float64)
@@ -74,10 +80,10 @@ def test_alignment_follows_every_option_of_a_preset():
     reading = debiased_attention(model).tap.reading
     with torch.no_grad():  # projections so long that smoothing matters, and not of length 1
         model.alignment_head.output.weight.mul_(8)
-    common = {"scaling": reading.scaling, "readout": reading.readout, "selection": "per_head", "off_by_one": True}
+    common = {"readout": reading.readout, "selection": "per_head", "off_by_one": True}
     expected = {}
     for changed in ({}, {"selection": "mean_probability"}, {"off_by_one": False}, {"include_readout": True}):
-        values = select_top_values(reading.query, reading.key, reading.value, 2, **{**common, **changed})
+        values = select_top_values(reading.logits, reading.value, 2, **{**common, **changed})
         z = model.alignment_head(values)
         expected[str(changed)] = supervised_contrastive(z, LABELS, 0.07, smoothing=1e-5).item()
         if not changed:
@@ -226,13 +232,14 @@ def test_selection_per_head_and_by_logits():
     query = torch.ones(1, 2, 1)
     key = torch.zeros(1, 2, 4, 1)
     key[0, 0, 1], key[0, 1, 3] = 5.0, 4.0
-    options = {"scaling": 1.0, "readout": torch.zeros(1, dtype=torch.int64)}
-    assert rank_tokens(query, key, 1, selection="per_head", **options)[0].tolist() == [[[1], [3]]]
-    assert rank_tokens(query, key, 1, selection="mean_logit", **options)[0].tolist() == [[[1]]]
-    before, _ = rank_tokens(query, key, 1, selection="per_head", off_by_one=True, **options)
+    logits = readout_logits(query, key, 1.0)
+    options = {"readout": torch.zeros(1, dtype=torch.int64)}
+    assert rank_tokens(logits, 1, selection="per_head", **options)[0].tolist() == [[[1], [3]]]
+    assert rank_tokens(logits, 1, selection="mean_logit", **options)[0].tolist() == [[[1]]]
+    before, _ = rank_tokens(logits, 1, selection="per_head", off_by_one=True, **options)
     assert before.tolist() == [[[0], [2]]]  # the readout token itself when token 1 wins
     value = torch.arange(8.0).view(1, 2, 4, 1)
-    assert select_top_values(query, key, value, 1, selection="per_head", **options).tolist() == [[1.0, 7.0]]
+    assert select_top_values(logits, value, 1, selection="per_head", **options).tolist() == [[1.0, 7.0]]
 
 
 def test_probabilities_and_logits_rank_differently():
@@ -240,9 +247,10 @@ def test_probabilities_and_logits_rank_differently():
     key = torch.zeros(1, 2, 3, 1)
     key[0, :, 1, 0] = torch.tensor([9.0, -9.0])
     key[0, :, 2, 0] = torch.tensor([1.0, 1.0])
-    options = {"scaling": 1.0, "readout": torch.zeros(1, dtype=torch.int64)}
-    assert rank_tokens(query, key, 1, **options)[0].item() == 1
-    assert rank_tokens(query, key, 1, selection="mean_logit", **options)[0].item() == 2
+    logits = readout_logits(query, key, 1.0)
+    options = {"readout": torch.zeros(1, dtype=torch.int64)}
+    assert rank_tokens(logits, 1, **options)[0].item() == 1
+    assert rank_tokens(logits, 1, selection="mean_logit", **options)[0].item() == 2
 
 
 def test_padding_can_be_let_in():

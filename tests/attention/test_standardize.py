@@ -8,7 +8,7 @@ import torch
 
 from levelhead.attention import QueryKeyStandardizer
 from levelhead.attention.standardize import LengthError
-from levelhead.objectives.contrastive import rank_tokens
+from levelhead.objectives.contrastive import rank_tokens, readout_logits
 from levelhead.types import ConfigError
 
 BATCH, HEADS, TOKENS, SIZE = 4, 2, 3, 2
@@ -70,8 +70,9 @@ def test_published_selection(statistics, unbiased):
     query, key, _ = worked_example()
     query, key = make(statistics, unbiased=unbiased, eps=0.0)(query, key)
     readout = torch.zeros(BATCH, dtype=torch.int64)
+    logits = readout_logits(query[:, :, 0], key, SIZE**-0.5)
     for include, expected in ((True, [[0, 2], [1, 2], [0, 2], [1, 0]]), (False, [[2, 1], [1, 2], [2, 1], [1, 2]])):
-        index, found = rank_tokens(query[:, :, 0], key, 2, scaling=SIZE**-0.5, readout=readout, include_readout=include)
+        index, found = rank_tokens(logits, 2, readout=readout, include_readout=include)
         assert index[:, 0].tolist() == expected
         assert found.all()
 

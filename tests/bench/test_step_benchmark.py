@@ -1,9 +1,13 @@
 """The benchmark of a training step runs at its smallest size and writes rows that other scripts' rows stay beside."""
 
 import json
+import math
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,7 +22,8 @@ def test_a_smoke_run_writes_rows_and_a_picture(tmp_path: Path) -> None:
     assert other == {"name": "of another script"}
     assert len({one["name"] for one in found}) == len(found) > 15
     for one in found:
-        assert set(one) == {"name", "ratio", "low", "high", "target", "better", "resolved", "machine", "commit"}
+        figures = {"name", "ratio", "low", "high", "repeats", "target", "better", "resolved"}
+        assert set(one) == figures | {"machine", "commit"}
         assert 0 < one["low"] <= one["ratio"] <= one["high"]
         assert one["better"] in ("lower", "higher")
         assert (one["resolved"] is None) == (one["target"] is None)
@@ -28,3 +33,15 @@ def test_a_smoke_run_writes_rows_and_a_picture(tmp_path: Path) -> None:
     assert moments["ratio"] < 1e-5
     memory = next(one for one in found if "standardising" in one["name"] and "memory" in one["name"])
     assert memory["high"] < 0.8
+
+
+@pytest.mark.parametrize(("count", "cut"), [(1, 0), (5, 0), (6, 0), (9, 1), (11, 1), (21, 5), (31, 9)])
+def test_intervals_of_medians_hold_them_with_95_percent(count: int, cut: int) -> None:
+    """Below the interval lies at most ``cut`` of ``count`` values half the time each: counted here by hand."""
+    median_interval = runpy.run_path(str(ROOT / "benchmarks" / "measure.py"))["median_interval"]
+    values = [float(value) for value in range(count)]
+    assert median_interval(values[::-1]) == (values[cut], values[-1 - cut])
+    if count > 5:
+        missed = 2 * sum(math.comb(count, below) for below in range(cut + 1)) / 2**count
+        one_further_in = missed + 2 * math.comb(count, cut + 1) / 2**count
+        assert missed <= 0.05 < one_further_in

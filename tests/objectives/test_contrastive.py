@@ -1,7 +1,13 @@
 import pytest
 import torch
 
-from levelhead.objectives.contrastive import AlignmentHead, rank_tokens, select_top_values, supervised_contrastive
+from levelhead.objectives.contrastive import (
+    AlignmentHead,
+    rank_tokens,
+    readout_logits,
+    select_top_values,
+    supervised_contrastive,
+)
 from levelhead.types import ConfigError
 
 Z = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8], [-1, 0, 0]], dtype=torch.float64)
@@ -71,7 +77,7 @@ def inputs(batch=1, heads=1, tokens=4, size=2):
 
 def test_ties_go_to_the_lowest_index():
     query, key = inputs(tokens=40)
-    index, _ = rank_tokens(query, key, 3, scaling=1.0, readout=torch.tensor([1]))
+    index, _ = rank_tokens(readout_logits(query, key, 1.0), 3, readout=torch.tensor([1]))
     assert index[:, 0].tolist() == [[0, 2, 3]]
 
 
@@ -79,7 +85,7 @@ def test_scores_are_probabilities_averaged_over_heads():
     # Head 0 is nearly sure of token 1 by a huge logit; by the mean of logits token 1 would win, by probability 2 does.
     query = torch.ones(1, 3, 1)
     key = torch.tensor([[[0.0, 30, 0], [0, 0, 4], [0, 0, 4]]])[..., None]
-    index, _ = rank_tokens(query, key, 1, scaling=1.0, readout=torch.tensor([0]))
+    index, _ = rank_tokens(readout_logits(query, key, 1.0), 1, readout=torch.tensor([0]))
     assert index[:, 0].tolist() == [[2]]
 
 
@@ -87,11 +93,11 @@ def test_missing_tokens_are_zeros_and_pads_are_never_taken():
     query, key = inputs(batch=2)
     value = torch.arange(1.0, 17).view(2, 1, 4, 2).requires_grad_()
     valid = torch.tensor([[True, True, False, False], [True, True, True, True]])
-    chosen = select_top_values(query, key, value, 2, scaling=1.0, readout=torch.zeros(2).long(), valid=valid)
+    chosen = select_top_values(readout_logits(query, key, 1.0), value, 2, readout=torch.zeros(2).long(), valid=valid)
     assert chosen.tolist() == [[3, 4, 0, 0], [11, 12, 13, 14]]
     chosen.sum().backward()
     assert value.grad[0, 0].tolist() == [[0, 0], [1, 1], [0, 0], [0, 0]]
-    more = select_top_values(query, key, value, 6, scaling=1.0, readout=None)
+    more = select_top_values(readout_logits(query, key, 1.0), value, 6, readout=None)
     assert more.shape == (2, 12)
     assert (more[:, 8:] == 0).all()
 
@@ -99,13 +105,13 @@ def test_missing_tokens_are_zeros_and_pads_are_never_taken():
 def test_heads_lie_side_by_side():
     query, key = inputs(heads=2)
     value = torch.arange(16.0).view(1, 2, 4, 2)
-    chosen = select_top_values(query, key, value, 1, scaling=1.0, readout=torch.tensor([0]))
+    chosen = select_top_values(readout_logits(query, key, 1.0), value, 1, readout=torch.tensor([0]))
     assert chosen.tolist() == [[2, 3, 10, 11]]
 
 
 def test_grouped_queries():
     generator = torch.Generator().manual_seed(0)
     query, key = torch.randn(2, 4, 3, generator=generator), torch.randn(2, 2, 5, 3, generator=generator)
-    index, _ = rank_tokens(query, key, 2, scaling=1.0, readout=None)
-    repeated, _ = rank_tokens(query, key[:, [0, 0, 1, 1]], 2, scaling=1.0, readout=None)
+    index, _ = rank_tokens(readout_logits(query, key, 1.0), 2, readout=None)
+    repeated, _ = rank_tokens(readout_logits(query, key[:, [0, 0, 1, 1]], 1.0), 2, readout=None)
     assert torch.equal(index, repeated)

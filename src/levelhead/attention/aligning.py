@@ -16,7 +16,12 @@ from torch import Tensor, nn
 
 from levelhead.attention.gathering import gather_rows, process_count, row_counts
 from levelhead.attention.standardize import QueryKeyStandardizer
-from levelhead.objectives.contrastive import AlignmentHead, select_top_values, supervised_contrastive
+from levelhead.objectives.contrastive import (
+    AlignmentHead,
+    readout_logits,
+    select_top_values,
+    supervised_contrastive,
+)
 from levelhead.types import ConfigError, LevelheadError
 
 if TYPE_CHECKING:
@@ -27,19 +32,17 @@ if TYPE_CHECKING:
 class Reading:
     """What alignment needs of one forward pass.
 
-    ``query`` (batch, heads, head size): the debiased readout row; ``key`` (batch, key heads, tokens, head size):
-    debiased; ``value`` (batch, key heads, tokens, value size): the only one with a graph; ``readout`` (batch,) or
-    None; ``valid`` (batch, tokens) or None; ``scaling``: factor on the logits. With ``project``, ``value`` is instead
-    what values are made of, (batch, 1, tokens, width), and ``project`` makes them, (batch, t, width) to (batch, t,
-    heads x value size): a layer that computes one row has no need of the values of all tokens.
+    ``logits`` (batch, heads, tokens): the debiased readout row's, without a mask; ``value`` (batch, key heads, tokens,
+    value size): the only one with a graph; ``readout`` (batch,) or None; ``valid`` (batch, tokens) or None. With
+    ``project``, ``value`` is instead what values are made of, (batch, 1, tokens, width), and ``project`` makes them,
+    (batch, t, width) to (batch, t, heads x value size): a layer that computes one row has no need of the values of all
+    tokens.
     """
 
-    query: Tensor
-    key: Tensor
+    logits: Tensor
     value: Tensor
     readout: Tensor | None
     valid: Tensor | None
-    scaling: float
     project: Callable[[Tensor], Tensor] | None = None
 
 
@@ -101,7 +104,7 @@ class Tap:
         else:
             weight = valid[:, None, :, None].to(query.dtype)
             query = (query * weight).sum(dim=2) / weight.sum(dim=2).clamp(min=1)
-        self.reading = Reading(query, key.detach(), value, row, valid, scaling)
+        self.reading = Reading(readout_logits(query, key.detach(), scaling), value, row, valid)
 
     def take_row(self, reading: Reading) -> None:
         """Keep what a layer that computed the readout row alone has for alignment, when it is asked for."""
@@ -188,11 +191,9 @@ def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = No
     options = tap.debias
     assert options is not None  # or nothing would have been read
     values = select_top_values(
-        reading.query,
-        reading.key,
+        reading.logits,
         reading.value,
         options.top_t,
-        scaling=reading.scaling,
         readout=reading.readout,
         valid=reading.valid,
         include_readout=options.include_readout,

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from levelhead.attention import interface
 from levelhead.attention.aligning import Reading, Tap
 from levelhead.attention.standardize import QueryKeyStandardizer
+from levelhead.objectives.contrastive import readout_logits
 
 if TYPE_CHECKING:
     from levelhead.attention.attach import DebiasConfig
@@ -72,21 +73,19 @@ def attend_from_row(
         one, where = hidden[torch.arange(hidden.shape[0], device=hidden.device), row], row
     query = projections.query(one).unflatten(-1, (heads, -1))
     # Statistics per position need every token at its place.
-    packed = pack and valid is not None and (debias is None or debias.statistics != "position")
-    key = projections.key(hidden[valid][None] if packed else hidden).unflatten(-1, (heads, -1)).transpose(1, 2)
+    packed = valid if pack and (debias is None or debias.statistics != "position") else None
+    tokens = hidden if packed is None else hidden[packed][None]
+    key = projections.key(tokens).unflatten(-1, (heads, -1)).transpose(1, 2)
     if debias is not None:
-        query, key = debias.one_row(query, key, None if packed else valid)
-    if packed:
-        key = key.new_zeros(*hidden.shape[:2], *key.shape[1::2]).index_put((valid,), key[0].transpose(0, 1))
-        key = key.transpose(1, 2)
+        query, key = debias.one_row(query, key, valid if packed is None else None)
+    if packed is None:
+        logits = readout_logits(query, key, scaling)
+    else:
+        of_each = query.index_select(0, packed.nonzero()[:, 0])
+        each = readout_logits(of_each, key[0].transpose(0, 1)[:, :, None], scaling)
+        logits = each.new_zeros(*hidden.shape[:2], heads).index_put((packed,), each[..., 0]).transpose(1, 2)
     if tap is not None:
-        tap.take_row(
-            Reading(query.detach(), key.detach(), hidden[:, None], where, valid, scaling, project=projections.value)
-        )
-    # In float32, as inside the fused kernels: half precision rounds large logits by percents, or overflows.
-    with torch.autocast(hidden.device.type, enabled=False):
-        exact = torch.promote_types(query.dtype, torch.float32)
-        logits = _dot(key.to(exact), query.to(exact) * scaling)
+        tap.take_row(Reading(logits.detach(), hidden[:, None], where, valid, project=projections.value))
     if mask is not None:
         # Not -inf: an example of padding alone would be NaN, and so would be the gradient of its batch.
         least = torch.finfo(logits.dtype).min
@@ -101,13 +100,6 @@ def attend_from_row(
         bias = projections.value.bias.unflatten(0, (heads, -1))
         mixed = mixed + (weights.sum(dim=-1, keepdim=True) * bias if dropout else bias)
     return mixed.flatten(1)
-
-
-def _dot(key: Tensor, query: Tensor) -> Tensor:
-    """Logits (batch, heads, tokens) of keys (batch, heads, tokens, size) and one query (batch, heads, size)."""
-    if key.device.type == "cpu":  # a product of matrices would copy the keys, which lie tokens first, and keep the copy
-        return (key * query[:, :, None]).sum(dim=-1)
-    return (key @ query[..., None]).squeeze(-1)
 
 
 def is_plain(linear: Any) -> bool:

@@ -25,6 +25,7 @@ from levelhead.data.base import Inputs
 from levelhead.types import ConfigError, DataError
 
 SHOW_PROGRESS_FROM = 2000  # pictures; fewer decode in about a second
+_BLACK = torch.tensor(-1.0)
 _AT_ONCE = 400_000  # numbers that are normalised at once: what is read again is still in the processor's cache
 
 
@@ -45,8 +46,9 @@ class ImageInputs(Inputs):
         result = torch.empty(len(index), *shape, dtype=torch.float32)
         some = max(1, _AT_ONCE // shape.numel())
         for rows, place in zip(index.split(some), result.split(some), strict=True):
-            # Copies whole pictures: indexing goes number by number, at an eighth of the speed.
-            place.copy_(self.pixels.index_select(0, rows)).div_(127.5).sub_(1.0)
+            # index_select copies whole pictures: indexing goes number by number, at an eighth of the speed.
+            place.copy_(self.pixels.index_select(0, rows))
+            torch.add(_BLACK, place, alpha=1 / 127.5, out=place)  # one pass, where dividing and subtracting are two
         return {"pixel_values": result}
 
     def fingerprint(self) -> str:

@@ -121,13 +121,29 @@ class AlignmentHead(nn.Module):
         return self.queued.clone(), self.queued_labels.clone()
 
 
+def readout_logits(query: Tensor, key: Tensor, scaling: float) -> Tensor:
+    """Return the attention logits of one row, (batch, heads, tokens): O(tokens), never tokens x tokens.
+
+    ``query`` (batch, heads, head size) is that row's, ``key`` (batch, key-value heads, tokens, head size) everybody's,
+    ``scaling`` a factor on the dot products, usually 1 / sqrt(head size). In float32 at least, also under autocast, as
+    inside the fused kernels: half precision rounds large logits by percents, or overflows.
+    """
+    with torch.autocast(query.device.type, enabled=False):
+        exact = torch.promote_types(query.dtype, torch.float32)
+        key = key.to(exact)
+        if key.shape[1] != query.shape[1]:
+            key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+        query = query.to(exact) * scaling
+        if key.device.type == "cpu":  # a product of matrices would copy the keys, which lie tokens first, and keep them
+            return (key * query[:, :, None]).sum(dim=-1)
+        return (key @ query[..., None]).squeeze(-1)
+
+
 @torch.no_grad()
 def rank_tokens(
-    query: Tensor,
-    key: Tensor,
+    logits: Tensor,
     top_t: int,
     *,
-    scaling: float,
     readout: Tensor | None,
     valid: Tensor | None = None,
     include_readout: bool = False,
@@ -136,13 +152,9 @@ def rank_tokens(
 ) -> tuple[Tensor, Tensor]:
     """Find the tokens that the readout row attends to most.
 
-    Only the readout row of the attention is ever computed: O(tokens), never tokens x tokens.
-
     Args:
-        query: (batch, heads, head size), the debiased query of the readout row.
-        key: (batch, key-value heads, tokens, head size), debiased.
+        logits: (batch, heads, tokens), that row's, see :func:`readout_logits`.
         top_t: how many tokens.
-        scaling: factor on the dot products, usually 1 / sqrt(head size).
         readout: (batch,) index of the readout row, or None when no single row is read.
         valid: (batch, tokens) bool, False at padding; None when nothing is padded.
         include_readout: let the readout row select itself.
@@ -156,11 +168,8 @@ def rank_tokens(
 
     Source: Lu, Wang, Wang, ICLR 2024, section on local alignment (s* = the t largest w_i).
     """
-    batch, heads, _ = query.shape
-    tokens = key.shape[2]
-    key = key.repeat_interleave(heads // key.shape[1], dim=1)
-    logits = torch.einsum("bhd,bhnd->bhn", query.float(), key.float()) * scaling
-    selectable = torch.ones(batch, tokens, dtype=torch.bool, device=key.device) if valid is None else valid.clone()
+    batch, _, tokens = logits.shape
+    selectable = torch.ones(batch, tokens, dtype=torch.bool, device=logits.device) if valid is None else valid.clone()
     if valid is not None:
         logits = logits.masked_fill(~valid[:, None], torch.finfo(logits.dtype).min)
     if selection == "per_head":
@@ -170,23 +179,21 @@ def rank_tokens(
     else:
         score = logits.softmax(dim=-1).mean(dim=1, keepdim=True)
     if readout is not None and not include_readout:
-        selectable[torch.arange(batch, device=key.device), readout] = False
+        selectable[torch.arange(batch, device=logits.device), readout] = False
     score = score.masked_fill(~selectable[:, None], -torch.inf)
     index = score.sort(dim=-1, descending=True, stable=True).indices[..., :top_t]
     if off_by_one:
         index = (index - 1).clamp(min=0)
     index = F.pad(index, (0, top_t - index.shape[-1]))
-    ordinal = torch.arange(top_t, device=key.device)
+    ordinal = torch.arange(top_t, device=logits.device)
     return index, (ordinal < selectable.sum(dim=1, keepdim=True))[:, None].expand_as(index)
 
 
 def select_top_values(
-    query: Tensor,
-    key: Tensor,
+    logits: Tensor,
     value: Tensor,
     top_t: int,
     *,
-    scaling: float,
     readout: Tensor | None,
     valid: Tensor | None = None,
     include_readout: bool = False,
@@ -204,10 +211,8 @@ def select_top_values(
     ``project``) alone, because a choice has none.
     """
     index, found = rank_tokens(
-        query,
-        key,
+        logits,
         top_t,
-        scaling=scaling,
         readout=readout,
         valid=valid,
         include_readout=include_readout,
