@@ -41,7 +41,7 @@ class ImageInputs(Inputs):
         return len(self.pixels)
 
     def batch(self, index: Tensor) -> dict[str, Tensor]:
-        """Return ``pixel_values`` (batch, 3, height, width) float32 in [-1, 1]: mean 0.5 and deviation 0.5."""
+        """Return ``pixel_values`` (batch, 3, height, width) float32, -1 to 1 to rounding: mean and deviation 0.5."""
         shape = self.pixels.shape[1:]
         result = torch.empty(len(index), *shape, dtype=torch.float32)
         some = max(1, _AT_ONCE // shape.numel())
