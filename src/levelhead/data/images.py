@@ -26,6 +26,7 @@ from levelhead.types import ConfigError, DataError
 
 SHOW_PROGRESS_FROM = 2000  # pictures; fewer decode in about a second
 _BLACK = torch.tensor(-1.0)
+_SCALE = torch.nextafter(torch.tensor(1 / 127.5), torch.tensor(0.0)).item()  # rounded up, it would take 255 beyond 1
 _AT_ONCE = 400_000  # numbers that are normalised at once: what is read again is still in the processor's cache
 
 
@@ -41,14 +42,14 @@ class ImageInputs(Inputs):
         return len(self.pixels)
 
     def batch(self, index: Tensor) -> dict[str, Tensor]:
-        """Return ``pixel_values`` (batch, 3, height, width) float32, -1 to 1 to rounding: mean and deviation 0.5."""
+        """Return ``pixel_values`` (batch, 3, height, width) float32 in [-1, 1]: mean 0.5 and deviation 0.5."""
         shape = self.pixels.shape[1:]
         result = torch.empty(len(index), *shape, dtype=torch.float32)
         some = max(1, _AT_ONCE // shape.numel())
         for rows, place in zip(index.split(some), result.split(some), strict=True):
             # index_select copies whole pictures: indexing goes number by number, at an eighth of the speed.
             place.copy_(self.pixels.index_select(0, rows))
-            torch.add(_BLACK, place, alpha=1 / 127.5, out=place)  # one pass, where dividing and subtracting are two
+            torch.add(_BLACK, place, alpha=_SCALE, out=place)  # one pass, where dividing and subtracting are two
         return {"pixel_values": result}
 
     def fingerprint(self) -> str:
