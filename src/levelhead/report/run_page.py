@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from levelhead.bench.cost_table import mean_cost
+from levelhead.config import read_recipe
 from levelhead.report import blocks
 from levelhead.report.audit_page import appendix, audit_facts, audit_sections, how, main_gap
 from levelhead.report.cost_block import cost_block
@@ -41,7 +40,7 @@ def run_page(folder: Path, *, split: str = "test", command: str = "") -> Record:
     """
     if not (folder / "metrics.json").exists():
         raise DataError(f"{folder} is not a finished run: run `levelhead train ... --out {folder} --resume` first.")
-    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    config = read_recipe(folder / "config.yaml")
     metrics = read_json(folder / "metrics.json")
     name = str(config.get("name") or config["method"]["name"])
     cautions = [f"ORACLE, by its {metrics['oracle']}: {STATISTICS['oracle'][1]}"] if metrics.get("oracle") else []
