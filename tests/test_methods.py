@@ -55,3 +55,33 @@ def test_balanced_weights_make_every_class_count_the_same():
     (stage,) = Balanced().stages(lab)
     assert torch.allclose(stage.weights.unique(), torch.tensor([2 / 3, 2.0]))
     assert torch.isclose(stage.weights[:36].sum(), stage.weights[36:].sum())
+
+
+def second_stage_of_jtt(missed, monkeypatch, **options):
+    """Return JTT's second stage when the first training missed these of 20 rows."""
+    examples = make_examples(20)
+    lab = Lab(new_model=tiny_vit, train=examples, validation=examples, config=TrainConfig(batch_size=4, device="cpu"))
+    answers = examples.labels.clone()
+    answers[missed] = 1 - answers[missed]
+    monkeypatch.setattr(lab, "logits", lambda model: torch.nn.functional.one_hot(answers, 2).float())
+    return list(JTT(**options).stages(lab))[1]
+
+
+@pytest.mark.parametrize("repeat", ["append", "weights"])
+def test_jtt_that_missed_nothing_is_plain_erm_and_says_so(repeat, monkeypatch, caplog):
+    stage = second_stage_of_jtt([], monkeypatch, repeat=repeat)
+    assert stage.weights is None or (stage.weights == 1).all()
+    assert stage.rows is None or stage.rows.tolist() == list(range(20))
+    assert "missed nothing" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("repeat", "upweight", "heavy"), [("append", 3, False), ("append", 4, True), ("weights", 5, True)]
+)
+def test_jtt_says_when_what_was_missed_weighs_more_than_the_rest(repeat, upweight, heavy, monkeypatch, caplog):
+    stage = second_stage_of_jtt([1, 2, 5, 7], monkeypatch, repeat=repeat, upweight=upweight)
+    if repeat == "append":
+        assert torch.bincount(stage.rows)[[0, 1, 7]].tolist() == [1, upweight + 1, upweight + 1]
+    else:
+        assert stage.weights[[0, 1, 7]].tolist() == [1, upweight, upweight]
+    assert ("missed 20% of the rows, which now weigh more" in caplog.text) == heavy

@@ -45,6 +45,16 @@ class JTT(Method):
         missed = lab.logits(scout).argmax(-1) != lab.labels
         if not missed.any():
             logger.warning("JTT: the first training missed nothing, so the second is plain ERM")
+        weight = self.upweight + (self.repeat == "append")
+        if missed.sum() * weight > (~missed).sum():
+            logger.warning(
+                "JTT: the first training missed %.0f%% of the rows, which now weigh more than all others together. If "
+                "they are hard or mislabelled rather than hidden by a shortcut, the second training learns the wrong "
+                "answers: compare a smaller upweight (now %d) or more identification_epochs (now %d)",
+                100 * missed.float().mean(),
+                self.upweight,
+                self.identification_epochs,
+            )
         second = WeightedCrossEntropy(lab.new_model())
         if self.repeat == "weights":
             yield Stage(second, weights=torch.where(missed, float(self.upweight), 1.0))
