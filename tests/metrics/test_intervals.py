@@ -195,3 +195,30 @@ def test_joint_refuses_what_it_cannot_compare() -> None:
 def test_holm() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, math.nan])[0] == pytest.approx(0.5)
+
+
+def test_a_constant_answer_has_no_gap_and_is_not_the_best():
+    rng = np.random.default_rng(0)
+    label, group = rng.integers(0, 2, 600), rng.integers(0, 2, 600)
+    good = np.where(rng.random(600) < 0.15 + 0.1 * group, 1 - label, label)
+    turned = 1 - good
+    methods = {"erm": good[None], "constant": np.ones((1, 600), int), "turned": turned[None]}
+    table = joint(label, group, methods, baseline="erm", replicates=200)
+    assert table.at_chance == ("constant", "turned")
+    assert table.rows["constant"]["equalized_odds"].estimate.value == 0
+    assert table.rows["erm"]["equalized_odds"].p_best is None
+    assert table.rows["constant"]["equalized_odds"].p_best is not None
+    assert table.to_dict()["at_chance"] == ["constant", "turned"]
+
+
+def test_where_every_method_is_at_chance_one_is_the_best():
+    label, group = np.arange(400) % 2, np.arange(400) // 2 % 2
+    methods = {"a": np.zeros((1, 400), int), "b": np.ones((1, 400), int)}
+    table = joint(label, group, methods, baseline="a", replicates=200)
+    assert table.at_chance == ("a", "b")
+    assert sum(table.rows[method]["accuracy"].p_best is None for method in methods) == 1
+
+
+def test_one_class_has_no_chance_level():
+    label, group = np.zeros(40, int), np.arange(40) % 2
+    assert joint(label, group, {"a": label[None]}, baseline="a", replicates=100).at_chance == ()

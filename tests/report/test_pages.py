@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import importlib.resources
 import itertools
@@ -233,6 +234,14 @@ def test_small_groups_and_cells_are_flagged() -> None:
     assert any("Fewer than 10 test rows: group angular" in caution for caution in page["cautions"])
     html = render(page, date=DAY)
     assert html.count('class="flag"') == 2  # the group angular; light within round
+
+
+def test_a_row_at_chance_is_said_and_not_the_best() -> None:
+    one = compared()
+    table = dataclasses.replace(one.comparison.table, at_chance=("jtt",))
+    page = comparison_page([dataclasses.replace(one, comparison=dataclasses.replace(one.comparison, table=table))])
+    assert any(caution.startswith("jtt: The row's balanced accuracy") for caution in page["cautions"])
+    assert "AT CHANCE</span>" in render(page)
 
 
 def test_oracle_and_leaking_are_said_first() -> None:

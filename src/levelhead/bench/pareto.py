@@ -142,10 +142,11 @@ def _points(comparison: Comparison, x: str, y: str) -> list[_Point]:
     """Return every row, in the table's order.
 
     Rows that see groups are no part of the Pareto set: beside them no method without demographics might be in it,
-    though they answer to another question.
+    though they answer to another question. Nor are rows at chance, whose gaps are small for a bad reason.
     """
     rows = comparison.table.rows
     blind = [name for name in rows if not comparison.oracle[name]]
+    blind = [name for name in blind if name not in comparison.table.at_chance] or blind
     pairs = np.array([[rows[name][x].estimate.value, rows[name][y].estimate.value] for name in blind]).reshape(-1, 2)
     kept = dict(zip(blind, pareto_set(pairs, (x not in GAPS, y not in GAPS)), strict=True))
     return [
@@ -354,6 +355,10 @@ def _caption(comparison: Comparison, points: Sequence[_Point], frontier: Frontie
     ]
     if any(point.oracle for point in points):
         sentences.append("Open marks, ORACLE: the row sees groups; it is no part of the Pareto set.")
+    if comparison.table.at_chance:
+        sentences.append(
+            "AT CHANCE: the row does not tell classes apart; it is no part of the set beside one that does."
+        )
     if frontier is not None:
         how = "" if len(frontier.by_seed) == 1 else f", mean over its {len(frontier.by_seed)} seeds"
         sentences.append(

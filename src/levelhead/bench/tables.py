@@ -32,6 +32,11 @@ logger = logging.getLogger(__name__)
 LEAKING = "LEAKING_equalized_odds"
 """Keep the epoch with the smallest EOd gap on the very rows that are reported, as the authors' CelebA notebook does."""
 
+AT_CHANCE = (
+    "AT CHANCE: its balanced accuracy is not above that of a constant or random answer by more than the interval; such "
+    "answers have small gaps, so it is never marked"
+)
+
 Threshold = Literal["own", "matched"]
 
 COLUMNS = {
@@ -149,9 +154,20 @@ class Comparison:
         return title
 
     def label(self, method: str) -> str:
-        """Return the row's name as printed, marked if it saw groups (LEAKING: those of the reported rows)."""
-        name = f"{method} ORACLE" if self.oracle[method] else method
-        return f"{name} LEAKING" if self.selection == LEAKING else name
+        """Return the row's name as printed.
+
+        It is marked if it saw groups (LEAKING: those of the reported rows), or does not tell classes apart.
+        """
+        marks = [
+            "ORACLE" if self.oracle[method] else "",
+            "LEAKING" if self.selection == LEAKING else "",
+            "AT CHANCE" if method in self.table.at_chance else "",
+        ]
+        return " ".join([method, *filter(None, marks)])
+
+    def is_marked(self, method: str) -> bool:
+        """Say whether the row is one of those compared with the best value."""
+        return len(self.table.rows) > 1 and method not in self.table.at_chance
 
     @property
     def sources(self) -> str:
@@ -177,9 +193,11 @@ class Comparison:
                 "\n* best value, ~ not told apart from it: p at least "
                 f"{1 - self.table.level:.2g} for the paired difference over rows and seeds, Holm over the methods"
             )
+        if self.table.at_chance:
+            caption += f"\n{AT_CHANCE}"
         columns = ["method", *(COLUMNS[name] for name in metrics)]
         figures = [
-            [self.label(method), *(_percent(row[name], several, self.table.level) for name in metrics)]
+            [self.label(method), *(_percent(row[name], self.is_marked(method), self.table.level) for name in metrics)]
             for method, row in rows.items()
         ]
         sections = [Section(title, caption, columns, figures)]

@@ -410,18 +410,28 @@ class JointRow:
 
 @dataclass(frozen=True)
 class JointTable:
-    """What :func:`joint` found: ``rows[method][metric]``, the baseline's name and the confidence level."""
+    """What :func:`joint` found: ``rows[method][metric]``, the baseline's name and the confidence level.
+
+    ``at_chance`` are the methods whose balanced accuracy is below 1 / classes, that of a constant or random answer, or
+    not told apart from it. Such answers have small gaps, so these methods are never the best of others.
+    """
 
     rows: dict[str, dict[str, JointRow]]
     baseline: str
     level: float
+    at_chance: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         methods = {
             method: {name: row.to_dict() for name, row in figures.items()} for method, figures in self.rows.items()
         }
-        return {"baseline": self.baseline, "level": self.level, "methods": methods}
+        return {
+            "baseline": self.baseline,
+            "level": self.level,
+            "at_chance": list(self.at_chance),
+            "methods": methods,
+        }
 
 
 def compare(
@@ -515,13 +525,17 @@ def joint(
     analysis = _Paired.build(y_true, group, arrays, positive, level, replicates, seed)
     others = [method for method in arrays if method != baseline]
     rows: dict[str, dict[str, JointRow]] = {method: {} for method in arrays}
+    chance = 1 / len(analysis.counts.classes)
+    skill = {method: analysis.level_of("balanced_accuracy", method).estimate for method in arrays}
+    at_chance = tuple(method for method in arrays if skill[method].defined and skill[method].low <= chance < 1)
+    contenders = [method for method in arrays if method not in at_chance] or list(arrays)
     for name in analysis.names:
         differences = {method: analysis.difference(name, method, baseline, shared_seeds) for method in others}
         adjusted = holm([differences[method].p_value for method in others])
         holm_by_method = dict(zip(others, adjusted, strict=True))
         own_by_method = {method: analysis.level_of(name, method) for method in arrays}
         sign = 1 if name in LEVELS or name == "worst_group_accuracy" else -1
-        best = max(arrays, key=lambda method: _ranked(sign * own_by_method[method].estimate.value))
+        best = max(contenders, key=lambda method: _ranked(sign * own_by_method[method].estimate.value))
         rest = [method for method in arrays if method != best]
         to_best = holm([analysis.difference(name, method, best, shared_seeds).p_value for method in rest])
         best_by_method = dict(zip(rest, to_best, strict=True))
@@ -537,7 +551,7 @@ def joint(
                 holm_by_method.get(method),
                 best_by_method.get(method),
             )
-    return JointTable(rows, baseline, level)
+    return JointTable(rows, baseline, level, at_chance)
 
 
 def _ranked(value: float) -> float:

@@ -89,7 +89,7 @@ def comparison_from_dict(record: Record) -> Comparison:
         oracle=record["oracle"],
         cost=record["cost"],
         environments=record["environments"],
-        table=JointTable(rows, record["baseline"], record["level"]),
+        table=JointTable(rows, record["baseline"], record["level"], tuple(record.get("at_chance", ()))),
         selection=record["selection"],
         positive_rate=record["matched_positive_rate"],
         areas=areas
@@ -179,6 +179,8 @@ def _statistics(every: Sequence[Compared]) -> tuple[str, ...]:
         names.append("oracle")
     if any(one.comparison.selection == LEAKING for one in every):
         names.append("leaking")
+    if any(one.comparison.table.at_chance for one in every):
+        names.append("at_chance")
     return tuple(names)
 
 
@@ -227,6 +229,8 @@ def _cautions(one: Compared) -> list[str]:
         cautions.append(f"LEAKING: {STATISTICS['leaking'][1]}")
     if oracle:
         cautions.append(f"{', '.join(map(short, oracle))}: {STATISTICS['oracle'][1]}")
+    if comparison.table.at_chance:
+        cautions.append(f"{', '.join(map(short, comparison.table.at_chance))}: {STATISTICS['at_chance'][1]}")
     alone = [method for method, seeds in comparison.seeds.items() if len(seeds) == 1]
     if alone:
         names = ", ".join(map(short, alone))
@@ -289,11 +293,11 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
 
 
 def _plain(label: str) -> str:
-    return label.removesuffix(" LEAKING").removesuffix(" ORACLE")
+    return label.removesuffix(" AT CHANCE").removesuffix(" LEAKING").removesuffix(" ORACLE")
 
 
 def _tag(label: str) -> str:
-    return " ".join(word for word in ("ORACLE", "LEAKING") if f" {word}" in label)
+    return " ".join(word for word in ("ORACLE", "LEAKING", "AT CHANCE") if f" {word}" in label)
 
 
 def _figures(one: Compared) -> list[Record]:
@@ -302,7 +306,10 @@ def _figures(one: Compared) -> list[Record]:
     metrics, level = _metrics(comparison), f"{table.level:.0%}"
     columns: list[str | tuple[str, str]] = ["Row", *((SHORT_TITLES[name], help_for(name)) for name in metrics)]
     rows = [
-        (comparison.label(method), [_figure_cell(row[name], several, table.level) for name in metrics])
+        (
+            comparison.label(method),
+            [_figure_cell(row[name], comparison.is_marked(method), table.level) for name in metrics],
+        )
         for method, row in table.rows.items()
     ]
     notes = [f"Percent, mean over seeds, with {level} intervals over {comparison.sources}."]

@@ -75,6 +75,11 @@ STATISTICS = {
         "The epoch was chosen by the gap on the very rows that are reported. Such a figure is too small by "
         "construction, and is no result.",
     ),
+    "at_chance": (
+        "AT CHANCE",
+        "The row's balanced accuracy is not above that of a constant or random answer by more than its interval. Such "
+        "answers have small gaps between groups, which says nothing good about them.",
+    ),
     "pareto": (
         "Pareto set",
         "The rows without demographics that no other such row beats in both columns, by the measured means alone.",
