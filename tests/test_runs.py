@@ -126,6 +126,8 @@ def test_one_seed_is_never_called_decided(finished: Path) -> None:
     (group,) = collect([finished / "erm-seed0", finished / "erm-seed1", finished / "dam-seed0"], "test")
     comparison = group.compare("erm")
     assert "test rows alone where there is one seed: dam" in comparison.sources
+    (alone,) = collect([finished / "erm-seed0", finished / "dam-seed0"], "test")
+    assert alone.compare("erm").sources == "test rows alone, one seed each"
     for metric in ("accuracy", "demographic_parity"):
         (sentence,) = comparison.findings(metric)
         assert "Not decided: one seed" in sentence

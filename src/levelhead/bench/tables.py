@@ -173,6 +173,8 @@ class Comparison:
     def sources(self) -> str:
         """What the intervals hold: a row with one seed has no measured variance over seeds."""
         alone = [self.label(method) for method, seeds in self.seeds.items() if len(seeds) == 1]
+        if len(alone) == len(self.seeds):
+            return "test rows alone, one seed each"
         return "test rows and seeds" + (
             f" (test rows alone where there is one seed: {', '.join(alone)})" if alone else ""
         )
