@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ def test_the_demo_prints_tables_and_saves_pictures(tmp_path: Path, monkeypatch: 
     demo.run_demo(tmp_path / "demo", seeds=2, workers=2, console=console)
     text = console.export_text()
     assert "correlation 0.5" in text
-    assert re.search(r"EOd gap of dam( AT CHANCE)? against erm: measured", text)
+    assert "EOd gap of dam AT CHANCE against erm: measured" in text
     for name in ("portraits.png", "comparison.png"):
         with Image.open(tmp_path / "demo" / name) as picture:
             assert picture.width > 300

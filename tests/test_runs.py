@@ -193,7 +193,7 @@ def test_runs_become_one_row_a_method(finished: Path) -> None:
     assert list(comparison.seeds) == ["erm", "dam"]
     assert comparison.seeds["dam"] == [0, 1]
     text = comparison.markdown()
-    assert f"| {comparison.label('dam')} minus erm |" in text
+    assert "| dam AT CHANCE minus erm |" in text
     assert "portraits (correlation 0.5, train_size 64" in text
     value = comparison.to_dict()
     assert value["rows"] == 80

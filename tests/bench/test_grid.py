@@ -146,7 +146,7 @@ def test_every_epoch_can_be_chosen_afterwards(finished: Path) -> None:
 def test_the_leaking_rule_keeps_the_smallest_gap_and_is_flagged(finished: Path) -> None:
     (group,) = collect([finished / "runs"], "test")
     leaking = group.compare("ERM", selection=LEAKING)
-    assert leaking.label("ERM").startswith("ERM LEAKING")
+    assert leaking.label("ERM") == "ERM LEAKING AT CHANCE"
     assert "LEAKING" in leaking.markdown()
     frame = pd.read_parquet(folder_of(finished, "erm", 1) / "predictions-test.parquet")
     epochs = pd.read_parquet(folder_of(finished, "erm", 1) / "predictions-test-epochs.parquet")

@@ -36,10 +36,10 @@ def draw(*, agreement, wrong, seed):
     return torch.cat([told[:, None], rest], 1), written, truth, shortcut
 
 
-def train(objective, x, labels, weights, epochs=None):
+def train(objective, x, labels, weights, epochs=EPOCHS):
     """Train all of an objective's networks, and return a function that predicts with the kept one."""
     optimizer = torch.optim.AdamW(objective.parameters(), 1e-3)
-    for _ in range(epochs or EPOCHS):
+    for _ in range(epochs):
         for rows in torch.randperm(ROWS).split(64):
             loss, _ = objective(Batch({"x": x[rows]}, labels[rows], rows, weights[rows]))
             optimizer.zero_grad()

@@ -526,26 +526,26 @@ def joint(
     others = [method for method in arrays if method != baseline]
     rows: dict[str, dict[str, JointRow]] = {method: {} for method in arrays}
     chance = 1 / len(analysis.counts.classes)
-    skill = {method: analysis.level_of("balanced_accuracy", method).estimate for method in arrays}
+    own = {name: {method: analysis.level_of(name, method) for method in arrays} for name in analysis.names}
+    skill = {method: figure.estimate for method, figure in own["balanced_accuracy"].items()}
     at_chance = tuple(method for method in arrays if skill[method].defined and skill[method].low <= chance < 1)
     contenders = [method for method in arrays if method not in at_chance] or list(arrays)
     for name in analysis.names:
         differences = {method: analysis.difference(name, method, baseline, shared_seeds) for method in others}
         adjusted = holm([differences[method].p_value for method in others])
         holm_by_method = dict(zip(others, adjusted, strict=True))
-        own_by_method = {method: analysis.level_of(name, method) for method in arrays}
         sign = 1 if name in LEVELS or name == "worst_group_accuracy" else -1
-        best = max(contenders, key=lambda method: _ranked(sign * own_by_method[method].estimate.value))
+        best = max(contenders, key=lambda method: _ranked(sign * own[name][method].estimate.value))
         rest = [method for method in arrays if method != best]
         to_best = holm([analysis.difference(name, method, best, shared_seeds).p_value for method in rest])
         best_by_method = dict(zip(rest, to_best, strict=True))
-        for method, own in own_by_method.items():
+        for method, figure in own[name].items():
             against = differences.get(method)
             rows[method][name] = JointRow(
-                own.estimate,
-                own.rows_only,
+                figure.estimate,
+                figure.rows_only,
                 tuple(analysis.values(name, method).tolist()),
-                own.degrees_of_freedom,
+                figure.degrees_of_freedom,
                 None if against is None else against.estimate,
                 None if against is None else against.p_value,
                 holm_by_method.get(method),
