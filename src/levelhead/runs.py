@@ -346,9 +346,12 @@ def _kept_epochs(folder: Path) -> dict[int, Path]:
     return {epoch: found[stage, epoch] for stage, epoch in sorted(found) if stage == last}
 
 
-def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None = None) -> AuditResult:
+def evaluate_run(
+    folder: Path, split: Split = "test", *, data_root: Path | None = None, allow_mismatched_weights: bool = False
+) -> AuditResult:
     """Predict ``split`` with a finished run's network, audit it by the data set's groups, and write both down.
 
+    ``allow_mismatched_weights`` takes a network all the same whose weights do not fit its config.json.
     A run that kept its epochs gets the predictions of each as well, for :func:`levelhead.bench.collect`'s selection.
     """
     from levelhead.auditing.audit import audit
@@ -358,7 +361,7 @@ def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None 
         raise DataError(f"The run {folder} is not finished. Finish it first: levelhead train ... --resume.")
     experiment.data.check()
     device = device_of(experiment)
-    model = load_model(folder / "model").to(device)
+    model = load_model(folder / "model", allow_mismatched_weights=allow_mismatched_weights).to(device)
     examples, groups = prepared(experiment, split, model), experiment.data.groups(split)
     trained = tuple(str(model.config.id2label[position]) for position in range(model.config.num_labels))
     if trained != examples.class_names:
