@@ -28,6 +28,7 @@ from levelhead.types import ConfigError, LevelheadError
 ADAPTER = "adapter_config.json"  # of PEFT
 MOST_LAYERS = 100_000  # and labels, experts, groups: transformers makes lists of them before anything can be looked at
 COUNTED = re.compile(r"layer|label|depth|stage|block|expert|group")
+MEASURE = re.compile(r"^(num|n)_|_(size|heads|layers|dim)$")
 IMPLEMENTATION = re.compile(r"(attn|experts)_implementation$")
 SPARE_NUMBERS, SPARE_TENSORS = 2**26, 256  # for tables that are computed (masks, positions), and for tied weights
 PACKED = 8  # numbers of 4 bits in one of 32, in files of quantised weights
@@ -78,6 +79,8 @@ def _refuse_entries(content: Any) -> None:
     for key, value in content.items():
         if isinstance(value, int) and abs(value) > MOST_LAYERS and COUNTED.search(key):
             raise ValueError(f"{key[:40]} is {value:.3g} in config.json; at most {MOST_LAYERS:,} can be right.")
+        if isinstance(value, int) and value < 0 and MEASURE.search(key):
+            raise ValueError(f"{key[:40]} is negative in config.json.")
         if IMPLEMENTATION.search(key) and "/" in str(value):
             raise ValueError(f"config.json asks for {key[:40]} from the Hub, which is code, and never run.")
         _refuse_entries(value)
@@ -206,29 +209,20 @@ def classifier_class(option: str, place: str, config: Any) -> Any:
     for task in CLASSIFICATIONS:
         found = getattr(modeling_auto, f"MODEL_FOR_{task}_CLASSIFICATION_MAPPING").get(type(config), ())
         known |= {kind.__name__: kind for kind in (found if isinstance(found, tuple) else (found,))}
-    named = config.architectures or []
-    if len(named) != 1 or named[0] not in known:
+    named = config.architectures
+    if not isinstance(named, list) or len(named) != 1 or str(named[0]) not in known:
         raise ConfigError(
             f"{option} {place} names {str(named)[:80]} as its architectures; of a {config.model_type} only "
             f"{', '.join(sorted(known)) or 'nothing'} can be a classifier here."
         )
-    return known[named[0]]
+    return known[str(named[0])]
 
 
 def refuse_adapter_mismatch(what: str, expected: Iterable[str], place: str) -> None:
     """Raise :class:`ConfigError` unless the adapter file in ``place`` holds exactly the matrices ``expected``."""
-    there = {name for file in _adapter_files(place) for name in _shapes(file)}
-    names = set(expected)
+    file = Path(place) / "adapter_model.safetensors"
+    there, names = set(_shapes(file if file.is_file() else file.with_suffix(".bin"))), set(expected)
     _refuse_mismatch(what, "adapter", sorted(there - names), sorted(names - there), [], False)
-
-
-def no_larger_than_adapter(place: str) -> Any:
-    """Return the context in which an adapter much larger than its file is refused."""
-    return _no_larger_than({name: size for file in _adapter_files(place) for name, size in _shapes(file).items()})
-
-
-def _adapter_files(place: str) -> list[Path]:
-    return [file for name in ("safetensors", "bin") if (file := Path(place) / f"adapter_model.{name}").is_file()][:1]
 
 
 def _weights_there(place: str, options: Mapping[str, Any]) -> dict[str, int] | None:

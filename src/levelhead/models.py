@@ -379,6 +379,8 @@ def load_model(folder: Path, *, allow_mismatched_weights: bool = False) -> Any:
     """
     option, place = "The network in", str(folder)
     config = load_config(option, place)
+    if sorted(config.id2label) != list(range(config.num_labels)):
+        raise ConfigError(f"{option} {place} names classes in its config.json that do not count from 0.")
     if getattr(config, "levelhead", None):
         with without_bars():
             return from_pretrained(folder, allow_mismatched_weights=allow_mismatched_weights).eval()

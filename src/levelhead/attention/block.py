@@ -10,7 +10,7 @@ import copy
 import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -226,6 +226,8 @@ class AppendedClassifier(PreTrainedModel):
     def __init__(self, config: AppendedConfig, backbone: PreTrainedModel | None = None):
         super().__init__(config)
         record = config.levelhead
+        if record["readout"] not in get_args(Readout):
+            raise ConfigError(f"readout={record['readout']!r}; choose one of {get_args(Readout)}")
         debias = None if record["debias"] is None else DebiasConfig(**record["debias"])
         if backbone is None:
             backbone = _new_backbone(config.backbone, record)

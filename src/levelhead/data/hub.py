@@ -148,7 +148,8 @@ class Hub(DataSet):
                 if path.startswith("."):
                     raise
         try:
-            splits = datasets.load_dataset(path, self.config_name, revision=self.revision)
+            # Said aloud, because an environment variable would otherwise decide it in some versions.
+            splits = datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
         except Exception as error:  # the library raises a dozen kinds, with its own clear first line
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise DataError(

@@ -14,7 +14,6 @@ from levelhead.loading import (
     load_config,
     load_tokenizer_of,
     load_weights,
-    no_larger_than_adapter,
     refuse_adapter_mismatch,
 )
 from levelhead.types import ConfigError
@@ -96,9 +95,9 @@ def _with_adapter(option: str, place: str, **options: Any) -> tuple[Any, Any, bo
     network, tokenizer, causal = load_checkpoint(
         f"The base model of {option} {place},", place_of(base), revision=adapter.revision, **options
     )
-    with explained(option, place, None, "adapter"), warnings.catch_warnings(), no_larger_than_adapter(place):
+    with explained(option, place, None, "adapter"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Found missing adapter keys")  # an error below
-        # Without memory at first, as transformers does: a rank beyond all measure is noticed before it takes any.
+        # Without memory at first: matrices of another rank than those in the file are noticed before they take any.
         network = PeftModel.from_pretrained(network, place, low_cpu_mem_usage=True)
         refuse_adapter_mismatch(f"{option} {place}", get_peft_model_state_dict(network), place)
         network = network.merge_and_unload()
