@@ -391,7 +391,8 @@ def _new_backbone(described: Mapping[str, Any], record: Mapping[str, Any]) -> Pr
     config = AutoConfig.for_model(**described)
     name, arguments = record["backbone_class"], record["backbone_arguments"]
     kind: Any = getattr(transformers, str(name), None)
-    if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel) and isinstance(config, kind.config_class)):
+    is_model = isinstance(kind, type) and issubclass(kind, PreTrainedModel)
+    if not is_model or not isinstance(config, kind.config_class):
         raise ConfigError(f"backbone_class is {str(name)[:80]!r}, which is no {config.model_type} of transformers.")
     return cast(PreTrainedModel, kind(config, **{key: bool(arguments[key]) for key in arguments if key in POOLING}))
 

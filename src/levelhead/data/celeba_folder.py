@@ -61,7 +61,7 @@ class CelebAFolder(CelebAAttributes):
         def where(position: int) -> str:
             return f"{folder.parent}: picture {files[position]}"
 
-        encoded = PictureFiles([folder / file for file in files], where)
+        encoded = PictureFiles(folder, files, where)
         return picture_examples(encoded, where, labels, names, self.image_size)
 
     def _folder(self) -> Path:
