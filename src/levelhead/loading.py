@@ -179,6 +179,9 @@ def load_tokenizer_of(option: str, place: str, *, revision: str | None = None) -
     with explained(option, place, revision, "tokenizer"), _quiet():
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
         refuse_empty_tokenizer(option, place, tokenizer)
+        longest = tokenizer.model_max_length
+        if not isinstance(longest, int | float) or longest < 1:
+            raise ValueError(f"its model_max_length is {str(longest)[:40]}")
     return tokenizer
 
 

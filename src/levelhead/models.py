@@ -18,9 +18,10 @@ from torch import Tensor
 from levelhead.attention import append_encoder, from_pretrained, read_one_row
 from levelhead.data import Examples, Inputs
 from levelhead.data.images import ImageInputs
-from levelhead.data.texts import Texts, tokenize
+from levelhead.data.texts import Texts, TokenInputs, tokenize
 from levelhead.loading import (
     classifier_class,
+    explained,
     load_config,
     load_image_processor_of,
     load_tokenizer_of,
@@ -194,15 +195,15 @@ class BackboneModel(ModelConfig):
                 f"{names.get(kind.main_input_name, kind.main_input_name)}: choose another backbone, or other data."
             )
         if isinstance(inputs, Texts):
-            if trained is None:
-                inputs = tokenize(inputs, load_tokenizer(self.backbone, self.revision), self._longest())
-            else:  # saving wrote the length into the tokenizer
-                tokenizer = load_tokenizer.__wrapped__(trained.name_or_path, None)
-                inputs = tokenize(inputs, tokenizer, tokenizer.model_max_length)
+            inputs = self._tokenized(inputs, trained)
         elif isinstance(inputs, ImageInputs):
             load = load_image_processor if trained is None else load_image_processor.__wrapped__
             place = (self.backbone, self.revision) if trained is None else (trained.name_or_path, None)
             inputs = ProcessedPictures(inputs.pixels, load(*place))
+            with explained(BACKBONE, *place, "image processor that can be used"):
+                first = inputs.batch(torch.tensor([0]))["pixel_values"]
+                if first.ndim != 4 or not bool(first.isfinite().all()):
+                    raise ValueError("what it makes of a picture is no picture")
         if self.from_features:
             from levelhead.features import feature_inputs
 
@@ -271,6 +272,29 @@ class BackboneModel(ModelConfig):
         """Return the pretrained backbone: one for all networks of a run, or one that belongs to its network alone."""
         load = load_backbone if shared else load_backbone.__wrapped__
         return load(self.backbone, self.revision, self.allow_mismatched_weights)
+
+    def _tokenized(self, texts: Texts, trained: Any) -> TokenInputs:
+        """Return token ids that the backbone knows, made by its tokenizer or by that of a trained network."""
+        if trained is None:
+            tokenizer, longest = load_tokenizer(self.backbone, self.revision), self._longest()
+        else:  # saving wrote the length into the tokenizer
+            tokenizer = load_tokenizer.__wrapped__(trained.name_or_path, None)
+            longest = tokenizer.model_max_length
+        place = self.backbone if trained is None else trained.name_or_path
+        if not isinstance(longest, int) or not 1 <= longest < 2**31:
+            raise ConfigError(
+                f"The tokenizer of {place} cuts texts at {str(longest)[:40]} tokens: mend model_max_length."
+            )
+        inputs = tokenize(texts, tokenizer, longest)
+        kind = load_backbone_class(self.backbone, self.revision)[1] if trained is None else trained.backbone.config
+        known = getattr(kind.get_text_config(), "vocab_size", None)
+        highest = max(int(inputs.columns["input_ids"].max()), inputs.padding["input_ids"])
+        if known is not None and highest >= known:
+            raise ConfigError(
+                f"The tokenizer of {place} makes token {highest}, and the network knows {known} tokens: they do not "
+                "belong together."
+            )
+        return inputs
 
     def _longest(self) -> int:
         """Return the number of tokens at which texts are cut."""
@@ -386,3 +410,13 @@ def load_model(folder: Path, *, allow_mismatched_weights: bool = False) -> Any:
             return from_pretrained(folder, allow_mismatched_weights=allow_mismatched_weights).eval()
     kind = classifier_class(option, place, config)
     return load_weights(kind, option, place, config, allow_mismatched_weights=allow_mismatched_weights).eval()
+
+
+def classify_one(model: Any, inputs: dict[str, Tensor], folder: Path) -> Tensor:
+    """Return a network's logits for a first batch of one; what was altered in its config.json may show only here.
+
+    Raises :class:`~levelhead.types.ConfigError` if the network does not run on it.
+    """
+    with explained("The network in", str(folder), None, "logits"), torch.no_grad():
+        logits: Tensor = model(**{name: tensor.to(model.device) for name, tensor in inputs.items()}).logits
+        return logits
