@@ -200,7 +200,7 @@ class BackboneModel(ModelConfig):
             load = load_image_processor if trained is None else load_image_processor.__wrapped__
             place = (self.backbone, self.revision) if trained is None else (trained.name_or_path, None)
             inputs = ProcessedPictures(inputs.pixels, load(*place))
-            with explained(BACKBONE, *place, "image processor that can be used"):
+            with explained(BACKBONE, place[0], place[1], "image processor that can be used"):
                 first = inputs.batch(torch.tensor([0]))["pixel_values"]
                 if first.ndim != 4 or not bool(first.isfinite().all()):
                     raise ValueError("what it makes of a picture is no picture")

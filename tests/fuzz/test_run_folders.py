@@ -31,7 +31,7 @@ from levelhead.model_card import model_card
 from levelhead.models import classify_one, load_model
 from levelhead.report.command import page_of
 from levelhead.runs import evaluate_run, train_run
-from levelhead.types import LevelheadError
+from levelhead.types import LONGEST_MESSAGE, LevelheadError
 from tiny import tiny_appended, tiny_bert, tiny_vit
 from words import save_tiny_backbone, word_tokenizer
 
@@ -184,7 +184,7 @@ def check(folder: Path, use: Callable[[], object], what: str, writes: bool = Fal
     except LevelheadError as error:
         text = str(error)
         assert "\n" not in text, (what, text)
-        assert len(text) < 1500, (what, text)
+        assert len(text) <= LONGEST_MESSAGE, (what, text)
         assert "Traceback" not in text, (what, text)
         assert " object at 0x" not in text, (what, text)
     except Exception as error:

@@ -82,7 +82,8 @@ def refuse_mixed_numbers(values: Iterable[str], column: str, where: object) -> N
             )
 
 
-def _refuse_twice(header: Sequence[str], path: Path) -> None:
+def refuse_twice(header: Sequence[str], path: Path) -> None:
+    """Raise :class:`~levelhead.types.DataError` if two columns of a table bear one name: which of them is meant?"""
     twice = [name for name, count in Counter(header).items() if name and count > 1]
     if twice:
         raise DataError(f"{path} has more than one column {twice[0]!r}. Rename all but one.")
@@ -108,7 +109,7 @@ def _lines(path: Path) -> Iterator[list[str]]:
                         f"that holds {kind}."
                     )
                 if not width:
-                    _refuse_twice(line, path)
+                    refuse_twice(line, path)
                 width, row = width or len(line), row + 1
                 yield line
     except FileNotFoundError:
