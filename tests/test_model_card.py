@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 
 import levelhead as lh
 from levelhead.config import build_experiment
+from levelhead.loading import without_bars
 from levelhead.model_card import card_command, model_card, write_card
-from levelhead.models import load_model, without_bars
+from levelhead.models import load_model
 from levelhead.runs import evaluate_run, train_run
 from levelhead.storage import read_json, write_json
 from levelhead.types import DataError

@@ -162,7 +162,7 @@ def test_pictures_are_processed_as_the_checkpoint_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("./nowhere", "There is no such folder"),
+        ("./nowhere", "there is no such folder"),
         ("nobody/nothing", "can the Hub be reached"),
         ("", "empty"),
     ],

@@ -149,6 +149,10 @@ def evaluate(
         Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)
     ] = None,
     html_file: HtmlFile = None,
+    allow_mismatched_weights: Annotated[
+        bool,
+        typer.Option("--allow-mismatched-weights", help="Take a network whose weights do not fit its config.json."),
+    ] = False,
 ) -> None:
     """Predict a split with a run's network and print its metrics by group, with intervals.
 
@@ -157,7 +161,7 @@ def evaluate(
     from levelhead.runs import evaluate_run, load_run, oracle_reason
     from levelhead.storage import write_json
 
-    result = evaluate_run(run, split.value, data_root=data_root)
+    result = evaluate_run(run, split.value, data_root=data_root, allow_mismatched_weights=allow_mismatched_weights)
     reason = oracle_reason(load_run(run))
     if reason:
         console.print(f"[bold]ORACLE[/bold]: the {reason} of this run saw groups.")

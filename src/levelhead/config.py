@@ -142,8 +142,8 @@ def read_recipe(path: Path) -> dict[str, Any]:
     """Read a YAML mapping, or raise :class:`ConfigError` that names file and line."""
     try:
         content = read_yaml(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    except (yaml.YAMLError, OSError, ValueError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold the sections data, method, model and train; it holds {content!r}.")
     return content

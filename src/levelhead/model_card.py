@@ -18,7 +18,7 @@ import yaml
 from rich.console import Console
 
 from levelhead.auditing.titles import NOTE, RATE_TITLES, metric_title
-from levelhead.storage import read_json, write_text
+from levelhead.storage import as_written, read_json, read_metrics, read_record, write_text
 from levelhead.types import DataError
 
 CARD = Path("model") / "README.md"
@@ -54,13 +54,18 @@ def model_card(run: Path) -> str:
     Figures by group are there if ``levelhead evaluate`` wrote them; names from the data are escaped, and paths of the
     machine are left out. Raises :class:`~levelhead.types.DataError` for a folder that is no finished run.
     """
-    from levelhead.config import read_recipe
-
     if not (run / "config.yaml").exists() or not (run / "metrics.json").exists():
         raise DataError(f"{run} is not a finished run folder. Give a folder that `levelhead train` made, to its end.")
+    with as_written(run):
+        return _model_card(run)
+
+
+def _model_card(run: Path) -> str:
+    from levelhead.config import read_recipe
+
     recipe = read_recipe(run / "config.yaml")
-    metrics = read_json(run / "metrics.json")
-    network = read_json(run / "model" / "config.json")
+    metrics = read_metrics(run)
+    network = read_record(run / "model" / "config.json")
     record = network.get("levelhead") or {}
     sections = [
         _loading(recipe, network, record),

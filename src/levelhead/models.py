@@ -8,23 +8,30 @@ import hashlib
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from levelhead.attention import append_encoder, from_pretrained, read_one_row
 from levelhead.data import Examples, Inputs
 from levelhead.data.images import ImageInputs
-from levelhead.data.texts import Texts, tokenize
+from levelhead.data.texts import Texts, TokenInputs, tokenize
+from levelhead.loading import (
+    classifier_class,
+    explained,
+    load_config,
+    load_image_processor_of,
+    load_tokenizer_of,
+    load_weights,
+    without_bars,
+)
 from levelhead.storage import hash_tensors
 from levelhead.types import ConfigError, check_numbers
 
+BACKBONE = "model.backbone"  # how the user names it
 COUNTS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "longformer")  # positions start behind the padding index
 
 
@@ -140,7 +147,8 @@ class BackboneModel(ModelConfig):
     every step instead). ``layers``, ``heads`` (None: as many as the backbone has), ``intermediate_size`` (None: the
     hidden size), ``norm`` and ``activation`` are those of the appended encoder. Texts longer than ``max_length`` tokens
     are cut (None: what the backbone can take). Where the backbone runs in every step, ``length_parts`` divides each
-    batch of texts by length for it: the same hidden states with less padding.
+    batch of texts by length for it: the same hidden states with less padding. A checkpoint whose weights do not fit its
+    own config.json is refused, unless ``allow_mismatched_weights``.
 
     Source: Lu, Wang, Wang, ICLR 2024, section 3.4.
     """
@@ -157,6 +165,7 @@ class BackboneModel(ModelConfig):
     features: bool = True
     feature_batch_size: int = 64
     length_parts: int = 1
+    allow_mismatched_weights: bool = False
 
     def __post_init__(self) -> None:
         if not self.backbone:
@@ -186,22 +195,22 @@ class BackboneModel(ModelConfig):
                 f"{names.get(kind.main_input_name, kind.main_input_name)}: choose another backbone, or other data."
             )
         if isinstance(inputs, Texts):
-            if trained is None:
-                inputs = tokenize(inputs, load_tokenizer(self.backbone, self.revision), self._longest())
-            else:  # saving wrote the length into the tokenizer
-                tokenizer = load_tokenizer.__wrapped__(trained.name_or_path, None)
-                inputs = tokenize(inputs, tokenizer, tokenizer.model_max_length)
+            inputs = self._tokenized(inputs, trained)
         elif isinstance(inputs, ImageInputs):
             load = load_image_processor if trained is None else load_image_processor.__wrapped__
             place = (self.backbone, self.revision) if trained is None else (trained.name_or_path, None)
             inputs = ProcessedPictures(inputs.pixels, load(*place))
+            with explained(BACKBONE, place[0], place[1], "image processor that can be used"):
+                first = inputs.batch(torch.tensor([0]))["pixel_values"]
+                if first.ndim != 4 or not bool(first.isfinite().all()):
+                    raise ValueError("what it makes of a picture is no picture")
         if self.from_features:
             from levelhead.features import feature_inputs
 
             if trained is None:
                 with torch.random.fork_rng(devices=[]):
                     self.build(examples.class_names)  # a mistake in its options shows before an hour of features
-            backbone = load_backbone(self.backbone, self.revision) if trained is None else trained.backbone
+            backbone = self._backbone() if trained is None else trained.backbone
             described = {"backbone": Path(self.backbone).name, **describe}
             inputs = feature_inputs(
                 inputs, backbone, describe=described, device=device, batch_size=self.feature_batch_size
@@ -212,10 +221,8 @@ class BackboneModel(ModelConfig):
     def build(self, class_names: tuple[str, ...]) -> Any:
         """Return a plain encoder layer and head on the backbone, or without it where features take its place."""
         frozen = self.mode == "last_encoder"
-        # One frozen backbone serves all networks of a run; one that is trained belongs to its network alone.
-        load = load_backbone if frozen else load_backbone.__wrapped__
         model = append_encoder(
-            load(self.backbone, self.revision),
+            self._backbone(shared=frozen),
             len(class_names),
             frozen,
             None,
@@ -236,7 +243,7 @@ class BackboneModel(ModelConfig):
         found = {}
         if self.mode == "last_encoder":
             digest = hashlib.blake2b(digest_size=16)
-            hash_tensors(digest, load_backbone(self.backbone, self.revision).state_dict())
+            hash_tensors(digest, self._backbone().state_dict())
             found["backbone"] = digest.hexdigest()
         if load_backbone_class(self.backbone, self.revision)[0].main_input_name == "input_ids":
             words = sorted(load_tokenizer(self.backbone, self.revision).get_vocab().items())
@@ -250,7 +257,7 @@ class BackboneModel(ModelConfig):
     def save(self, model: Any, folder: Path) -> None:
         """Write the whole network, backbone included, with its tokenizer or picture processor."""
         if model.backbone is None:
-            model.backbone = load_backbone(self.backbone, self.revision)
+            model.backbone = self._backbone()
         super().save(model, folder)
         if model.main_input_name == "input_ids":
             tokenizer = copy.deepcopy(load_tokenizer(self.backbone, self.revision))  # the next run takes the original
@@ -260,6 +267,34 @@ class BackboneModel(ModelConfig):
             tokenizer.save_pretrained(folder)
         else:
             load_image_processor(self.backbone, self.revision).save_pretrained(folder)
+
+    def _backbone(self, shared: bool = True) -> Any:
+        """Return the pretrained backbone: one for all networks of a run, or one that belongs to its network alone."""
+        load = load_backbone if shared else load_backbone.__wrapped__
+        return load(self.backbone, self.revision, self.allow_mismatched_weights)
+
+    def _tokenized(self, texts: Texts, trained: Any) -> TokenInputs:
+        """Return token ids that the backbone knows, made by its tokenizer or by that of a trained network."""
+        if trained is None:
+            tokenizer, longest = load_tokenizer(self.backbone, self.revision), self._longest()
+        else:  # saving wrote the length into the tokenizer
+            tokenizer = load_tokenizer.__wrapped__(trained.name_or_path, None)
+            longest = tokenizer.model_max_length
+        place = self.backbone if trained is None else trained.name_or_path
+        if not isinstance(longest, int) or not 1 <= longest < 2**31:
+            raise ConfigError(
+                f"The tokenizer of {place} cuts texts at {str(longest)[:40]} tokens: mend model_max_length."
+            )
+        inputs = tokenize(texts, tokenizer, longest)
+        kind = load_backbone_class(self.backbone, self.revision)[1] if trained is None else trained.backbone.config
+        known = getattr(kind.get_text_config(), "vocab_size", None)
+        highest = max(int(inputs.columns["input_ids"].max()), inputs.padding["input_ids"])
+        if known is not None and highest >= known:
+            raise ConfigError(
+                f"The tokenizer of {place} makes token {highest}, and the network knows {known} tokens: they do not "
+                "belong together."
+            )
+        return inputs
 
     def _longest(self) -> int:
         """Return the number of tokens at which texts are cut."""
@@ -302,31 +337,26 @@ class ProcessedPictures(Inputs):
 
 
 @functools.lru_cache(maxsize=2)
-def load_backbone(name: str, revision: str | None) -> Any:
+def load_backbone(name: str, revision: str | None, allow_mismatched_weights: bool = False) -> Any:
     """Load a pretrained encoder in float32, in evaluation mode, without touching torch's global generator.
 
-    Raises :class:`~levelhead.types.ConfigError` if there is none under that name.
+    Raises :class:`~levelhead.types.ConfigError` if there is none under that name, or if it is not whole.
     """
-    kind, _ = load_backbone_class(name, revision)
+    kind, config = load_backbone_class.__wrapped__(name, revision)  # the folder as it is now
     arguments: dict[str, Any] = {}
     if "add_pooling_layer" in inspect.signature(kind.__init__).parameters:
         arguments["add_pooling_layer"] = False  # the encoder on top reads tokens, nobody the pooled output
-    # A task head's name before each weight is no news, and what is missing altogether raises in append_encoder.
-    with (
-        explained("model.backbone", name, revision, "weights"),
-        without_bars(),
-        _quiet(),
-        torch.random.fork_rng(devices=[]),
-    ):
-        model, report = kind.from_pretrained(
-            name, revision=revision, dtype=torch.float32, output_loading_info=True, **arguments
-        )
-    if report["missing_keys"] or report["mismatched_keys"]:
-        raise ConfigError(
-            f"model.backbone {name} holds no weights for {len(report['missing_keys'])} parameters of {kind.__name__}, "
-            f"such as {sorted(map(str, report['missing_keys']))[:1]}: fetch the checkpoint again."
-        )
-    return model.eval()
+    return load_weights(
+        kind,
+        BACKBONE,
+        name,
+        config,
+        revision=revision,
+        backbone=True,
+        allow_mismatched_weights=allow_mismatched_weights,
+        dtype=torch.float32,
+        **arguments,
+    ).eval()
 
 
 @functools.lru_cache(maxsize=2)
@@ -335,88 +365,27 @@ def load_backbone_class(name: str, revision: str | None) -> tuple[Any, Any]:
 
     Raises :class:`~levelhead.types.ConfigError` if there is none under that name.
     """
-    from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
-    with explained("model.backbone", name, revision, "configuration"):
-        config = AutoConfig.from_pretrained(name, revision=revision)
+    config = load_config(BACKBONE, name, revision=revision)
     if getattr(config, "levelhead", None):
-        raise ConfigError(f"model.backbone {name} was trained by levelhead already: give the plain backbone.")
+        raise ConfigError(f"{BACKBONE} {name} was trained by levelhead already: give the plain backbone.")
     kind = MODEL_MAPPING.get(type(config), None)
     if kind is None or isinstance(kind, tuple):
-        raise ConfigError(
-            f"model.backbone {name} is of type {config.model_type}, for which transformers has no encoder."
-        )
+        raise ConfigError(f"{BACKBONE} {name} is of type {config.model_type}, for which transformers has no encoder.")
     return kind, config
 
 
 @functools.lru_cache(maxsize=2)
 def load_tokenizer(name: str, revision: str | None) -> Any:
     """Load the tokenizer of a pretrained model."""
-    from transformers import AutoTokenizer
-
-    with explained("model.backbone", name, revision, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # transformers makes one of nothing
-        raise ConfigError(f"model.backbone {name} has no tokenizer files: save its tokenizer into the same folder.")
-    return tokenizer
+    return load_tokenizer_of(BACKBONE, name, revision=revision)
 
 
 @functools.lru_cache(maxsize=2)
 def load_image_processor(name: str, revision: str | None) -> Any:
     """Load the image processor of a pretrained model; the one that works on Pillow, without torchvision."""
-    # Not from the top: there some versions have a placeholder that demands torchvision.
-    from transformers.models.auto.image_processing_auto import AutoImageProcessor
-
-    with explained("model.backbone", name, revision, "image processor"), _quiet():
-        return AutoImageProcessor.from_pretrained(name, revision=revision, backend="pil")
-
-
-@contextmanager
-def explained(option: str, name: str, revision: str | None, what: str) -> Iterator[None]:
-    """Turn what transformers raises for an absent or broken checkpoint into an error that says what to do.
-
-    ``option`` is how the user named the checkpoint, ``what`` the part of it that is being read.
-    """
-    try:
-        yield
-    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
-        place = name if revision is None else f"{name} (revision {revision})"
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if Path(name).is_dir() or name.startswith((".", "/", "~")):
-            advice = "Give a folder that save_pretrained wrote, with config.json and weights."
-            if not Path(name).is_dir():
-                advice = f"There is no such folder. {advice}"
-        else:
-            advice = "Is it a name on the Hugging Face Hub, and can the Hub be reached? A local folder works, too."
-        raise ConfigError(f"{option} {place} gives no {what}: {first} {advice}") from None
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers from advising to install torchvision, which this project does without."""
-    from transformers.utils import logging as their
-
-    before = their.get_verbosity()
-    their.set_verbosity_error()
-    try:
-        yield
-    finally:
-        their.set_verbosity(before)
-
-
-@contextmanager
-def without_bars() -> Iterator[None]:
-    """Keep transformers from drawing progress bars for a single small file."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+    return load_image_processor_of(BACKBONE, name, revision=revision)
 
 
 def _names(class_names: tuple[str, ...]) -> dict[str, Any]:
@@ -426,11 +395,28 @@ def _names(class_names: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def load_model(folder: Path) -> Any:
-    """Load a trained classifier, debiased or not, in evaluation mode."""
-    from transformers import AutoConfig, AutoModelForImageClassification
+def load_model(folder: Path, *, allow_mismatched_weights: bool = False) -> Any:
+    """Load a trained classifier, debiased or not, in evaluation mode.
 
-    with without_bars():
-        if getattr(AutoConfig.from_pretrained(folder), "levelhead", None):
-            return from_pretrained(folder).eval()
-        return AutoModelForImageClassification.from_pretrained(folder).eval()
+    Raises :class:`~levelhead.types.ConfigError` for a folder that was altered: ``allow_mismatched_weights`` takes
+    weights that do not fit its config.json all the same.
+    """
+    option, place = "The network in", str(folder)
+    config = load_config(option, place)
+    if sorted(config.id2label) != list(range(config.num_labels)):
+        raise ConfigError(f"{option} {place} names classes in its config.json that do not count from 0.")
+    if getattr(config, "levelhead", None):
+        with without_bars():
+            return from_pretrained(folder, allow_mismatched_weights=allow_mismatched_weights).eval()
+    kind = classifier_class(option, place, config)
+    return load_weights(kind, option, place, config, allow_mismatched_weights=allow_mismatched_weights).eval()
+
+
+def classify_one(model: Any, inputs: dict[str, Tensor], folder: Path) -> Tensor:
+    """Return a network's logits for a first batch of one; what was altered in its config.json may show only here.
+
+    Raises :class:`~levelhead.types.ConfigError` if the network does not run on it.
+    """
+    with explained("The network in", str(folder), None, "logits"), torch.no_grad():
+        logits: Tensor = model(**{name: tensor.to(model.device) for name, tensor in inputs.items()}).logits
+        return logits

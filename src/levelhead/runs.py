@@ -53,9 +53,17 @@ from levelhead.engine import (
     predict_logits,
 )
 from levelhead.model_card import write_card
-from levelhead.models import load_model
+from levelhead.models import classify_one, load_model
 from levelhead.select import SELECTORS
-from levelhead.storage import load_tensors, read_json, write_atomically, write_json, write_text
+from levelhead.storage import (
+    as_written,
+    load_tensors,
+    read_json,
+    read_metrics,
+    write_atomically,
+    write_json,
+    write_text,
+)
 from levelhead.types import ConfigError, DataError, LevelheadError
 
 if TYPE_CHECKING:
@@ -234,7 +242,7 @@ def train_run(
             _prepare_folder(folder, experiment, resume)
         accelerator.wait_for_everyone()
         if (folder / "metrics.json").exists():
-            return read_json(folder / "metrics.json")
+            return read_metrics(folder)
         experiment.data.check()
         began = time.monotonic()
         with accelerator.main_process_first():  # which fills the caches
@@ -338,6 +346,11 @@ def digest(file: Path) -> str:
 
 def _kept_epochs(folder: Path) -> dict[int, Path]:
     """Return the weights that ``train.keep_epochs`` kept of the last stage, by epoch."""
+    with as_written(folder / EPOCHS):
+        return _last_stage(folder)
+
+
+def _last_stage(folder: Path) -> dict[int, Path]:
     found = {
         tuple(int(part) for part in file.stem.removeprefix("stage-").split("-epoch-")): file
         for file in (folder / EPOCHS).glob("stage-*-epoch-*.safetensors")
@@ -346,9 +359,12 @@ def _kept_epochs(folder: Path) -> dict[int, Path]:
     return {epoch: found[stage, epoch] for stage, epoch in sorted(found) if stage == last}
 
 
-def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None = None) -> AuditResult:
+def evaluate_run(
+    folder: Path, split: Split = "test", *, data_root: Path | None = None, allow_mismatched_weights: bool = False
+) -> AuditResult:
     """Predict ``split`` with a finished run's network, audit it by the data set's groups, and write both down.
 
+    ``allow_mismatched_weights`` takes a network all the same whose weights do not fit its config.json.
     A run that kept its epochs gets the predictions of each as well, for :func:`levelhead.bench.collect`'s selection.
     """
     from levelhead.auditing.audit import audit
@@ -356,9 +372,10 @@ def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None 
     experiment = load_run(folder, data_root)
     if not (folder / "metrics.json").exists():
         raise DataError(f"The run {folder} is not finished. Finish it first: levelhead train ... --resume.")
+    read_metrics(folder)  # the card needs them in the end
     experiment.data.check()
     device = device_of(experiment)
-    model = load_model(folder / "model").to(device)
+    model = load_model(folder / "model", allow_mismatched_weights=allow_mismatched_weights).to(device)
     examples, groups = prepared(experiment, split, model), experiment.data.groups(split)
     trained = tuple(str(model.config.id2label[position]) for position in range(model.config.num_labels))
     if trained != examples.class_names:
@@ -366,6 +383,8 @@ def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None 
             f"{folder} was trained to tell {', '.join(trained)}, and the {split} split now has "
             f"{', '.join(examples.class_names)}: restore the data, or train again."
         )
+
+    classify_one(model, examples.inputs.batch(torch.tensor([0])), folder / "model")
 
     def predicted() -> Tensor:
         return predict_logits(model, examples.inputs, experiment.train.evaluation_batch_size, device)

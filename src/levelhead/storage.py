@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from levelhead.types import DataError
+from levelhead.types import DataError, LevelheadError
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit writes only text
     from torch import Tensor
@@ -17,6 +18,8 @@ if TYPE_CHECKING:  # importing torch takes seconds, and an audit writes only tex
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, flush it to disk, and put it in place in one step."""
+    if path.is_dir():
+        raise DataError(f"{path} is a folder, and a file is to be written there. Move it away.")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -55,8 +58,49 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path} is missing. Is {path.parent} a finished run folder?") from None
-    except ValueError as error:
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not readable JSON ({error}). Was the file edited or cut short?") from None
+
+
+def read_record(path: Path, **fields: Any) -> dict[str, Any]:
+    """Read a JSON object with these fields, each of the type given, or raise :class:`DataError` that names the file."""
+    record = read_json(path)
+    with as_written(path):
+        for name, kind in fields.items():
+            if not isinstance(record[name], kind):
+                raise TypeError(f"{name} is a {type(record[name]).__name__}")
+        return dict(record)
+
+
+def read_metrics(run: Path) -> dict[str, Any]:
+    """Read the ``metrics.json`` of a finished run, or raise :class:`DataError` that names the file."""
+    metrics = read_record(run / "metrics.json", selected_by=str, validation=dict, history=list)
+    with as_written(run / "metrics.json"):
+        for name, score in metrics["validation"].items():
+            if not (score is None or isinstance(score, int | float)):
+                raise TypeError(f"{name} is no number")
+    return metrics
+
+
+@contextlib.contextmanager
+def as_written(place: object) -> Iterator[None]:
+    """Turn what a record of another form makes its reader raise into a :class:`DataError` that names the place.
+
+    For code that reads what levelhead has written itself, in files that somebody may have altered since: nobody could
+    list every way in which they can be wrong.
+    """
+    try:
+        yield
+    except LevelheadError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, OSError) as error:
+        reason = f"{type(error).__name__} {str(error).strip().splitlines()[0][:120] if str(error).strip() else ''}"
+        raise DataError(
+            f"{place} does not hold what levelhead wrote there ({reason.strip()}). Restore it from a copy, or make it "
+            "again."
+        ) from error
 
 
 def hash_tensors(digest: Any, tensors: Mapping[str, Any]) -> None:

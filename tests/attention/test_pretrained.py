@@ -145,7 +145,7 @@ def test_plain_folders_are_refused(tmp_path):
 
 
 def test_missing_folders_are_refused(tmp_path):
-    with pytest.raises(LevelheadError, match="no model configuration"):
+    with pytest.raises(LevelheadError, match="gives no configuration"):
         from_pretrained(tmp_path)
 
 
@@ -161,7 +161,7 @@ def test_truncated_weights_name_the_file(saved, size):
 def test_missing_weights_are_refused(saved):
     _, folder = saved
     (folder / "model.safetensors").unlink()
-    with pytest.raises(LevelheadError, match="cannot be read"):
+    with pytest.raises(LevelheadError, match="gives no weights"):
         from_pretrained(folder)
 
 
@@ -169,5 +169,5 @@ def test_weights_of_another_model_are_refused(saved, kind, family, tmp_path):
     _, folder = saved
     build(family).save_pretrained(tmp_path / "other")
     (folder / "model.safetensors").write_bytes((tmp_path / "other" / "model.safetensors").read_bytes())
-    with pytest.raises(LevelheadError, match="do not fit"):
+    with pytest.raises(LevelheadError, match="does not fit"):
         from_pretrained(folder)

@@ -135,7 +135,7 @@ def changed(name: str, row: int, value: Any) -> dict[str, list[Any]]:
         (changed("part", 6, "dev"), r"'part' is 'dev' in row 7 and names no split in 1 rows"),
         ({"part": ["test"] * ROWS}, "no row is of the train split; there are 40 rows in all"),
         ({"label": ["cat"] * ROWS}, "all 20 rows are 'cat' in 'label'"),
-        (changed("file", 6, "0"), r"row 7: .*pets/0 cannot be read \(Is a directory\)"),
+        (changed("file", 6, "0"), "row 7: .*pets/0 is not a regular file"),
         (changed("file", 6, "labels.csv"), r"row 7: labels\.csv cannot be decoded"),
     ],
 )
@@ -200,6 +200,36 @@ def test_quoted_texts_may_hold_commas_quotes_and_new_lines(tmp_path: Path) -> No
     assert [group.names[value] for value in group.values.tolist()] == names * 5
 
 
+def test_values_are_read_to_the_letter(tmp_path: Path) -> None:
+    write(tmp_path, label=["01", "1"] * 20, group=["1", "01", " 1", "1.0"] * 10)
+    data = ImageFolderCsv(root=tmp_path, folder="pets", split_column="part")
+    assert data.examples("train").class_names == ("01", "1")
+    assert data.groups("train")[0].names == (" 1", "01", "1", "1.0")
+
+
+def test_one_class_in_two_spellings_is_refused_and_groups_are_two(tmp_path: Path) -> None:
+    values = ["1", "2", "1.0", "2"] * 10
+    data = ImageFolderCsv(root=write(tmp_path, label=values, group=values), folder="pets")
+    with pytest.raises(DataError, match=r"'label' holds '1' and '1\.0', one number written in two ways"):
+        data.examples("train")
+    assert data.groups("train")[0].names == ("1", "1.0", "2")
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    file = write(tmp_path) / "pets" / "labels.csv"
+    for name in ("group", "label"):
+        write(tmp_path)
+        file.write_text(file.read_text().replace("site", name, 1))
+        with pytest.raises(DataError, match=rf"labels\.csv has more than one column '{name}'"):
+            ImageFolderCsv(root=tmp_path, folder="pets").check()
+
+
+@pytest.mark.parametrize("option", ["target", "file_column", "split_column"])
+def test_a_column_that_training_reads_cannot_be_sensitive(option: str) -> None:
+    with pytest.raises(ConfigError, match=r"audited against its own task|could not be kept from it"):
+        ImageFolderCsv(folder="pets", sensitive=("site", "where"), **{option: "where"})
+
+
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"data\.image_size is 0; it must be at least 1"):
         ImageFolderCsv(folder="pets", image_size=0)
@@ -211,7 +241,7 @@ def test_wrong_options_are_refused() -> None:
             ImageFolderCsv(folder="pets", sensitive=empty).check()
     with pytest.raises(ConfigError, match="against its own task"):
         ImageFolderCsv(folder="pets", target="group")
-    with pytest.raises(ConfigError, match="split_column 'label' is also the target"):
+    with pytest.raises(ConfigError, match=r"split_column 'label' is also data\.target"):
         ImageFolderCsv(folder="pets", split_column="label")
     with pytest.raises(ConfigError, match="validation_share is 1"):
         ImageFolderCsv(folder="pets", validation_share=1.0)

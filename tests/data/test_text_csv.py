@@ -180,6 +180,19 @@ def test_broken_rows_are_named(tmp_path: Path, changes: dict[str, list[Any]], me
         mine(write(tmp_path, **changes), pair_column="question").examples("train")
 
 
+def test_values_are_read_to_the_letter(tmp_path: Path) -> None:
+    data = mine(write(tmp_path, label=["01", "1"] * 20, group=["1", "01", " 1", "1.0"] * 10))
+    assert data.examples("train").class_names == ("01", "1")
+    assert data.groups("train")[0].names == (" 1", "01", "1", "1.0")
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    file = write(tmp_path) / "mine" / "texts.csv"
+    file.write_text(file.read_text().replace("site", "group", 1))
+    with pytest.raises(DataError, match=r"texts\.csv has more than one column 'group'"):
+        mine(tmp_path).check()
+
+
 def test_rows_are_counted_within_their_file(tmp_path: Path) -> None:
     for name in ("train.csv", "val.csv"):
         write(tmp_path, name=name)
@@ -240,10 +253,11 @@ def test_a_byte_order_mark_and_commas_at_the_end_move_nothing(tmp_path: Path) ->
     [
         ({"target": "label", "sensitive": "label"}, "audited against its own task"),
         ({"sensitive": "epoch"}, "is also a column of a run's predictions"),
-        ({"sensitive": "text"}, "is also a text that training reads"),
+        ({"sensitive": "text"}, r"is also data\.text_column, which training reads"),
+        ({"sensitive": ("group", "group")}, "names 'group' more than once"),
         ({"pair_column": "text"}, "must be different columns"),
         ({"target": "text"}, "must be different columns"),
-        ({"split_column": "text", "file": "a.csv"}, r"data\.split_column 'text' is also a text"),
+        ({"split_column": "text", "file": "a.csv"}, r"data\.split_column 'text' is also data\.text_column"),
         ({"split_column": "part"}, r"data\.split_column needs data\.file"),
         ({"test_share": 1.0}, r"data\.test_share is 1\.0"),
     ],

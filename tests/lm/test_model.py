@@ -393,7 +393,7 @@ def test_a_folder_is_loaded_as_what_it_is(tmp_path: Path) -> None:
 
 
 def test_an_absent_or_broken_checkpoint_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="There is no such folder"):
+    with pytest.raises(ConfigError, match="there is no such folder"):
         LanguageModel.load(tmp_path / "absent", "cpu")
     model = make("gpt2")
     model.network.save_pretrained(tmp_path / "bare")

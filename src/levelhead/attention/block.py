@@ -10,7 +10,7 @@ import copy
 import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +40,7 @@ from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.types import ConfigError, UnsupportedModelError
 
 Readout = Literal["first", "last", "none"]
+POOLING = ("add_pooling_layer",)  # what a record may say about how the backbone is built
 
 
 class BlockAttention(nn.Module):
@@ -225,10 +226,11 @@ class AppendedClassifier(PreTrainedModel):
     def __init__(self, config: AppendedConfig, backbone: PreTrainedModel | None = None):
         super().__init__(config)
         record = config.levelhead
+        if record["readout"] not in get_args(Readout):
+            raise ConfigError(f"readout={record['readout']!r}; choose one of {get_args(Readout)}")
         debias = None if record["debias"] is None else DebiasConfig(**record["debias"])
         if backbone is None:
-            backbone_class = getattr(transformers, record["backbone_class"])
-            backbone = backbone_class(AutoConfig.for_model(**config.backbone), **record["backbone_arguments"])
+            backbone = _new_backbone(config.backbone, record)
         else:
             for module in backbone.modules():  # or post_init below would draw its weights anew
                 module._is_hf_initialized = True
@@ -382,6 +384,17 @@ class AppendedClassifier(PreTrainedModel):
         if self.backbone is None:
             raise ConfigError("This model's backbone was taken away: put model.backbone back before saving.")
         return super().save_pretrained(*args, **options)
+
+
+def _new_backbone(described: Mapping[str, Any], record: Mapping[str, Any]) -> PreTrainedModel:
+    """Build the backbone that a record names: a model of transformers of the type described, and nothing else."""
+    config = AutoConfig.for_model(**described)
+    name, arguments = record["backbone_class"], record["backbone_arguments"]
+    kind: Any = getattr(transformers, str(name), None)
+    is_model = isinstance(kind, type) and issubclass(kind, PreTrainedModel)
+    if not is_model or not isinstance(config, kind.config_class):
+        raise ConfigError(f"backbone_class is {str(name)[:80]!r}, which is no {config.model_type} of transformers.")
+    return cast(PreTrainedModel, kind(config, **{key: bool(arguments[key]) for key in arguments if key in POOLING}))
 
 
 def _debiased(record: dict[str, Any], debias: DebiasConfig, image: bool) -> dict[str, Any]:

@@ -9,66 +9,44 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import transformers
-from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from levelhead.attention.attach import debiased_class
 from levelhead.attention.block import AppendedClassifier
+from levelhead.loading import PLACES, classifier_class, load_config, load_weights
 from levelhead.types import LevelheadError
 
+OPTION = "The debiased model"
 
-def from_pretrained(path: str | Path, **options: Any) -> PreTrainedModel:
+
+def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False, **options: Any) -> PreTrainedModel:
     """Load a model made by :func:`attach` or :func:`append_encoder` and saved with ``save_pretrained``.
 
     Args:
         path: the folder, or a name on the Hugging Face Hub.
+        allow_mismatched_weights: take weights all the same that do not fit the recorded model; a warning says which.
         options: as for ``from_pretrained`` of transformers, such as ``dtype=torch.bfloat16`` (the statistics stay
-            float32).
+            float32). Code that comes with a model is never run.
 
     Returns:
         The model in evaluation mode, giving the same outputs as the saved one.
 
     Errors: :class:`~levelhead.LevelheadError` for a folder without a debiased model, for damaged weights (naming the
-    file) and for weights that do not fit the recorded model.
+    file), for weights that do not fit the recorded model, and for a model that cannot be debiased.
     """
-    try:
-        config = AutoConfig.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise LevelheadError(f"{path} holds no model configuration that can be read: {error}") from error
+    place = str(path)
+    config = load_config(OPTION, place, **{name: value for name, value in options.items() if name in PLACES})
     record = getattr(config, "levelhead", None)
     if not record:
         raise LevelheadError(
             f"{path} holds a plain model: its config.json has no levelhead entry. Load it with transformers, then use "
             "levelhead.attach or levelhead.append_encoder."
         )
-    if record["kind"] == "append":
-        model_class: type[PreTrainedModel] = AppendedClassifier
-    else:
-        name = (config.architectures or [""])[0]
-        base = getattr(transformers, name, None)
-        if base is None:
-            raise LevelheadError(f"{path} was saved from {name!r}, which this version of transformers does not have.")
-        model_class = debiased_class(base)
-    try:
-        model, report = model_class.from_pretrained(path, output_loading_info=True, **options)
-    except (SafetensorError, OSError) as error:
-        damaged = _first_damaged(Path(path))
-        where = damaged if damaged is not None else path
-        raise LevelheadError(f"The weights in {where} cannot be read ({error}): copy the file again.") from error
-    wrong = {kind: sorted(map(str, report[kind])) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")}
-    if any(wrong.values()):
-        details = "; ".join(f"{kind}: {', '.join(keys[:3])}" for kind, keys in wrong.items() if keys)
-        raise LevelheadError(f"The weights in {path} do not fit the model that its config.json describes. {details}")
+    appended = isinstance(config, AppendedClassifier.config_class)
+    if not isinstance(record, dict) or record.get("kind") != ("append" if appended else "attach"):
+        raise LevelheadError(f"{path} has a levelhead entry in its config.json that levelhead did not write.")
+    kind = AppendedClassifier if appended else debiased_class(classifier_class(OPTION, place, config))
+    model: PreTrainedModel = load_weights(
+        kind, OPTION, place, config, allow_mismatched_weights=allow_mismatched_weights, **options
+    )
     return model
-
-
-def _first_damaged(folder: Path) -> Path | None:
-    """Find the first weight file of ``folder`` that safetensors cannot open."""
-    for file in sorted(folder.glob("*.safetensors")) if folder.is_dir() else []:
-        try:
-            with safe_open(file, framework="pt"):
-                pass
-        except (SafetensorError, OSError):
-            return file
-    return None

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from levelhead.attention import DebiasConfig
 from levelhead.bench import cost_table
+from levelhead.bench.cost import REASONS
 from levelhead.config import Experiment, flatten, method_name, name_of, nearest
 from levelhead.data import DATASETS, Split
 from levelhead.methods import DAM
@@ -24,8 +25,8 @@ from levelhead.metrics import Counts, JointRow, JointTable, equalized_odds, esti
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.runs import CONFIG, digest, load_run, oracle_reason
 from levelhead.select import SELECTORS
-from levelhead.storage import read_json
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.storage import as_written, read_metrics, read_record
+from levelhead.types import ConfigError, DataError, Estimate, require_columns
 
 logger = logging.getLogger(__name__)
 
@@ -406,8 +407,8 @@ class Group:
     @property
     def attribute(self) -> str:
         """Name of the sensitive attribute."""
-        attribute: str = read_json(self.runs[0].folder / f"evaluation-{self.split}.json")["run"]["attribute"]
-        return attribute
+        evaluated = read_record(self.runs[0].folder / f"evaluation-{self.split}.json", run=dict)["run"]
+        return str(evaluated.get("attribute"))
 
     @property
     def classes(self) -> list[str]:
@@ -463,9 +464,12 @@ def choose_epoch(run: Run, split: Split, attribute: str, selection: str) -> tupl
     file = run.folder / f"predictions-{split}-epochs.parquet"
     if not file.exists():
         raise DataError(f"{run.folder} kept no epochs, so its selection is fixed. Train with train.keep_epochs=true.")
-    frame = pd.read_parquet(file)
-    epochs = sorted(frame["epoch"].unique())
-    by_epoch = {epoch: part[columns].to_numpy() for epoch, part in frame.groupby("epoch")}
+    with as_written(file):
+        frame = pd.read_parquet(file)
+        epochs = sorted(frame["epoch"].unique())
+        by_epoch = {epoch: part[columns].to_numpy() for epoch, part in frame.groupby("epoch")}
+        if any(part.shape != (len(run.predictions), len(columns)) for part in by_epoch.values()):
+            raise ValueError("an epoch has another number of rows than the run")
     if selection == LEAKING:
         names = np.array([str(column).removeprefix("probability_") for column in columns])
         labels, groups = run.predictions["label"].to_numpy(), run.predictions[attribute].to_numpy()
@@ -479,9 +483,11 @@ def choose_epoch(run: Run, split: Split, attribute: str, selection: str) -> tupl
         known = [name for name, rule in SELECTORS.items() if not rule.uses_groups]
         if selection not in known:
             raise ConfigError(f"Unknown selection {selection!r}. {nearest(selection, [*known, LEAKING])}")
-        history = read_json(run.folder / "metrics.json")["history"]
-        stage = max(row["stage"] for row in history)
-        scores = {row["epoch"]: row[selection] for row in history if row["stage"] == stage}
+        with as_written(run.folder / "metrics.json"):
+            history = read_metrics(run.folder)["history"]
+            stage = max(row["stage"] for row in history)
+            of_stage = {row["epoch"]: row[selection] for row in history if row["stage"] == stage}
+            scores = {epoch: -np.inf if of_stage[epoch] is None else float(of_stage[epoch]) for epoch in epochs}
     # As in training: the first epoch with the highest score; an undefined score is never preferred.
     known_scores = {epoch: -np.inf if score is None or np.isnan(score) else score for epoch, score in scores.items()}
     chosen = max(epochs, key=lambda epoch: (known_scores[epoch], -epoch))
@@ -499,6 +505,30 @@ def _highest(scores: np.ndarray, count: int) -> np.ndarray:
     chosen = np.zeros(scores.shape, np.int64)
     np.put_along_axis(chosen, np.argsort(-scores, axis=1, kind="stable")[:, :count], 1, axis=1)
     return chosen
+
+
+def _read_predictions(file: Path, attribute: str) -> pd.DataFrame:
+    """Read what a run predicted, or raise :class:`DataError` unless it has every column that a table is made of."""
+    with as_written(file):  # pyarrow's errors are ValueErrors, too
+        frame = pd.read_parquet(file)
+        probabilities = [name for name in map(str, frame.columns) if name.startswith("probability_")]
+        require_columns(list(map(str, frame.columns)), ["label", "prediction", attribute], str(file))
+        values = frame[probabilities].to_numpy(dtype=float)
+        known = {name.removeprefix("probability_") for name in probabilities}
+        if len(known) < 2 or not len(frame) or not (np.isfinite(values).all() and (values >= 0).all()):
+            raise ValueError("no probabilities of two classes or more")
+        if not {*frame["label"], *frame["prediction"]} <= known or bool(frame[attribute].isna().any()):
+            raise ValueError("a label without a probability, or a row without a group")
+        return frame
+
+
+def _read_cost(file: Path) -> dict[str, Any]:
+    cost = read_record(file)
+    with as_written(file):
+        for name, value in cost.items():
+            if not (value is None or isinstance(value, str if name in REASONS.values() else int | float)):
+                raise TypeError(f"{name} is a {type(value).__name__}")
+    return cost
 
 
 def collect(folders: Iterable[Path], split: Split) -> list[Group]:
@@ -527,8 +557,11 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
                 raise DataError(f"{folder} is not finished: run `levelhead train ... --out {folder} --resume` first.")
             raise DataError(f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first.")
         experiment = load_run(folder)
-        recorded = read_json(folder / f"evaluation-{split}.json")["run"].get("predictions_sha256")
-        if recorded not in (None, digest(folder / f"predictions-{split}.parquet")):
+        evaluated = read_record(folder / f"evaluation-{split}.json", run=dict)["run"]
+        attribute, recorded = str(evaluated.get("attribute")), evaluated.get("predictions_sha256")
+        with as_written(folder):
+            found_now = digest(folder / f"predictions-{split}.parquet")
+        if recorded not in (None, found_now):
             raise DataError(
                 f"{folder}/predictions-{split}.parquet was changed after it was evaluated: run `levelhead evaluate "
                 f"{folder} --split {split}` again."
@@ -536,16 +569,16 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
         run = Run(
             folder,
             experiment,
-            pd.read_parquet(folder / f"predictions-{split}.parquet"),
-            read_json(folder / "environment.json"),
-            read_json(folder / "cost.json"),
+            _read_predictions(folder / f"predictions-{split}.parquet", attribute),
+            read_record(folder / "environment.json"),
+            _read_cost(folder / "cost.json"),
         )
         data = {key: value for key, value in experiment.to_dict()["data"].items() if key != "root"}
         data["name"] = name_of(experiment.data, DATASETS)
         group = groups.setdefault(str(data), Group(split, []))
-        attribute = read_json(folder / f"evaluation-{split}.json")["run"]["attribute"]
         if group.runs and not all(
-            column in group.runs[0].predictions and run.predictions[column].equals(group.runs[0].predictions[column])
+            list(run.predictions) == list(group.runs[0].predictions)
+            and run.predictions[column].equals(group.runs[0].predictions[column])
             for column in ("label", attribute)
         ):
             raise DataError(

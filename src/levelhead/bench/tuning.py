@@ -16,7 +16,7 @@ from levelhead.bench.tables import COLUMNS, Comparison, Group, Run, Section
 from levelhead.config import method_name, nearest
 from levelhead.metrics import Counts, equalized_odds
 from levelhead.select import SELECTORS
-from levelhead.storage import read_json
+from levelhead.storage import read_metrics
 from levelhead.types import ConfigError
 
 
@@ -31,7 +31,7 @@ class Choice:
 
 
 def _label_only(runs: list[Run], criterion: str) -> float:
-    scores = [read_json(run.folder / "metrics.json")["validation"].get(criterion) for run in runs]
+    scores = [read_metrics(run.folder)["validation"].get(criterion) for run in runs]
     return float(np.mean([-np.inf if score is None else score for score in scores]))
 
 

@@ -161,6 +161,34 @@ def refuse_own_task(target: str, sensitive: tuple[str, ...]) -> None:
         )
 
 
+def check_roles(
+    sensitive: tuple[str, ...], target: str, *, split_column: str | None = None, **inputs: str | None
+) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` unless every column of a table has one role alone.
+
+    ``inputs`` are the columns that a network reads, or finds its pictures by, by the names of their options; None means
+    no such column. A sensitive column that has another role would be opened in training.
+    """
+    refuse_own_task(target, sensitive)
+    refuse_taken_names(sensitive)
+    for name in sensitive:
+        if sensitive.count(name) > 1:
+            raise ConfigError(f"data.sensitive names {name!r} more than once.")
+    opened: dict[str, str] = {}
+    for option, column in {"target": target, **inputs, "split_column": split_column}.items():
+        if column is None:
+            continue
+        if column in opened:
+            raise ConfigError(
+                f"data.{option} {column!r} is also data.{opened[column]}: these must be different columns."
+            )
+        if column in sensitive:
+            raise ConfigError(
+                f"data.sensitive {column!r} is also data.{option}, which training reads: it could not be kept from it."
+            )
+        opened[column] = option
+
+
 def refuse_taken_names(sensitive: tuple[str, ...]) -> None:
     """Raise :class:`~levelhead.types.ConfigError` if a sensitive attribute would overwrite a column of predictions."""
     for name in sensitive:

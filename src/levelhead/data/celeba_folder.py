@@ -11,6 +11,7 @@ The two tables are also taken as csv (``image_id`` and the names in the first li
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -23,6 +24,7 @@ from levelhead.data.base import SPLITS, Card, Examples, Split, dataset_folder, r
 from levelhead.data.cache import picture_examples
 from levelhead.data.celeba import CelebAAttributes, celeba_card
 from levelhead.data.images import PictureFiles, check_image_size
+from levelhead.data.text_files import refuse_twice
 from levelhead.types import DataError, require_columns
 
 ATTRIBUTES, PARTITION, PICTURES = "list_attr_celeba", "list_eval_partition", "img_align_celeba"
@@ -61,7 +63,7 @@ class CelebAFolder(CelebAAttributes):
         def where(position: int) -> str:
             return f"{folder.parent}: picture {files[position]}"
 
-        encoded = PictureFiles([folder / file for file in files], where)
+        encoded = PictureFiles(folder, files, where)
         return picture_examples(encoded, where, labels, names, self.image_size)
 
     def _folder(self) -> Path:
@@ -96,9 +98,14 @@ class CelebAFolder(CelebAAttributes):
     def _columns(self) -> list[str]:
         """Return the names of the attributes."""
         path = self._table(ATTRIBUTES)
-        with path.open(encoding="utf-8") as lines:
-            first, second = lines.readline(), lines.readline()
-        return second.split() if path.suffix == ".txt" else first.strip().split(",")[1:]
+        try:
+            with path.open(encoding="utf-8-sig") as lines:
+                first, second = lines.readline(), lines.readline()
+        except ValueError as error:
+            raise DataError(f"{path} cannot be read ({error}); fetch it again.") from None
+        columns = second.split() if path.suffix == ".txt" else next(csv.reader([first]), [])[1:]
+        refuse_twice(columns, path)
+        return columns
 
     def _values(self, split: Split, attribute: str) -> Tensor:
         path, columns = self._table(ATTRIBUTES), self._columns()

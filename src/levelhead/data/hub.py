@@ -7,6 +7,7 @@ what the data says; see ``image-folder-csv`` for an order of one's own.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,15 +25,14 @@ from levelhead.data.base import (
     Groups,
     Split,
     as_names,
+    check_roles,
     dataset_folder,
     refuse_no_groups,
     refuse_one_class,
-    refuse_own_task,
-    refuse_taken_names,
     warn_of_absent,
 )
 from levelhead.data.cache import picture_examples
-from levelhead.data.images import check_image_size
+from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.splits import check_shares, position_of, split_of
 from levelhead.types import ConfigError, DataError, require_columns
 
@@ -78,8 +78,7 @@ class Hub(DataSet):
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
         check_image_size(self.image_size)
-        refuse_own_task(self.target, self._sensitive)
-        refuse_taken_names(self._sensitive)
+        check_roles(self._sensitive, self.target, image_column=self.image_column)
         named = self._names()
         if len(set(named)) < len(named):
             raise ConfigError(
@@ -148,7 +147,8 @@ class Hub(DataSet):
                 if path.startswith("."):
                     raise
         try:
-            splits = datasets.load_dataset(path, self.config_name, revision=self.revision)
+            # Said aloud, because an environment variable would otherwise decide it in some versions.
+            splits = datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
         except Exception as error:  # the library raises a dozen kinds, with its own clear first line
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise DataError(
@@ -224,6 +224,7 @@ class Hub(DataSet):
 
     def _pictures(self, split: Any, source: str, rows: Tensor) -> _Pictures:
         import datasets
+        import huggingface_hub.constants
 
         column = split.select_columns([self.image_column])
         feature = column.features[self.image_column]
@@ -231,17 +232,27 @@ class Hub(DataSet):
             raise DataError(f"{self._where(source)}: column {self.image_column!r} holds {feature}, not pictures.")
         # Undecoded: the bytes go through levelhead's own decoder, whose errors name the row.
         column = column.cast_column(self.image_column, datasets.Image(decode=False))
-        return _Pictures(column, self.image_column, rows.numpy(), self._where(source))
+        homes = [
+            datasets.config.HF_CACHE_HOME,
+            datasets.config.HF_DATASETS_CACHE,
+            huggingface_hub.constants.HF_HUB_CACHE,
+        ]
+        with contextlib.suppress(DataError):
+            homes.append(dataset_folder(None if Path(self.path).is_absolute() else self.root, self.path))
+        return _Pictures(
+            column, self.image_column, rows.numpy(), self._where(source), [Path(home).resolve() for home in homes]
+        )
 
 
 class _Pictures(Sequence[bytes | None]):
     """The encoded bytes of a split's pictures, read one by one from the library's table or from the file it names."""
 
-    def __init__(self, table: Any, column: str, rows: np.ndarray, name: str) -> None:
+    def __init__(self, table: Any, column: str, rows: np.ndarray, name: str, homes: Sequence[Path]) -> None:
         self.table = table
         self.column = column
         self.rows = rows
         self.name = name
+        self.homes = homes  # the set's folder and the library's own: what a table names elsewhere is not opened
 
     def where(self, position: int) -> str:
         return f"{self.name}: the picture in row {self.rows[position]}"
@@ -255,13 +266,13 @@ class _Pictures(Sequence[bytes | None]):
     def __getitem__(self, position: slice) -> _Pictures: ...
     def __getitem__(self, position: int | slice) -> bytes | _Pictures | None:
         if isinstance(position, slice):
-            return _Pictures(self.table, self.column, self.rows[position], self.name)
+            return _Pictures(self.table, self.column, self.rows[position], self.name, self.homes)
         picture = self.table[int(self.rows[position])][self.column]
         if not picture or picture["bytes"] is not None:
             return picture["bytes"] if picture else None
         if not picture["path"]:
             return None
-        try:
-            return Path(picture["path"]).read_bytes()
-        except OSError as error:
-            raise DataError(f"{self.where(position)}: {picture['path']} cannot be read ({error.strerror}).") from None
+        path = Path(picture["path"])
+        if not any(is_below(path, home) for home in self.homes):
+            raise DataError(f"{self.where(position)} is named by a path that leads out of the set. Put it there.")
+        return read_picture(path, self.where(position))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -17,17 +16,17 @@ from levelhead.data.base import (
     Groups,
     Split,
     as_names,
+    check_roles,
     codes_of,
     dataset_folder,
     refuse_no_groups,
     refuse_one_class,
-    refuse_own_task,
-    refuse_taken_names,
     warn_of_absent,
 )
 from levelhead.data.cache import picture_examples
 from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.data.splits import check_shares, named_splits, position_of, split_of
+from levelhead.data.text_files import read_columns, refuse_mixed_numbers, table_header
 from levelhead.types import ConfigError, DataError, require_columns
 
 SPLIT_WORDS: dict[str, Split] = {
@@ -44,10 +43,11 @@ class ImageFolderCsv(DataSet):
     """Tell the ``target`` column of a csv from pictures in a folder.
 
     ``folder`` lies below the data root, or is a path of its own; ``csv`` lies in it, or is a path of its own, and is
-    UTF-8 with a header; ``file_column`` holds paths below the folder. Classes and groups are the distinct values of
-    their columns as text, sorted. ``sensitive`` names one column or several. ``split_column`` holds train, validation
-    (or val, valid) and test; None: rows are dealt by a hash of their number and ``split_seed``. Pictures are cropped to
-    their central square and resized to ``image_size`` pixels.
+    UTF-8 with a header. ``file_column`` holds paths below the folder; whole paths, and links out of it, are refused.
+    Classes and groups are the distinct values of their columns as text, to the letter, sorted. ``sensitive`` names one
+    column or several. ``split_column`` holds train, validation (or val, valid) and test; None: rows are dealt by a hash
+    of their number and ``split_seed``. Pictures are cropped to their central square and resized to ``image_size``
+    pixels.
     """
 
     folder: str = ""
@@ -74,10 +74,7 @@ class ImageFolderCsv(DataSet):
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
         check_image_size(self.image_size)
-        refuse_own_task(self.target, self._sensitive)
-        refuse_taken_names(self._sensitive)
-        if self.split_column is not None and self.split_column in (self.target, *self._sensitive):
-            raise ConfigError(f"data.split_column {self.split_column!r} is also the target or a sensitive column.")
+        check_roles(self._sensitive, self.target, file_column=self.file_column, split_column=self.split_column)
 
     @property
     def _sensitive(self) -> tuple[str, ...]:
@@ -87,7 +84,7 @@ class ImageFolderCsv(DataSet):
         """Raise an error if the folder, the csv or a column that training needs is absent."""
         refuse_no_groups(self._sensitive)
         self._read([])
-        warn_of_absent(self._sensitive, str(self._csv()), next(_lines(self._csv())))
+        warn_of_absent(self._sensitive, str(self._csv()), table_header(self._csv()))
 
     def examples(self, split: Split) -> Examples:
         """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no sensitive column."""
@@ -101,7 +98,7 @@ class ImageFolderCsv(DataSet):
         def where(position: int) -> str:
             return f"{self._csv()}, row {rows[position] + 1}"
 
-        encoded = PictureFiles([folder / path for path in paths], where)
+        encoded = PictureFiles(folder, paths, where)
         return picture_examples(encoded, lambda at: f"{where(at)}: {paths[at]}", labels, names, self.image_size)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
@@ -130,16 +127,8 @@ class ImageFolderCsv(DataSet):
         split = [] if self.split_column is None else [self.split_column]
         if not path.is_file():
             raise DataError(f"There is no file {path}. Set data.csv to a file in {path.parent}, or to a whole path.")
-        lines = _lines(path)
-        there = next(lines, None)
-        if there is None:
-            raise DataError(f"{path} has neither a header nor rows.")
-        require_columns(there, [self.file_column, self.target, *split, *columns], str(path))
-        kept = {name: there.index(name) for name in (*(columns or [self.target]), *split)}
-        cells = [[line[at] if at < len(line) else "" for at in kept.values()] for line in lines]
-        if not cells:
-            raise DataError(f"{path} has a header but no rows.")
-        return pd.DataFrame(cells, columns=list(kept), dtype=str)
+        require_columns(table_header(path), [self.file_column, self.target, *split, *columns], str(path))
+        return pd.DataFrame(read_columns(path, [*(columns or [self.target]), *split]), dtype=str)
 
     def _rows(self, frame: pd.DataFrame, split: Split) -> list[int]:
         """Return the positions of the rows of ``split``, in the order of the csv."""
@@ -158,6 +147,7 @@ class ImageFolderCsv(DataSet):
 
     def _class_names(self, frame: pd.DataFrame) -> tuple[str, ...]:
         self._refuse_empty(frame[self.target], self.target, list(range(len(frame))))
+        refuse_mixed_numbers(frame[self.target], self.target, self._csv())
         return tuple(sorted(set(frame[self.target])))
 
     def _refuse_empty(self, values: pd.Series[str], column: str, rows: Sequence[int]) -> None:
@@ -167,26 +157,3 @@ class ImageFolderCsv(DataSet):
                 f"{self._csv()}: {column!r} is empty in {len(empty)} of {len(rows)} rows, the first being row "
                 f"{empty[0] + 1} (row 1 is the first below the header). Fill these cells, or drop the rows."
             )
-
-
-def _lines(path: Path) -> Iterator[list[str]]:
-    """Yield the header's fields, then those of each row; blank lines are left out.
-
-    A row may have fewer fields than the header, or end with commas. More fields are an error, because a comma in a
-    text without quotes has moved the rest. (pandas takes no notice of it once columns are chosen.)
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            width = row = 0
-            for line in csv.reader(file, strict=True):
-                if len(line) < 2 and not "".join(line).strip():
-                    continue
-                if width and any(line[width:]):
-                    raise DataError(
-                        f"{path}: row {row} has {len(line)} fields and the header {width}. Put quotes around a text "
-                        "that holds a comma."
-                    )
-                width, row = width or len(line), row + 1
-                yield line
-    except (ValueError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read ({error}). Is it UTF-8 with a header and commas?") from None

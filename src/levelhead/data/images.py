@@ -7,8 +7,13 @@ picture is found in the first seconds, not in the third epoch. :mod:`levelhead.d
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
+import math
+import os
+import stat
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import overload
@@ -24,6 +29,11 @@ from torch import Tensor
 from levelhead.data.base import Inputs
 from levelhead.types import ConfigError, DataError
 
+MOST_BYTES = 2**27  # of one file
+MOST_PIXELS = 100_000_000  # of one picture: more than any common camera takes, and 300 MB when decoded
+LARGEST_SIDE = 4096  # in pixels, that pictures are resized to
+# No others: for some, Pillow starts another program.
+FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO", "TGA")
 SHOW_PROGRESS_FROM = 2000  # pictures; fewer decode in about a second
 _BLACK = torch.tensor(-1.0)
 _SCALE = torch.nextafter(torch.tensor(1 / 127.5), torch.tensor(0.0)).item()  # rounded up, it would take 255 beyond 1
@@ -58,18 +68,19 @@ class ImageInputs(Inputs):
 
 
 class PictureFiles(Sequence[bytes | None]):
-    """The encoded bytes of many picture files, each read when it is asked for.
+    """The encoded bytes of many picture files below one folder, each read when it is asked for.
 
-    ``where(position)`` names a picture in errors. Raises :class:`~levelhead.types.DataError` for a file that is missing
-    or cannot be read.
+    ``names`` are their paths in ``folder``; ``where(position)`` names a picture in errors. Raises
+    :class:`~levelhead.types.DataError` for a path that leads out of the folder, also by a link, and for a file that is
+    missing, not regular, too large, or cannot be read.
     """
 
-    def __init__(self, files: Sequence[Path], where: Callable[[int], str]) -> None:
-        self.files = files
-        self.where = where
+    def __init__(self, folder: Path, names: Sequence[str], where: Callable[[int], str]) -> None:
+        self.folder, self.names, self.where = folder, names, where
+        self._home = folder.resolve()
 
     def __len__(self) -> int:
-        return len(self.files)
+        return len(self.names)
 
     @overload
     def __getitem__(self, position: int) -> bytes: ...
@@ -77,21 +88,56 @@ class PictureFiles(Sequence[bytes | None]):
     def __getitem__(self, position: slice) -> PictureFiles: ...
     def __getitem__(self, position: int | slice) -> bytes | PictureFiles:
         if isinstance(position, slice):
-            start = position.indices(len(self.files))[0]
-            return PictureFiles(self.files[position], lambda row: self.where(start + row * (position.step or 1)))
-        file = self.files[position]
-        try:
-            return file.read_bytes()
-        except FileNotFoundError:
-            raise DataError(f"{self.where(position)}: there is no file {file}.") from None
-        except OSError as error:
-            raise DataError(f"{self.where(position)}: {file} cannot be read ({error.strerror}).") from None
+            start, step = position.indices(len(self.names))[0], position.step or 1
+            return PictureFiles(self.folder, self.names[position], lambda row: self.where(start + row * step))
+        name = self.names[position]
+        path = self._home / name
+        if Path(name).is_absolute() or not is_below(path, self._home):
+            raise DataError(
+                f"{self.where(position)}: {name!r} leads out of {self.folder}. Give paths below that folder, and "
+                "put the pictures themselves there."
+            )
+        return read_picture(path, self.where(position))
+
+
+def is_below(path: Path, home: Path) -> bool:
+    """Return whether a path, with every link in it followed, lies in the folder ``home``, given without links."""
+    try:
+        if path.parent == home and path.name != ".." and not path.is_symlink():
+            return True  # most pictures: to follow every part of the path would take longer than to read a small one
+        return path.resolve().is_relative_to(home)
+    except (OSError, ValueError, RuntimeError):  # a circle of links, or no path at all: reading it says why
+        return True
+
+
+def read_picture(path: Path, where: str) -> bytes:
+    """Return the bytes of a regular file of at most :data:`MOST_BYTES`.
+
+    A device or a pipe is never opened: reading it might not end. ``where`` names the picture in errors. Raises
+    :class:`~levelhead.types.DataError`.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise DataError(f"{where}: {path} is not a regular file. Drop the row, or put a picture there.")
+        # Not blocking, should a pipe have taken its place meanwhile.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            content = file.read(MOST_BYTES + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+    except FileNotFoundError:
+        raise DataError(f"{where}: there is no file {path}.") from None
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{where}: {path} cannot be read ({reason}).") from None
+    if len(content) > MOST_BYTES:
+        raise DataError(f"{where}: {path} is larger than {MOST_BYTES // 2**20} MiB. Make it smaller, or drop the row.")
+    return content
 
 
 def check_image_size(image_size: int) -> None:
     """Raise :class:`~levelhead.types.ConfigError` unless pictures can have this side, in pixels."""
     if image_size < 1:
         raise ConfigError(f"data.image_size is {image_size}; it must be at least 1 pixel.")
+    if image_size > LARGEST_SIDE:
+        raise ConfigError(f"data.image_size is {image_size}; it must be at most {LARGEST_SIDE} pixels.")
 
 
 def positions(count: int, title: str, shown_from: int = SHOW_PROGRESS_FROM) -> Iterable[int]:
@@ -152,18 +198,34 @@ def decode_images(
     return torch.from_numpy(pixels)
 
 
+@functools.cache
+def _formats() -> list[str]:
+    Image.init()  # which fills the table of formats; some need a library that this Pillow may lack
+    return [name for name in FORMATS if name in Image.OPEN]
+
+
 def _decode(content: bytes | None, position: int, where: Callable[[int], str]) -> Image.Image:
     if not content:
         raise DataError(f"{where(position)} holds no picture; fetch that file again, or drop the row")
     try:
-        picture = Image.open(io.BytesIO(content))
-        picture.load()
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # about damaged tags, in which there are no pixels, and about large pictures
+            picture = Image.open(io.BytesIO(content), formats=_formats())
+            if math.prod(picture.size) > MOST_PIXELS:
+                raise Image.DecompressionBombError
+            picture.load()
         # Pillow turns the pixels first and rewrites the other tags then. Damaged ones raise almost anything there, and
         # no pixel is in them.
         with contextlib.suppress(Exception):
             ImageOps.exif_transpose(picture, in_place=True)
         return _rgb(picture)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError:
+        raise DataError(
+            f"{where(position)} has more than {MOST_PIXELS:,} pixels; make it smaller, or drop the row"
+        ) from None
+    except Exception as error:  # Pillow has a reader for each format, and each raises its own
         # Pillow's own words may quote nothing but a buffer address, so only the kind of trouble is kept.
         reason = "is cut short" if "truncated" in str(error) else "cannot be decoded"
         raise DataError(

@@ -26,6 +26,7 @@ from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Split
 from levelhead.data.texts import Texts, text_fingerprint
 from levelhead.types import ConfigError, DataError
 
+MOST = 1_000_000  # sentences of a split
 CLASS_NAMES = ("annoyed", "pleased")
 GROUP_NAMES = ("gardener", "baker")
 
@@ -144,8 +145,8 @@ class Phrases(DataSet):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"Phrases: {name} must lie in [0, 1], not {getattr(self, name)}")
         for name in ("train_size", "validation_size", "test_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"Phrases: {name} must be at least 1, not {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= MOST:
+                raise ConfigError(f"Phrases: {name} must be 1 to {MOST:,}, not {getattr(self, name):,}")
         if self.seed < 0:
             raise ConfigError(f"Phrases: seed must not be negative, not {self.seed}")
 

@@ -88,6 +88,7 @@ SKIN_DARK = np.array((0.34, 0.23, 0.18))
 SKIN_LIGHT = np.array((0.98, 0.85, 0.75))
 SKIN_PLAYFUL = np.array([(0.72, 0.66, 0.92), (0.62, 0.85, 0.70), (0.60, 0.78, 0.92)])
 IRISES = np.array([(0.28, 0.18, 0.12), (0.20, 0.40, 0.60), (0.22, 0.45, 0.30), (0.40, 0.30, 0.50)])
+MOST = 1_000_000  # pictures of a split: 16 GB
 CHUNK = 16  # pictures drawn together: their planes stay in the processor's cache
 
 
@@ -132,8 +133,8 @@ class Portraits(DataSet):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"Portraits: {name} must lie in [0, 1], not {getattr(self, name)}")
         for name in ("train_size", "validation_size", "test_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"Portraits: {name} must be at least 1, not {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= MOST:
+                raise ConfigError(f"Portraits: {name} must be 1 to {MOST:,}, not {getattr(self, name):,}")
         if self.seed < 0:
             raise ConfigError(f"Portraits: seed must not be negative, not {self.seed}")
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,23 +16,20 @@ from levelhead.data.base import (
     Groups,
     Split,
     as_names,
+    check_roles,
     codes_of,
     dataset_folder,
     refuse_no_groups,
     refuse_one_class,
-    refuse_own_task,
-    refuse_taken_names,
     warn_of_absent,
 )
 from levelhead.data.image_folder_csv import SPLIT_WORDS
 from levelhead.data.splits import check_shares, named_splits, position_of, split_of
-from levelhead.data.text_files import read_columns, table_file, table_header
+from levelhead.data.text_files import NUMBER, read_columns, refuse_mixed_numbers, table_file, table_header
 from levelhead.data.texts import Texts, text_fingerprint
 from levelhead.types import ConfigError, DataError, require_columns
 
 WORDS: dict[str, Split] = {**SPLIT_WORDS, "dev": "validation"}
-NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
-
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +40,10 @@ class TextCsv(DataSet):
 
     ``folder`` lies below the data root, or is a path of its own. ``file`` is one table in it, or a path of its own;
     None: one table a split, named train, validation (or val, valid, dev) and test. A table is ``.csv`` or ``.tsv``,
-    also ``.gz``, in UTF-8 with a header. Classes and groups are the distinct values of their columns in all rows,
-    sorted: as numbers where all of them are, else as texts. ``sensitive`` names one column or several.
-    ``split_column`` holds train, validation (or val, valid, dev) and test; None with one file: rows are dealt by a
-    hash of their text and ``split_seed``, so that rows with the same text go to the same split.
+    also ``.gz``, in UTF-8 with a header. Classes and groups are the distinct values of their columns in all rows as
+    text, to the letter, sorted: as numbers where all of them are, else as texts. ``sensitive`` names one column or
+    several. ``split_column`` holds train, validation (or val, valid, dev) and test; None with one file: rows are dealt
+    by a hash of their text and ``split_seed``, so that rows with the same text go to the same split.
     """
 
     folder: str = ""
@@ -74,21 +69,15 @@ class TextCsv(DataSet):
 
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
-        refuse_own_task(self.target, self._sensitive)
-        refuse_taken_names(self._sensitive)
-        if self.split_column is not None and self.split_column in (self.target, *self._texts, *self._sensitive):
-            raise ConfigError(
-                f"data.split_column {self.split_column!r} is also a text, the target or a sensitive column."
-            )
+        check_roles(
+            self._sensitive,
+            self.target,
+            text_column=self.text_column,
+            pair_column=self.pair_column,
+            split_column=self.split_column,
+        )
         if self.split_column is not None and self.file is None:
             raise ConfigError("data.split_column needs data.file: without it, there is one file a split.")
-        if self.text_column == self.pair_column or self.target in self._texts:
-            raise ConfigError("data.text_column, data.pair_column and data.target must be different columns.")
-        shown = [name for name in self._sensitive if name in self._texts]
-        if shown:
-            raise ConfigError(
-                f"data.sensitive {shown[0]!r} is also a text that training reads; it could not be kept from it."
-            )
 
     @property
     def _sensitive(self) -> tuple[str, ...]:
@@ -110,7 +99,8 @@ class TextCsv(DataSet):
     def examples(self, split: Split) -> Examples:
         """Return texts and labels of ``split``; opens no sensitive column."""
         rows = self._read(self.target)
-        names = sorted_names(set(rows.values), rows, self.target)
+        refuse_mixed_numbers(rows.values, self.target, rows.files[0][0])
+        names = sorted_names(set(rows.values))
         chosen = [row for row, part in enumerate(rows.splits) if part == split]
         self._refuse_no_rows(chosen, split, rows)
         where = f"{rows.file_of(chosen[0])}, {split}"
@@ -140,7 +130,7 @@ class TextCsv(DataSet):
             self._refuse_no_rows(chosen, split, rows)
             values = [rows.values[row] for row in chosen]
             _refuse_empty(values, name, chosen, rows)
-            names = sorted_names(set(rows.values) - {""}, rows, name)
+            names = sorted_names(set(rows.values) - {""})
             result.append(Groups(name, codes_of(values, names), names))
         return tuple(result)
 
@@ -218,24 +208,16 @@ class _Rows:
         return self.place(row)[0]
 
 
-def sorted_names(values: set[str], rows: _Rows, column: str) -> tuple[str, ...]:
+def sorted_names(values: set[str]) -> tuple[str, ...]:
     """Return distinct values in order: that of numbers where all are numbers, else that of texts."""
     if not all(NUMBER.fullmatch(value) for value in values):
         return tuple(sorted(values))
-    ordered = sorted(values, key=lambda value: (float(value), value))
-    for before, after in pairwise(ordered):
-        if float(before) == float(after):
-            raise DataError(
-                f"{rows.files[0][0]}: {column!r} holds {before!r} and {after!r}, one number written in two ways. Write "
-                "it in one."
-            )
-    return tuple(ordered)
+    return tuple(sorted(values, key=lambda value: (float(value), value)))
 
 
 def _value(cell: str) -> str:
-    """Return a cell without blanks around it; what pandas writes for a missing number is empty."""
-    value = cell.strip()
-    return "" if value.lower() == "nan" else value
+    """Return a cell to the letter; a blank one, and what pandas writes for a missing number, is empty."""
+    return "" if cell.strip().lower() in ("", "nan") else cell
 
 
 def _refuse_empty(values: Sequence[str], column: str, numbers: Sequence[int], rows: _Rows) -> None:

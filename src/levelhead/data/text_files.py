@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from levelhead.types import DataError, require_columns
 
+NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
@@ -52,7 +55,7 @@ def table_header(path: Path) -> list[str]:
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
-    """Return some columns of a table as texts, in row order; a missing cell is an empty text."""
+    """Return some columns of a table as texts, in row order, to the letter; a missing cell is an empty text."""
     lines = _lines(path)
     there = next(lines, None)
     if there is None:
@@ -65,11 +68,32 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
     return {name: [row[position] for row in rows] for position, name in enumerate(columns)}
 
 
+def refuse_mixed_numbers(values: Iterable[str], column: str, where: object) -> None:
+    """Raise :class:`~levelhead.types.DataError` if a column of labels holds one number written in two ways.
+
+    ``1`` and ``1.0`` are most often one class that a library has written anew. ``01`` is no number but a code.
+    """
+    known: dict[float, str] = {}
+    for value in sorted(value for value in set(values) if NUMBER.fullmatch(value)):
+        other = known.setdefault(float(value), value)
+        if other != value:
+            raise DataError(
+                f"{where}: {column!r} holds {other!r} and {value!r}, one number written in two ways. Write it in one."
+            )
+
+
+def refuse_twice(header: Sequence[str], path: Path) -> None:
+    """Raise :class:`~levelhead.types.DataError` if two columns of a table bear one name: which of them is meant?"""
+    twice = [name for name, count in Counter(header).items() if name and count > 1]
+    if twice:
+        raise DataError(f"{path} has more than one column {twice[0]!r}. Rename all but one.")
+
+
 def _lines(path: Path) -> Iterator[list[str]]:
     """Yield the header's fields, then those of each row; blank lines are left out.
 
     A row may have fewer fields than the header, or end with empty ones. More fields are an error, because a comma in a
-    text without quotes has moved the rest.
+    text without quotes has moved the rest. So are two columns of one name.
     """
     kind, delimiter = ("tabs", "\t") if path.name.removesuffix(".gz").endswith(".tsv") else ("commas", ",")
     try:
@@ -84,6 +108,8 @@ def _lines(path: Path) -> Iterator[list[str]]:
                         f"{path}: row {row} has {len(line)} fields and the header {width}. Put quotes around a text "
                         f"that holds {kind}."
                     )
+                if not width:
+                    refuse_twice(line, path)
                 width, row = width or len(line), row + 1
                 yield line
     except FileNotFoundError:

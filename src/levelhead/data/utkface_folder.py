@@ -65,7 +65,8 @@ class UTKFaceFolder(UTKFaceAttributes):
         def where(position: int) -> str:
             return f"picture {files[position]}"
 
-        return picture_examples(PictureFiles(files, where), where, labels, names, self.image_size)
+        pictures = PictureFiles(files[0].parent, [file.name for file in files], where)
+        return picture_examples(pictures, where, labels, names, self.image_size)
 
     def _codes(self, split: Split, column: str) -> Tensor:
         return _codes_of(self._rows(split), column)
@@ -96,17 +97,18 @@ class UTKFaceFolder(UTKFaceAttributes):
                 stacklevel=1,  # from one line, so that Python shows it once and not for each split
             )
         repeats = Counter(date for date, _, _ in found)
+        pictures = PictureFiles(folder, [file.name for *_, file in found], lambda row: f"picture {found[row][-1]}")
         keyed = []
-        for date, code, file in found:
+        for row, (date, code, file) in enumerate(found):
             position = position_of(date, self.split_seed)
             if split_of(position, self.validation_share, self.test_share) == split:
                 # Two pictures of one date: what is in them decides, never the rest of the name. The name comes last
                 # and decides only between copies, which training cannot tell apart.
-                content = hashlib.blake2b(file.read_bytes()).hexdigest() if repeats[date] > 1 else ""
+                content = hashlib.blake2b(pictures[row]).hexdigest() if repeats[date] > 1 else ""
                 keyed.append((position, date, content, code, file.name, file))
         if not keyed:
             raise DataError(f"{folder}: no picture falls into the {split} split; there are {len(found)} in all.")
-        return [row[-1] for row in sorted(keyed)]
+        return [key[-1] for key in sorted(keyed)]
 
 
 def _pattern(column: str) -> re.Pattern[str]:

@@ -25,6 +25,9 @@ DataRoot = Annotated[
     Path | None,
     typer.Option(help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.", show_default=False),
 ]
+MismatchedWeights = Annotated[
+    bool, typer.Option("--allow-mismatched-weights", help="Take a model whose weights do not fit its config.json.")
+]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)]
 
 
@@ -65,6 +68,7 @@ def lm_bias_command(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[Precision, typer.Option(help="The number type that the model is run in.")] = Precision.float32,
+    allow_mismatched_weights: MismatchedWeights = False,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
@@ -110,7 +114,9 @@ def lm_bias_command(
         _refuse_trained_terms(str(model), data_root)
     from levelhead.lm.model import LanguageModel
 
-    loaded = LanguageModel.load(str(model), device, dtype=precision.value)
+    loaded = LanguageModel.load(
+        str(model), device, dtype=precision.value, allow_mismatched_weights=allow_mismatched_weights
+    )
     folder = out or Path("runs") / f"lm-{Path(str(model)).name}"
     results = []
     try:

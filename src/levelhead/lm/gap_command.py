@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead.auditing.command import HtmlFile
-from levelhead.lm.command import DataRoot, Precision
+from levelhead.lm.command import DataRoot, MismatchedWeights, Precision
 from levelhead.types import ConfigError, Estimate
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def lm_gap_command(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many pairs.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[Precision, typer.Option(help="The number type that the model is run in.")] = Precision.float32,
+    allow_mismatched_weights: MismatchedWeights = False,
     html_file: HtmlFile = None,
 ) -> None:
     """Say how often the largest attention gap of a pair lies on the words that bear the bias, and how large it is.
@@ -62,8 +63,9 @@ def lm_gap_command(
     rows = read_triplets(triplets) if triplets is not None else stereoset_triplets(data_root)
     places = [place_of(name) for name in (model, against) if name is not None]
     chosen, selection = held_out_triplets(rows, places, terms=terms, seed=seed, share=held_out_share)
-    after = LanguageModel.load(model, device, dtype=precision.value)
-    before = None if against is None else LanguageModel.load(against, device, dtype=precision.value)
+    options: Any = {"dtype": precision.value, "allow_mismatched_weights": allow_mismatched_weights}
+    after = LanguageModel.load(model, device, **options)
+    before = None if against is None else LanguageModel.load(against, device, **options)
     report = gap_report(after, chosen, against=before, selection=selection, limit=limit)
     write_json(out / RESULT, report.to_dict())
     pictures = report.save(out / PICTURE)

@@ -28,7 +28,7 @@ from levelhead.lm.klaad import Klaad, TripletBatch, TripletLike, collate
 from levelhead.lm.loading import load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
 from levelhead.lm.triplets import TRAINING
-from levelhead.models import without_bars
+from levelhead.loading import without_bars
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError, LevelheadError, check_numbers
 
@@ -42,7 +42,8 @@ class KlaadModel:
     ``name`` is a name on the Hugging Face Hub, or a folder that ``save_pretrained`` wrote. ``lora_rank`` 0 trains
     everything; otherwise only low-rank matrices of that rank on all linear layers but the output (needs ``peft``).
     ``weights`` is the type that parameters are kept in; at a rate of 1e-5 most updates are lost in bfloat16, unless
-    LoRA's own matrices, which stay float32, are all that learns.
+    LoRA's own matrices, which stay float32, are all that learns. A checkpoint whose weights do not fit its own
+    config.json is refused, unless ``allow_mismatched_weights``.
     """
 
     name: str = "EleutherAI/gpt-neo-125m"
@@ -50,6 +51,7 @@ class KlaadModel:
     lora_rank: int = 0
     weights: Literal["float32", "bfloat16"] = "float32"
     gradient_checkpointing: bool = False
+    allow_mismatched_weights: bool = False
 
     def __post_init__(self) -> None:
         if self.lora_rank < 0:
@@ -141,7 +143,11 @@ def load_language_model(config: KlaadModel) -> tuple[nn.Module, Any]:
     PEFT is asked for and missing.
     """
     model, tokenizer, _ = load_checkpoint(
-        "model.name", place_of(config.name), revision=config.revision, dtype=getattr(torch, config.weights)
+        "model.name",
+        place_of(config.name),
+        revision=config.revision,
+        dtype=getattr(torch, config.weights),
+        allow_mismatched_weights=config.allow_mismatched_weights,
     )
     if config.gradient_checkpointing:
         # transformers has renamed it
@@ -240,6 +246,8 @@ def _refuse_changes(folder: Path, config: KlaadConfig, triplets: Sequence[Triple
     # How often progress is written changes nothing that is trained.
     for free in ("checkpoint_seconds", "log_every", "device"):
         there.get("train", {})[free] = wanted["train"][free]
+    # A folder of an earlier version lacks it, and it changes nothing that is trained either.
+    there.get("model", {})["allow_mismatched_weights"] = wanted["model"]["allow_mismatched_weights"]
     changed = sorted(key for key in wanted.keys() | there.keys() if wanted.get(key) != there.get(key))
     if changed:
         raise ConfigError(

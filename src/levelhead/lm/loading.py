@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from levelhead.models import explained, without_bars
+from levelhead.loading import (
+    ADAPTER,
+    explained,
+    load_config,
+    load_tokenizer_of,
+    load_weights,
+    refuse_adapter_mismatch,
+)
 from levelhead.types import ConfigError
-
-ADAPTER = "adapter_config.json"  # of PEFT
 
 
 def place_of(name: str | Path) -> str:
@@ -33,23 +39,24 @@ def load_checkpoint(
     dtype: torch.dtype = torch.float32,
     masked: bool = False,
     attention: str | None = None,
+    allow_mismatched_weights: bool = False,
 ) -> tuple[Any, Any, bool]:
     """Return a language model, its tokenizer, and whether it is a causal one; torch's generator is left alone.
 
     ``option`` is how the user named the model. ``masked`` says whether a masked model will do as well; then a type that
     can be both (such as BERT) is causal only if its checkpoint names the causal class. ``attention`` is transformers'
     ``attn_implementation``. A folder of LoRA's matrices, as PEFT saves them, gives its base model with them merged in.
+    ``allow_mismatched_weights`` takes a checkpoint all the same whose weights do not fit its config.json.
 
     Raises :class:`~levelhead.types.ConfigError` if there is no such model, if it is no language model, or if its
     weights or its tokenizer are not whole.
     """
-    from transformers import AutoConfig, AutoTokenizer
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
     if (Path(place) / ADAPTER).is_file() and not (Path(place) / "config.json").exists():
-        return _with_adapter(option, place, dtype=dtype, masked=masked, attention=attention)
-    with explained(option, place, revision, "configuration"):
-        config = AutoConfig.from_pretrained(place, revision=revision)
+        options: Any = {"dtype": dtype, "masked": masked, "attention": attention}
+        return _with_adapter(option, place, allow_mismatched_weights=allow_mismatched_weights, **options)
+    config = load_config(option, place, revision=revision)
     if getattr(config, "levelhead", None):
         raise ConfigError(f"{option} {place} is a classifier that levelhead trained, not a language model.")
     causal_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
@@ -60,24 +67,24 @@ def load_checkpoint(
     named = (config.architectures or [""])[0]
     causal = masked_class is None or (causal_class is not None and named == causal_class.__name__)
     kind: Any = causal_class if causal else masked_class
-    more = {} if attention is None else {"attn_implementation": attention}
-    with explained(option, place, revision, "weights"), without_bars(), torch.random.fork_rng(devices=[]):
-        network, report = kind.from_pretrained(place, revision=revision, dtype=dtype, output_loading_info=True, **more)
-    if report["missing_keys"] or report["mismatched_keys"]:
-        raise ConfigError(
-            f"{option} {place} holds no weights for {len(report['missing_keys'])} parameters of {kind.__name__}, "
-            f"such as {sorted(map(str, report['missing_keys']))[:1]}: fetch the checkpoint again."
-        )
-    with explained(option, place, revision, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision)
-    refuse_empty_tokenizer(option, place, tokenizer)
-    return network, tokenizer, causal
+    more: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
+    network = load_weights(
+        kind,
+        option,
+        place,
+        config,
+        revision=revision,
+        allow_mismatched_weights=allow_mismatched_weights,
+        dtype=dtype,
+        **more,
+    )
+    return network, load_tokenizer_of(option, place, revision=revision), causal
 
 
 def _with_adapter(option: str, place: str, **options: Any) -> tuple[Any, Any, bool]:
     """Load the base model that ``place`` names, and merge the adapter in ``place`` into it."""
     try:
-        from peft import PeftConfig, PeftModel
+        from peft import PeftConfig, PeftModel, get_peft_model_state_dict
     except ImportError:
         raise ConfigError(
             f"{option} {place} holds LoRA's matrices, which need peft: pip install 'levelhead[peft]'"
@@ -88,15 +95,13 @@ def _with_adapter(option: str, place: str, **options: Any) -> tuple[Any, Any, bo
     network, tokenizer, causal = load_checkpoint(
         f"The base model of {option} {place},", place_of(base), revision=adapter.revision, **options
     )
-    with explained(option, place, None, "adapter"):
-        network = PeftModel.from_pretrained(network, place).merge_and_unload()
+    with explained(option, place, None, "adapter"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Found missing adapter keys")  # an error below
+        # Without memory at first: matrices of another rank than those in the file are noticed before they take any.
+        network = PeftModel.from_pretrained(network, place, low_cpu_mem_usage=True)
+        refuse_adapter_mismatch(f"{option} {place}", get_peft_model_state_dict(network), place)
+        network = network.merge_and_unload()
     return network, tokenizer, causal
-
-
-def refuse_empty_tokenizer(option: str, place: str, tokenizer: Any) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` for the tokenizer that transformers makes of no files at all."""
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise ConfigError(f"{option} {place} has no tokenizer files: save its tokenizer into the same folder.")
 
 
 def to_device(network: Any, device: str) -> None:

@@ -29,7 +29,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelhead.lm.loading import load_checkpoint, place_of, refuse_empty_tokenizer, to_device
+from levelhead.lm.loading import load_checkpoint, place_of, to_device
+from levelhead.loading import refuse_empty_tokenizer
 from levelhead.storage import hash_tensors
 from levelhead.types import ConfigError, DataError
 
@@ -87,16 +88,25 @@ class LanguageModel:
         *,
         dtype: Literal["float32", "bfloat16", "float16"] = "float32",
         long_texts: Literal["error", "cut"] = "error",
+        allow_mismatched_weights: bool = False,
     ) -> LanguageModel:
         """Load a model by its name on the Hugging Face Hub, or from a folder that ``save_pretrained`` wrote.
 
-        A model type that can be both (such as BERT) is causal only if its checkpoint names the causal class.
+        A model type that can be both (such as BERT) is causal only if its checkpoint names the causal class. Code that
+        comes with a model is never run. ``allow_mismatched_weights`` takes weights all the same that do not fit the
+        model's own config.json.
 
         Raises:
             ConfigError: if there is no such model, if it is no language model, or if the device cannot be used.
         """
         place = place_of(name)
-        network, tokenizer, causal = load_checkpoint("--model", place, dtype=getattr(torch, dtype), masked=True)
+        network, tokenizer, causal = load_checkpoint(
+            "--model",
+            place,
+            dtype=getattr(torch, dtype),
+            masked=True,
+            allow_mismatched_weights=allow_mismatched_weights,
+        )
         to_device(network, device)
         return cls(network, tokenizer, causal=causal, name=place, long_texts=long_texts)
 

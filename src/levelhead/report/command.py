@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from levelhead.auditing.command import SplitName
+from levelhead.storage import as_written
 from levelhead.types import DataError
 
 if TYPE_CHECKING:  # importing pandas and torch takes seconds, and --help does not need them
@@ -52,6 +53,11 @@ def page_of(source: Path, *, split: str = "test", baseline: str = "erm", command
     """
     if not source.exists():
         raise DataError(f"{source} does not exist. Give a run folder, a folder of runs, or a JSON of levelhead.")
+    with as_written(source):
+        return _page_of(source, split, baseline, command)
+
+
+def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
     if source.is_dir():
         return _page_of_folder(source, split, baseline, command)
     if source.suffix.lower() != ".json":

@@ -13,7 +13,7 @@ from levelhead.report.cost_block import cost_block
 from levelhead.report.definitions import STATISTICS
 from levelhead.report.sentences import one_run_sentence
 from levelhead.report.text import Record, number, short
-from levelhead.storage import read_json
+from levelhead.storage import as_written, read_json, read_metrics
 from levelhead.types import DataError
 
 _FIGURES = {
@@ -40,8 +40,13 @@ def run_page(folder: Path, *, split: str = "test", command: str = "") -> Record:
     """
     if not (folder / "metrics.json").exists():
         raise DataError(f"{folder} is not a finished run: run `levelhead train ... --out {folder} --resume` first.")
+    with as_written(folder):
+        return _run_page(folder, split, command)
+
+
+def _run_page(folder: Path, split: str, command: str) -> Record:
     config = read_recipe(folder / "config.yaml")
-    metrics = read_json(folder / "metrics.json")
+    metrics = read_metrics(folder)
     name = str(config.get("name") or config["method"]["name"])
     cautions = [f"ORACLE, by its {metrics['oracle']}: {STATISTICS['oracle'][1]}"] if metrics.get("oracle") else []
     evaluation = folder / f"evaluation-{split}.json"

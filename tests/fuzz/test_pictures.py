@@ -1,0 +1,322 @@
+"""Pictures and tables as nobody should send them: each gives a result, or one clear sentence, soon.
+
+A seeded loop over the data sets that read files of pictures: one picture, its path, or the table is altered, and the
+set is read. No device is ever named; pipes are made in the test's own folder.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import struct
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from levelhead.data import CelebAFolder, ImageFolderCsv, UTKFaceFolder
+from levelhead.data.base import DataSet
+from levelhead.types import LONGEST_MESSAGE, LevelheadError
+
+# Python's own warnings are allowed here: that a name does not fit, say. What must not happen is a traceback.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CASES = 25  # of each of the tests below, which are numbered by their seeds
+LONGEST = 10.0  # seconds that a case may take
+ROWS = 8
+
+
+def encode(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def noise(size: tuple[int, int], draw: random.Random) -> Image.Image:
+    width, height = size
+    return Image.fromarray(np.frombuffer(draw.randbytes(3 * width * height), np.uint8).reshape(height, width, 3))
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def png(width: int, height: int, *more: bytes, depth: int = 8, colour: int = 2) -> bytes:
+    """Return a PNG with any header; its pixels are zeros, and compress well."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
+    rows = zlib.compress(bytes(min(2**22, height * (1 + width * 3))), 9)
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(more) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def odd_picture(draw: random.Random) -> bytes:
+    """Return a picture of an unusual kind; most of them are fine."""
+    small = noise((draw.choice([1, 7, 16, 40]), draw.choice([1, 9, 16])), draw)
+    grey16 = Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000)
+    real = Image.fromarray(np.linspace(-5, 9, 64, dtype=np.float32).reshape(8, 8))
+    frames = [noise((8, 8), draw) for _ in range(3)]
+    kinds: list[Callable[[], bytes]] = [
+        lambda: encode(small, draw.choice(["PNG", "JPEG", "BMP", "GIF", "TIFF", "PPM", "TGA", "ICO", "DDS", "PCX"])),
+        lambda: encode(small.convert("CMYK"), draw.choice(["JPEG", "TIFF"])),
+        lambda: encode(small.convert(draw.choice(["1", "L", "P"])), "PNG"),
+        lambda: encode(small.convert(draw.choice(["LAB", "YCbCr", "CMYK"])), "TIFF"),
+        lambda: encode(small.convert("RGBA"), draw.choice(["PNG", "TIFF", "TGA"])),
+        lambda: encode(small.convert("P"), "GIF", transparency=draw.randrange(300) % 256),
+        lambda: encode(grey16, draw.choice(["PNG", "TIFF"])),
+        lambda: encode(grey16.convert("I"), "TIFF"),
+        lambda: encode(real, "TIFF"),
+        lambda: encode(frames[0], draw.choice(["GIF", "TIFF", "PNG"]), save_all=True, append_images=frames[1:]),
+        lambda: encode(small, "EPS"),
+        lambda: encode(small, "PDF"),
+        lambda: b"\xff\xd8\xff\xe1" + draw.randbytes(200) + encode(small, "JPEG")[2:],
+        lambda: encode(small, "JPEG", progressive=True, exif=b"Exif\0\0" + draw.randbytes(60)),
+    ]
+    return draw.choice(kinds)()
+
+
+def hostile_picture(draw: random.Random) -> bytes:
+    """Return bytes that are no picture, or one that would exhaust memory or time."""
+    whole = odd_picture(draw)
+    large = draw.choice([0, 20_000, 65_535, 2**20, 2**31 - 1, 2**32 - 1])
+    kinds: list[Callable[[], bytes]] = [
+        lambda: whole[: draw.randrange(len(whole))],
+        lambda: b"",
+        lambda: bytes(draw.choice([1, 100, 10_000])),
+        lambda: draw.randbytes(draw.choice([1, 8, 300])),
+        lambda: whole[:8] + draw.randbytes(40) + whole[48:],
+        lambda: _exchanged(whole, draw),
+        lambda: _exchanged(_exchanged(whole, draw), draw),
+        lambda: png(large, draw.choice([1, large])),
+        lambda: png(
+            draw.choice([8, 16]), 8, depth=draw.choice([0, 1, 3, 16, 255]), colour=draw.choice([0, 1, 3, 4, 6])
+        ),
+        lambda: png(11_000, 11_000),
+        lambda: png(8, 8, chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(2**23)))),
+        lambda: png(8, 8, chunk(b"iCCP", b"a\0\0" + zlib.compress(draw.randbytes(4000)))),
+        lambda: png(8, 8, chunk(b"PLTE", draw.randbytes(7)), chunk(b"tRNS", draw.randbytes(900))),
+        lambda: b"GIF89a" + struct.pack("<HHBBB", 65_535, 65_535, 0xF7, 0, 0) + draw.randbytes(900),
+        lambda: b"BM" + struct.pack("<IHHIIiiHHI", 99, 0, 0, 54, 40, 2**31 - 1, -(2**31), 1, 24, 0) + bytes(64),
+        lambda: b"P6 " + str(10 ** draw.choice([3, 6, 40])).encode() + b" 10 255\n" + bytes(30),
+        lambda: b"II*\0\x08\0\0\0" + struct.pack("<H", 40) + draw.randbytes(480),
+        lambda: b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+        lambda: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nwhile { } loop\n",
+        lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64,
+    ]
+    return draw.choice(kinds)()
+
+
+def _exchanged(content: bytes, draw: random.Random) -> bytes:
+    place = draw.randrange(len(content))
+    return content[:place] + draw.randbytes(draw.choice([1, 1, 4])) + content[place + 1 :]
+
+
+def hostile_name(folder: Path, draw: random.Random) -> str:
+    """Return a name for a table, and make what it names; nothing outside of the test's folder is touched."""
+    outside = folder.parent.parent / "outside.png"
+    outside.write_bytes(encode(noise((8, 8), draw), "PNG"))
+    link, pipe = folder / "link.png", folder / "pipe.png"
+
+    def linked(target: Path) -> str:
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        return link.name
+
+    def piped(name: str = pipe.name) -> str:
+        if not pipe.exists():
+            os.mkfifo(pipe)
+        return name
+
+    (folder / "sub").mkdir(exist_ok=True)
+    names: list[Callable[[], str]] = [
+        lambda: str(outside),
+        lambda: "../" * draw.choice([1, 2, 3, 30]) + "outside.png",
+        lambda: "sub/../../../outside.png",
+        lambda: "sub/../1.png",
+        lambda: "./1.png",
+        lambda: linked(outside),
+        lambda: linked(Path("1.png")),
+        lambda: linked(Path("nowhere")),
+        lambda: linked(link),
+        lambda: linked(folder.parent),
+        lambda: f"{linked(folder.parent.parent)}/outside.png",
+        piped,
+        lambda: linked(Path(piped())),
+        lambda: "sub",
+        lambda: draw.choice(["", " ", ".", "..", "/", "~", "~/x.png", "\\", "C:\\x.png", "1.png/", "1.png/x", "-rf"]),
+        lambda: draw.choice(
+            ["file:///etc/hostname", "http://localhost/x.png", "1.png\n", "\x1b[2J.png", "\u202egnp.1"]
+        ),
+        lambda: "x" * draw.choice([200, 256, 5000]) + ".png",
+        lambda: "sub/" * draw.choice([10, 2000]) + "1.png",
+        lambda: "a\0b.png",
+        lambda: "1.PNG",
+    ]
+    return draw.choice(names)()
+
+
+def quoted(cell: object) -> str:
+    return '"' + str(cell).replace('"', '""') + '"'
+
+
+def write_csv(file: Path, rows: list[list[object]]) -> None:
+    file.write_text("\n".join(",".join(map(quoted, row)) for row in rows) + "\n", newline="")
+
+
+def image_folder(root: Path, names: list[str]) -> DataSet:
+    rows = [[name, "ab"[row % 2], f"g{row % 3}", "train"] for row, name in enumerate(names)]
+    write_csv(root / "pets" / "pictures" / "labels.csv", [["file", "label", "group", "split"], *rows])
+    return ImageFolderCsv(root=root / "pets", folder="pictures", split_column="split", image_size=8)
+
+
+def celeba(root: Path, names: list[str]) -> DataSet:
+    folder = root / "celeba"
+    attributes = [[name, 1 - 2 * (row % 2), 1] for row, name in enumerate(names)]
+    write_csv(folder / "list_attr_celeba.csv", [["image_id", "Blond_Hair", "Male"], *attributes])
+    write_csv(folder / "list_eval_partition.csv", [["image_id", "partition"], *([name, 0] for name in names)])
+    return CelebAFolder(root=root, image_size=8)
+
+
+SETS: dict[str, tuple[Callable[[Path, list[str]], DataSet], str]] = {
+    "image-folder-csv": (image_folder, "pets/pictures"),
+    "celeba": (celeba, "celeba/img_align_celeba"),
+}
+
+
+@pytest.fixture(autouse=True)
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEVELHEAD_CACHE", "off")
+
+
+def contents(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Return what is in a folder: a pipe, or a link that leads nowhere, has no bytes."""
+    return {
+        str(file): (os.lstat(file).st_mtime_ns, file.read_bytes() if file.is_file() else b"")
+        for file in root.rglob("*")
+        if not file.is_dir()
+    }
+
+
+def check(root: Path, data: DataSet, what: str) -> None:
+    """Read a data set, and demand examples and groups, or a sentence, soon, with all files as they were."""
+    before, began = contents(root), time.monotonic()
+    for use in (data.check, lambda: data.examples("train"), lambda: data.groups("train")):
+        try:
+            use()
+        except LevelheadError as error:
+            text = str(error)
+            assert "\n" not in text, (what, text)
+            assert len(text) <= LONGEST_MESSAGE, (what, text)
+            assert "Traceback" not in text, (what, text)
+            assert " object at 0x" not in text, (what, text)
+        except Exception as error:
+            raise AssertionError(f"{what}: {type(error).__name__} {error}") from error
+    assert time.monotonic() - began < LONGEST, what
+    assert contents(root) == before, what
+
+
+def fill(folder: Path, names: list[str], draw: random.Random) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(encode(noise((10, 8), draw), "PNG"))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(8))
+def test_hostile_pictures(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    for case in range(CASES):
+        name = draw.choice([*SETS, "utkface"])
+        root = tmp_path / str(case)
+        content = draw.choice([odd_picture, hostile_picture, hostile_picture])(draw)
+        if name == "utkface":
+            folder, names = root / "utkface", [f"2{row}_{row % 2}_{row % 5}_20170{row}.jpg" for row in range(ROWS)]
+            fill(folder, names, draw)
+            data: DataSet = UTKFaceFolder(root=root, image_size=8, validation_share=0.01, test_share=0.01)
+        else:
+            make, place = SETS[name]
+            folder, names = root / place, [f"{row}.png" for row in range(ROWS)]
+            fill(folder, names, draw)
+            data = make(root, names)
+        (folder / draw.choice(names)).write_bytes(content)
+        check(root, data, f"seed {seed}, case {case}: {name}")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(5))
+def test_hostile_paths(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(1000 + seed)
+    for case in range(CASES):
+        make, place = SETS[name := draw.choice(list(SETS))]
+        root, names = tmp_path / str(case), [f"{row}.png" for row in range(ROWS)]
+        fill(root / place, names, draw)
+        names[draw.randrange(ROWS)] = hostile_name(root / place, draw)
+        try:
+            data = make(root, names)
+        except UnicodeEncodeError:  # a name that no file system takes cannot be written into a table either
+            continue
+        check(root, data, f"seed {1000 + seed}, case {case}: {name}")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(3))
+def test_hostile_names_in_utkface(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(2000 + seed)
+    for case in range(CASES):
+        root = tmp_path / str(case)
+        folder, names = root / "utkface", [f"2{row}_{row % 2}_{row % 5}_2017{row % 3}.jpg" for row in range(ROWS)]
+        fill(folder, names, draw)
+        odd = folder / draw.choice(
+            ["1_1_0_20170.jpg", "1_9_0_2017.jpg", "1__0_2017.jpg", "9" * 200 + "_1_0_2017.jpg", "1_\u0661_0_2017.jpg"]
+        )
+        kind = draw.choice(["pipe", "folder", "out", "loop", "nowhere", "empty", "hostile"])
+        if kind == "pipe":
+            os.mkfifo(odd)
+        elif kind == "folder":
+            odd.mkdir()
+        elif kind in ("empty", "hostile"):
+            odd.write_bytes(b"" if kind == "empty" else hostile_picture(draw))
+        else:
+            (root / "outside.jpg").write_bytes(encode(noise((8, 8), draw), "JPEG"))
+            odd.symlink_to({"out": root / "outside.jpg", "loop": odd, "nowhere": Path("nowhere")}[kind])
+        data = UTKFaceFolder(root=root, image_size=8, validation_share=0.01, test_share=0.01)
+        check(root, data, f"seed {2000 + seed}, case {case}: {odd.name}, {kind}")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(4))
+def test_hostile_tables(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(3000 + seed)
+    values = ["", " ", "nan", "1", "1.0", "01", "1e3", "-1", "x" * 200_000, "a,b", 'a"b', "a\nb", "\0", "\x1b[31m", "é"]
+    for case in range(CASES):
+        make, place = SETS[name := draw.choice(list(SETS))]
+        root, names = tmp_path / str(case), [f"{row}.png" for row in range(ROWS)]
+        fill(root / place, names, draw)
+        data = make(root, names)
+        file = draw.choice(sorted(root.rglob("*.csv")))
+        lines = [line.split(",") for line in file.read_text().splitlines()]
+        change = draw.choice(["cell", "header", "twice", "cut", "bytes", "more", "fewer", "pipe", "folder", "encoding"])
+        if change in ("cell", "header"):
+            row = draw.choice(lines[1:]) if change == "cell" else lines[0]
+            row[draw.randrange(len(row))] = draw.choice([quoted(draw.choice(values)), draw.choice(values)])
+        elif change == "twice":
+            lines[0][draw.randrange(len(lines[0]))] = lines[0][draw.randrange(len(lines[0]))]
+        elif change in ("more", "fewer"):
+            row = draw.choice(lines)
+            row[:] = [*row, '"more"'] if change == "more" else row[:-1]
+        text = "\n".join(map(",".join, lines)).encode()
+        text = text[: draw.randrange(len(text))] if change == "cut" else text
+        text = _exchanged(text, draw) if change == "bytes" else text
+        text = text.decode().encode(draw.choice(["utf-16", "utf-8-sig", "utf-32"])) if change == "encoding" else text
+        file.unlink()
+        if change == "pipe":
+            os.mkfifo(file)
+        elif change == "folder":
+            file.mkdir()
+        else:
+            file.write_bytes(text)
+        check(root, data, f"seed {3000 + seed}, case {case}: {name}, {file.name}, {change}")

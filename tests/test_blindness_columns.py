@@ -1,0 +1,165 @@
+"""What the readers for training open: every column is written down, and no declared sensitive one may be among them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from levelhead.data import DATASETS, SPLITS, hatexplain, utkface_folder
+from levelhead.types import ConfigError
+from test_blindness import COMPUTED, LAYOUTS, TEXT_LAYOUTS, draw
+
+# Name and layout: what is declared sensitive there, as the file calls it, and the target.
+DECLARED: dict[tuple[str, str], tuple[set[str], str]] = {
+    ("celeba64", ""): ({"Male"}, "Blond_Hair"),
+    ("celeba", ""): ({"Male"}, "Blond_Hair"),
+    ("utkface64", ""): ({"race"}, "gender"),
+    ("utkface", ""): ({"race"}, "gender"),
+    ("hub", ""): ({"group"}, "label"),
+    ("image-folder-csv", ""): ({"group"}, "label"),
+    ("hatexplain", "owners"): ({"target"}, "label"),
+    ("hatexplain", "hub"): ({"target"}, "label"),
+    ("hatexplain", "csv"): ({"a_women"}, "y"),
+    ("multinli", "csv"): ({"a_negation"}, "label"),
+    ("text-csv", "one file"): ({"group"}, "label"),
+    ("text-csv", "one file, dealt"): ({"group"}, "label"),
+    ("text-csv", "a file a split"): ({"group"}, "label"),
+}
+
+
+class Row(list[str]):
+    """A row of a csv that writes down which of its cells somebody looks at."""
+
+    def __init__(self, cells: list[str], names: list[str], opened: set[str]) -> None:
+        super().__init__(cells)
+        self.names, self.opened = names, opened
+
+    def __getitem__(self, place: Any) -> Any:
+        names = self.names[place]
+        self.opened.update(names if isinstance(names, list) else [names])
+        return super().__getitem__(place)
+
+    def __iter__(self) -> Iterator[str]:
+        self.opened.update(self.names)
+        return super().__iter__()
+
+
+def leaves(value: Any) -> set[str]:
+    """Return the names of the fields of a JSON document that hold something, at any depth."""
+    if isinstance(value, list):
+        return set().union(*map(leaves, value))
+    if isinstance(value, dict):
+        return {key for key in value if value[key] is not None}.union(*map(leaves, value.values()))
+    return set()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
+    """Write down the columns that levelhead.data opens, at the doors that it has: csv, pandas, parquet, JSON, names."""
+    found: set[str] = set()
+    read_rows, read_csv, load_json = csv.reader, pd.read_csv, json.load
+
+    def rows(*arguments: Any, **options: Any) -> Iterator[list[str]]:
+        names: list[str] = []
+        for cells in read_rows(*arguments, **options):
+            yield Row(cells, names, found) if names else cells
+            names = names or cells
+
+    def frame(path: Path, **options: Any) -> pd.DataFrame:
+        lines = path.read_text().splitlines()
+        head = lines[0].split(",") if path.suffix == ".csv" else ["file", *lines[1].split()]
+        found.update(head[place] for place in options["usecols"] if path.stem == "list_attr_celeba")
+        return read_csv(path, **options)
+
+    def table(file: Path, columns: list[str]) -> Any:
+        found.update(columns)
+        return pq.read_table(file, columns=columns)
+
+    class Opened(pq.ParquetFile):
+        def read(self, columns: list[str]) -> Any:
+            found.update(part for path in columns for part in path.split("."))
+            return super().read(columns=columns)
+
+    def document(*arguments: Any, **options: Any) -> Any:
+        content = load_json(*arguments, **options)
+        found.update(leaves(content))
+        return content
+
+    def pattern(column: str) -> Any:
+        found.add(column)
+        return field(column)
+
+    field = utkface_folder._pattern
+    monkeypatch.setattr(csv, "reader", rows)
+    monkeypatch.setattr(pd, "read_csv", frame)
+    monkeypatch.setattr(hatexplain, "json", SimpleNamespace(load=document))  # libraries read JSON of their own
+    monkeypatch.setattr(utkface_folder, "_pattern", pattern)
+    doors = SimpleNamespace(read_table=table, read_schema=pq.read_schema, ParquetFile=Opened)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("levelhead.data.") and getattr(module, "pq", None) is pq:
+            monkeypatch.setattr(module, "pq", doors)
+    try:
+        import datasets
+    except ImportError:
+        return found
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
+    item = datasets.Dataset.__getitem__
+
+    def of_library(self: Any, key: Any) -> Any:
+        found.update(self.column_names)
+        return item(self, key)
+
+    monkeypatch.setattr(datasets.Dataset, "__getitem__", of_library)
+    return found
+
+
+def test_every_data_set_that_is_read_is_watched() -> None:
+    of_texts = {(name, layout) for name in TEXT_LAYOUTS for layout in TEXT_LAYOUTS[name]}
+    assert set(DECLARED) == {(name, "") for name in LAYOUTS} | of_texts
+    assert {name for name, _ in DECLARED} == set(DATASETS) - {"portraits", "phrases"}  # which are drawn here
+
+
+@pytest.mark.parametrize(("name", "layout"), DECLARED)
+def test_training_opens_no_declared_sensitive_column(
+    name: str, layout: str, tmp_path: Path, opened: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "hub":
+        pytest.importorskip("datasets")
+    monkeypatch.setenv("LEVELHEAD_CACHE", "off")
+    write = TEXT_LAYOUTS[name][layout] if layout else LAYOUTS[name]
+    data = DATASETS[name](root=tmp_path, **write(tmp_path, draw("kept"), False))
+    declared, target = DECLARED[name, layout]
+    opened.clear()
+    data.check()
+    for split in SPLITS:
+        data.examples(split)
+    assert target in opened, "nothing was watched"
+    assert not declared & opened
+    if name not in COMPUTED:  # there the attribute is computed from the input
+        data.groups("train")
+        assert declared <= opened, "the watch would not have noticed"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("text-csv", ("text_column", "pair_column", "target", "split_column")),
+        ("image-folder-csv", ("file_column", "target", "split_column")),
+        ("hub", ("image_column", "target")),
+    ],
+)
+def test_a_column_that_training_opens_cannot_be_declared_sensitive(name: str, options: tuple[str, ...]) -> None:
+    place = {"text-csv": {"file": "a.csv", "folder": "a"}, "image-folder-csv": {"folder": "a"}, "hub": {"path": "a"}}
+    for option in options:
+        for sensitive in ("where", ("other", "where")):
+            with pytest.raises(ConfigError, match=r"against its own task|could not be kept from it"):
+                DATASETS[name](**place[name], **{option: "where"}, sensitive=sensitive)

@@ -1,0 +1,394 @@
+"""Checkpoints that are not what they say: truncated, of another size, with code of their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPT2Model,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+from typer.testing import CliRunner
+
+from levelhead.attention import attach, from_pretrained
+from levelhead.cli import app
+from levelhead.lm.klaad_training import KlaadModel, load_language_model
+from levelhead.lm.model import LanguageModel
+from levelhead.models import load_backbone, load_image_processor, load_model, load_tokenizer
+from levelhead.types import ConfigError, LevelheadError
+from tiny import bert_config, tiny_appended, tiny_bert, tiny_vit
+from words import save_tiny_backbone, word_tokenizer
+
+WORDS = ["a", "red", "bird"]
+
+
+@pytest.fixture(autouse=True)
+def no_question_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks at the terminal fails, and transformers is set up as somebody would who runs everything."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_TRUST_REMOTE_CODE", "1")
+    monkeypatch.setenv("TRUST_REMOTE_CODE", "1")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 100))
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked at the terminal"))
+    load_backbone.cache_clear()
+    load_tokenizer.cache_clear()
+    load_image_processor.cache_clear()
+
+
+def change(folder: Path, **entries: Any) -> Path:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **entries}))
+    return folder
+
+
+def causal(folder: Path, **options: Any) -> Path:
+    size = GPT2Config(n_embd=16, n_layer=3, n_head=2, vocab_size=40, n_positions=16, bos_token_id=0, eos_token_id=0)
+    GPT2LMHeadModel(size).save_pretrained(folder, **options)
+    word_tokenizer(WORDS).save_pretrained(folder)
+    return folder
+
+
+def backbone(folder: Path) -> Path:
+    save_tiny_backbone(folder, WORDS)
+    BertModel(bert_config(), add_pooling_layer=False).save_pretrained(folder)
+    return folder
+
+
+def debiased(folder: Path) -> Path:
+    attach(tiny_vit()).save_pretrained(folder)
+    return folder
+
+
+def appended(folder: Path) -> Path:
+    tiny_appended(layers=2).save_pretrained(folder)
+    return folder
+
+
+def plain(folder: Path) -> Path:
+    tiny_vit().save_pretrained(folder)
+    return folder
+
+
+Load = Callable[..., Any]
+LOADERS: dict[str, tuple[Callable[[Path], Path], Load, str]] = {
+    "lm-bias": (causal, lambda folder, **more: LanguageModel.load(folder, "cpu", **more).network, "n_layer"),
+    "klaad": (causal, lambda folder, **more: load_language_model(KlaadModel(str(folder), **more))[0], "n_layer"),
+    "backbone": (
+        backbone,
+        lambda folder, **more: load_backbone(str(folder), None, *more.values()),
+        "num_hidden_layers",
+    ),
+    "attached": (debiased, from_pretrained, "num_hidden_layers"),
+    "run, debiased": (debiased, load_model, "num_hidden_layers"),
+    "run, plain": (plain, load_model, "num_hidden_layers"),
+}
+
+NAME_THEIR_LAYER = ("attached", "run, debiased")  # which is then the one that is not there
+
+
+@pytest.mark.parametrize("name", [name for name in LOADERS if name not in NAME_THEIR_LAYER])
+def test_fewer_layers_in_the_config_than_in_the_weights_are_an_error(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make, load, layers = LOADERS[name]
+    network = load(make(tmp_path))
+    there = getattr(network.config, layers)
+    load_backbone.cache_clear()
+    change(tmp_path, **{layers: there - 1})
+    with pytest.raises(LevelheadError, match=r"weights that have no place in it, such as .*\b(h|layer|layers)\.\d"):
+        load(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        assert getattr(load(tmp_path, allow_mismatched_weights=True).config, layers) == there - 1
+    assert "have no place in it" in caplog.text
+
+
+@pytest.mark.parametrize("name", NAME_THEIR_LAYER)
+def test_an_attached_network_without_its_last_layer_is_an_error(name: str, tmp_path: Path) -> None:
+    make, load, layers = LOADERS[name]
+    change(make(tmp_path), **{layers: 1})
+    with pytest.raises(ConfigError, match="gives no weights"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_more_layers_or_another_size_are_an_error(name: str, tmp_path: Path) -> None:
+    make, load, layers = LOADERS[name]
+    config = json.loads((make(tmp_path) / "config.json").read_text())
+    width = "n_embd" if "n_embd" in config else "hidden_size"
+    change(tmp_path, **{layers: config[layers] + 1})
+    with pytest.raises(LevelheadError, match=r"it holds no weights for \d+ parameters"):
+        load(tmp_path)
+    change(tmp_path, **{layers: config[layers], width: 2 * config[width]})
+    with pytest.raises(LevelheadError, match="weights have another shape"):
+        load(tmp_path)
+
+
+def test_the_missing_layers_of_an_appended_network_are_noticed(tmp_path: Path) -> None:
+    appended(tmp_path)
+    for place, entry in (("backbone", "num_hidden_layers"), ("levelhead", "layers")):
+        whole = json.loads((tmp_path / "config.json").read_text())[place]
+        change(tmp_path, **{place: {**whole, entry: 1}})
+        with pytest.raises(ConfigError, match="have no place in it"):
+            load_model(tmp_path)
+        change(tmp_path, **{place: whole})
+    load_model(tmp_path)
+
+
+def test_ordinary_checkpoints_load_without_the_switch(tmp_path: Path) -> None:
+    """The names of gpt2, bert-base-uncased and MiniLM on the Hub: heads, poolers and old tables beside the backbone."""
+    size = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=40, n_positions=16)
+    GPT2LMHeadModel(size).save_pretrained(tmp_path / "gpt2")
+    file = tmp_path / "gpt2" / "model.safetensors"
+    weights = {name.removeprefix("transformer."): value for name, value in load_file(file).items()}
+    weights |= {f"h.{layer}.attn.bias": torch.ones(1, 1, 16, 16) for layer in range(2)}
+    save_file(weights, file, {"format": "pt"})
+    word_tokenizer(WORDS).save_pretrained(tmp_path / "gpt2")
+    assert type(load_backbone(str(tmp_path / "gpt2"), None)) is GPT2Model
+    assert LanguageModel.load(tmp_path / "gpt2", "cpu").causal
+
+    BertForPreTraining(bert_config()).save_pretrained(tmp_path / "bert")
+    file = tmp_path / "bert" / "model.safetensors"
+    weights = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): value for name, value in load_file(file).items()}
+    weights["bert.embeddings.position_ids"] = torch.arange(16)[None]
+    save_file(weights, file, {"format": "pt"})
+    words = word_tokenizer(WORDS)
+    words.mask_token = "[UNK]"
+    words.save_pretrained(tmp_path / "bert")
+    assert type(load_backbone(str(tmp_path / "bert"), None)) is BertModel
+    assert type(LanguageModel.load(tmp_path / "bert", "cpu").network) is BertForMaskedLM
+
+    BertModel(bert_config()).save_pretrained(tmp_path / "minilm")
+    assert type(load_backbone(str(tmp_path / "minilm"), None)) is BertModel
+    weights = load_file(tmp_path / "minilm" / "model.safetensors")
+    torch.save(weights, tmp_path / "minilm" / "pytorch_model.bin")
+    (tmp_path / "minilm" / "model.safetensors").unlink()
+    load_backbone.cache_clear()
+    assert type(load_backbone(str(tmp_path / "minilm"), None)) is BertModel
+
+
+def test_a_checkpoint_in_parts_is_measured_as_a_whole(tmp_path: Path) -> None:
+    causal(tmp_path, max_shard_size="4KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
+    assert LanguageModel.load(tmp_path, "cpu").causal
+    next(tmp_path.glob("model-00002-*")).unlink()
+    with pytest.raises(ConfigError, match="gives no weights"):
+        LanguageModel.load(tmp_path, "cpu")
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_an_adapter_that_lacks_matrices_is_an_error(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    size = LlamaConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, vocab_size=40)
+    LlamaForCausalLM(size).save_pretrained(tmp_path / "base")
+    word_tokenizer(WORDS).save_pretrained(tmp_path / "base")
+    network, words = load_language_model(KlaadModel(str(tmp_path / "base"), lora_rank=2))
+    network.save_pretrained(tmp_path / "adapter")
+    words.save_pretrained(tmp_path / "adapter")
+    LanguageModel.load(tmp_path / "adapter", "cpu")
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    weights = load_file(file)
+    first = sorted(weights)[0]
+    save_file({name: value for name, value in weights.items() if name != first}, file)
+    with pytest.raises(ConfigError, match="holds no weights for 1 parameters"):
+        LanguageModel.load(tmp_path / "adapter", "cpu")
+    save_file(weights | {"base_model.model.other.lora_A.weight": torch.ones(2, 16)}, file)
+    with pytest.raises(ConfigError, match="1 weights that have no place"):
+        LanguageModel.load(tmp_path / "adapter", "cpu")
+    save_file(weights, file)
+    settings = tmp_path / "adapter" / "adapter_config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "r": 10**9}))
+    with pytest.raises(ConfigError, match="gives no adapter"):
+        LanguageModel.load(tmp_path / "adapter", "cpu")
+
+
+def test_the_commands_have_the_switch() -> None:
+    for command in ("lm-bias", "lm-gap", "evaluate"):
+        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
+        assert "--allow-mismatched-weights" in shown.output
+
+
+EVIL = "raise SystemExit('code of the checkpoint was run')\n"
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_code_of_a_checkpoint_is_never_run_and_never_asked_about(name: str, tmp_path: Path) -> None:
+    make, load, _ = LOADERS[name]
+    make(tmp_path)
+    for file in ("evil.py", "custom_generate/generate.py", f"{tmp_path.name}.py"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(EVIL)
+    auto = {f"Auto{part}": "evil.Evil" for part in ("Config", "Model", "ModelForCausalLM", "ImageProcessor")}
+    load(change(tmp_path, auto_map={**auto, "AutoTokenizer": ["evil.Evil", None]}))  # transformers has its own code
+    load_backbone.cache_clear()
+    for kind, message in (("evil", "needs code of its own, which is never run"), ("bert/../evil", "never run")):
+        change(tmp_path, model_type=kind)
+        with pytest.raises(LevelheadError, match=message):
+            load(tmp_path)
+    change(tmp_path, model_type="unheard-of", auto_map=None)
+    with pytest.raises(LevelheadError, match=r"of type 'unheard-of', which .* (is not known|never run)"):
+        load(tmp_path)
+
+
+def test_a_tokenizer_or_an_image_processor_with_code_is_refused(tmp_path: Path) -> None:
+    backbone(tmp_path)
+    (tmp_path / "evil.py").write_text(EVIL)
+    file = tmp_path / "tokenizer_config.json"
+    entries = {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **entries}))
+    (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps({"image_processor_type": "Evil", "auto_map": {"AutoImageProcessor": "evil.Evil"}})
+    )
+    load_tokenizer(str(tmp_path), None)  # transformers has a tokenizer of its own for this type
+    with pytest.raises(ConfigError, match="gives no image processor"):
+        load_image_processor(str(tmp_path), None)
+
+
+def test_a_kernel_from_the_hub_is_code_too(tmp_path: Path) -> None:
+    causal(tmp_path)
+    with pytest.raises(ConfigError, match="which is code, and never run"):
+        LanguageModel.load(change(tmp_path, attn_implementation="someone/flash"), "cpu")
+
+
+def test_the_hub_data_set_never_runs_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    from levelhead.data import Hub
+
+    asked: list[Any] = []
+
+    def load(*_: Any, **options: Any) -> Any:
+        asked.append(options["trust_remote_code"])
+        raise ValueError("stop")
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    with pytest.raises(LevelheadError):
+        Hub(path="owner/name", sensitive="group").check()
+    assert asked == [False]
+    monkeypatch.undo()
+    (tmp_path / "faces").mkdir()
+    (tmp_path / "faces" / "faces.py").write_text(EVIL)
+    with pytest.raises(LevelheadError, match="cannot be loaded"):
+        Hub(root=tmp_path, path="faces", sensitive="group").check()
+
+
+WRONG: list[dict[str, Any]] = [
+    {"hidden_size": -1},
+    {"hidden_size": 0},
+    {"hidden_size": 10**7},
+    {"hidden_size": 10**40},
+    {"hidden_size": "wide"},
+    {"hidden_size": None},
+    {"num_hidden_layers": 10**9},
+    {"num_hidden_layers": 50_000},
+    {"num_hidden_layers": -1},
+    {"num_attention_heads": 0},
+    {"num_attention_heads": 3},
+    {"num_attention_heads": -2},
+    {"intermediate_size": 10**9},
+    {"image_size": 10**6},
+    {"image_size": 32},
+    {"patch_size": 0},
+    {"num_channels": 10**9},
+    {"num_labels": 10**9},
+    {"hidden_act": "nonsense"},
+    {"architectures": ["pipeline"]},
+    {"architectures": ["ViTModel"]},
+    {"architectures": ["BertForSequenceClassification"]},
+    {"architectures": []},
+    {"architectures": None},
+    {"architectures": 7},
+    {"levelhead": []},
+    {"levelhead": 7},
+    {"levelhead": {}},
+    {"levelhead": {"kind": "append"}},
+    {"levelhead": {"kind": "attach"}},
+    {"model_type": "bert"},
+    {"model_type": 7},
+    {"model_type": "levelhead_appended"},
+    {"id2label": []},
+    {"id2label": {"5": "a", "9": "b"}},
+]
+
+
+@pytest.mark.parametrize("make", [debiased, plain])
+@pytest.mark.parametrize("entries", WRONG, ids=str)
+def test_an_altered_config_is_one_sentence_and_takes_no_time(
+    make: Callable[[Path], Path], entries: dict[str, Any], tmp_path: Path
+) -> None:
+    change(make(tmp_path), **entries)
+    began = time.monotonic()
+    if make is plain and "levelhead" in entries and not entries["levelhead"]:
+        load_model(tmp_path)  # nothing is said by it
+        return
+    with pytest.raises(LevelheadError) as caught:
+        load_model(tmp_path)
+    assert time.monotonic() - began < 10
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"backbone_class": "pipeline"},
+        {"backbone_class": "BertTokenizer"},
+        {"backbone_class": "GPT2Model"},
+        {"backbone_class": None},
+        {"backbone_arguments": [1]},
+        {"debias": {"top_t": 0}},
+        {"debias": {"nonsense": 1}},
+        {"debias": {"queue": 10**12}},
+        {"layers": 10**9},
+        {"layers": 0},
+        {"hidden_size": 10**9},
+        {"num_heads": 0},
+        {"norm": "sideways"},
+        {"activation": "nonsense"},
+        {"readout": 5},
+        {"intermediate_size": -4},
+    ],
+    ids=str,
+)
+def test_an_altered_levelhead_entry_is_one_sentence(entries: dict[str, Any], tmp_path: Path) -> None:
+    record = json.loads((appended(tmp_path) / "config.json").read_text())["levelhead"]
+    change(tmp_path, levelhead={**record, **entries})
+    with pytest.raises(LevelheadError) as caught:
+        load_model(tmp_path)
+    assert "\n" not in str(caught.value)
+    change(tmp_path, levelhead=dict(list(record.items())[1:]))
+    with pytest.raises(LevelheadError):
+        load_model(tmp_path)
+
+
+def test_a_pickle_is_refused_without_a_page_of_torch(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (pytest.fail, ("the pickle was run",))
+
+    causal(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    for evil in ({"weight": Evil()}, Evil(), [1, 2]):
+        torch.save(evil, tmp_path / "pytorch_model.bin")
+        with pytest.raises(ConfigError, match="gives no weights") as caught:
+            LanguageModel.load(tmp_path, "cpu")
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 500
+
+
+def test_a_run_of_a_text_classifier_loads(tmp_path: Path) -> None:
+    attach(tiny_bert()).save_pretrained(tmp_path)
+    assert load_model(tmp_path).config.levelhead["kind"] == "attach"
