@@ -134,5 +134,6 @@ def bounds_command(
 @wraps(bounds_command)
 def certify_command(*args: Any, **options: Any) -> None:
     """Do what :func:`bounds_command` does, under the name that it had."""
-    Console(stderr=True).print("`levelhead certify` is called `levelhead bounds` now; the old name will go.")
+    told = "`levelhead certify` is called `levelhead bounds` now; the old name will go."
+    Console(stderr=True).print(told, soft_wrap=True)
     bounds_command(*args, **options)

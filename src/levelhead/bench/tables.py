@@ -152,7 +152,7 @@ class Comparison:
         """Return the row's marks, of :mod:`levelhead.bench.marks`."""
         table = self.table
         found = {
-            marks.ORACLE: self.oracle[method] is not None,
+            marks.ORACLE: bool(self.oracle[method]),
             marks.LEAKING: self.selection == LEAKING,
             marks.AT_CHANCE: method in table.at_chance,
             marks.FEW_SEEDS: method in table.few_seeds,
