@@ -324,7 +324,8 @@ def test_weights_that_are_not_finite_stop_the_run_at_the_step_that_made_them(
         match=r"weights' norm is (inf|nan) after step 0 \(stage 1, epoch 0, batch 0; .*this step updated",
     ) as caught:
         fit(METHODS[kind](), lab)
-    assert f"lower train.learning_rate (now {rate:g})" in str(caught.value).replace("Lower", "lower")
+    assert f"Lower train.learning_rate (now {rate:g})" in str(caught.value)
+    assert "gradient_clip" not in str(caught.value)  # AdamW's steps do not depend on the gradient's size
     assert not done
     tensors, metadata = load_tensors(tmp_path / "checkpoints" / "stage-0.safetensors")
     assert metadata["position"]["step"] == 0

@@ -659,12 +659,15 @@ def weights_not_finite(value: float, where: str, config: Any) -> str:
     """Say that a step was taken and ruined the weights."""
     return (
         f"The weights' norm is {value} after {where}: this step updated them to numbers that are not finite, or too "
-        f"large to compute with. Nothing of it was saved. {_advice(config)}"
+        f"large to compute with. Nothing of it was saved. {_advice(config, clip=False)}"
     )
 
 
 def _advice(config: Any, *, first: bool = False, clip: bool = True) -> str:
-    """Return what may help, leaving out what is done already or cannot help."""
+    """Return what may help, leaving out what is done already or cannot help.
+
+    A clip does not make a gradient finite, nor AdamW's steps smaller, which do not depend on the gradient's size.
+    """
     ways = [] if first else [f"lower train.learning_rate (now {config.learning_rate:g})"]
     if clip and not first and config.gradient_clip is None:
         ways.append("set train.gradient_clip=1.0")
