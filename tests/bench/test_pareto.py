@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.bench.grid import compare_methods, make_cells
 from levelhead.bench.pareto import baseline_frontier, baseline_rates, draw_pareto, pareto_to_dict
-from levelhead.bench.tables import Group, collect
+from levelhead.bench.tables import LEAKING, Group, collect
 from levelhead.cli import main
 from levelhead.runs import evaluate_run, train_run
 from levelhead.storage import read_json
@@ -108,11 +109,27 @@ def test_the_frontier_is_that_of_the_runs(group: Group) -> None:
 
 
 def test_what_sees_groups_is_marked_and_not_in_the_set(group: Group) -> None:
-    value = pareto_to_dict(group.compare("erm"))
+    comparison = group.compare("erm")
+    able = replace(comparison, table=replace(comparison.table, at_chance=(), few_seeds=()))
+    value = pareto_to_dict(able)
     by_row = {point["row"]: point for point in value["points"]}
     assert by_row["group_dro"]["oracle"] == "method"
+    assert by_row["group_dro"]["marks"] == ["ORACLE"]
     assert not by_row["group_dro"]["in_pareto_set"]
     assert any(point["in_pareto_set"] for point in value["points"])
+
+
+@pytest.mark.parametrize("field", ["at_chance", "few_seeds"])
+def test_no_marked_row_is_in_the_set_also_where_all_are_marked(group: Group, field: str, tmp_path: Path) -> None:
+    comparison = group.compare("erm")
+    table = replace(comparison.table, at_chance=(), few_seeds=())
+    for rows in (("erm",), ("dam",), ("erm", "dam")):
+        marked = replace(comparison, table=replace(table, **{field: rows}))
+        kept = {point["row"] for point in pareto_to_dict(marked)["points"] if point["in_pareto_set"]}
+        assert kept == {"erm", "dam"} - set(rows)
+        draw_pareto(marked, tmp_path / "marked.svg")
+    leaking = replace(comparison, table=table, selection=LEAKING)
+    assert not any(point["in_pareto_set"] for point in pareto_to_dict(leaking)["points"])
 
 
 def test_two_pictures_of_one_comparison_are_equal(group: Group, tmp_path: Path) -> None:

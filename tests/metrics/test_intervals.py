@@ -211,12 +211,36 @@ def test_a_constant_answer_has_no_gap_and_is_not_the_best():
     assert table.to_dict()["at_chance"] == ["constant", "turned"]
 
 
-def test_where_every_method_is_at_chance_one_is_the_best():
+def test_where_every_method_is_at_chance_none_is_the_best():
     label, group = np.arange(400) % 2, np.arange(400) // 2 % 2
     methods = {"a": np.zeros((1, 400), int), "b": np.ones((1, 400), int)}
     table = joint(label, group, methods, baseline="a", replicates=200)
     assert table.at_chance == ("a", "b")
-    assert sum(table.rows[method]["accuracy"].p_best is None for method in methods) == 1
+    assert all(math.isnan(table.rows[method]["accuracy"].p_best) for method in methods)
+
+
+def test_seeds_too_few_to_tell_are_not_at_chance():
+    """Two seeds of 80% and 56%: far above chance by the rows, and told apart from nothing by so few seeds."""
+    rng = np.random.default_rng(0)
+    label, group = rng.integers(0, 2, 800), rng.integers(0, 2, 800)
+
+    def right(share):
+        return np.where(rng.random(800) < share, label, 1 - label)
+
+    methods = {
+        "steady": np.stack([right(0.7), right(0.7), right(0.71)]),
+        "shaky": np.stack([right(0.8), right(0.56)]),
+        "guess": np.stack([rng.integers(0, 2, 800) for _ in range(3)]),
+    }
+    table = joint(label, group, methods, baseline="steady", replicates=200)
+    assert table.at_chance == ("guess",)
+    assert table.few_seeds == ("shaky",)
+    shaky = table.rows["shaky"]["balanced_accuracy"]
+    assert shaky.rows_only.low > 0.5 >= shaky.estimate.low
+    assert table.to_dict()["few_seeds"] == ["shaky"]
+    for metric in table.rows["steady"]:
+        assert table.rows["steady"][metric].p_best is None, "the only row without a mark is the best in every column"
+        assert table.rows["shaky"][metric].p_best is not None
 
 
 def test_one_class_has_no_chance_level():

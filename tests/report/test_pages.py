@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import yaml
 from page_reading import Reader, difference, figure, made_up, read
 
 from levelhead.auditing.audit import audit
+from levelhead.bench.marks import AT_CHANCE, FEW_SEEDS, MEANINGS
 from levelhead.bench.tables import LEAKING
 from levelhead.metrics import JointRow, estimate_to_dict
 from levelhead.report import render
@@ -26,6 +28,7 @@ from levelhead.report.lm_page import gap_page, language_model_page, scores_page
 from levelhead.report.run_page import run_page
 from levelhead.types import DataError, Estimate
 
+MARKS = {"at_chance": AT_CHANCE, "few_seeds": FEW_SEEDS}
 DAY = datetime.date(2026, 1, 2)
 HOSTILE = [
     "<script>document.title = 'taken'</script>",
@@ -240,15 +243,91 @@ def test_a_row_at_chance_is_said_and_not_the_best() -> None:
     one = compared()
     table = dataclasses.replace(one.comparison.table, at_chance=("jtt",))
     page = comparison_page([dataclasses.replace(one, comparison=dataclasses.replace(one.comparison, table=table))])
-    assert any(caution.startswith("jtt: The row's balanced accuracy") for caution in page["cautions"])
+    assert any(
+        caution.startswith("jtt: AT CHANCE. By the noise of the test rows alone") for caution in page["cautions"]
+    )
     assert "AT CHANCE</span>" in render(page)
+
+
+def marked(**table: Any) -> Compared:
+    one = compared()
+    changed = dataclasses.replace(one.comparison.table, **table)
+    return dataclasses.replace(one, comparison=dataclasses.replace(one.comparison, table=changed))
+
+
+def walk(value: Any) -> Iterator[dict[str, Any]]:
+    """Every dict in a page."""
+    if isinstance(value, dict):
+        yield value
+    if isinstance(value, dict | list):
+        for child in value.values() if isinstance(value, dict) else value:
+            yield from walk(child)
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("field", ["at_chance", "few_seeds"])
+def test_a_marked_row_is_neither_best_nor_in_the_pareto_set_of_a_page(field: str, everywhere: bool) -> None:
+    rows = tuple(compared().comparison.table.rows) if everywhere else ("dam",)
+    one, mark = marked(**{"at_chance": (), "few_seeds": (), field: rows}), MARKS[field]
+    assert all(one.comparison.marks(row)[-1] == mark for row in rows)
+    page = comparison_page([one])
+    assert any(f": {mark}. {MEANINGS[mark]}" in caution for caution in page["cautions"])
+    (drawn,) = [block for block in walk(page) if "steps" in block]
+    names = {point["label"] for point in drawn["points"]}  # but jtt, whose gap is undefined
+    assert {point["label"] for point in drawn["points"] if mark in point["tag"]} == names & set(rows)
+    assert not {point["label"] for point in drawn["points"] if point["kept"]} & set(rows)
+    assert bool(drawn["steps"]) is not everywhere
+    (figures,) = [block for block in walk(page) if block.get("caption") == "Every row’s figures"]
+    best = {row["head"] for row in figures["rows"] if any(cell["mark"] for cell in row["cells"])}
+    assert not best & {one.comparison.label(row) for row in rows}
+    assert bool(best) is not everywhere
+    printed = one.comparison.sections(["accuracy", "equalized_odds"])
+    text = "\n".join(section.markdown() for section in printed)
+    assert text.count(MEANINGS[mark]) == 1, "explained once"
+    lines = [line for line in text.splitlines() if line.startswith(f"| dam {mark} |")]
+    assert lines
+    assert not any(" *" in line or " ~" in line for line in lines)
+    assert one.comparison.to_dict()["marks"]["dam"] == [mark]
+
+
+def test_marks_are_told_and_not_read_back_out_of_a_name() -> None:
+    one, name = compared(), "my ORACLE AT CHANCE"
+
+    def renamed(values: dict[str, Any]) -> dict[str, Any]:
+        return {name if method == "dam" else method: value for method, value in values.items()}
+
+    comparison = one.comparison
+    table = dataclasses.replace(comparison.table, rows=renamed(comparison.table.rows), at_chance=(), few_seeds=())
+    parts = {field: renamed(getattr(comparison, field)) for field in ("seeds", "settings", "oracle", "cost")}
+    comparison = dataclasses.replace(comparison, table=table, areas=None, **parts)
+    assert comparison.marks(name) == []
+    page = comparison_page([dataclasses.replace(one, comparison=comparison)])
+    (drawn,) = [block for block in walk(page) if "steps" in block]
+    assert {point["label"]: point["tag"] for point in drawn["points"]}[name] == ""
+    assert not any("AT CHANCE." in caution for caution in page["cautions"])
+
+
+def test_a_record_of_an_earlier_version_is_drawn_with_the_marks_of_today() -> None:
+    record = marked(at_chance=("jtt", "dam"), few_seeds=()).comparison.to_dict()
+    del record["few_seeds"], record["marks"]
+    for method, low in (("jtt", 0.6), ("dam", 0.4)):  # the first is above chance by the rows alone
+        figures = json.loads(json.dumps(record["methods"][method]["accuracy"]))
+        figures["rows_only"]["low"] = low
+        record["methods"][method]["balanced_accuracy"] = figures
+    found = comparison_from_dict(record)
+    assert found.table.few_seeds == ("jtt",)
+    assert found.table.at_chance == ("dam",)
+    render(comparison_page([Compared(found)]))
+    del record["at_chance"]  # still earlier: no such mark
+    assert comparison_from_dict(record).marks("jtt") == []
+    render(comparison_page([Compared(comparison_from_dict(record))]))
 
 
 def test_oracle_and_leaking_are_said_first() -> None:
     one = compared(oracle={"erm": None, "dam": "method", "jtt": None}, selection=LEAKING)
     page = comparison_page([one])
-    assert page["cautions"][0].startswith("LEAKING")
-    assert page["cautions"][1].startswith("dam ORACLE LEAKING: The row saw groups")
+    assert page["cautions"][0].startswith("dam: ORACLE. The row saw groups")
+    assert page["cautions"][1].startswith("Every row: LEAKING. The epoch was chosen")
     html = render(page, date=DAY)
     assert "ORACLE LEAKING</span>" in html
     assert "<rect" in html, "a row that saw groups has a mark of its own"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from levelhead.bench import marks
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.bench.tables import COLUMNS, Comparison, Group
 from levelhead.config import nearest
@@ -124,6 +125,7 @@ class _Point:
 
     row: str
     label: str
+    marks: list[str]
     oracle: str | None
     x: Estimate
     y: Estimate
@@ -141,18 +143,19 @@ class _Point:
 def _points(comparison: Comparison, x: str, y: str) -> list[_Point]:
     """Return every row, in the table's order.
 
-    Rows that see groups are no part of the Pareto set: beside them no method without demographics might be in it,
-    though they answer to another question. Nor are rows at chance, whose gaps are small for a bad reason.
+    No marked row is part of the Pareto set, and none keeps another out. Beside rows that see groups no method without
+    demographics might be in it, though they answer to another question; rows at chance, or not yet told apart from it,
+    may have small gaps for a bad reason.
     """
     rows = comparison.table.rows
-    blind = [name for name in rows if not comparison.oracle[name]]
-    blind = [name for name in blind if name not in comparison.table.at_chance] or blind
-    pairs = np.array([[rows[name][x].estimate.value, rows[name][y].estimate.value] for name in blind]).reshape(-1, 2)
-    kept = dict(zip(blind, pareto_set(pairs, (x not in GAPS, y not in GAPS)), strict=True))
+    plain = [name for name in rows if not comparison.marks(name)]
+    pairs = np.array([[rows[name][x].estimate.value, rows[name][y].estimate.value] for name in plain]).reshape(-1, 2)
+    kept = dict(zip(plain, pareto_set(pairs, (x not in GAPS, y not in GAPS)), strict=True))
     return [
         _Point(
             name,
             comparison.label(name),
+            comparison.marks(name),
             comparison.oracle[name],
             figures[x].estimate,
             figures[y].estimate,
@@ -199,6 +202,7 @@ def pareto_to_dict(
             {
                 "row": point.row,
                 "label": point.label,
+                "marks": point.marks,
                 "oracle": point.oracle,
                 "seeds": comparison.seeds[point.row],
                 x: estimate_to_dict(point.x),
@@ -221,9 +225,10 @@ def draw_pareto(
 ) -> None:
     """Draw the rows of a comparison in the plane of two columns, in percent, readable in greyscale.
 
-    One mark a row, the mean over its seeds, with its 95% interval over rows and seeds in each direction; a step line
-    through the rows without demographics that no other such row beats in both columns; rows that see groups as open
-    marks, named ORACLE; and the FACT line where one is given. Equal comparisons give equal bytes.
+    One symbol a row, the mean over its seeds, with its 95% interval over rows and seeds in each direction; a step line
+    through the rows without a mark (see :mod:`levelhead.bench.marks`) that no other such row beats in both columns;
+    rows that see groups, marked ORACLE, as open symbols; and the FACT line where one is given. Equal comparisons give
+    equal bytes.
 
     Args:
         comparison: the rows.
@@ -323,7 +328,7 @@ def _staircase(
         color="black",
         linewidth=1.1,
         zorder=2,
-        label=_lines("no row without demographics beats these in both (Pareto set of the measured means)"),
+        label=_lines("no row without a mark beats these in both (Pareto set of the measured means)"),
     )
 
 
@@ -353,12 +358,11 @@ def _caption(comparison: Comparison, points: Sequence[_Point], frontier: Frontie
         f"Marks: mean over {seeds}. Bars: {comparison.table.level:.0%} interval over {comparison.sources}, each "
         "direction by itself. Rows whose bars overlap may change places in the Pareto set."
     ]
-    if any(point.oracle for point in points):
-        sentences.append("Open marks, ORACLE: the row sees groups; it is no part of the Pareto set.")
-    if comparison.table.at_chance:
-        sentences.append(
-            "AT CHANCE: the row does not tell classes apart; it is no part of the set beside one that does."
-        )
+    used = [mark for mark in marks.MEANINGS if any(mark in point.marks for point in points)]
+    if used:
+        drawn = " ORACLE rows are drawn as open marks." if marks.ORACLE in used else ""
+        sentences.append(f"Rows named with one of these are no part of the Pareto set.{drawn}")
+        sentences += [marks.meaning(mark) for mark in used]
     if frontier is not None:
         how = "" if len(frontier.by_seed) == 1 else f", mean over its {len(frontier.by_seed)} seeds"
         sentences.append(

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead.attention import DebiasConfig
-from levelhead.bench import cost_table
+from levelhead.bench import cost_table, marks
 from levelhead.bench.cost import REASONS
 from levelhead.config import Experiment, flatten, method_name, name_of, nearest
 from levelhead.data import DATASETS, Split
@@ -32,11 +32,6 @@ logger = logging.getLogger(__name__)
 
 LEAKING = "LEAKING_equalized_odds"
 """Keep the epoch with the smallest EOd gap on the very rows that are reported, as the authors' CelebA notebook does."""
-
-AT_CHANCE = (
-    "AT CHANCE: its balanced accuracy is not above that of a constant or random answer by more than the interval; such "
-    "answers have small gaps, so it is never marked"
-)
 
 Threshold = Literal["own", "matched"]
 
@@ -154,21 +149,24 @@ class Comparison:
             title += f"; thresholds that call {self.positive_rate:.1%} positive, as {self.table.baseline} does"
         return title
 
+    def marks(self, method: str) -> list[str]:
+        """Return the row's marks, of :mod:`levelhead.bench.marks`."""
+        table = self.table
+        found = {
+            marks.ORACLE: bool(self.oracle[method]),
+            marks.LEAKING: self.selection == LEAKING,
+            marks.AT_CHANCE: method in table.at_chance,
+            marks.FEW_SEEDS: method in table.few_seeds,
+        }
+        return [mark for mark, there in found.items() if there]
+
     def label(self, method: str) -> str:
-        """Return the row's name as printed.
+        """Return the row's name as printed: with its marks."""
+        return " ".join([method, *self.marks(method)])
 
-        It is marked if it saw groups (LEAKING: those of the reported rows), or does not tell classes apart.
-        """
-        marks = [
-            "ORACLE" if self.oracle[method] else "",
-            "LEAKING" if self.selection == LEAKING else "",
-            "AT CHANCE" if method in self.table.at_chance else "",
-        ]
-        return " ".join([method, *filter(None, marks)])
-
-    def is_marked(self, method: str) -> bool:
+    def can_be_best(self, method: str) -> bool:
         """Say whether the row is one of those compared with the best value."""
-        return len(self.table.rows) > 1 and method not in self.table.at_chance
+        return len(self.table.rows) > 1 and method not in self.table.at_chance + self.table.few_seeds
 
     @property
     def sources(self) -> str:
@@ -196,11 +194,12 @@ class Comparison:
                 "\n* best value, ~ not told apart from it: p at least "
                 f"{1 - self.table.level:.2g} for the paired difference over rows and seeds, Holm over the methods"
             )
-        if self.table.at_chance:
-            caption += f"\n{AT_CHANCE}"
+        for mark, methods in ((marks.AT_CHANCE, self.table.at_chance), (marks.FEW_SEEDS, self.table.few_seeds)):
+            if methods:
+                caption += f"\n{marks.meaning(mark)}"
         columns = ["method", *(COLUMNS[name] for name in metrics)]
         figures = [
-            [self.label(method), *(_percent(row[name], self.is_marked(method), self.table.level) for name in metrics)]
+            [self.label(method), *(_percent(row[name], self.can_be_best(method), self.table.level) for name in metrics)]
             for method, row in rows.items()
         ]
         sections = [Section(title, caption, columns, figures)]
@@ -289,6 +288,7 @@ class Comparison:
             "seeds": self.seeds,
             "settings": {name: _public(settings) for name, settings in self.settings.items()},
             "oracle": self.oracle,
+            "marks": {method: self.marks(method) for method in self.table.rows},
             "cost": self.cost,
             "environments": self.environments,
             "selection": self.selection,
@@ -308,12 +308,12 @@ class Comparison:
         }
 
 
-def _percent(row: JointRow, marked: bool, level: float) -> str:
+def _percent(row: JointRow, can_be_best: bool, level: float) -> str:
     estimate = row.estimate
     if not estimate.defined:
         return "undefined"
     mark = ""
-    if marked:
+    if can_be_best:
         mark = " *" if row.p_best is None else " ~" if not row.p_best < 1 - level else ""
     return f"{100 * estimate.value:.2f}{mark}\n[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 

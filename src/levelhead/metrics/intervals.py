@@ -412,14 +412,17 @@ class JointRow:
 class JointTable:
     """What :func:`joint` found: ``rows[method][metric]``, the baseline's name and the confidence level.
 
-    ``at_chance`` are the methods whose balanced accuracy is below 1 / classes, that of a constant or random answer, or
-    not told apart from it. Such answers have small gaps, so these methods are never the best of others.
+    ``at_chance`` are the methods whose balanced accuracy the test rows alone do not show to be above 1 / classes, that
+    of a constant or random answer; ``few_seeds`` those that the rows do show to be above it, but not rows and seeds
+    together. Constant answers have small gaps, so neither is ever the best: ``p_best`` compares with the best of the
+    others, and is NaN where there is none.
     """
 
     rows: dict[str, dict[str, JointRow]]
     baseline: str
     level: float
     at_chance: tuple[str, ...] = ()
+    few_seeds: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -430,6 +433,7 @@ class JointTable:
             "baseline": self.baseline,
             "level": self.level,
             "at_chance": list(self.at_chance),
+            "few_seeds": list(self.few_seeds),
             "methods": methods,
         }
 
@@ -527,18 +531,24 @@ def joint(
     rows: dict[str, dict[str, JointRow]] = {method: {} for method in arrays}
     chance = 1 / len(analysis.counts.classes)
     own = {name: {method: analysis.level_of(name, method) for method in arrays} for name in analysis.names}
-    skill = {method: figure.estimate for method, figure in own["balanced_accuracy"].items()}
-    at_chance = tuple(method for method in arrays if skill[method].defined and skill[method].low <= chance < 1)
-    contenders = [method for method in arrays if method not in at_chance] or list(arrays)
+    reaching = {
+        method: (figure.rows_only.low <= chance < 1, figure.estimate.low <= chance < 1)
+        for method, figure in own["balanced_accuracy"].items()  # NaN, where it is undefined, reaches nothing
+    }
+    at_chance = tuple(method for method, (by_rows, _) in reaching.items() if by_rows)
+    few_seeds = tuple(method for method, (by_rows, by_both) in reaching.items() if by_both and not by_rows)
+    contenders = [method for method in arrays if method not in at_chance + few_seeds]
     for name in analysis.names:
         differences = {method: analysis.difference(name, method, baseline, shared_seeds) for method in others}
         adjusted = holm([differences[method].p_value for method in others])
         holm_by_method = dict(zip(others, adjusted, strict=True))
         sign = 1 if name in LEVELS or name == "worst_group_accuracy" else -1
-        best = max(contenders, key=lambda method: _ranked(sign * own[name][method].estimate.value))
-        rest = [method for method in arrays if method != best]
-        to_best = holm([analysis.difference(name, method, best, shared_seeds).p_value for method in rest])
-        best_by_method = dict(zip(rest, to_best, strict=True))
+        best_by_method = dict.fromkeys(arrays, math.nan)
+        if contenders:
+            best = max(contenders, key=lambda method: _ranked(sign * own[name][method].estimate.value))
+            rest = [method for method in arrays if method != best]
+            to_best = holm([analysis.difference(name, method, best, shared_seeds).p_value for method in rest])
+            best_by_method = dict(zip(rest, to_best, strict=True))
         for method, figure in own[name].items():
             against = differences.get(method)
             rows[method][name] = JointRow(
@@ -551,7 +561,7 @@ def joint(
                 holm_by_method.get(method),
                 best_by_method.get(method),
             )
-    return JointTable(rows, baseline, level, at_chance)
+    return JointTable(rows, baseline, level, at_chance, few_seeds)
 
 
 def _ranked(value: float) -> float:

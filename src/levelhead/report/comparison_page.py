@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 
+from levelhead.bench import marks
 from levelhead.bench.pareto import Frontier, baseline_frontier, pareto_to_dict
-from levelhead.bench.tables import COLUMNS, LEAKING, Comparison, Group, Section
+from levelhead.bench.tables import COLUMNS, Comparison, Group, Section
 from levelhead.metrics import JointRow, JointTable
 from levelhead.report import blocks
 from levelhead.report.audit_page import SMALL, appendix
@@ -79,6 +80,11 @@ def comparison_from_dict(record: Record) -> Comparison:
         for method, row in record["methods"].items()
     }
     areas = record["area_under_roc"]
+    at_chance = record.get("at_chance", ())
+    # Earlier records have one mark for both. A row above 1/2 is above chance for any number of classes.
+    above = [name for name in at_chance if (row := rows[name].get("balanced_accuracy")) and row.rows_only.low > 0.5]
+    few_seeds = tuple(record.get("few_seeds", above))
+    at_chance = tuple(name for name in at_chance if name not in few_seeds)
     return Comparison(
         data=record["data"],
         split=record["split"],
@@ -89,7 +95,7 @@ def comparison_from_dict(record: Record) -> Comparison:
         oracle=record["oracle"],
         cost=record["cost"],
         environments=record["environments"],
-        table=JointTable(rows, record["baseline"], record["level"], tuple(record.get("at_chance", ()))),
+        table=JointTable(rows, record["baseline"], record["level"], at_chance, few_seeds),
         selection=record["selection"],
         positive_rate=record["matched_positive_rate"],
         areas=areas
@@ -163,7 +169,13 @@ def _shared_data(every: Sequence[Compared]) -> str:
 def differences(comparison: Comparison, metric: str = MAIN) -> list[Difference]:
     """Return every row's difference to the baseline."""
     return [
-        Difference(comparison.label(method), row[metric].difference, row[metric].p_holm, comparison.table.level)  # type: ignore[arg-type]
+        Difference(
+            method,
+            row[metric].difference,  # type: ignore[arg-type]  # only the baseline has none
+            row[metric].p_holm,
+            comparison.table.level,
+            comparison.marks(method),
+        )
         for method, row in comparison.table.rows.items()
         if method != comparison.table.baseline
     ]
@@ -175,13 +187,12 @@ def _metrics(comparison: Comparison) -> list[str]:
 
 def _statistics(every: Sequence[Compared]) -> tuple[str, ...]:
     names = ["interval", "told_apart", "half_width", "undefined", "pareto", "group"]
-    if any(reason for one in every for reason in one.comparison.oracle.values()):
-        names.append("oracle")
-    if any(one.comparison.selection == LEAKING for one in every):
-        names.append("leaking")
-    if any(one.comparison.table.at_chance for one in every):
-        names.append("at_chance")
-    return tuple(names)
+    return (*names, *(mark for mark in marks.MEANINGS if any(_marked(one.comparison, mark) for one in every)))
+
+
+def _marked(comparison: Comparison, mark: str) -> list[str]:
+    """Return the rows that have a mark."""
+    return [method for method in comparison.table.rows if mark in comparison.marks(method)]
 
 
 def _facts(one: Compared) -> list[tuple[str, str, str]]:
@@ -224,13 +235,10 @@ def _about(values: Sequence[float]) -> str:
 def _cautions(one: Compared) -> list[str]:
     comparison = one.comparison
     cautions = []
-    oracle = [comparison.label(method) for method, reason in comparison.oracle.items() if reason]
-    if comparison.selection == LEAKING:
-        cautions.append(f"LEAKING: {STATISTICS['leaking'][1]}")
-    if oracle:
-        cautions.append(f"{', '.join(map(short, oracle))}: {STATISTICS['oracle'][1]}")
-    if comparison.table.at_chance:
-        cautions.append(f"{', '.join(map(short, comparison.table.at_chance))}: {STATISTICS['at_chance'][1]}")
+    for mark, meaning in marks.MEANINGS.items():
+        if marked := _marked(comparison, mark):
+            who = "Every row" if len(marked) == len(comparison.table.rows) else ", ".join(map(short, marked))
+            cautions.append(f"{who}: {mark}. {meaning}")
     alone = [method for method, seeds in comparison.seeds.items() if len(seeds) == 1]
     if alone:
         names = ", ".join(map(short, alone))
@@ -273,7 +281,7 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
     for metric in metrics:
         gap = SHORT_TITLES[metric].endswith("gap")
         rows = [
-            blocks.forest_row(_plain(each.method), each.estimate, decided=each.decided, tag=_tag(each.method))
+            blocks.forest_row(each.method, each.estimate, decided=each.decided, tag=" ".join(each.marks))
             for each in differences(comparison, metric)
         ]
         title = f"{SHORT_TITLES[metric]}: difference to {short(baseline, 40)}, percentage points with {level} intervals"
@@ -292,14 +300,6 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
     return found
 
 
-def _plain(label: str) -> str:
-    return label.removesuffix(" AT CHANCE").removesuffix(" LEAKING").removesuffix(" ORACLE")
-
-
-def _tag(label: str) -> str:
-    return " ".join(word for word in ("ORACLE", "LEAKING", "AT CHANCE") if f" {word}" in label)
-
-
 def _figures(one: Compared) -> list[Record]:
     comparison = one.comparison
     table, several = comparison.table, len(comparison.table.rows) > 1
@@ -308,7 +308,7 @@ def _figures(one: Compared) -> list[Record]:
     rows = [
         (
             comparison.label(method),
-            [_figure_cell(row[name], comparison.is_marked(method), table.level) for name in metrics],
+            [_figure_cell(row[name], comparison.can_be_best(method), table.level) for name in metrics],
         )
         for method, row in table.rows.items()
     ]
@@ -336,11 +336,11 @@ def _figures(one: Compared) -> list[Record]:
     return found
 
 
-def _figure_cell(row: JointRow, marked: bool, level: float) -> Record:
+def _figure_cell(row: JointRow, can_be_best: bool, level: float) -> Record:
     if not row.estimate.defined:
         return blocks.undefined_cell(row.estimate.reason)
     mark = ""
-    if marked:
+    if can_be_best:
         mark = "best" if row.p_best is None else "~" if not row.p_best < 1 - level else ""
     return blocks.cell(percent(row.estimate), percent_interval(row.estimate), mark=mark)
 
@@ -377,8 +377,8 @@ def _pareto(one: Compared) -> list[Record]:
             continue
         points.append(
             {
-                "label": short(_plain(point["label"])),
-                "tag": _tag(point["label"]),
+                "label": short(point["row"]),
+                "tag": " ".join(point["marks"]),
                 "oracle": point["oracle"] is not None,
                 "kept": point["in_pareto_set"],
                 **{name: [100 * value for value in values] for name, values in ends.items()},
@@ -393,11 +393,8 @@ def _pareto(one: Compared) -> list[Record]:
     notes = [
         f"Marks: means over seeds. Thin bars: {comparison.table.level:.0%} intervals, each direction by itself. Rows "
         "whose bars overlap may change places.",
-        "Stairs: no row without demographics beats these in both columns (Pareto set of the measured means).",
-        *(
-            ["Squares, ORACLE: the row saw groups, and is no part of the Pareto set."]
-            * any(p["oracle"] for p in points)
-        ),
+        "Stairs: no row without a mark beats these in both columns (Pareto set of the measured means).",
+        *(["Squares: rows that saw groups (ORACLE)."] * any(p["oracle"] for p in points)),
         *missing,
     ]
     return [

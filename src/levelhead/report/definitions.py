@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from levelhead.bench import marks
+
 DEFINITIONS = {
     "accuracy": ("Accuracy", "The share of all rows whose predicted class is the labelled one."),
     "balanced_accuracy": ("Balanced accuracy", "The mean over classes of the share of their rows predicted right."),
@@ -65,25 +67,11 @@ STATISTICS = {
         "What the data’s annotators wrote down about a person, for example perceived gender as annotated. It is not a "
         "statement about how anyone sees themselves.",
     ),
-    "oracle": (
-        "ORACLE",
-        "The row saw groups, in training or in choosing the epoch. It shows what knowing them would give, and is no "
-        "method without demographics.",
-    ),
-    "leaking": (
-        "LEAKING",
-        "The epoch was chosen by the gap on the very rows that are reported. Such a figure is too small by "
-        "construction, and is no result.",
-    ),
-    "at_chance": (
-        "AT CHANCE",
-        "The row's balanced accuracy is not above that of a constant or random answer by more than its interval. Such "
-        "answers have small gaps between groups, which says nothing good about them.",
-    ),
     "pareto": (
         "Pareto set",
-        "The rows without demographics that no other such row beats in both columns, by the measured means alone.",
+        "The rows without a mark that no other such row beats in both columns, by the measured means alone.",
     ),
+    **{mark: (mark, meaning) for mark, meaning in marks.MEANINGS.items()},
 }
 
 SHORT_TITLES = {

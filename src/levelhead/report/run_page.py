@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from levelhead.bench import marks
 from levelhead.bench.cost_table import mean_cost
 from levelhead.config import read_recipe
 from levelhead.report import blocks
 from levelhead.report.audit_page import appendix, audit_facts, audit_sections, how, main_gap
 from levelhead.report.cost_block import cost_block
-from levelhead.report.definitions import STATISTICS
 from levelhead.report.sentences import one_run_sentence
 from levelhead.report.text import Record, number, short
 from levelhead.storage import as_written, read_json, read_metrics
@@ -48,7 +48,7 @@ def _run_page(folder: Path, split: str, command: str) -> Record:
     config = read_recipe(folder / "config.yaml")
     metrics = read_metrics(folder)
     name = str(config.get("name") or config["method"]["name"])
-    cautions = [f"ORACLE, by its {metrics['oracle']}: {STATISTICS['oracle'][1]}"] if metrics.get("oracle") else []
+    cautions = [f"ORACLE, by its {metrics['oracle']}: {marks.MEANINGS[marks.ORACLE]}"] if metrics.get("oracle") else []
     evaluation = folder / f"evaluation-{split}.json"
     if evaluation.exists():
         result = read_json(evaluation)

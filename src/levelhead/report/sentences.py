@@ -29,12 +29,21 @@ NAMED_IN_HEADLINE = 3
 
 @dataclass(frozen=True)
 class Difference:
-    """A method against the baseline: the figure's difference, its ``p`` adjusted over methods, and the ``level``."""
+    """A method against the baseline: the figure's difference, its ``p`` adjusted over methods, and the ``level``.
+
+    ``marks`` are those of the method's row.
+    """
 
     method: str
     estimate: Estimate
     p: float | None = None
     level: float = 0.95
+    marks: Sequence[str] = ()
+
+    @property
+    def label(self) -> str:
+        """The method with its marks."""
+        return " ".join([self.method, *self.marks])
 
     @property
     def decided(self) -> bool:
@@ -57,7 +66,7 @@ def possessive(name: str) -> str:
 def difference_sentence(difference: Difference, baseline: str, metric: str = "equalized_odds") -> str:
     """Say how a method's figure differs from the baseline's, and whether that is decided."""
     figure = difference.estimate
-    what = f"{possessive(difference.method)} {GAP_WORDS.get(metric) or LEVEL_WORDS[metric]}"
+    what = f"{possessive(difference.label)} {GAP_WORDS.get(metric) or LEVEL_WORDS[metric]}"
     if not figure.defined:
         return f"{what} cannot be compared with {possessive(baseline)}: it is undefined, because {_ends(figure.reason)}"
     span = percent_interval(figure, signed=True)
@@ -95,7 +104,7 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
             f"{possessive(baseline)}: {_range(defined)}.{unknown}"
         )
     named = [
-        f"{short(one.method)} ({number(100 * abs(one.estimate.value))} points {_size(metric, one.estimate.value)}, "
+        f"{short(one.label)} ({number(100 * abs(one.estimate.value))} points {_size(metric, one.estimate.value)}, "
         f"interval {percent_interval(one.estimate, signed=True)})"
         for one in decided[:NAMED_IN_HEADLINE]
     ]
