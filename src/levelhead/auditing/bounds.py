@@ -26,7 +26,7 @@ from rich.text import Text
 from torch import Tensor
 
 from levelhead import theory
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, printable, quoted
 
 if TYPE_CHECKING:
     from levelhead.attention.attach import DebiasConfig
@@ -191,7 +191,8 @@ class BoundsReport:
         head = self.heads.index(place)
         text = (
             f"On {self.run['split']}, mean attention logits of the last layer differ by at most {place.gap:.4g} "
-            f"between {place.groups[0]!r} and {place.groups[1]!r} ({self.attribute}; head {head}, {_where(place)}"
+            f"between {quoted(place.groups[0])} and {quoted(place.groups[1])} ({self.attribute}; head {head}, "
+            f"{_where(place)}"
         )
         if place.rows is not None:
             text += f"; {place.rows[0]:,} and {place.rows[1]:,} rows"
@@ -294,7 +295,7 @@ class BoundsReport:
             if self.statistics is not None:
                 bounds = {bound.name: bound.value if bound.reason is None else math.nan for bound in pair.bounds}
                 values += [pair.own_gap, bounds["distribution_free"], bounds["gaussian"]]
-            drawn.add_row(Text(" / ".join(pair.groups)), *map(_number, values))
+            drawn.add_row(Text(" / ".join(map(printable, pair.groups))), *map(_number, values))
         return drawn
 
 
@@ -383,7 +384,9 @@ def bounds_of(
     sizes = torch.bincount(groups.values, minlength=len(names)).tolist()
     present = [group for group, size in enumerate(sizes) if size]
     warnings = [
-        f"No row of {run['split']} belongs to {names[group]!r}." for group in range(len(names)) if not sizes[group]
+        f"No row of {run['split']} belongs to {quoted(names[group])}."
+        for group in range(len(names))
+        if not sizes[group]
     ]
     rows_by_key = {names[group]: model.rows_by_key(group) for group in present}
     warnings += _few_rows(rows_by_key)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from levelhead.storage import write_json
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
 
 HtmlFile = Annotated[
     Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
@@ -68,6 +68,7 @@ def audit_command(
     Needs no model and no GPU. An interval that reaches 0 means that these rows cannot tell whether there is a gap.
     Existing output files are replaced.
     """
+    check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.audit import audit_file
 
@@ -82,7 +83,7 @@ def audit_command(
         from levelhead.report.page import command_line, write_page
 
         write_page(html_file, audit_page(result.to_dict(), source=predictions.name, command=command_line()))
-    console = Console()
+    console = Terminal()
     console.print(result.table())
     for path in (json_file, html_file):
         if path is not None:
@@ -112,6 +113,7 @@ def bounds_command(
     The bounds are about logits of the last attention layer, not about predictions, and certify nothing. Keys with fewer
     than 30 rows of a group are left out. Writes nothing into the run folder.
     """
+    check_outputs({"--json": json_file, "--html": html_file}, runs=[run])
     # Here, because importing torch takes seconds and an audit of a file does not need it.
     from levelhead.auditing.bounds import bounds_of_run
 
@@ -124,7 +126,7 @@ def bounds_command(
         from levelhead.report.page import command_line, write_page
 
         write_page(html_file, bounds_page(figures, command=command_line()))
-    console = Console()
+    console = Terminal()
     console.print(report.table())
     for path in (json_file, html_file):
         if path is not None:
@@ -135,5 +137,5 @@ def bounds_command(
 def certify_command(*args: Any, **options: Any) -> None:
     """Do what :func:`bounds_command` does, under the name that it had."""
     told = "`levelhead certify` is called `levelhead bounds` now; the old name will go."
-    Console(stderr=True).print(told, soft_wrap=True)
+    Terminal(stderr=True).print(told, soft_wrap=True)
     bounds_command(*args, **options)
