@@ -12,6 +12,11 @@ if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need i
     from torch import Tensor
 
 
+LONGEST_QUOTE = 80
+MOST_LISTED = 20
+"""How many characters of a value, and how many names of columns, an error shows."""
+
+
 class LevelheadError(Exception):
     """Base of every error that levelhead raises on purpose; its text says what, where and what to do."""
 
@@ -102,11 +107,32 @@ def check_numbers(
 
 
 def require_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> None:
-    """Raise :class:`DataError` if one of ``wanted`` is not ``there``; the text names the nearest and lists the rest."""
+    """Raise :class:`DataError` if one of ``wanted`` is not ``there``, or is there more than once.
+
+    The text names the nearest and lists the rest. Two columns of one name that nobody wants do no harm.
+    """
     for name in wanted:
         if name not in there:
-            near = difflib.get_close_matches(name, there, 1) or [
-                other for other in there if other.lower() == name.lower()
+            likely = [other for other in there if len(other) <= LONGEST_QUOTE]
+            near = difflib.get_close_matches(name[:LONGEST_QUOTE], likely, 1) or [
+                other for other in likely if other.lower() == name.lower()
             ]
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise DataError(f"{where} has no column {name!r}.{hint} Columns there: {', '.join(there)}.")
+            listed = ", ".join(map(_plain, there[:MOST_LISTED]))
+            more = f" and {len(there) - MOST_LISTED} more" if len(there) > MOST_LISTED else ""
+            raise DataError(f"{where} has no column {quoted(name)}.{hint} Columns there: {listed}{more}.")
+        if (times := there.count(name)) > 1:
+            raise DataError(
+                f"{where} has {times} columns named {quoted(name)}, and which of them is meant cannot be known. "
+                "Rename or remove all but one."
+            )
+
+
+def quoted(value: object) -> str:
+    """Return a value as an error names it: on one line, control characters spelled out, cut when it is long."""
+    text = " ".join(repr(value[: LONGEST_QUOTE + 1] if isinstance(value, str) else value).splitlines())
+    return text if len(text) <= LONGEST_QUOTE + 2 else f"{text[:LONGEST_QUOTE]}…"
+
+
+def _plain(name: str) -> str:
+    return name if name.isprintable() and len(name) <= LONGEST_QUOTE else quoted(name)
