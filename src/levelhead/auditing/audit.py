@@ -35,7 +35,7 @@ from levelhead.auditing.vocabulary import alike, check_predictions, in_order
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, gaps_by_class, proportion
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.counts import distinct
-from levelhead.types import MOST_LISTED, ConfigError, DataError, Estimate, quoted
+from levelhead.types import ConfigError, DataError, Estimate, listed, quoted
 
 
 @dataclass(frozen=True)
@@ -444,8 +444,7 @@ def _positive_index(classes: list[Hashable], positive: Hashable) -> int | None:
     as_text = [str(value) for value in classes]
     if str(positive) in as_text:
         return as_text.index(str(positive))
-    listed = ", ".join(as_text[:MOST_LISTED]) + (", ..." if len(as_text) > MOST_LISTED else "")
-    raise ConfigError(f"The positive class {positive!r} is not among the classes: {listed}.")
+    raise ConfigError(f"The positive class {quoted(positive)} is not among the classes: {listed(as_text)}.")
 
 
 def _rate_titles(part: AttributeAudit) -> dict[str, str]:

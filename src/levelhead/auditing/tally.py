@@ -105,7 +105,7 @@ class Tally:
             scores = title == self.prediction and mostly_fractions(values)
             advice = f" {threshold_advice(self.labels)}" if scores else " An audit compares classes."
             raise DataError(
-                f"{title} has more than {MOST_CLASSES} different values, such as {_text(values[0], title)!r}: is this "
+                f"{title} has more than {MOST_CLASSES} different values, such as {quoted(values[0])}: is this "
                 f"an id or a score?{advice}"
             )
         return codes, values

@@ -45,8 +45,11 @@ def check_predictions(labels: Mapping[Hashable, int], predictions: Mapping[Hasha
     """
     known, strays = in_order(labels), in_order(predictions.keys() - labels.keys())
     fractions = [value for value in strays if is_fraction(value)]
+    half = sum(predictions.values()) / 2
     if fractions and (
-        len(fractions) >= len(known) or 2 * sum(predictions[value] for value in fractions) > sum(predictions.values())
+        not any(map(is_fraction, known))
+        or len(fractions) >= len(known)
+        or sum(predictions[value] for value in fractions) > half
     ):
         raise DataError(
             f"The predictions hold {_counted(len(fractions), 'number')} that no label is, such as "
