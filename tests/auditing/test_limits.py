@@ -107,20 +107,21 @@ def test_a_wide_crossing_is_refused_by_its_columns(tmp_path: Path, suffix: str) 
 
 
 def test_a_crossing_of_many_columns_takes_little_memory() -> None:
-    """Eight columns of 1,000 groups each, of which no crossing comes twice: within 700 MB, import and all."""
+    """Eight columns of 1,000 groups each, of which no crossing comes twice: within 500 MB, import and all."""
     code = (
-        "import numpy as np, resource; from levelhead import audit\n"
+        "import numpy as np; from levelhead import audit\n"
         "from levelhead.types import DataError\n"
         "rng = np.random.default_rng(0); rows = 200_000; y = rng.integers(0, 2, rows)\n"
         "columns = {f'c{i}': rng.integers(0, 1000, rows) for i in range(8)}\n"
         "try: audit(y, y, sensitive_features=columns, intersect=True)\n"
         "except DataError as error: print(error)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        # Not getrusage: its maximum counts in what the parent held when the child was started.
+        "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     said, peak = done.stdout.splitlines()
     assert "has more than 1,000 different groups" in said
-    assert int(peak) < 700_000
+    assert int(peak) < 500_000
 
 
 def test_groups_and_classes_are_limited_together() -> None:
