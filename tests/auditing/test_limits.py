@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from levelhead.auditing import files
@@ -164,6 +166,32 @@ def test_a_long_field_that_nobody_asks_for_does_no_harm(tmp_path: Path, suffix: 
     else:
         frame.to_csv(path, index=False, sep="\t" if "tsv" in suffix else ",")
     assert audit_file(path, "y", "yhat", ["g"]).metrics["accuracy"].value == 1
+
+
+def test_many_long_fields_of_a_parquet_file_are_not_read_at_once(tmp_path: Path) -> None:
+    """20 fields of 5 MB each, in a small file."""
+    path, pair = tmp_path / "p.parquet", ["a", "b"] * 10
+    long = pyarrow.array("x" * 5_000_000 + str(row) for row in range(20))
+    table = pyarrow.table({"y": pair, "yhat": pair, "g": long})
+    pyarrow.parquet.write_table(table, path, compression="zstd")
+    read = []
+    plain = pyarrow.parquet.ParquetFile.iter_batches
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            pyarrow.parquet.ParquetFile,
+            "iter_batches",
+            lambda file, rows, **options: read.append(rows) or plain(file, rows, **options),
+        )
+        with pytest.raises(DataError, match="is this a column of texts"):
+            audit_file(path, "y", "yhat", ["g"])
+    assert read[0] < 10
+
+
+def test_a_quotation_mark_that_is_never_closed_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text('y,yhat,g\n1,1,"' + "x,y\n" * 15_000_000)
+    with pytest.raises(DataError, match="is there a quotation mark that is never closed"):
+        audit_file(path, "y", "yhat", ["g"])
 
 
 def test_a_header_without_an_end_is_refused(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ def read_batches(path: Path, outcomes: Sequence[str], groups: Sequence[str]) -> 
     except (OSError, ValueError, EOFError, OverflowError, csv.Error, pyarrow.ArrowException) as error:
         # After "Expected 3 columns, got 4" comes the text of the row, which is nobody's business here.
         said = re.sub(r"(got \d+):.*", r"\1", (str(error).splitlines() or [type(error).__name__])[0])
+        if "straddling" in said:
+            said = f"a field of more than {BATCH_BYTES:,} bytes: is there a quotation mark that is never closed?"
         raise DataError(f"{path} cannot be read as {suffix[1:]} ({said}). Is it complete and UTF-8?") from None
     if not start:
         raise _no_rows(path)
@@ -88,9 +90,19 @@ def _parquet(path: Path, wanted: Sequence[str]) -> Iterator[dict[str, Column]]:
     texts = [name for name in wanted if _is_text(schema.field(name).type)]
     # Text columns lie in the file as codes and are read as codes: no string is made for a row.
     with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
-        for batch in file.iter_batches(BATCH_ROWS, columns=list(wanted), use_threads=False):
+        for batch in file.iter_batches(_batch_rows(file.metadata, wanted), columns=list(wanted), use_threads=False):
             if batch.num_rows:
                 yield {name: _codes(batch.column(name)) for name in wanted}
+
+
+def _batch_rows(metadata: pyarrow.parquet.FileMetaData, wanted: Sequence[str]) -> int:
+    """Return how many rows to read at a time: fewer where fields are long, as they are before they are refused."""
+    longest = 1.0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in wanted:
+                longest = max(longest, column.total_uncompressed_size / max(1, column.num_values))
+    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / longest)))
 
 
 def _text(
@@ -145,10 +157,13 @@ def _codes(column: pyarrow.Array, absent: Sequence[str] = ()) -> Column:
     values: list[Hashable] = [
         None if pd.isna(value) or value in absent else value for value in coded.dictionary.to_pylist()
     ]
-    codes = coded.indices.cast(pyarrow.int64()).fill_null(len(values)).to_numpy(zero_copy_only=False)
-    return codes, [*values, None]
+    codes = coded.indices.cast(pyarrow.int64())
+    if codes.null_count:
+        codes, values = codes.fill_null(len(values)), [*values, None]
+    return codes.to_numpy(zero_copy_only=False), values
 
 
 def _missing_rows(column: Column) -> NDArray[np.int64]:
     codes, values = column
-    return np.flatnonzero(np.isin(codes, [code for code, value in enumerate(values) if value is None]))
+    absent = [code for code, value in enumerate(values) if value is None]
+    return np.flatnonzero(np.isin(codes, absent)) if absent else np.empty(0, np.int64)
