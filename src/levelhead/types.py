@@ -186,11 +186,20 @@ def listed(names: Iterable[object], most: int = 60) -> str:
 
 
 def require_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> None:
-    """Raise :class:`DataError` if one of ``wanted`` is not ``there``; the text names the nearest and lists the rest."""
+    """Raise :class:`DataError` if one of ``wanted`` is not ``there``, or is there more than once.
+
+    The text names the nearest and lists the rest. Two columns of one name that nobody wants do no harm.
+    """
     for name in wanted:
         if name not in there:
-            near = difflib.get_close_matches(name, there, 1) or [
-                other for other in there if other.lower() == name.lower()
+            likely = [other for other in there if len(other) <= LONGEST_NAME]
+            near = difflib.get_close_matches(name[:LONGEST_NAME], likely, 1) or [
+                other for other in likely if other.lower() == name.lower()
             ]
             hint = f" Did you mean {quoted(near[0])}?" if near else ""
             raise DataError(f"{where} has no column {quoted(name)}.{hint} Columns there: {listed(there)}.")
+        if (times := there.count(name)) > 1:
+            raise DataError(
+                f"{where} has {times} columns named {quoted(name)}, and nothing says which of them is meant. Rename or "
+                "remove all but one."
+            )

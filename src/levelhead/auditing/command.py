@@ -66,7 +66,8 @@ def audit_command(
     """Measure the gaps between groups in a file of predictions, with 95% intervals.
 
     Needs no model and no GPU. An interval that reaches 0 means that these rows cannot tell whether there is a gap.
-    Existing output files are replaced.
+    Fields of csv and tsv are texts, exactly as they are written: 1 and 1.0 are two classes. Existing output files are
+    replaced.
     """
     check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
