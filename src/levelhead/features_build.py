@@ -17,7 +17,6 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
@@ -36,6 +35,7 @@ from levelhead.features_store import (
     hash_segments,
 )
 from levelhead.storage import write_json
+from levelhead.terminal import Terminal
 from levelhead.types import DataError, LevelheadError, UnsupportedModelError
 
 NOTE_EVERY = 5.0  # seconds between two notes of the progress: what a stop can cost
@@ -102,7 +102,7 @@ class Run:
         """
         tokens = first = int(self.lengths[self.order[:done]].sum())
         begun = time.monotonic()
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         columns = (TextColumn("Computing features"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task("", total=self.tokens, completed=tokens)  # tokens: the longest rows come first

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,8 +14,77 @@ if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need i
     from torch import Tensor
 
 
+LONGEST_NAME = 80
+LONGEST_WORD = 300
+LONGEST_MESSAGE = 2000
+"""In characters. A path is a word, and may be longer than a name; a message may list every recipe."""
+
+_MOST_SEED = 2**63 - 1
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Spell out characters that cannot be seen, that command a terminal, or that turn text around, e.g. ``\\x1b``.
+
+    Control characters, line separators, bidirectional overrides, halves of surrogate pairs and unassigned characters
+    are written as in Python, but for those in ``keep``. Zero-width joiners stay: emoji and several scripts need them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(character if _is_shown(character, keep) else _spelled(character) for character in text)
+
+
+def _is_shown(character: str, keep: str) -> bool:
+    joiner = character in "\u200c\u200d"
+    return character.isprintable() or joiner or character in keep or unicodedata.category(character) == "Zs"
+
+
+def _spelled(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def printable(name: object, longest: int = LONGEST_NAME) -> str:
+    """Return a name out of data as tables show it: on one line, nothing hidden, at most ``longest`` characters.
+
+    For the names of groups, classes, columns and files. A cut is marked with an ellipsis.
+    """
+    text = str(name)
+    shown = visible(text[: longest + 1])
+    return shown if len(shown) <= longest and len(text) <= longest else shown[: longest - 1] + "…"
+
+
+def quoted(value: object, longest: int = LONGEST_NAME) -> str:
+    """Return a name or a value between quotation marks, as sentences hold it: :func:`printable`, of what Python shows.
+
+    A name longer than ``longest`` is cut before it is quoted.
+    """
+    if isinstance(value, str):
+        return repr(value if len(value) <= longest else value[: longest - 1] + "…")
+    try:
+        return printable(repr(value), longest)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return "a number of very many digits"
+
+
+def _message(text: str) -> str:
+    """Return the text of an error on one line, without control characters, and without anything of great length."""
+    line = visible(" ".join(part.strip() for part in re.split(r"[\r\n]+", text.strip())))
+    ends = LONGEST_NAME // 2
+    line = re.sub(rf"\S{{{LONGEST_WORD},}}", lambda word: f"{word[0][:ends]}…{word[0][-ends:]}", line)
+    return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"
+
+
 class LevelheadError(Exception):
-    """Base of every error that levelhead raises on purpose; its text says what, where and what to do."""
+    """Base of every error that levelhead raises on purpose; its text says what, where and what to do.
+
+    The text is one line, whatever names are in it, and short: what a file holds is nobody's business in an error.
+    """
+
+    def __init__(self, text: object = "") -> None:
+        super().__init__(_message(str(text)))
+
+
+class UnwritableError(LevelheadError, OSError):
+    """A file or a folder cannot be written; an OSError, too, for those who can do without that file."""
 
 
 class ConfigError(LevelheadError):
@@ -78,6 +149,12 @@ class Estimate:
         return f"{100 * self.value:.2f} [{100 * self.low:.2f}, {100 * self.high:.2f}]"
 
 
+def check_seed(seed: object, what: str = "seed") -> None:
+    """Raise :class:`ConfigError` unless ``seed`` is a whole number that torch and numpy take: 0 to 2^63 - 1."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _MOST_SEED:
+        raise ConfigError(f"{what} is {quoted(seed)}; it must be a whole number, 0 or more, below 2^63.")
+
+
 def check_numbers(
     section: str,
     options: object,
@@ -101,6 +178,13 @@ def check_numbers(
             raise ConfigError(f"{section}.{name} is {value}; it must be 0 or more, and finite.")
 
 
+def listed(names: Iterable[object], most: int = 60) -> str:
+    """Return names with commas between them; of more than ``most``, how many are left out."""
+    every = list(names)
+    shown = [printable(name) for name in every[:most]]
+    return ", ".join(shown) + (f" and {len(every) - most:,} more" if len(every) > most else "")
+
+
 def require_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> None:
     """Raise :class:`DataError` if one of ``wanted`` is not ``there``; the text names the nearest and lists the rest."""
     for name in wanted:
@@ -108,5 +192,5 @@ def require_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> 
             near = difflib.get_close_matches(name, there, 1) or [
                 other for other in there if other.lower() == name.lower()
             ]
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise DataError(f"{where} has no column {name!r}.{hint} Columns there: {', '.join(there)}.")
+            hint = f" Did you mean {quoted(near[0])}?" if near else ""
+            raise DataError(f"{where} has no column {quoted(name)}.{hint} Columns there: {listed(there)}.")

@@ -209,7 +209,7 @@ def test_hostile_names_stay_names() -> None:
     assert not seen.all("script", "img")
     assert "<script>document.title" in seen.all("main")[0].text, "the name is shown, as text"
     assert "\u202e" not in html
-    assert "⟨U+202E⟩evil" in html
+    assert r"\u202eevil" in html
     assert "{{ 7 * 7 }}" in html
     assert not re.search("x{700}", html), "a name of 10 kB is cut"
     assert "👩‍👩‍👧" in html

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
-from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor, nn
 
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.standardize import QueryKeyStandardizer, RunningMoments
+from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
@@ -198,5 +198,5 @@ def _length(loader: Any, batches: int | None) -> int | None:
 def _shown(loader: Iterator[Any], total: int | None) -> Iterator[Any]:
     """Pass the batches on, with a progress bar that goes away at the end where there are many."""
     short = total is not None and total < LONG
-    with Progress(console=Console(stderr=True), transient=True, disable=short) as progress:
+    with Progress(console=Terminal(stderr=True), transient=True, disable=short) as progress:
         yield from progress.track(loader, total=total, description="Calibrating")

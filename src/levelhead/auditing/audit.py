@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -24,7 +24,8 @@ from levelhead.auditing.titles import NOTE, RATE_TITLES, TITLES, metric_title
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, gaps_by_class, proportion
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.counts import encode, encode_together
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
 MISSING_GROUP = "(missing)"
 
@@ -118,14 +119,14 @@ class AuditResult:
 
     @property
     def _note(self) -> str:
-        return NOTE if self.positive is None else f"Positive class: {self.positive}. {NOTE}"
+        return NOTE if self.positive is None else f"Positive class: {printable(self.positive)}. {NOTE}"
 
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""
         shown: list[Table | Text] = []
         for name, part in self.by_attribute.items():
             interval = f"{100 * self.level:g}% interval"
-            metrics = Table(title=Text(f"Gaps by {name}"), title_justify="left")
+            metrics = Table(title=Text(f"Gaps by {printable(name)}"), title_justify="left")
             for heading in ("Metric", "%", interval, "Corrected", "Rows"):
                 metrics.add_column(heading, justify="left" if heading == "Metric" else "right")
             for key, figure in part.metrics.items():
@@ -136,14 +137,14 @@ class AuditResult:
                     _corrected(figure),
                     str(figure.n),
                 )
-            groups = Table(title=Text(f"Groups of {name}"), title_justify="left")
+            groups = Table(title=Text(f"Groups of {printable(name)}"), title_justify="left")
             groups.add_column("Group")
             groups.add_column("Rows", justify="right")
             titles = _rate_titles(part)
             for title in titles.values():
-                groups.add_column(Text(title), justify="right")
+                groups.add_column(Text(printable(title)), justify="right")
             for group, figures in part.groups.items():
-                label = group if figures.included else f"{group} (left out of the gaps)"
+                label = printable(group) if figures.included else f"{printable(group)} (left out of the gaps)"
                 cells = [f"{_percent(figures.rates[key])} {_interval(figures.rates[key])}".strip() for key in titles]
                 groups.add_row(Text(label), str(figures.n), *cells)
             shown += [metrics, groups]
@@ -151,7 +152,7 @@ class AuditResult:
         return Group(*shown, Text(self._note))
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=140, color_system=None)
+        console = Terminal(file=io.StringIO(), width=140, color_system=None)
         with console.capture() as capture:
             console.print(self.table())
         return capture.get()
@@ -302,7 +303,8 @@ def _audit_column(
         if size < min_count:
             members = "1 member" if size == 1 else f"{size} members"
             warnings.append(
-                f"{column}: group {str(group)!r} has {members}, fewer than {min_count}, and is left out of the gaps."
+                f"{printable(column)}: group {quoted(str(group))} has {members}, fewer than {min_count}, and is "
+                "left out of the gaps."
             )
     compared = counts.keep(kept)
     metrics = estimate_all(compared, positive=positive, level=level, replicates=replicates, seed=seed)
@@ -313,12 +315,12 @@ def _audit_column(
         metrics[name] = estimate(pooled, name, positive=positive, level=level, replicates=replicates, seed=seed)
     for name, figure in metrics.items():
         if not figure.defined:
-            warnings.append(f"{column}: {name} is undefined: {figure.reason}.")
+            warnings.append(f"{printable(column)}: {name} is undefined: {figure.reason}.")
     cells = compared.cell_sizes
     for i, k in np.argwhere((cells > 0) & (cells < min_count)):
         warnings.append(
-            f"{column}: group {str(kept[i])!r} has only {cells[i, k]} rows with label {str(counts.classes[k])!r}; "
-            "rates over them are very uncertain."
+            f"{printable(column)}: group {quoted(str(kept[i]))} has only {cells[i, k]} rows with label "
+            f"{quoted(str(counts.classes[k]))}; rates over them are very uncertain."
         )
     several = len(group_metrics.classes_compared(len(counts.classes), positive)) > 1
     worst = {}
@@ -347,7 +349,7 @@ def _group_figures(counts: Counts, i: int, positive: int | None, included: bool,
             rate = count(table, positive)
             figure = proportion(int(rate.hits[position, 0]), int(rate.rows[position, 0]), level=level)
             if not figure.defined:
-                figure = Estimate.undefined(f"no {label} {str(counts.classes[k])!r}")
+                figure = Estimate.undefined(f"no {label} {quoted(str(counts.classes[k]))}")
             rates[name + ending] = figure
     rows = {str(label): int(size) for label, size in zip(counts.classes, counts.cell_sizes[i], strict=True)}
     return GroupFigures(int(table.sum()), rows, rates, included)
@@ -386,7 +388,7 @@ def _columns(
         array = np.asarray(values)
         if array.ndim != 1 or len(array) != rows:
             raise DataError(
-                f"Sensitive column {name!r} has shape {array.shape}, but there are {rows} rows. "
+                f"Sensitive column {quoted(name)} has shape {array.shape}, but there are {rows} rows. "
                 "Pass one group for every row; several columns go into a frame or a dict."
             )
         codes, names = pd.factorize(array)
@@ -405,7 +407,7 @@ def _positive_index(classes: list[Hashable], positive: Hashable) -> int | None:
     as_text = [str(value) for value in classes]
     if str(positive) in as_text:
         return as_text.index(str(positive))
-    raise ConfigError(f"The positive class {positive!r} is not among the classes: {', '.join(as_text)}.")
+    raise ConfigError(f"The positive class {quoted(positive)} is not among the classes: {listed(as_text)}.")
 
 
 def _class_warnings(
@@ -424,13 +426,14 @@ def _class_warnings(
         warnings.append(f"{strays} predictions have values that no label has: {_some(classes, stray)}.")
     if len(true_classes) == 1:
         warnings.append(
-            f"Every label is {str(classes[true_classes[0]])!r}: gaps that need positives and negatives are undefined."
+            f"Every label is {quoted(str(classes[true_classes[0]]))}: gaps that need positives and negatives are "
+            "undefined."
         )
     return warnings
 
 
 def _some(classes: list[Hashable], positions: NDArray[np.int64], shown: int = 5) -> str:
-    text = ", ".join(repr(classes[position]) for position in positions[:shown])
+    text = ", ".join(quoted(classes[position]) for position in positions[:shown])
     return text + (", ..." if len(positions) > shown else "")
 
 

@@ -26,7 +26,7 @@ from rich.text import Text
 from torch import Tensor
 
 from levelhead import theory
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, printable, quoted
 
 if TYPE_CHECKING:
     from levelhead.attention.attach import DebiasConfig
@@ -179,7 +179,8 @@ class Certificate:
         head = self.heads.index(place)
         text = (
             f"On {self.run['split']}, mean attention logits of the last layer differ by at most {place.gap:.4g} "
-            f"between {place.groups[0]!r} and {place.groups[1]!r} ({self.attribute}; head {head}, {_where(place)})"
+            f"between {quoted(place.groups[0])} and {quoted(place.groups[1])} ({self.attribute}; head {head}, "
+            f"{_where(place)})"
         )
         if self.statistics is None:
             return f"{text}; the model does not standardise queries and keys, so no bound applies."
@@ -272,7 +273,7 @@ class Certificate:
             if self.statistics is not None:
                 bounds = {bound.name: bound.value if bound.reason is None else math.nan for bound in pair.bounds}
                 values += [pair.own_gap, bounds["distribution_free"], bounds["gaussian"]]
-            drawn.add_row(Text(" / ".join(pair.groups)), *map(_number, values))
+            drawn.add_row(Text(" / ".join(map(printable, pair.groups))), *map(_number, values))
         return drawn
 
 
@@ -359,7 +360,9 @@ def certify(
     sizes = torch.bincount(groups.values, minlength=len(names)).tolist()
     present = [group for group, size in enumerate(sizes) if size]
     warnings = [
-        f"No row of {run['split']} belongs to {names[group]!r}." for group in range(len(names)) if not sizes[group]
+        f"No row of {run['split']} belongs to {quoted(names[group])}."
+        for group in range(len(names))
+        if not sizes[group]
     ]
     if len(present) < 2:
         warnings.insert(0, f"{run['split']} holds rows of fewer than two groups of {groups.attribute!r}.")

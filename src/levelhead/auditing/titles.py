@@ -1,5 +1,7 @@
 """What the figures of an audit are called in words, for every page and table that shows them."""
 
+from levelhead.types import printable
+
 TITLES = {
     "accuracy": "Accuracy",
     "balanced_accuracy": "Balanced accuracy",
@@ -25,4 +27,4 @@ def metric_title(name: str, worst: str | None = None) -> str:
     """Say a metric's name in words; ``worst`` is the class that it is about, where several are compared."""
     plain = name.removesuffix("_mean")
     mean = ", mean over classes" if name.endswith("_mean") else ""
-    return TITLES.get(plain, plain) + mean + (f", worst class: {worst}" if worst is not None else "")
+    return TITLES.get(plain, plain) + mean + (f", worst class: {printable(worst)}" if worst is not None else "")

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from levelhead.metrics import Counts
 from levelhead.metrics.group import false_positives, true_positives
-from levelhead.types import ConfigError, DataError, LevelheadError
+from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 FloatArray = NDArray[np.float64]
 
@@ -72,8 +72,8 @@ class GroupRates:
         for rows, word in ((self.negatives, "negative"), (self.positives, "positive")):
             for name in [name for name, count in zip(self.groups, rows, strict=True) if count <= 0]:
                 raise DataError(
-                    f"Group {name!r} has no {word} row, so its {'true' if word == 'positive' else 'false'} positive "
-                    "rate and the EOd gap are undefined. Leave the group out, or choose another split."
+                    f"Group {quoted(name)} has no {word} row, so its {'true' if word == 'positive' else 'false'} "
+                    "positive rate and the EOd gap are undefined. Leave the group out, or choose another split."
                 )
         for rates in (self.false_positive, self.true_positive):
             if not ((rates >= 0) & (rates <= 1)).all():

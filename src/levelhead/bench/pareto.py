@@ -21,7 +21,7 @@ from levelhead.bench.tables import COLUMNS, Comparison, Group
 from levelhead.config import nearest
 from levelhead.metrics import GAPS, Counts, estimate_to_dict
 from levelhead.storage import write_atomically
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.types import ConfigError, DataError, Estimate, quoted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,7 +95,9 @@ def baseline_rates(group: Group, baseline: str) -> list[GroupRates]:
         labels, predicted = frame["label"].to_numpy(), frame["prediction"].to_numpy()
         counts = Counts.from_rows(labels, predicted, frame[group.attribute].to_numpy())
         if len(counts.classes) != 2:
-            raise DataError(f"Every row of the {group.split} split is {counts.classes[0]!r}: no rate can be compared.")
+            raise DataError(
+                f"Every row of the {group.split} split is {quoted(counts.classes[0])}: no rate can be compared."
+            )
         # Counts order classes by name; the positive one is the data set's second.
         found.append(GroupRates.from_counts(counts, counts.classes.index(classes[1])))
     return found

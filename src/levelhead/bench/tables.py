@@ -25,7 +25,7 @@ from levelhead.metrics.ranking import area_under_roc
 from levelhead.runs import CONFIG, digest, load_run, oracle_reason
 from levelhead.select import SELECTORS
 from levelhead.storage import read_json
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.types import ConfigError, DataError, Estimate, printable, visible
 
 logger = logging.getLogger(__name__)
 
@@ -145,8 +145,9 @@ class Comparison:
             for key, value in self.data.items()
             if key != "name" and (key == "target" or value != default[key])
         }
-        name = self.data["name"] + (f" ({', '.join(f'{k} {v}' for k, v in options.items())})" if options else "")
-        title = f"{name}: {self.split} split, {self.rows:,} rows, groups by {self.attribute}"
+        listing = ", ".join(f"{key} {printable(value)}" for key, value in options.items())
+        name = self.data["name"] + (f" ({listing})" if options else "")
+        title = f"{name}: {self.split} split, {self.rows:,} rows, groups by {printable(self.attribute)}"
         if self.selection:
             title += f"; epochs by {self.selection}"
         if self.positive_rate is not None:
@@ -213,7 +214,9 @@ class Comparison:
             sections.append(Section(f"Difference to {self.table.baseline}", caption, columns, differences))
         if self.areas:
             groups = list(next(iter(self.areas.values())))
-            names = [f"{self.attribute}: {group}" if group != "all" else "all rows" for group in groups]
+            names = [
+                f"{printable(self.attribute)}: {printable(group)}" if group != "all" else "all rows" for group in groups
+            ]
             cells = [
                 [self.label(method), *(_area(*areas[group]) for group in groups)]
                 for method, areas in self.areas.items()
@@ -440,7 +443,7 @@ class Group:
             options = _changed_options(experiment) | {key: group[0].settings[key] for key in apart}
             name = experiment.name or method_name(experiment.method)
             if options and not experiment.name:
-                name += f" ({', '.join(f'{key}={value}' for key, value in options.items())})"
+                name += f" ({', '.join(f'{key}={printable(value)}' for key, value in options.items())})"
             if name in rows:
                 raise ConfigError(
                     f"Runs with different settings have the same name {name!r}: {rows[name][0].folder} and "
@@ -516,7 +519,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
         ready = [run for run in runs if (run / f"evaluation-{split}.json").exists()]
         left_out = [run for run in runs if run not in ready]
         if ready and left_out:
-            logger.warning("left out, no evaluation of the %s split: %s", split, ", ".join(map(str, left_out)))
+            logger.warning("left out, no evaluation of the %s split: %s", split, visible(", ".join(map(str, left_out))))
         found += ready or runs
     if not found:
         raise DataError("There is no run folder here: give folders that `levelhead train` made, or a folder of them.")

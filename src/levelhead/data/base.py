@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from levelhead.types import ConfigError, DataError, LevelheadError
+from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -148,7 +148,7 @@ def refuse_one_class(labels: Tensor, class_names: tuple[str, ...], target: str, 
     """Raise :class:`~levelhead.types.DataError` if the labels (n,) int64 of a split are not of two classes at least."""
     present = labels.unique().tolist()
     if len(present) < 2:
-        names = ", ".join(repr(class_names[value]) for value in present) or "of no class"
+        names = ", ".join(quoted(class_names[value]) for value in present) or "of no class"
         raise DataError(f"{where}: all {len(labels)} rows are {names} in {target!r}; there is nothing to tell apart.")
 
 

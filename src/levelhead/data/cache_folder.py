@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from rich.console import Console
-
+from levelhead.terminal import Terminal
 from levelhead.types import DataError
 
 VARIABLE = "LEVELHEAD_CACHE"
@@ -61,7 +60,7 @@ def alone(path: Path, waiting: str | None = None) -> Iterator[BinaryIO]:
             except BlockingIOError:
                 if waiting is None:
                     raise
-                Console(stderr=True).print(waiting)
+                Terminal(stderr=True).print(waiting)
                 fcntl.flock(file, fcntl.LOCK_EX)
             # Whoever held it has renamed or deleted the file that was waited for: begin again with a new one.
             if not is_at(file, path):

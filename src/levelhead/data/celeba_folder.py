@@ -23,7 +23,7 @@ from levelhead.data.base import SPLITS, Card, Examples, Split, dataset_folder, r
 from levelhead.data.cache import picture_examples
 from levelhead.data.celeba import CelebAAttributes, celeba_card
 from levelhead.data.images import PictureFiles, check_image_size
-from levelhead.types import DataError, require_columns
+from levelhead.types import DataError, quoted, require_columns
 
 ATTRIBUTES, PARTITION, PICTURES = "list_attr_celeba", "list_eval_partition", "img_align_celeba"
 
@@ -86,7 +86,8 @@ class CelebAFolder(CelebAAttributes):
         wrong = frame[~frame.iloc[:, 1].isin(["0", "1", "2"])]
         if len(wrong):
             raise DataError(
-                f"{path}: {len(wrong)} rows name no split, the first being {wrong.iloc[0, 0]!r}; a split is 0, 1 or 2."
+                f"{path}: {len(wrong)} rows name no split, the first being {quoted(wrong.iloc[0, 0])}; a split is "
+                "0, 1 or 2."
             )
         files: list[str] = frame.iloc[:, 0][frame.iloc[:, 1] == str(SPLITS.index(split))].tolist()
         if not files:
@@ -108,7 +109,7 @@ class CelebAFolder(CelebAAttributes):
         if len(wrong):
             raise DataError(
                 f"{path}: {attribute!r} is neither -1 nor 1 in {len(wrong)} rows, the first being that of "
-                f"{wrong.iloc[0, 0]!r}; fetch it again."
+                f"{quoted(wrong.iloc[0, 0])}; fetch it again."
             )
         if path.suffix == ".txt":
             with path.open(encoding="utf-8") as lines:
@@ -117,11 +118,13 @@ class CelebAFolder(CelebAAttributes):
                 raise DataError(f"{path}: the first line promises {promised} rows and there are {len(frame)}.")
         values = frame.iloc[:, 1].set_axis(frame.iloc[:, 0])
         if not values.index.is_unique:
-            raise DataError(f"{path}: {values.index[values.index.duplicated()][0]!r} is there twice.")
+            raise DataError(f"{path}: {quoted(values.index[values.index.duplicated()][0])} is there twice.")
         chosen = values.reindex(self._files(split))
         absent = chosen[chosen.isna()]
         if len(absent):
-            raise DataError(f"{path} lacks {len(absent)} pictures of {PARTITION}, the first being {absent.index[0]!r}.")
+            raise DataError(
+                f"{path} lacks {len(absent)} pictures of {PARTITION}, the first being {quoted(absent.index[0])}."
+            )
         return torch.from_numpy((chosen == "1").to_numpy(dtype="int64", copy=True))
 
 

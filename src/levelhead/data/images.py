@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
 from levelhead.data.base import Inputs
+from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError
 
 SHOW_PROGRESS_FROM = 2000  # pictures; fewer decode in about a second
@@ -101,7 +101,7 @@ def positions(count: int, title: str, shown_from: int = SHOW_PROGRESS_FROM) -> I
         description=title,
         transient=True,
         disable=count < shown_from,
-        console=Console(stderr=True),
+        console=Terminal(stderr=True),
         update_period=0.5,
     )
 

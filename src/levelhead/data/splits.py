@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from levelhead.data.base import Split
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, quoted
 
 
 def named_splits(words: Sequence[str], known: Mapping[str, Split], column: str, path: Path) -> list[Split]:
@@ -15,8 +15,8 @@ def named_splits(words: Sequence[str], known: Mapping[str, Split], column: str, 
     wrong = [row for row, word in enumerate(words) if word not in known]
     if wrong:
         raise DataError(
-            f"{path}: {column!r} is {words[wrong[0]]!r} in row {wrong[0] + 1} and names no split in {len(wrong)} rows; "
-            "write train, validation or test."
+            f"{path}: {column!r} is {quoted(words[wrong[0]])} in row {wrong[0] + 1} and names no split in "
+            f"{len(wrong)} rows; write train, validation or test."
         )
     return [known[word] for word in words]
 

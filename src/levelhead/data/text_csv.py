@@ -30,7 +30,7 @@ from levelhead.data.image_folder_csv import SPLIT_WORDS
 from levelhead.data.splits import check_shares, named_splits, position_of, split_of
 from levelhead.data.text_files import read_columns, table_file, table_header
 from levelhead.data.texts import Texts, text_fingerprint
-from levelhead.types import ConfigError, DataError, require_columns
+from levelhead.types import ConfigError, DataError, quoted, require_columns
 
 WORDS: dict[str, Split] = {**SPLIT_WORDS, "dev": "validation"}
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
@@ -226,8 +226,8 @@ def sorted_names(values: set[str], rows: _Rows, column: str) -> tuple[str, ...]:
     for before, after in pairwise(ordered):
         if float(before) == float(after):
             raise DataError(
-                f"{rows.files[0][0]}: {column!r} holds {before!r} and {after!r}, one number written in two ways. Write "
-                "it in one."
+                f"{rows.files[0][0]}: {column!r} holds {quoted(before)} and {quoted(after)}, one number written in "
+                "two ways. Write it in one."
             )
     return tuple(ordered)
 

@@ -23,7 +23,7 @@ from levelhead.lm.klaad import TripletLike
 from levelhead.lm.stereoset.data import read_terms, same_term
 from levelhead.lm.triplets import Triplet, split_terms, terms_held_out
 from levelhead.metrics import estimate_to_dict
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.types import ConfigError, DataError, Estimate, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -185,8 +185,8 @@ def _measured(model: LanguageModel, triplets: Sequence[TripletLike]) -> list[Pai
             length = len(model.tokenizer(text).input_ids)
             if model.longest is not None and length > model.longest:
                 raise DataError(
-                    f"Pair {row} (term {triplet.term!r}) has a sentence of {length} tokens, and {model.name} takes "
-                    f"{model.longest}: leave it out."
+                    f"Pair {row} (term {quoted(triplet.term)}) has a sentence of {length} tokens, and {model.name} "
+                    f"takes {model.longest}: leave it out."
                 )
     return pair_gaps(model.network, model.tokenizer, triplets)
 

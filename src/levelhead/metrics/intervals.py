@@ -57,7 +57,7 @@ from scipy import sparse, stats
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.counts import Counts, IntArray, JointCounts
 from levelhead.metrics.group import FloatArray, Rate, Table
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.types import ConfigError, DataError, Estimate, quoted
 
 GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds", "equalized_odds_worst")
 LEVELS = ("accuracy", "balanced_accuracy")
@@ -349,7 +349,8 @@ def undefined_reason(counts: Counts, name: str, positive: int | None = None) -> 
         return f"no rows have label {', '.join(missing)}" if missing else None
     if base == "worst_group_accuracy":
         empty = [
-            f"group {str(groups[i])!r} with label {str(labels[k])!r}" for i, k in np.argwhere(counts.cell_sizes == 0)
+            f"group {quoted(str(groups[i]))} with label {quoted(str(labels[k]))}"
+            for i, k in np.argwhere(counts.cell_sizes == 0)
         ]
         return f"no rows in {'; '.join(empty)}" if empty else None
     if len(groups) < 2:
@@ -365,7 +366,7 @@ def undefined_reason(counts: Counts, name: str, positive: int | None = None) -> 
             if (rows[position] == 0).any():
                 sizes = ", ".join(f"{g}: {size}" for g, size in zip(groups, rows[position], strict=True))
                 lacking = ", ".join(repr(str(groups[i])) for i in np.flatnonzero(rows[position] == 0))
-                what = "no rows" if kind == "rows" else f"no rows with {kind} {str(labels[k])!r}"
+                what = "no rows" if kind == "rows" else f"no rows with {kind} {quoted(str(labels[k]))}"
                 return f"{what} in group {lacking} (rows by group: {sizes})"
     return None
 

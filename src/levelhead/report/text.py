@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import unicodedata
+import re
 from typing import Any
 
-from levelhead.types import Estimate
+from levelhead import types
+from levelhead.types import LONGEST_NAME, Estimate
 
-LONGEST_NAME = 80
 LONGEST_SENTENCE = 600
 
 Record = dict[str, Any]
@@ -16,22 +16,8 @@ Record = dict[str, Any]
 
 
 def visible(text: str) -> str:
-    """Spell out characters that cannot be seen or that turn the text around, e.g. ``⟨U+202E⟩``.
-
-    A right-to-left override in a group's name would otherwise reorder what stands after it. Line ends become spaces.
-    Zero-width joiners stay: emoji and several scripts need them.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    shown = []
-    for character in text:
-        if character in "\n\r\t":
-            shown.append(" ")
-        elif character not in "\u200c\u200d" and unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn"):
-            shown.append(f"⟨U+{ord(character):04X}⟩")
-        else:
-            shown.append(character)
-    return "".join(shown)
+    """Spell out what cannot be seen, as :func:`levelhead.types.visible` does; line ends become spaces."""
+    return types.visible(re.sub(r"[\n\r\t]", " ", text))
 
 
 def short(text: object, longest: int = LONGEST_NAME) -> str:

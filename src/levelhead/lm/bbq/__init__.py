@@ -15,7 +15,7 @@ from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Item, Scores, answers_by_id, drawn_by
 from levelhead.lm.bbq.data import read_items
 from levelhead.lm.bbq.score import score_answers
-from levelhead.types import ConfigError, DataError, require_columns
+from levelhead.types import ConfigError, DataError, quoted, require_columns
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
@@ -185,7 +185,9 @@ def read_predictions(path: Path, items: Sequence[Item]) -> list[Answer]:
         if isinstance(chosen, str):
             content = {"answer": match_option(chosen, by_id[name]) if name in by_id else None, "text": chosen}
         elif chosen is not None and (isinstance(chosen, bool) or chosen not in (0, 1, 2)):
-            raise DataError(f"{where} (item {name}): the answer is {chosen!r}, and must be 0, 1, 2, a text or null.")
+            raise DataError(
+                f"{where} (item {name}): the answer is {quoted(chosen)}, and must be 0, 1, 2, a text or null."
+            )
         answers.append(Answer(name, content))
     return list(answers_by_id(items, answers, "BBQ").values())
 

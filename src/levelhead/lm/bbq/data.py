@@ -27,7 +27,7 @@ from typing import Any
 
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
-from levelhead.types import ConfigError, DataError, require_columns
+from levelhead.types import ConfigError, DataError, quoted, require_columns
 
 FOLDERS = ("bbq", "BBQ", "BBQ-main")
 METADATA = "additional_metadata.csv"
@@ -170,11 +170,11 @@ def _item(record: Any, targets: Mapping[tuple[str, str], str], where: str) -> It
     condition, polarity, label = record["context_condition"], record["question_polarity"], record["label"]
     if condition not in CONDITIONS or polarity not in POLARITIES:
         raise DataError(
-            f"{where}: context_condition is {condition!r} (known: {', '.join(CONDITIONS)}), question_polarity is "
-            f"{polarity!r} (known: {', '.join(POLARITIES)})."
+            f"{where}: context_condition is {quoted(condition)} (known: {', '.join(CONDITIONS)}), question_polarity is "
+            f"{quoted(polarity)} (known: {', '.join(POLARITIES)})."
         )
     if label not in (0, 1, 2) or isinstance(label, bool):
-        raise DataError(f"{where}: the label is {label!r}, and must be 0, 1 or 2.")
+        raise DataError(f"{where}: the label is {quoted(label)}, and must be 0, 1 or 2.")
     try:
         tags = [[str(word) for word in record["answer_info"][f"ans{position}"]] for position in range(3)]
         groups = [str(group) for group in record["additional_metadata"]["stereotyped_groups"]]

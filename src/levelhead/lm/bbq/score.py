@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id
 from levelhead.lm.intervals import bootstrap, ratio
-from levelhead.types import DataError, Estimate
+from levelhead.types import DataError, Estimate, quoted
 
 NOTHING_NAMED = "no answer names a person, so n_nu is 0 (the owners' script puts 0 here)"
 NO_TARGET = "the file does not say which person is stereotyped: put the owners' additional_metadata.csv beside the data"
@@ -100,7 +100,7 @@ def _chosen(answer: Answer) -> int | None:
     if chosen is None:
         return None
     if isinstance(chosen, bool) or chosen not in (0, 1, 2):
-        raise DataError(f"BBQ: the answer to {answer.id} is {chosen!r}, and must be 0, 1, 2 or null.")
+        raise DataError(f"BBQ: the answer to {answer.id} is {quoted(chosen)}, and must be 0, 1, 2 or null.")
     return int(chosen)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from levelhead.data.base import dataset_folder
 from levelhead.data.text_files import read_columns, table_file, table_header
 from levelhead.lm.base import Item
-from levelhead.types import DataError
+from levelhead.types import DataError, quoted
 
 SENTENCES = ("sent_more", "sent_less")
 FIELDS = (*SENTENCES, "stereo_antistereo", "bias_type")
@@ -46,11 +46,11 @@ def read_crows_pairs(root: Path | None) -> list[Item]:
     for row in rows:
         if columns["stereo_antistereo"][row] not in DIRECTIONS:
             raise DataError(
-                f"{path}: row {row} (from 0) has stereo_antistereo {columns['stereo_antistereo'][row]!r}; known are "
-                f"{' and '.join(DIRECTIONS)}."
+                f"{path}: row {row} (from 0) has stereo_antistereo {quoted(columns['stereo_antistereo'][row])}; known "
+                f"are {' and '.join(DIRECTIONS)}."
             )
         if ids[row] in seen:
-            raise DataError(f"{path}: the pair {ids[row]!r} is there twice, again in row {row} (from 0).")
+            raise DataError(f"{path}: the pair {quoted(ids[row])} is there twice, again in row {row} (from 0).")
         seen.add(ids[row])
     return [Item(ids[row], {field: columns[field][row] for field in FIELDS}) for row in rows]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id
 from levelhead.lm.crows_pairs.data import DIRECTIONS, SENTENCES
 from levelhead.lm.intervals import bootstrap, ratio
-from levelhead.types import DataError, Estimate
+from levelhead.types import DataError, Estimate, quoted
 
 SHARED, FULL = "shared_pseudo_log_likelihood", "log_likelihood"
 DECIMALS = 3
@@ -88,5 +88,7 @@ def _likelihoods(answer: Answer) -> tuple[float, float]:
     for name in SENTENCES:
         value = answer.content.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise DataError(f"The answer to the CrowS-Pairs item {answer.id!r} has no finite number for {name!r}.")
+            raise DataError(
+                f"The answer to the CrowS-Pairs item {quoted(answer.id)} has no finite number for {name!r}."
+            )
     return float(answer.content["sent_more"]), float(answer.content["sent_less"])

@@ -22,7 +22,7 @@ from typing import Any
 
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, quoted
 
 INTRA, INTER = "intrasentence", "intersentence"
 TASKS = (INTRA, INTER)
@@ -62,7 +62,7 @@ def read_stereoset(path: Path) -> list[Item]:
     seen: set[str] = set()
     for item in items:
         if item.id in seen:
-            raise DataError(f"{path}: item {item.id!r} is there twice. Leave one of the two.")
+            raise DataError(f"{path}: item {quoted(item.id)} is there twice. Leave one of the two.")
         seen.add(item.id)
     return items
 
@@ -99,7 +99,7 @@ def keep_terms(items: Sequence[Item], terms: Iterable[str]) -> list[Item]:
     for key, term in wanted.items():
         if key not in there:
             near = difflib.get_close_matches(key, there, 1)
-            hint = f" Did you mean {there[near[0]]!r}?" if near else ""
+            hint = f" Did you mean {quoted(there[near[0]])}?" if near else ""
             raise ConfigError(f"terms: StereoSet has no target term {term!r}.{hint} It has {len(there)} others.")
     return [item for item in items if same_term(item.content["target"]) in wanted]
 
@@ -146,17 +146,17 @@ def _flat(example: Any, task: str, path: Path, row: int) -> Any:
     name = example.get("id", f"{row} (from 0) of {task}")
     sentences = example.get("sentences")
     if not isinstance(sentences, list) or not all(isinstance(sentence, dict) for sentence in sentences):
-        raise DataError(f"{path}: item {name!r} has no list of sentences.")
+        raise DataError(f"{path}: item {quoted(name)} has no list of sentences.")
     record = {**example, "task": task}
     for sentence in sentences:
         label = str(sentence.get("gold_label")).replace("-", "_")
         if label not in SENTENCES:
             raise DataError(
-                f"{path}: item {name!r} has a sentence with the gold_label {sentence.get('gold_label')!r}; known are "
-                "stereotype, anti-stereotype and unrelated."
+                f"{path}: item {quoted(name)} has a sentence with the gold_label {quoted(sentence.get('gold_label'))}; "
+                "known are stereotype, anti-stereotype and unrelated."
             )
         if label in record:
-            raise DataError(f"{path}: item {name!r} has two sentences with the gold_label {label!r}.")
+            raise DataError(f"{path}: item {quoted(name)} has two sentences with the gold_label {quoted(label)}.")
         record[label] = sentence.get("sentence")
     return record
 
@@ -170,7 +170,9 @@ def _item(record: Any, path: Path, row: int) -> Item:
     for field in FIELDS:
         if not isinstance(record.get(field), str) or not record[field].strip():
             kind = "sentence" if field in SENTENCES else "text"
-            raise DataError(f"{path}: item {name!r} has no {kind} {field!r}. Complete the item, or leave it out.")
+            raise DataError(f"{path}: item {quoted(name)} has no {kind} {field!r}. Complete the item, or leave it out.")
     if record["task"] not in TASKS:
-        raise DataError(f"{path}: item {name!r} has the task {record['task']!r}; known are {' and '.join(TASKS)}.")
+        raise DataError(
+            f"{path}: item {quoted(name)} has the task {quoted(record['task'])}; known are {' and '.join(TASKS)}."
+        )
     return Item(name, {field: record[field] for field in FIELDS})

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id
 from levelhead.lm.intervals import FEW_CLUSTERS, bootstrap, group_means
 from levelhead.lm.stereoset.data import INTER, SENTENCES, TASKS
-from levelhead.types import DataError, Estimate
+from levelhead.types import DataError, Estimate, quoted
 
 Normalisation = Literal["mean", "sum"]
 Likelihoods = tuple[float, float, float]
@@ -93,12 +93,14 @@ def _likelihoods(answer: Answer, normalise: Normalisation) -> Likelihoods:
         tokens = answer.content.get("tokens")
         if not isinstance(tokens, Mapping):
             raise DataError(
-                f"The answer to the StereoSet item {answer.id!r} has no 'tokens', which normalise='mean' divides by. "
-                "Add them, or set normalise='sum'."
+                f"The answer to the StereoSet item {quoted(answer.id)} has no 'tokens', which normalise='mean' divides "
+                "by. Add them, or set normalise='sum'."
             )
         counts = [_number(answer, tokens, name) for name in SENTENCES]
         if min(counts) < 1:
-            raise DataError(f"The answer to the StereoSet item {answer.id!r} has a sentence of less than one token.")
+            raise DataError(
+                f"The answer to the StereoSet item {quoted(answer.id)} has a sentence of less than one token."
+            )
         values = [value / count for value, count in zip(values, counts, strict=True)]
     return values[0], values[1], values[2]
 
@@ -106,7 +108,7 @@ def _likelihoods(answer: Answer, normalise: Normalisation) -> Likelihoods:
 def _number(answer: Answer, content: Mapping[str, Any], name: str) -> float:
     value = content.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise DataError(f"The answer to the StereoSet item {answer.id!r} has no finite number for {name!r}.")
+        raise DataError(f"The answer to the StereoSet item {quoted(answer.id)} has no finite number for {name!r}.")
     return float(value)
 
 
