@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,16 @@ def test_no_is_a_word_and_false_is_a_boolean() -> None:
         ("train.learning_rate=.nan", r"train\.learning_rate is nan"),
         ("train.gradient_clip=0", r"train\.gradient_clip is 0"),
         ("seed=-1", "whole number, 0 or more"),
+        ("seed=9223372036854775808", "seed is 9223372036854775808; it must be a whole number, 0 or more, below 2"),
+        ("seed=true", "seed is True; it must be a whole number"),
+        ("train.epochs=1:30", r"train\.epochs: .*integer"),
+        ("train.epochs=" + "9" * 5000, "line 1: a whole number beyond 64 bits"),
+        ("method={name: dam, base: {}}", r"method\.base holds options of the method under debiased attention: name it"),
+        ("method={name: dam+jtt, base: [1]}", "Section base must be a mapping of options; it is a list"),
+        ("data=[1]", "Section data needs a name"),
+        ("name={a: 1}", "must be a text of at most 200 characters"),
+        ("name=" + "x" * 201, "must be a text of at most 200 characters"),
+        (".".join("a" * 40) + "=1", "nested more than 32 deep"),
         ("model.heads=5", r"hidden_size 32 is not a multiple of model\.heads 5"),
         ("method.debias.alpha=-1", "alpha"),
     ],
@@ -105,6 +117,43 @@ def test_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
     file.write_text("")
     with pytest.raises(ConfigError, match="must hold the sections"):
         read_recipe(file)
+
+
+def test_a_file_that_is_no_recipe_is_named_in_one_line_and_not_shown(tmp_path: Path) -> None:
+    secret = "the diagnosis of patient 4711, 1\n"
+    table = tmp_path / "my texts.csv"
+    table.write_text("text,label\n" + secret * 20_000)
+    with pytest.raises(
+        ConfigError, match=r"my texts.csv is a csv, not a recipe. To audit .*: levelhead audit '.*'"
+    ) as no:
+        read_recipe(table)
+    assert f"data.folder={tmp_path} --set data.file='my texts.csv'" in str(no.value)
+    assert "4711" not in str(no.value)
+    *_, line = str(no.value).split("in it: ")  # the line to type is one that works
+    told = load_experiment("hatexplain_erm_le", [word for word in shlex.split(line)[3:] if "=" in word])
+    assert (told.data.folder, told.data.file) == (str(tmp_path), "my texts.csv")  # type: ignore[attr-defined]
+    for content, message in (
+        (secret.encode() * 3, "must hold the sections data, method, model and train; it holds a text"),
+        (b"- 4711\n- 4712", "it holds a list"),
+        (b"4711", "it holds a number"),
+        (b"4711: [", r"not valid YAML: line 1, column 8: "),
+        (b"4711\xff", "is not UTF-8 text, at byte 4: it is no recipe"),
+        (b"x: " + b"4711" * 300_000, "is longer than 1,000,000 bytes: it is no recipe"),
+    ):
+        (tmp_path / "wrong.yaml").write_bytes(content)
+        with pytest.raises(ConfigError, match=message) as no:
+            read_recipe(tmp_path / "wrong.yaml")
+        assert "4711" not in str(no.value).replace(str(tmp_path), "")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(ConfigError, match="is not a file"):
+        read_recipe(tmp_path / "pipe.yaml")
+    with pytest.raises(ConfigError, match=r"There is no recipe 'x+…'"):
+        find_recipe("x" * 5000)
+
+
+def test_a_recipe_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "marked.yaml").write_bytes(b"\xef\xbb\xbfseed: 1")
+    assert read_recipe(tmp_path / "marked.yaml") == {"seed": 1}
 
 
 def test_data_root_and_seed_come_from_the_command_line(tmp_path: Path) -> None:

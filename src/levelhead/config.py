@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import logging
+import shlex
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from levelhead.data import DATASETS, DataSet
 from levelhead.engine import TrainConfig
-from levelhead.methods import ERM, METHODS, Method
+from levelhead.methods import DAM, ERM, METHODS, Method
 from levelhead.models import BackboneModel, ModelConfig, ScratchViT
+from levelhead.plain_yaml import DEEPEST, LONGEST_DOCUMENT, read_yaml
 from levelhead.select import SELECTORS
-from levelhead.types import ConfigError
+from levelhead.types import LONGEST_NAME, ConfigError, check_seed, listed, printable, quoted, visible
 
 logger = logging.getLogger(__name__)
+
+LONGEST_ROW_NAME = 200
+"""In characters: folders are named after rows, and a name may list the options that were tried."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,8 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a sentence that names the nearest known word, if one is near, and all of them."""
     words = list(known)
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    return (f"Did you mean {close[0]!r}? " if close else "") + f"Known: {', '.join(words)}."
+    close = difflib.get_close_matches(word[:LONGEST_NAME], words, n=1, cutoff=0.5)
+    return (f"Did you mean {quoted(close[0])}? " if close else "") + f"Known: {listed(words)}."
 
 
 def recipe_folder() -> Path:
@@ -99,94 +103,143 @@ def recipe_folder() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[2] / "recipes"
 
 
+def is_file(path: Path) -> bool:
+    """Return whether there is a file; no name is too long for that question."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def find_recipe(recipe: str | Path) -> Path:
     """Return the recipe file: a path, or the name of one that comes with levelhead."""
     path = Path(recipe)
-    if path.is_file():
+    if is_file(path):
         return path
     # A path elsewhere that does not exist is a mistake, not another way to name a recipe of ours.
     packaged = recipe_folder() / f"{path.name.removesuffix('.yaml')}.yaml"
-    if path.parent in (Path(), Path("recipes")) and packaged.is_file():
+    if path.parent in (Path(), Path("recipes")) and is_file(packaged):
         return packaged
     names = sorted(file.stem for file in recipe_folder().glob("*.yaml"))
-    raise ConfigError(f"There is no recipe {str(recipe)!r}. {nearest(path.stem, names)}")
+    raise ConfigError(f"There is no recipe {quoted(str(recipe))}. {nearest(path.stem, names)}")
 
 
 def task_recipe(task: str) -> str:
     """Return the name of the recipe that trains ERM on a task of ours, the small one where there are two."""
     suffixes = ("_erm_small", "_erm", "_erm_le_small", "_erm_le")
     for suffix in suffixes:
-        if (recipe_folder() / f"{task}{suffix}.yaml").is_file():
+        if is_file(recipe_folder() / f"{task}{suffix}.yaml"):
             return task + suffix
     stems = [file.stem for file in sorted(recipe_folder().glob("*.yaml"))]
     tasks = {stem.removesuffix(suffix) for suffix in suffixes for stem in stems if stem.endswith(suffix)}
-    raise ConfigError(f"There is no task {task!r}. {nearest(task, sorted(tasks))}")
+    raise ConfigError(f"There is no task {quoted(task)}. {nearest(task, sorted(tasks))}")
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML whose only booleans are true and false, as in YAML 1.2: ``precision: no`` is the text that it looks like."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if first in "tTfF" or tag != "tag:yaml.org,2002:bool"]
-    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def read_yaml(text: str) -> Any:
-    """Read a YAML document, or raise :class:`yaml.YAMLError`."""
-    return yaml.load(text, Loader=_Loader)
+def _refuse_table(path: Path) -> None:
+    """Raise :class:`ConfigError` with the line to type for a file of data in the place of a recipe."""
+    kind = Path(path.name.lower().removesuffix(".gz")).suffix.removeprefix(".")
+    if kind not in ("csv", "tsv", "parquet"):
+        return
+    audit = f"levelhead audit {shlex.quote(str(path))} --label LABEL --prediction PREDICTION --group GROUP"
+    train = (
+        f"levelhead train hatexplain_erm_le --set model.backbone=NAME --set data.name=text-csv --set data.folder="
+        f"{shlex.quote(str(path.parent.absolute()))} --set data.file={shlex.quote(path.name)} --set data.target=LABEL "
+        "--set data.sensitive=GROUP"
+    )
+    raise ConfigError(
+        f"{path} is a {kind}, not a recipe. To audit the predictions in it: {audit}"
+        + ("" if kind == "parquet" else f" To train on the texts in it: {train}")
+    )
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
     """Read a YAML mapping, or raise :class:`ConfigError` that names file and line."""
+    _refuse_table(path)
+    if not is_file(path):
+        raise ConfigError(f"{path} is not a file. Give the path of a recipe.")
     try:
-        content = read_yaml(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+        with path.open("rb") as file:
+            encoded = file.read(LONGEST_DOCUMENT + 1)  # no more, however large the file is
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    if len(encoded) > LONGEST_DOCUMENT:
+        raise ConfigError(f"{path} is longer than {LONGEST_DOCUMENT:,} bytes: it is no recipe.")
+    try:
+        content = read_yaml(encoded.decode("utf-8-sig"), str(path))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text, at byte {error.start:,}: it is no recipe.") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold the sections data, method, model and train; it holds {content!r}.")
+        raise ConfigError(f"{path} must hold the sections data, method, model and train; it holds {_kind_of(content)}.")
     return content
+
+
+def _kind_of(value: Any) -> str:
+    """Say what a value is, not what it holds."""
+    kinds = {type(None): "nothing", list: "a list", str: "a text", bool: "true or false"}
+    return kinds.get(type(value), "a number")
 
 
 def override(recipe: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Return a copy of ``recipe`` with settings such as ``train.epochs=3`` applied; values are read as YAML."""
-    result = {key: dict(value) if isinstance(value, dict) else value for key, value in recipe.items()}
+    result = recipe
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"--set {setting!r} is not of the form key=value, e.g. --set train.epochs=3.")
-        *parents, last = key.strip().split(".")
-        place = result
-        for parent in parents:
-            inner = place.get(parent)
-            place[parent] = dict(inner) if isinstance(inner, dict) else {}
-            place = place[parent]
-        try:
-            place[last] = read_yaml(text)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--set {setting!r}: the value is not valid YAML: {error}") from None
+            raise ConfigError(f"--set {quoted(setting)} is not of the form key=value, e.g. --set train.epochs=3.")
+        result = assign(result, key, read_yaml(text, f"--set {quoted(setting)}"))
     return result
+
+
+def assign(recipe: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """Return a copy of ``recipe`` in which the option with a dotted key has another value."""
+    *parents, last = key.strip().split(".")
+    if len(parents) >= DEEPEST:
+        raise ConfigError(f"The key {quoted(key)} is nested more than {DEEPEST} deep: no option is.")
+    result = place = dict(recipe)
+    for parent in parents:
+        inner = place.get(parent)
+        place[parent] = dict(inner) if isinstance(inner, dict) else {}
+        place = place[parent]
+    place[last] = value
+    return result
+
+
+def section(recipe: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a copy of a section of a recipe, empty if it is absent; :class:`ConfigError` if it is no mapping."""
+    content = recipe.get(name)
+    if not isinstance(content, dict | None):
+        raise ConfigError(f"Section {name} must be a mapping of options; it is {_kind_of(content)}.")
+    return dict(content or {})
 
 
 def _build(cls: Any, options: Any, where: str) -> Any:
     """Make ``cls`` from ``options``; unknown keys and wrong types are errors that name ``where``."""
     if not isinstance(options, dict):
-        raise ConfigError(f"{where} must be a mapping of options, not {options!r}.")
+        raise ConfigError(f"{where} must be a mapping of options, not {quoted(options)}.")
     options = _expand_presets(cls, options)
     _refuse_unknown_keys(cls, options, where)
     try:
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import ValidationError
     except ImportError:  # some training machines lack it, and recipes were checked where they were written
         logger.warning("pydantic is not installed: the types of the options in %s are not checked", where)
         return _construct(cls, options)
     try:
-        return TypeAdapter(cls).validate_python(options)
+        return _checker(cls).validate_python(options)
+    except OSError as error:
+        raise ConfigError(f"{where} names a path that cannot be used: {error.strerror}.") from None
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join([where, *map(str, problem['loc'])])}: {problem['msg']}" for problem in error.errors()
-        )
-        raise ConfigError(f"Wrong options: {problems}") from None
+        problems = [
+            f"{'.'.join([where, *map(printable, problem['loc'])])}: {problem['msg']}" for problem in error.errors()
+        ]
+        more = f"; and {len(problems) - 5:,} more" if len(problems) > 5 else ""
+        raise ConfigError(f"Wrong options: {'; '.join(problems[:5])}{more}") from None
+
+
+@functools.cache  # making one takes longer than all the rest
+def _checker(cls: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cls)
 
 
 def _construct(cls: Any, options: Mapping[str, Any]) -> Any:
@@ -223,7 +276,7 @@ def _refuse_unknown_keys(cls: Any, options: Mapping[str, Any], where: str) -> No
     known = [field.name for field in dataclasses.fields(cls)]
     for key, value in options.items():
         if key not in known:
-            raise ConfigError(f"Unknown key {where}.{key}. {nearest(str(key), known)}")
+            raise ConfigError(f"Unknown key {where}.{printable(key)}. {nearest(str(key), known)}")
         if dataclasses.is_dataclass(types[key]) and isinstance(value, dict):
             _refuse_unknown_keys(types[key], value, f"{where}.{key}")
 
@@ -234,7 +287,7 @@ def _choose(table: Mapping[str, type], options: Any, where: str) -> Any:
     rest = {key: value for key, value in options.items() if key != "name"}
     name = str(options["name"])
     if name not in table:
-        raise ConfigError(f"Unknown {where}.name {name!r}. {nearest(name, table)}")
+        raise ConfigError(f"Unknown {where}.name {quoted(name)}. {nearest(name, table)}")
     return _build(table[name], rest, where)
 
 
@@ -243,11 +296,15 @@ def _choose_method(options: Any) -> Method:
     name = str(options.get("name", "")) if isinstance(options, dict) else ""
     outer, plus, base = name.partition("+")
     if not plus:
+        if name in METHODS and issubclass(METHODS[name], DAM) and "base" in options:
+            raise ConfigError(
+                "method.base holds options of the method under debiased attention: name it, as in dam+jtt."
+            )
         method: Method = _choose(METHODS, options, "method")
         return method
     if outer != "dam":
-        raise ConfigError(f"method.name {name!r}: only dam can stand before a plus, as in dam+jtt.")
-    inner = _choose(METHODS, {"name": base, **(options.get("base") or {})}, "method.base")
+        raise ConfigError(f"method.name {quoted(name)}: only dam can stand before a plus, as in dam+jtt.")
+    inner = _choose(METHODS, {"name": base, **section(options, "base")}, "method.base")
     return _choose(METHODS, {**options, "name": outer, "base": inner}, "method")
 
 
@@ -266,25 +323,38 @@ def _choose_model(options: Any) -> ModelConfig:
     return model
 
 
+def check_row_name(name: Any) -> str:
+    """Return a row's name as a text; empty for None.
+
+    Raises :class:`ConfigError` for one that no table, and no folder, can have.
+    """
+    text = "" if name is None else str(name)
+    if isinstance(name, dict | list) or len(text) > LONGEST_ROW_NAME or text != visible(text):
+        raise ConfigError(
+            f"The name {quoted(name)} must be a text of at most {LONGEST_ROW_NAME} characters on one line, without "
+            "control characters."
+        )
+    return text
+
+
 def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
     """Make a validated experiment from a recipe's content."""
     sections = [field.name for field in dataclasses.fields(Experiment)]
     for key in recipe:
         if key not in sections:
-            raise ConfigError(f"Unknown section {key!r}. {nearest(str(key), sections)}")
+            raise ConfigError(f"Unknown section {quoted(key)}. {nearest(str(key), sections)}")
     train = _build(TrainConfig, recipe.get("train", {}), "train")
     if train.select not in SELECTORS:
-        raise ConfigError(f"Unknown train.select {train.select!r}. {nearest(train.select, SELECTORS)}")
+        raise ConfigError(f"Unknown train.select {quoted(train.select)}. {nearest(train.select, SELECTORS)}")
     seed = recipe.get("seed", 0)
-    if not isinstance(seed, int) or seed < 0:
-        raise ConfigError(f"seed is {seed!r}; it must be a whole number, 0 or more.")
+    check_seed(seed)
     return Experiment(
         data=_choose(DATASETS, recipe.get("data"), "data"),
         method=_choose_method(recipe.get("method")),
         model=_choose_model(recipe.get("model", {})),
         train=train,
         seed=seed,
-        name=str(recipe.get("name") or ""),
+        name=check_row_name(recipe.get("name")),
     )
 
 
@@ -298,7 +368,7 @@ def load_experiment(
     """Read a recipe, apply ``--set`` overrides, data root and seed, and return the validated experiment."""
     content = override(read_recipe(find_recipe(recipe)), settings)
     if data_root is not None:
-        content["data"] = {**(content.get("data") or {}), "root": str(data_root)}
+        content["data"] = section(content, "data") | {"root": str(data_root)}
     if seed is not None:
         content["seed"] = seed
     return build_experiment(content)

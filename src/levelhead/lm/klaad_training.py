@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from levelhead.attention.gathering import gather_rows, shares
-from levelhead.config import _build, _plain, nearest, override, read_recipe, recipe_folder
+from levelhead.config import _build, _plain, is_file, nearest, override, read_recipe, recipe_folder
 from levelhead.engine import Progress, TrainConfig, _Keeper, _silent, make_accelerator
 from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletBatch, TripletLike, collate
@@ -29,8 +29,8 @@ from levelhead.lm.loading import load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
 from levelhead.lm.triplets import TRAINING
 from levelhead.models import without_bars
-from levelhead.storage import read_json, write_json
-from levelhead.types import ConfigError, DataError, LevelheadError, check_numbers
+from levelhead.storage import read_json, write_json, writing
+from levelhead.types import ConfigError, DataError, LevelheadError, check_numbers, check_seed, quoted
 
 BUCKET = 2**24  # numbers that processes exchange at once
 
@@ -99,8 +99,7 @@ class KlaadConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ConfigError(f"seed is {self.seed}; it must be a whole number, 0 or more.")
+        check_seed(self.seed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe that makes this training, with every default written out."""
@@ -125,13 +124,13 @@ def build_klaad(content: Mapping[str, Any]) -> KlaadConfig:
 def find_klaad_recipe(recipe: str | Path) -> Path:
     """Return a recipe's path from its path or its name in ``recipes/lm``."""
     path, folder = Path(recipe), recipe_folder() / "lm"
-    if path.is_file():
+    if is_file(path):
         return path
     packaged = folder / f"{path.name.removesuffix('.yaml')}.yaml"
-    if path.parent in (Path(), Path("recipes/lm")) and packaged.is_file():
+    if path.parent in (Path(), Path("recipes/lm")) and is_file(packaged):
         return packaged
     names = sorted(file.stem for file in folder.glob("klaad_*.yaml"))
-    raise ConfigError(f"There is no KLAAD recipe {str(recipe)!r}. {nearest(path.stem, names)}")
+    raise ConfigError(f"There is no KLAAD recipe {quoted(str(recipe))}. {nearest(path.stem, names)}")
 
 
 def load_language_model(config: KlaadModel) -> tuple[nn.Module, Any]:
@@ -217,9 +216,9 @@ def train_klaad(
     finally:
         release(model)
     if folder is not None and accelerator.is_main_process:
-        with without_bars():
+        with without_bars(), writing(folder / "model"):
             getattr(model, "save_pretrained")(folder / "model")  # noqa: B009  (nn.Module does not declare it)
-        tokenizer.save_pretrained(folder / "model")
+            tokenizer.save_pretrained(folder / "model")
     accelerator.wait_for_everyone()  # whoever reads the folder next finds it whole
     return model.eval()
 

@@ -28,7 +28,7 @@ from levelhead.config import override, read_recipe
 from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletLike, collate
 from levelhead.lm.klaad_training import KlaadConfig, build_klaad, find_klaad_recipe
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, quoted
 
 GRID = "grid"
 COLUMNS = {"ce": "CE", "kl": "KL", "triplet": "triplet", "entropy": "entropy", "likelihood_gap": "likelier"}
@@ -49,7 +49,7 @@ def read_cells(recipe: str | Path, settings: Iterable[str] = ()) -> dict[str, Kl
         lists = isinstance(part, dict) and part and all(isinstance(values, list) and values for values in part.values())
         if not lists:
             raise ConfigError(
-                f"grid must map settings to lists of values, e.g. klaad.margin: [0.1, 0.5]; got {part!r}."
+                f"grid must map settings to lists of values, e.g. klaad.margin: [0.1, 0.5]; got {quoted(part)}."
             )
         for values in itertools.product(*part.values()):
             chosen = [f"{key}={_text(value)}" for key, value in zip(part, values, strict=True)]
