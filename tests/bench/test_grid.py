@@ -19,6 +19,7 @@ import yaml
 from levelhead.bench.grid import (
     Cell,
     compare_methods,
+    comparison_grid,
     make_cells,
     parse_methods,
     parse_options,
@@ -113,6 +114,10 @@ def test_cells_are_validated_and_ordered_by_seed(tmp_path: Path) -> None:
         ({"set": ["train.epochs"]}, "set must be a mapping"),
         ({"rows": {"a": "fast"}}, "row 'a' must be a mapping"),
         ({"rows": {"..": {}}}, "differ in letters"),
+        ({"rows": {"a\x1b": {}}}, r"The name 'a\\x1b' must be a text of at most 200 characters"),
+        ({"rows": {"a" * 201: {}}}, "must be a text of at most 200 characters"),
+        ({"seeds": [True]}, "A seed of the grid is True"),
+        ({"seeds": list(range(1000))}, "A grid of 3 rows and 1,000 seeds is more than 2,000 runs"),
     ],
 )
 def test_mistakes_are_found_before_any_run(tmp_path: Path, changes: dict[str, object], message: str) -> None:
@@ -250,8 +255,11 @@ def test_compare_makes_a_row_for_every_method_and_option() -> None:
         "erm, learning_rate 1e-3",
         "jtt, upweight 20, learning_rate 1e-3",
         "jtt, upweight 50, learning_rate 1e-3",
-        "dam+jtt, learning_rate 1e-3",
+        "dam+jtt, upweight 20, learning_rate 1e-3",
+        "dam+jtt, upweight 50, learning_rate 1e-3",
     ]
+    # An option of the method under debiased attention is reached by its own name.
+    assert [cell.experiment.method.base.upweight for cell in make_cells(grid, Path("nowhere"))[3:5]] == [20, 50]  # type: ignore[attr-defined]
     under_base = compare_methods(BASE, ["dam+jtt"], [0], parse_options(["method.base.upweight=7"]))
     (cell,) = make_cells(under_base, Path("nowhere"))
     assert cell.experiment.method.base.upweight == 7  # type: ignore[attr-defined]
@@ -296,6 +304,94 @@ def test_compare_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         main(["compare", "--resume", str(tmp_path)])
     assert "no folder that `compare`" in capsys.readouterr().err
+
+
+@pytest.fixture
+def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that `compare` began, and no run is ever started."""
+    monkeypatch.setattr("levelhead.bench.grid.run_grid", lambda cells, **options: [])
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
+    assert compare("--recipe", tmp_path / "mine.yaml", "--methods", "erm,jtt", "--seeds", "0", "--out", tmp_path) == 0
+    return tmp_path
+
+
+def compare(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", *map(str, arguments)])
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "seeds"),
+    [
+        ([], ["erm", "jtt"], (0,)),
+        (["--seeds", "1-2"], ["erm", "jtt"], (0, 1, 2)),
+        (["--methods", "dam+jtt,erm"], ["erm", "jtt", "dam+jtt"], (0,)),
+        (["--grid", "method.upweight=7,9"], ["erm", "jtt", "jtt, upweight 7", "jtt, upweight 9"], (0,)),
+        (["--methods", "dam+jtt", "--grid", "method.upweight=7"], ["erm", "jtt", "dam+jtt, upweight 7"], (0,)),
+        (["--set", "model.layers=2"], ["erm", "jtt"], (0,)),  # as it is
+        (["--recipe", "mine.yaml", "--methods", "dro"], ["erm", "jtt", "dro"], (0,)),
+    ],
+)
+def test_what_is_given_beside_resume_is_added(
+    options: list[str], rows: list[str], seeds: tuple[int, ...], compared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(compared)
+    assert compare("--resume", compared, *options) == 0
+    grid = read_grid(compared / "grid.yaml")
+    assert (list(grid.rows), grid.seeds) == (rows, seeds)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--set", "train.epochs=3"], "holds another grid; what differs is 'train.epochs'. It can get more rows"),
+        (["--data", "utkface64"], "holds another grid; what differs is 'data."),
+        (["--out", "elsewhere"], "--resume names the folder to go on with: leave out --out"),
+        (["--methods", "jt"], "Unknown method 'jt'"),
+        (["--methods", ","], "--methods names no method"),
+        (["--grid", "method.upweigth=7"], "None of the methods erm, jtt has the option method.upweigth"),
+        (["--grid", "a=1", "--grid", "a=2"], "--grid names 'a' twice"),
+        (["--set", "method.upweight=7"], "options of methods are given with --grid"),
+        (["--set", "seed=7"], "a grid has seeds and rows of its own"),
+        (["--seeds", "0-99999"], "more than 2,000 seeds"),
+        (["--seeds", "9223372036854775808"], "A seed of the grid is 9223372036854775808; it must be"),
+    ],
+)
+def test_what_contradicts_a_folder_that_is_resumed_is_refused(
+    options: list[str], message: str, compared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (compared / "grid.yaml").read_text()
+    assert compare("--resume", compared, *options) == 2
+    (said,) = capsys.readouterr().err.strip().splitlines()
+    assert message in said
+    assert (compared / "grid.yaml").read_text() == before
+
+
+def test_a_setting_of_one_method_is_not_dropped_from_a_new_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ("--data", "portraits", "--methods", "erm,jtt", "--set", "method.upweight=7", "--out", tmp_path / "runs")
+    assert compare(*line) == 2
+    assert (
+        "are given with --grid, which names them in the rows: --grid method.upweight=VALUE" in capsys.readouterr().err
+    )
+
+
+def test_a_grid_that_others_made_gets_more_seeds(tmp_path: Path) -> None:
+    write_grid(tmp_path)
+    before = read_grid(tmp_path / "grid.yaml")
+    more = comparison_grid(before, seeds="2-3", settings=["train.batch_size=16"])
+    assert (more.rows, more.seeds, more.shared, more.base) == (before.rows, (2, 3), before.shared, before.base)
+
+
+def test_values_of_a_row_are_taken_as_they_are(tmp_path: Path) -> None:
+    rows = {"😀 1": {"data.style": "x"}, "two": {"train.epochs=9": 1}}
+    write_grid(tmp_path, rows={"😀 1": {"name": "😀"}})
+    assert cells_of(tmp_path / "grid.yaml")[0].row == "😀 1"
+    write_grid(tmp_path, rows=rows | {"😀 1": {}})
+    with pytest.raises(ConfigError, match=r"Row 'two': Unknown key train\.epochs=9"):
+        cells_of(tmp_path / "grid.yaml")
 
 
 def test_changes_by_hand_are_noticed(finished: Path, tmp_path: Path) -> None:

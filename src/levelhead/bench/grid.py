@@ -34,21 +34,27 @@ import yaml
 
 from levelhead.config import (
     Experiment,
+    assign,
     build_experiment,
+    check_row_name,
     find_recipe,
     flatten,
+    is_file,
     nearest,
     override,
     read_recipe,
-    read_yaml,
     recipe_folder,
+    section,
+    task_recipe,
 )
 from levelhead.methods import METHODS
+from levelhead.plain_yaml import read_yaml
 from levelhead.runs import refuse_changes
 from levelhead.storage import write_text
-from levelhead.types import ConfigError, LevelheadError
+from levelhead.types import ConfigError, LevelheadError, check_seed, listed, printable, quoted
 
 GRID = "grid.yaml"
+MOST_RUNS = 2000
 
 
 @dataclass(frozen=True)
@@ -61,11 +67,20 @@ class Grid:
     shared: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ConfigError(f"A grid needs seeds, each once; got {list(self.seeds)}.")
-        slugs = [_slug(row) for row in self.rows]
+        if not self.seeds or len(set(map(str, self.seeds))) < len(self.seeds):
+            raise ConfigError(f"A grid needs seeds, each once; got {listed(self.seeds, 20) or 'none'}.")
+        for seed in self.seeds:
+            check_seed(seed, "A seed of the grid")
+        slugs = [_slug(check_row_name(row)) for row in self.rows]
         if not slugs or len(set(slugs)) < len(slugs) or not all(slug.strip(".") for slug in slugs):
-            raise ConfigError(f"A grid needs rows whose names differ in letters or digits; got {list(self.rows)}.")
+            raise ConfigError(
+                f"A grid needs rows whose names differ in letters or digits; got {listed(self.rows, 20) or 'none'}."
+            )
+        if len(self.rows) * len(self.seeds) > MOST_RUNS:
+            raise ConfigError(
+                f"A grid of {len(self.rows):,} rows and {len(self.seeds):,} seeds is more than {MOST_RUNS:,} runs: "
+                "make several."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a grid file."""
@@ -101,13 +116,13 @@ def _slug(row: str) -> str:
 def find_grid(grid: str | Path) -> Path:
     """Return the grid file: a path, or the name of one that comes with levelhead."""
     path = Path(grid)
-    if path.is_file():
+    if is_file(path):
         return path
     packaged = recipe_folder() / "grids" / f"{path.name.removesuffix('.yaml')}.yaml"
-    if packaged.is_file():
+    if is_file(packaged):
         return packaged
     names = sorted(file.stem for file in packaged.parent.glob("*.yaml"))
-    raise ConfigError(f"There is no grid {str(grid)!r}. {nearest(path.stem, names)}")
+    raise ConfigError(f"There is no grid {quoted(str(grid))}. {nearest(path.stem, names)}")
 
 
 def read_grid(grid: str | Path) -> Grid:
@@ -117,24 +132,77 @@ def read_grid(grid: str | Path) -> Grid:
     known = ("base", "seeds", "set", "rows")
     for key in content:
         if key not in known:
-            raise ConfigError(f"{path}: unknown key {key!r}. {nearest(str(key), known)}")
+            raise ConfigError(f"{path}: unknown key {quoted(key)}. {nearest(str(key), known)}")
     base, rows = content.get("base"), content.get("rows")
     if not isinstance(base, str | dict) or not isinstance(rows, dict):
         raise ConfigError(f"{path} needs base: (a recipe) and rows: (a mapping of row names to settings).")
     if isinstance(base, str):
         beside = path.parent / f"{base.removesuffix('.yaml')}.yaml"
-        base = read_recipe(beside if beside.is_file() else find_recipe(base))
+        base = read_recipe(beside if is_file(beside) else find_recipe(base))
     seeds, shared = content.get("seeds", [0]), content.get("set") or {}
-    mappings = {"set": shared, **{f"row {row!r}": settings or {} for row, settings in rows.items()}}
+    mappings = {"set": shared, **{f"row {quoted(row)}": settings or {} for row, settings in rows.items()}}
     for what, settings in mappings.items():
         if not isinstance(settings, dict):
-            raise ConfigError(f"{path}: {what} must be a mapping of settings, not {settings!r}.")
-    if not isinstance(seeds, list) or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
-        raise ConfigError(f"{path}: seeds must be a list of whole numbers, such as [0, 1, 2], not {seeds!r}.")
+            raise ConfigError(f"{path}: {what} must be a mapping of settings, not {quoted(settings)}.")
+    if not isinstance(seeds, list):
+        raise ConfigError(f"{path}: seeds must be a list of whole numbers, such as [0, 1, 2], not {quoted(seeds)}.")
     try:
-        return Grid(base, {str(row): settings or {} for row, settings in rows.items()}, tuple(seeds), shared)
+        return Grid(base, {row: settings or {} for row, settings in rows.items()}, tuple(seeds), shared)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def comparison_grid(
+    before: Grid | None,
+    *,
+    task: str | None = None,
+    recipe: str | None = None,
+    methods: str | None = None,
+    seeds: str | None = None,
+    options: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    data_root: Path | None = None,
+) -> Grid:
+    """Return the grid that the options of ``levelhead compare`` ask for, on top of a folder's grid if there is one.
+
+    ``before`` lends what is not given; :func:`remember` then refuses what contradicts it. Raises :class:`ConfigError`
+    for options that cannot be right.
+    """
+    if None not in (task, recipe) or (before, task, recipe) == (None, None, None):
+        raise ConfigError("Give --data (a task of ours) or --recipe, or --resume with a folder.")
+    _refuse_seed_and_name(settings)
+    for setting in settings:
+        key = setting.partition("=")[0].strip()
+        if key.partition(".")[0] == "method":
+            raise ConfigError(
+                f"--set {quoted(key)}: options of methods are given with --grid, which names them in the rows: "
+                f"--grid {printable(key)}=VALUE"
+            )
+    if before is None or task is not None or recipe is not None:
+        base = read_recipe(find_recipe(recipe or task_recipe(str(task))))
+    else:
+        base = before.base
+    base = override(base, settings)
+    if data_root is not None:
+        base = assign(base, "data.root", str(data_root.absolute()))
+    values = parse_options(options)
+    chosen = parse_seeds(seeds) if seeds is not None else [0, 1, 2] if before is None else list(before.seeds)
+    if before is None:
+        return compare_methods(base, parse_methods("erm,dam" if methods is None else methods), chosen, values)
+    if "method" not in before.base:
+        base = {key: value for key, value in base.items() if key != "method"}
+    rows = before.rows
+    if methods is not None or values:
+        names = [str(row.get("method.name") or section(base, "method").get("name")) for row in rows.values()]
+        names = list(dict.fromkeys(names)) if methods is None else parse_methods(methods)
+        rows = compare_methods(base, names, chosen, values).rows
+    return Grid(base, rows, tuple(chosen), before.shared)
+
+
+def _refuse_seed_and_name(settings: Sequence[str]) -> None:
+    for setting in settings:
+        if setting.partition("=")[0].strip() in ("seed", "name"):
+            raise ConfigError(f"--set {quoted(setting)}: a grid has seeds and rows of its own.")
 
 
 def compare_methods(
@@ -143,32 +211,44 @@ def compare_methods(
     """Return the grid that compares methods on one recipe.
 
     ``options`` maps dotted keys to the values to try. A ``method.`` key makes a row for each of its values in the
-    methods that have the option; any other key does so for every method.
+    methods that have the option, for themselves or, as in dam+jtt, for the method under debiased attention; any other
+    key does so for every method.
     """
     rows: dict[str, dict[str, Any]] = {}
     used: set[str] = set()
     for method in methods:
-        own = {"data": base.get("data"), "method": {"name": method}}
-        known = flatten(build_experiment(own).to_dict()["method"])
-        keys = [key for key in options if not key.startswith("method.") or key.removeprefix("method.") in known]
+        known = flatten(build_experiment({"data": base.get("data"), "method": {"name": method}}).to_dict()["method"])
+        keys = {key: place for key in options if (place := _place_of(key, known)) is not None}
         used.update(keys)
         for values in itertools.product(*(options[key] for key in keys)):
             chosen = dict(zip(keys, values, strict=True))
             name = ", ".join([method, *(f"{key.rpartition('.')[2]} {value}" for key, value in chosen.items())])
-            rows[name] = {"method.name": method, **chosen}
+            rows[name] = {"method.name": method} | {keys[key]: value for key, value in chosen.items()}
+            if len(rows) * len(seeds) > MOST_RUNS:
+                raise ConfigError(f"These methods, values and seeds are more than {MOST_RUNS:,} runs: try fewer.")
     for key in options:
         if key not in used:
-            raise ConfigError(f"None of the methods {', '.join(methods)} has the option {key}.")
+            raise ConfigError(f"None of the methods {listed(methods)} has the option {printable(key)}.")
     return Grid({key: value for key, value in base.items() if key != "method"}, rows, tuple(seeds))
+
+
+def _place_of(key: str, known: Mapping[str, Any]) -> str | None:
+    """Return the key under which a method has an option, its own or that of its base; None if it has none."""
+    option = key.removeprefix("method.")
+    if option == key or option in known:
+        return key
+    return f"method.base.{option}" if f"base.{option}" in known else None
 
 
 def parse_methods(text: str) -> list[str]:
     """Split ``erm,dam+jtt`` and check every name."""
-    methods = [name.strip() for name in text.split(",") if name.strip()]
+    methods = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not methods:
+        raise ConfigError("--methods names no method. Give some, e.g. --methods erm,dam")
     for method in methods:
         for name in method.split("+"):
             if name not in METHODS:
-                raise ConfigError(f"Unknown method {name!r}. {nearest(name, METHODS)}")
+                raise ConfigError(f"Unknown method {quoted(name)}. {nearest(name, METHODS)}")
     return methods
 
 
@@ -176,21 +256,27 @@ def parse_seeds(text: str) -> list[int]:
     """Read ``0-4`` or ``0,2,5``."""
     seeds: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise ConfigError(f"--seeds {text!r} is not a list of whole numbers such as 0-4 or 0,2,5.")
-        seeds += range(int(first), int(last if dash else first) + 1)
+        ends = re.fullmatch(r"\s*([0-9]{1,19})(?:-([0-9]{1,19}))?\s*", part)
+        if ends is None:
+            raise ConfigError(f"--seeds {quoted(text)} is not a list of whole numbers such as 0-4 or 0,2,5.")
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        if last - first >= MOST_RUNS:
+            raise ConfigError(f"--seeds {quoted(text)} is more than {MOST_RUNS:,} seeds.")
+        seeds += range(first, last + 1)
     return seeds
 
 
 def parse_options(settings: Iterable[str]) -> dict[str, list[Any]]:
     """Read ``key=value,value`` into the values of each key."""
-    options = {}
+    options: dict[str, list[Any]] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
-        values = [read_yaml(value) for value in text.split(",") if value.strip()]
+        where = f"--grid {quoted(setting)}"
+        values = [read_yaml(value, where) for value in text.split(",") if value.strip()]
         if not equals or not key.strip() or not values:
-            raise ConfigError(f"--grid {setting!r} is not of the form key=value,value, e.g. method.upweight=20,50.")
+            raise ConfigError(f"{where} is not of the form key=value,value, e.g. method.upweight=20,50.")
+        if key.strip() in options:
+            raise ConfigError(f"--grid names {quoted(key.strip())} twice: give all its values in one.")
         options[key.strip()] = values
     return options
 
@@ -199,7 +285,7 @@ def remember(grid: Grid, out: Path) -> Grid:
     """Write the grid into ``out``, joined with what is there, and return it.
 
     More seeds and more rows may come; a base, a shared setting or a row that differs from what the folder began with
-    is another grid, and an error.
+    is another grid, and :class:`ConfigError`.
     """
     file = out / GRID
     if file.exists():
@@ -211,11 +297,14 @@ def remember(grid: Grid, out: Path) -> Grid:
         changed += [row for row, settings in grid.rows.items() if before.rows.get(row, settings) != settings]
         if changed:
             raise ConfigError(
-                f"{out} holds another grid; what differs is {', '.join(map(repr, changed))}. Choose another --out, or "
-                f"go on with the grid that is there: levelhead compare --resume {out}"
+                f"{out} holds another grid; what differs is {', '.join(map(quoted, changed[:20]))}. It can get more "
+                "rows and seeds, not other settings: choose another --out, or go on with the grid that is there: "
+                f"levelhead compare --resume {out}"
             )
         seeds = tuple(sorted({*before.seeds, *grid.seeds}))
         grid = Grid(grid.base, before.rows | grid.rows, seeds, grid.shared)
+        if grid == before:
+            return grid
     write_text(file, yaml.safe_dump(grid.to_dict(), sort_keys=False))
     return grid
 
@@ -227,23 +316,29 @@ def make_cells(
     data_root: Path | None = None,
     seeds: Iterable[int] | None = None,
     rows: Iterable[str] | None = None,
-    settings: Iterable[str] = (),
+    settings: Sequence[str] = (),
 ) -> list[Cell]:
     """Return the validated cells, one seed of every row before the next seed.
 
     ``seeds`` and ``rows`` choose some of them; ``settings`` (``key=value``) come on top of all rows. Every mistake in
     any row, and a finished cell whose folder was changed by hand, is an error before the first run starts.
     """
+    _refuse_seed_and_name(settings)
     chosen = list(rows or grid.rows)
     for row in chosen:
         if row not in grid.rows:
-            raise ConfigError(f"The grid has no row {row!r}. {nearest(row, grid.rows)}")
+            raise ConfigError(f"The grid has no row {quoted(row)}. {nearest(row, grid.rows)}")
     cells = []
     for seed in grid.seeds if seeds is None else seeds:
+        check_seed(seed, "A seed of the grid")
         for row in chosen:
             merged = {**grid.shared, **grid.rows[row]}
-            recipe = override(grid.base, [*(f"{key}={json.dumps(value)}" for key, value in merged.items()), *settings])
-            data = dict(recipe.get("data") or {})
+            recipe = grid.base
+            for key, value in merged.items():
+                # As --set would read it, which takes 5e-05 for a text: the folders of earlier runs are found again.
+                recipe = assign(recipe, key, read_yaml(json.dumps(value), f"Row {quoted(row)}, {quoted(key)}"))
+            recipe = override(recipe, settings)
+            data = section(recipe, "data")
             root = data.get("root") if data_root is None else str(data_root)
             # Of the recipe as written, not of every default: a later version with one more option finds the cell again.
             text = json.dumps(
@@ -256,7 +351,7 @@ def make_cells(
                 folder = out / f"{_slug(row)}-{digest}" / f"seed-{seed}"
                 refuse_changes(folder, experiment)
             except ConfigError as error:
-                raise ConfigError(f"Row {row!r}: {error}") from None
+                raise ConfigError(f"Row {quoted(row)}: {error}") from None
             cells.append(Cell(row, experiment, folder))
     return cells
 
