@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -24,7 +23,9 @@ from levelhead.lm.gap_command import lm_gap_command
 from levelhead.lm.klaad_command import klaad_command
 from levelhead.model_card import card_command
 from levelhead.report.command import report_command
-from levelhead.types import ConfigError, LevelheadError
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, LevelheadError, visible
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need it
     from levelhead.bench.grid import Cell, Failure
@@ -36,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-console = Console()
+console = Terminal()
 app.command("audit")(audit_command)
 app.command("card")(card_command)
 app.command("certify")(certify_command)
@@ -119,6 +120,7 @@ def train(
 
     Example: levelhead train recipes/utkface64_dam_small.yaml --data-root DATA --seed 1
     """
+    check_outputs({}, folders={"--out": out})
     from levelhead.config import load_experiment
     from levelhead.progress import training_progress
     from levelhead.runs import train_run
@@ -154,8 +156,8 @@ def evaluate(
 
     Writes predictions-SPLIT.parquet and evaluation-SPLIT.json into the run folder.
     """
+    check_outputs({"--json": json_file, "--html": html_file}, runs=[run])
     from levelhead.runs import evaluate_run, load_run, oracle_reason
-    from levelhead.storage import write_json
 
     result = evaluate_run(run, split.value, data_root=data_root)
     reason = oracle_reason(load_run(run))
@@ -205,9 +207,9 @@ def table(
     Runs of one data set and one set of hyperparameters make a row; a row's runs differ in the seed alone. A method
     that only moves its threshold moves the gaps too: --threshold matched shows what is left.
     """
+    check_outputs({"--json": json_file, "--html": html_file}, runs=runs)
     from levelhead.bench.tables import collect
     from levelhead.bench.tuning import choices_section, choices_to_dict, tune
-    from levelhead.storage import write_json
 
     results, pages = [], []
     for group in collect(runs, split.value):
@@ -221,7 +223,8 @@ def table(
         results.append(comparison.to_dict() | picked)
         pages.append((group, comparison, more))
         if markdown:
-            sys.stdout.write("\n".join([comparison.markdown(), *(section.markdown() for section in more)]) + "\n")
+            text = "\n".join([comparison.markdown(), *(section.markdown() for section in more)])
+            sys.stdout.write(visible(text, keep="\n") + "\n")
         else:
             for drawn in [*comparison.tables(), *(section.draw() for section in more)]:
                 console.print(drawn)
@@ -265,6 +268,7 @@ def grid(
     from levelhead.bench.grid import make_cells, read_grid, remember
 
     folder = out or Path("runs") / Path(grid).stem
+    check_outputs({}, folders={"--out": folder})
     plan = read_grid(grid)
     make_cells(plan, folder, data_root=data_root, rows=row, seeds=seed, settings=settings or ())  # mistakes first
     plan = remember(plan, folder)
@@ -282,9 +286,14 @@ def compare(
         str | None, typer.Option(help="Or any recipe: its data, model and train sections.", show_default=False)
     ] = None,
     methods: Annotated[
-        str, typer.Option(help="Methods, e.g. erm,jtt,dam,dam+jtt (`levelhead list methods`).")
-    ] = "erm,dam",
-    seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-4 or 0,2,5.")] = "0-2",
+        str | None,
+        typer.Option(
+            help="Methods, e.g. erm,jtt,dam,dam+jtt (`levelhead list methods`). Default: erm,dam.", show_default=False
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds, e.g. 0-4 or 0,2,5. Default: 0-2.", show_default=False)
+    ] = None,
     options: Annotated[
         list[str] | None,
         typer.Option("--grid", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),
@@ -298,7 +307,11 @@ def compare(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="Go on with the grid in this folder; it holds everything else.", show_default=False),
+        typer.Option(
+            help="Go on with the grid in this folder. It holds everything else; more methods, values and seeds may be "
+            "given beside it.",
+            show_default=False,
+        ),
     ] = None,
     workers: Workers = 1,
     ray: RayAddress = None,
@@ -311,32 +324,27 @@ def compare(
 
     Example: levelhead compare --data utkface64 --methods erm,balanced,jtt,dam --seeds 0-4 --out runs/utk --workers 2
     """
-    from levelhead.bench.grid import (
-        GRID,
-        compare_methods,
-        make_cells,
-        parse_methods,
-        parse_options,
-        parse_seeds,
-        remember,
-    )
+    if resume is not None and out is not None:
+        raise ConfigError("--resume names the folder to go on with: leave out --out.")
+    folder = resume or out or Path("runs") / Path(data or str(recipe)).stem
+    check_outputs({"--html": html_file}, folders={"--out": folder}, inputs=[recipe], runs=[folder])
+    from levelhead.bench.grid import GRID, comparison_grid, make_cells, remember
     from levelhead.bench.grid import read_grid as read
-    from levelhead.config import find_recipe, override, read_recipe, task_recipe
 
-    if resume is not None:
-        if not (resume / GRID).exists():
-            raise ConfigError(f"{resume} holds no {GRID}: it is no folder that `compare` or `grid` made.")
-        folder, plan = resume, read(resume / GRID)
-    else:
-        if (data is None) == (recipe is None):
-            raise ConfigError("Give --data (a task of ours) or --recipe, or --resume with a folder.")
-        base = override(read_recipe(find_recipe(recipe or task_recipe(str(data)))), settings or ())
-        if data_root is not None:
-            base["data"] = {**(base.get("data") or {}), "root": str(data_root.absolute())}
-        folder = out or Path("runs") / Path(data or str(recipe)).stem
-        plan = compare_methods(base, parse_methods(methods), parse_seeds(seeds), parse_options(options or ()))
-        make_cells(plan, folder, data_root=data_root)  # mistakes first
-        plan = remember(plan, folder)
+    if resume is not None and not (resume / GRID).exists():
+        raise ConfigError(f"{resume} holds no {GRID}: it is no folder that `compare` or `grid` made.")
+    plan = comparison_grid(
+        None if resume is None else read(resume / GRID),
+        task=data,
+        recipe=recipe,
+        methods=methods,
+        seeds=seeds,
+        options=options or (),
+        settings=settings or (),
+        data_root=data_root,
+    )
+    make_cells(plan, folder, data_root=data_root)  # mistakes first
+    plan = remember(plan, folder)
     cells = make_cells(plan, folder, data_root=data_root)
     _run_cells(cells, folder, workers, ray)
     if html_file is not None:
@@ -380,10 +388,12 @@ def _run_cells(cells: list[Cell], folder: Path, workers: int, ray: str | None) -
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the pictures and the table.")] = Path("demo"),
-    seeds: Annotated[int, typer.Option(min=2, help="Training seeds per row.")] = 3,
+    seeds: Annotated[int, typer.Option(min=2, max=1000, help="Training seeds per row.")] = 3,
     workers: Annotated[int, typer.Option(min=1, help="Processes that train side by side.")] = 2,
 ) -> None:
     """Train ERM and DAM on drawn portraits at three correlation strengths; needs no data and no network."""
+    files = {f"--out {name}": out / name for name in ("portraits.png", "comparison.png", "table.json", "page.html")}
+    check_outputs(files, folders={"--out": out})
     from levelhead.demo import run_demo
 
     try:
@@ -425,5 +435,9 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         return app(arguments)
     except LevelheadError as error:
-        Console(stderr=True).print(f"[bold red]Error:[/bold red] {escape(str(error))}", soft_wrap=True)
-        sys.exit(2)
+        text = str(error)
+    except OSError as error:  # a disk that is full, a folder that may not be written
+        where = "" if error.filename is None else f": {error.filename}"
+        text = str(LevelheadError(f"{error.strerror or error}{where}."))
+    Terminal(stderr=True).print(f"[bold red]Error:[/bold red] {escape(text)}", soft_wrap=True)
+    sys.exit(2)

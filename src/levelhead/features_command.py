@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from levelhead.auditing.command import SplitName
-from levelhead.types import ConfigError
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, printable
 
 if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need not wait for it
     from levelhead.features_store import Stored
@@ -21,7 +22,7 @@ features_app = typer.Typer(
     help="Features of frozen backbones, computed once and kept on disk: list, prune and build them.",
     no_args_is_help=True,
 )
-console = Console()
+console = Terminal()
 
 DAY = 86400.0  # seconds
 
@@ -59,7 +60,11 @@ def _draw(found: list[Stored], title: str) -> Table:
         record = stored.record
         of, rows, kind = "?", "", ""
         if record is not None:
-            of, rows, kind = escape(", ".join(map(str, record.describe.values()))), f"{record.rows:,}", record.dtype
+            of, rows, kind = (
+                escape(", ".join(map(printable, record.describe.values()))),
+                f"{record.rows:,}",
+                record.dtype,
+            )
         share = "" if stored.state in ("complete", "damaged") else f", {100 * stored.share:.0f}%"
         used = _age(time.time() - stored.used)
         table.add_row(stored.key[:8], of, rows, kind, f"{stored.size / 2**20:,.1f}", stored.state + share, used)
@@ -79,8 +84,7 @@ def list_command(
 
     Example: levelhead features list --json features.json
     """
-    from levelhead.storage import write_json
-
+    check_outputs({"--json": json_file})
     found = _stored()
     if found:
         console.print(_draw(found, escape(str(found[0].place.parent))))

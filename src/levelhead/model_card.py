@@ -15,11 +15,11 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.console import Console
 
 from levelhead.auditing.titles import NOTE, RATE_TITLES, metric_title
-from levelhead.storage import read_json, write_text
-from levelhead.types import DataError
+from levelhead.storage import check_outputs, read_json, write_text
+from levelhead.terminal import Terminal
+from levelhead.types import DataError, printable, visible
 
 CARD = Path("model") / "README.md"
 """Where :func:`write_card` puts the card, inside the run folder: it goes to the Hub with the weights."""
@@ -95,12 +95,13 @@ def card_command(
     if show:
         sys.stdout.write(model_card(run))
     else:
-        Console().print(f"Wrote {write_card(run)}", markup=False, soft_wrap=True)
+        check_outputs({"The card": run / CARD})
+        Terminal().print(f"Wrote {write_card(run)}", markup=False, soft_wrap=True)
 
 
 def _text(value: object) -> str:
     """Escape anything for one line of Markdown: no markup, no HTML, no line break, no link comes through."""
-    line = html.escape(" ".join(str(value).split()), quote=False)
+    line = html.escape(visible(" ".join(str(value).split())), quote=False)
     line = re.sub(r"([\\`*_{}\[\]#|~!])", r"\\\1", line)
     return re.sub(r":(?=//)|(?<=www)\.|@", lambda match: f"&#{ord(match[0])};", line, flags=re.IGNORECASE)
 
@@ -274,7 +275,7 @@ def _evaluation(result: Mapping[str, Any]) -> list[str]:
         rates = [name for name in kept if name in RATE_TITLES]
         groups = [
             [
-                _text(name) + ("" if figures["included"] else " (too few rows, left out of the gaps)"),
+                _text(printable(name)) + ("" if figures["included"] else " (too few rows, left out of the gaps)"),
                 f"{figures['n']:,}",
                 *(_figure(figures[rate]) for rate in rates),
             ]

@@ -40,7 +40,7 @@ from torch import Tensor
 
 from levelhead import __version__
 from levelhead.bench.cost import COST_SO_FAR, PAPER_WATTS, EnergyOption, earlier_part, measured_cost
-from levelhead.config import Experiment, build_experiment, flatten, method_name, name_of, read_recipe
+from levelhead.config import Experiment, build_experiment, flatten, method_name, name_of, read_recipe, section
 from levelhead.data import DATASETS, Examples, Groups, Split
 from levelhead.engine import (
     EPOCHS,
@@ -55,8 +55,16 @@ from levelhead.engine import (
 from levelhead.model_card import write_card
 from levelhead.models import load_model
 from levelhead.select import SELECTORS
-from levelhead.storage import load_tensors, read_json, write_atomically, write_json, write_text
-from levelhead.types import ConfigError, DataError, LevelheadError
+from levelhead.storage import (
+    check_outputs,
+    load_tensors,
+    read_json,
+    write_atomically,
+    write_json,
+    write_text,
+    writing,
+)
+from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
 
 if TYPE_CHECKING:
     from levelhead.auditing.audit import AuditResult
@@ -98,13 +106,23 @@ def _cpu_name() -> str:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the folder for this process; the lock goes with the process, also when it is killed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as handle:
+    check_outputs({}, folders={"The run folder": folder})
+    leftovers = "**/.*.tmp" if (folder / CONFIG).exists() else f".{CONFIG}.*.tmp"
+    if not (folder / CONFIG).exists() and folder.exists():
+        # Before anything is made or deleted in it.
+        others = {file.name for file in folder.iterdir()} - {".lock"} - {file.name for file in folder.glob(leftovers)}
+        if others:
+            raise ConfigError(f"{folder} exists and is not a run folder; choose another with --out.")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = folder / ".lock"
+    check_outputs({"The lock": lock})
+    with lock.open("a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LevelheadError(f"Another process is working in {folder}; wait for it or end it.") from None
-        for leftover in folder.rglob(".*.tmp"):  # a file that was being written when the run was killed
+        for leftover in folder.glob(leftovers):  # a file that was being written when the run was killed
             leftover.unlink()
         yield
 
@@ -115,11 +133,6 @@ def _comparable(recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def _prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
-    config = folder / CONFIG
-    if not config.exists():
-        if any(file.name != ".lock" for file in folder.iterdir()):
-            raise ConfigError(f"{folder} exists and is not a run folder; choose another with --out.")
-        return
     if not (folder / "checkpoints").exists():
         return  # stopped before training began: there is nothing to lose
     if not resume:
@@ -136,7 +149,7 @@ def refuse_changes(folder: Path, experiment: Experiment) -> None:
         return
     before, now = _comparable(load_run(folder).to_dict()), _comparable(experiment.to_dict())
     changed = [
-        f"{key}: {before.get(key)!r} then, {now.get(key)!r} now"
+        f"{key}: {quoted(before.get(key))} then, {quoted(now.get(key))} now"
         for key in sorted(before.keys() | now.keys())
         if str(before.get(key)) != str(now.get(key))
     ]
@@ -243,8 +256,8 @@ def train_run(
         present = train.labels.unique()
         if len(present) < 2:
             raise DataError(
-                f"All {len(train.labels)} training labels are {train.class_names[int(present[0])]!r}: there is nothing "
-                "to learn. Choose another target."
+                f"All {len(train.labels)} training labels are {quoted(train.class_names[int(present[0])])}: there is "
+                "nothing to learn. Choose another target."
             )
         card = {"train": _card(train), "validation": _card(validation)}
         if (folder / "data.json").exists() and read_json(folder / "data.json") != card:
@@ -291,7 +304,8 @@ def train_run(
         _write_parquet(folder / "predictions-validation.parquet", _predictions(validation, logits))
         whole = sum(parameter.numel() for parameter in model.parameters()) * len(train.labels)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-        experiment.model.save(model, folder / "model")
+        with writing(folder / "model"):
+            experiment.model.save(model, folder / "model")
         _check_saved(experiment, folder, validation, logits, lab.device)
         cost: dict[str, Any] = {
             **measured.result(rows=lab.steps * experiment.train.batch_size),
@@ -327,7 +341,7 @@ def load_run(folder: Path, data_root: Path | None = None) -> Experiment:
         raise DataError(f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `train` made.")
     recipe = read_recipe(folder / CONFIG)
     if data_root is not None:
-        recipe["data"]["root"] = str(data_root)
+        recipe["data"] = section(recipe, "data") | {"root": str(data_root)}
     return build_experiment(recipe)
 
 
@@ -363,8 +377,8 @@ def evaluate_run(folder: Path, split: Split = "test", *, data_root: Path | None 
     trained = tuple(str(model.config.id2label[position]) for position in range(model.config.num_labels))
     if trained != examples.class_names:
         raise DataError(
-            f"{folder} was trained to tell {', '.join(trained)}, and the {split} split now has "
-            f"{', '.join(examples.class_names)}: restore the data, or train again."
+            f"{folder} was trained to tell {listed(trained)}, and the {split} split now has "
+            f"{listed(examples.class_names)}: restore the data, or train again."
         )
 
     def predicted() -> Tensor:

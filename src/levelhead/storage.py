@@ -1,31 +1,163 @@
-"""Atomic files: a reader sees the old content or the new, never a part, whenever the writer is killed."""
+"""Atomic files: a reader sees the old content or the new, never a part, whenever the writer is killed.
+
+Every command that writes asks :func:`check_outputs` before any work, so that no output takes the place of an input, of
+another output or of something that is no file, and so that hours of work do not end in a path that cannot be written.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
+import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from levelhead.types import DataError
+from levelhead.types import ConfigError, DataError, UnwritableError
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit writes only text
     from torch import Tensor
 
+RUN_FILES = (
+    *("config.yaml", "grid.yaml", "klaad.json", "environment.json", "data.json", "pretrained.json", "metrics.json"),
+    *("cost*.json", "log.jsonl", "evaluation-*.json", "predictions-*.parquet", "answers-*.jsonl", "scores-*.json"),
+    *("held-out*", "*.safetensors*", "tokenizer*", "vocab*", "generation_config.json", "config.json"),
+)
+"""What folders of runs, grids, language models and trainings consist of, as patterns of file names."""
+
+
+def check_outputs(
+    files: Mapping[str, Path | None],
+    *,
+    folders: Mapping[str, Path | None] | None = None,
+    inputs: Iterable[str | Path | None] = (),
+    runs: Iterable[str | Path | None] = (),
+) -> None:
+    """Refuse outputs that would destroy something, or that cannot be written; to be asked before any work.
+
+    Nothing is opened or made. What is None, an option that was not given, is left out.
+
+    Args:
+        files: outputs that are files, by the option that names them, such as ``--json``.
+        folders: outputs that are folders, in the same way.
+        inputs: files that are read.
+        runs: folders of runs or of models that are read: a page may be put beside what they consist of.
+
+    Raises:
+        ConfigError: an output is an input or another output, is no file (or no folder), lies below a file, has too long
+            a name, or may not be written. A symbolic link is what it points to.
+    """
+    named = {option: Path(path) for option, path in files.items() if path is not None}
+    made = {option: Path(path) for option, path in (folders or {}).items() if path is not None}
+    for option, path in (*named.items(), *made.items()):
+        if reason := _obstacle(path, folder=option in made):
+            raise ConfigError(f"{option} {path} {reason}. Choose another path.")
+    for option, path in named.items():
+        for given in (Path(source) for source in inputs if source is not None):
+            if _is_same(path, given):
+                raise ConfigError(f"{option} {path} is an input of the same command: it would be lost. Choose another.")
+        for run in (Path(source) for source in runs if source is not None):
+            own = any(fnmatch.fnmatch(Path(os.path.realpath(path)).name, pattern) for pattern in RUN_FILES)
+            if own and _is_below(path, run):
+                raise ConfigError(f"{option} {path} is a file of the folder that is read. Choose another path.")
+    for (option, path), (other, second) in itertools.combinations((*named.items(), *made.items()), 2):
+        if _is_same(path, second):
+            raise ConfigError(f"{option} and {other} are the same, {path}: give each a path of its own.")
+    for (option, path), (other, second) in itertools.permutations((*named.items(), *made.items()), 2):
+        if option in named and _is_below(second, path):
+            raise ConfigError(
+                f"{other} {second} lies below {option} {path}, which is to be a file. Choose another path."
+            )
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    """Return whether two paths are one file, by links or otherwise, or would be."""
+    if os.path.realpath(first) == os.path.realpath(second):
+        return True
+    try:
+        return first.samefile(second)
+    except (OSError, ValueError):
+        return False
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    """Return whether a path lies in a folder, or would if both were there."""
+    return Path(os.path.realpath(folder)) in Path(os.path.realpath(path)).parents
+
+
+def _obstacle(path: Path, *, folder: bool = False) -> str | None:
+    """Return why a path cannot be an output, as the rest of a sentence; None if it can."""
+    mode = None
+    try:
+        target = Path(os.path.realpath(path))
+        mode = target.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # too long, or not to be looked at; a name with the character NUL
+        return f"cannot be written: {getattr(error, 'strerror', None) or error}"
+    if folder and mode is not None:
+        if not stat.S_ISDIR(mode):
+            return "is a file, not a folder" if stat.S_ISREG(mode) else "is not a folder"
+        return None if os.access(target, os.W_OK | os.X_OK) else "may not be written into"
+    if mode is not None and stat.S_ISDIR(mode):
+        return "is a folder, not a file"
+    if mode is not None and not stat.S_ISREG(mode):
+        return "is a device, a pipe or a socket, not a file"
+    if mode is not None and not os.access(target, os.W_OK):
+        return "is write-protected"
+    there = next(parent for parent in target.parents if os.path.lexists(parent))
+    if not there.is_dir():
+        return f"lies below {there}, which is not a folder"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"cannot be made, because {there} may not be written into"
+    longest = os.pathconf(there, "PC_NAME_MAX")
+    if any(len(os.fsencode(part)) > longest for part in target.relative_to(there).parts):
+        return "cannot be written: File name too long"
+    return None
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the errors of writing, a full disk or a folder that may not be written, into :class:`UnwritableError`."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except Exception as error:
+        if type(error).__name__ != "SafetensorError":  # by its name: to import it takes long, and texts do not need it
+            raise
+        reason = str(error)
+    else:
+        return
+    raise UnwritableError(f"{path} cannot be written: {reason}.")
+
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, flush it to disk, and put it in place in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Let ``write`` fill a temporary file, flush it to disk, and put it in the place of ``path`` in one step.
+
+    A symbolic link stays, and the file that it points to is replaced. What is no file, such as a device, never is.
+
+    Raises :class:`~levelhead.types.UnwritableError`; ``path`` is then as it was.
+    """
+    if reason := _obstacle(path):
+        raise UnwritableError(f"{path} {reason}.")
+    target = Path(os.path.realpath(path))
+    # Not the whole name: with the rest of the temporary one it could become too long.
+    temporary = target.with_name(f".{target.name[:40]}.{os.getpid()}.tmp")
+    with writing(path):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary.unlink(missing_ok=True)  # a killed process with the same number, or something that is no file
+            write(temporary)
+            with temporary.open("rb") as handle:
+                os.fsync(handle.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -51,6 +183,8 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Read JSON, or raise :class:`DataError` that names the file."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is not a file.")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from levelhead.storage import write_json
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
 
 HtmlFile = Annotated[
     Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
@@ -67,6 +67,7 @@ def audit_command(
     Needs no model and no GPU. An interval that reaches 0 means that these rows cannot tell whether there is a gap.
     Existing output files are replaced.
     """
+    check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.audit import audit_file
 
@@ -81,7 +82,7 @@ def audit_command(
         from levelhead.report.page import command_line, write_page
 
         write_page(html_file, audit_page(result.to_dict(), source=predictions.name, command=command_line()))
-    console = Console()
+    console = Terminal()
     console.print(result.table())
     for path in (json_file, html_file):
         if path is not None:
@@ -110,6 +111,7 @@ def certify_command(
 
     The bounds are about logits of the last attention layer, not about predictions. Writes nothing into the run folder.
     """
+    check_outputs({"--json": json_file, "--html": html_file}, runs=[run])
     # Here, because importing torch takes seconds and an audit of a file does not need it.
     from levelhead.auditing.certify import certify_run
 
@@ -122,7 +124,7 @@ def certify_command(
         from levelhead.report.page import command_line, write_page
 
         write_page(html_file, certificate_page(figures, command=command_line()))
-    console = Console()
+    console = Terminal()
     console.print(certificate.table())
     for path in (json_file, html_file):
         if path is not None:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from levelhead.auditing.command import SplitName
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
 
 if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need not wait for it
     from levelhead.auditing.figures import RunFigure
@@ -40,14 +41,20 @@ Json = Annotated[
 ]
 
 
-def _write(figure: RunFigure, stem: Path, json_file: Path | None) -> None:
-    from levelhead.storage import write_json
+def _checked(run: Path, stem: Path, json_file: Path | None) -> Path:
+    """Return the pictures' path without an ending; refuse outputs before any work."""
+    stem = stem.with_suffix("") if stem.suffix in (".png", ".svg") else stem
+    pictures = {f"--out ({ending})": stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "svg")}
+    check_outputs(pictures | {"--json": json_file}, runs=[run])
+    return stem
 
+
+def _write(figure: RunFigure, stem: Path, json_file: Path | None) -> None:
     written = figure.save(stem)
     if json_file is not None:
         write_json(json_file, figure.to_dict())
         written.append(json_file)
-    console = Console()
+    console = Terminal()
     for path in written:
         console.print(f"Wrote {path}", markup=False, soft_wrap=True)
 
@@ -69,12 +76,13 @@ def qk_command(
     A debiased run is drawn before and after debiasing. One dimension is an example: the lower panels show the same
     statistic for all heads and dimensions, and for shuffled groups. Existing files are replaced.
     """
+    stem = _checked(run, out or Path("figures") / f"qk-{run.resolve().name}", json_file)
     from levelhead.auditing.figures import qk_figure
 
     figure = qk_figure(
         run, split.value, data_root=data_root, attribute=attribute, head=head, dimension=dimension, token=token
     )
-    _write(figure, out or Path("figures") / f"qk-{run.resolve().name}", json_file)
+    _write(figure, stem, json_file)
 
 
 @figure_app.command("attention")
@@ -91,7 +99,8 @@ def attention_command(
     The drawn portraits also get examples under the attention and the share on hair, face, glasses and so on; other
     data sets get bare grids. Existing files are replaced.
     """
+    stem = _checked(run, out or Path("figures") / f"attention-{run.resolve().name}", json_file)
     from levelhead.auditing.figures import attention_figure
 
     figure = attention_figure(run, split.value, data_root=data_root, attribute=attribute)
-    _write(figure, out or Path("figures") / f"attention-{run.resolve().name}", json_file)
+    _write(figure, stem, json_file)

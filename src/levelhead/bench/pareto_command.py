@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from levelhead.auditing.command import SplitName
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
 
 _COLUMNS = "accuracy, balanced_accuracy, worst_group_accuracy, demographic_parity, equal_opportunity or equalized_odds"
 
@@ -42,16 +43,19 @@ def pareto_command(
 
     Example: levelhead pareto runs/utk --out pareto.png
     """
+    outputs = {"--json": json_file, "--html": html_file}
+    check_outputs({"--out": out} | outputs, runs=runs)
     # Here, because importing torch takes seconds.
     from levelhead.bench.pareto import baseline_frontier, check_picture, draw_pareto, has_frontier, pareto_to_dict
     from levelhead.bench.tables import collect
-    from levelhead.storage import write_json
 
     check_picture(out, x, y)
-    console = Console()
+    console = Terminal()
     groups = collect(runs, split.value)
+    pictures = [out] if len(groups) == 1 else [out.with_stem(f"{out.stem}-{n + 1}") for n in range(len(groups))]
+    check_outputs({f"--out, picture {path.name}": path for path in pictures} | outputs, runs=runs)
     results, written, pages = [], [], []
-    for number, group in enumerate(groups, start=1):
+    for path, group in zip(pictures, groups, strict=True):
         comparison = group.compare(baseline)
         frontier = None
         if not no_frontier and has_frontier(x, y):
@@ -61,7 +65,6 @@ def pareto_command(
                 console.print(f"No FACT line: it is defined for two classes, and there are {len(group.classes)}.")
         elif not no_frontier:
             console.print("No FACT line: it belongs to the columns accuracy and equalized_odds.")
-        path = out if len(groups) == 1 else out.with_stem(f"{out.stem}-{number}")
         draw_pareto(comparison, path, x=x, y=y, frontier=frontier)
         written.append((path, comparison.title))
         results.append(pareto_to_dict(comparison, x=x, y=y, frontier=frontier))

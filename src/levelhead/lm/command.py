@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from levelhead.auditing.command import HtmlFile
-from levelhead.types import ConfigError, Estimate
+from levelhead.storage import check_outputs, read_json, write_json
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, Estimate, printable, quoted
 
 if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need not wait for it
     from levelhead.lm.base import Benchmark, Scores
     from levelhead.lm.runner import Difference
 
-console = Console()
+console = Terminal()
 
 DataRoot = Annotated[
     Path | None,
@@ -75,10 +76,16 @@ def lm_bias_command(
 
     Example: levelhead lm-bias stereoset,crows-pairs,bbq,bold --model MODEL --data-root DATA --out runs/lm-before
     """
-    from levelhead.lm.runner import run_benchmark, score_predictions, scores_file, scores_to_dict
-    from levelhead.storage import read_json, write_json
-
     names = [name for name in dict.fromkeys(part.strip() for part in benchmarks.split(",")) if name]
+    folder = out or Path("runs") / f"lm-{Path(str(model)).name}"
+    check_outputs(
+        {"--json": json_file, "--html": html_file},
+        folders={"--out": out if model is None else folder},
+        inputs=[predictions, terms, perplexity],
+        runs=[model],
+    )
+    from levelhead.lm.runner import run_benchmark, score_predictions, scores_file, scores_to_dict
+
     options: dict[str, dict[str, Any]] = {
         "stereoset": {} if terms is None else {"terms": _terms(terms)},
         "bold": {} if bold_per_group is None else {"per_group": bold_per_group},
@@ -111,7 +118,6 @@ def lm_bias_command(
     from levelhead.lm.model import LanguageModel
 
     loaded = LanguageModel.load(str(model), device, dtype=precision.value)
-    folder = out or Path("runs") / f"lm-{Path(str(model)).name}"
     results = []
     try:
         for benchmark in chosen:
@@ -153,13 +159,13 @@ def lm_compare_command(
 
     Example: levelhead lm-compare runs/lm-before runs/lm-after --data-root DATA
     """
+    check_outputs({"--json": json_file, "--html": html_file}, runs=[first, second])
     from levelhead.lm.comparison import benchmarks_of, summarized, write_examples
     from levelhead.lm.runner import compare_runs
-    from levelhead.storage import read_json, write_json
 
     differences, notes = compare_runs(first, second, benchmarks_of(first), data_root)
     for name in dict.fromkeys(difference.benchmark for difference in differences):
-        table = Table(title=f"{name}: {escape(str(first))} and {escape(str(second))}", title_justify="left")
+        table = Table(title=f"{name}: {escape(printable(first))} and {escape(printable(second))}", title_justify="left")
         table.add_column("part")
         table.add_column("score", overflow="fold")
         for column in ("first", "second", "second minus first"):
@@ -191,7 +197,7 @@ def _benchmark(name: str, options: dict[str, Any]) -> Benchmark:
 
     there = lm.BENCHMARKS
     if name not in there:
-        raise ConfigError(f"There is no benchmark {name!r}. There are: {', '.join(sorted(there))}.")
+        raise ConfigError(f"There is no benchmark {quoted(name)}. There are: {', '.join(sorted(there))}.")
     made: Benchmark = there[name](**options)
     return made
 
@@ -218,14 +224,14 @@ def _refuse_trained_terms(model: str, data_root: Path | None) -> None:
 
 
 def _show(scores: Scores, title: str) -> None:
-    table = Table(title=f"{escape(scores.benchmark)}: {escape(title)}", title_justify="left")
+    table = Table(title=f"{escape(scores.benchmark)}: {escape(printable(title))}", title_justify="left")
     table.add_column("part")
     table.add_column("score", overflow="fold")
     for column in ("value", "95% interval", "items"):
         table.add_column(column, justify="right", no_wrap=True)
     for part, figures in {"": scores.overall, **scores.parts}.items():
         for name, figure in figures.items():
-            row = (part or "all", name, _number(figure.value), _interval(figure))
+            row = (printable(part or "all"), name, _number(figure.value), _interval(figure))
             table.add_row(*map(escape, row), f"{figure.n:,}")
     console.print(table)
     for name, unit in scores.units.items():
@@ -249,7 +255,7 @@ def _reasons(scores: Scores) -> dict[str, str]:
 def _row(difference: Difference) -> tuple[str, ...]:
     figures = (difference.first, difference.second, difference.paired)
     texts = [f"{_number(figure.value)} {_interval(figure)}".strip() for figure in figures]
-    return (difference.part or "all", difference.score, *texts)
+    return (printable(difference.part or "all"), difference.score, *texts)
 
 
 def _number(value: float) -> str:

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from levelhead.auditing.command import HtmlFile
 from levelhead.lm.command import DataRoot, Precision
-from levelhead.types import ConfigError, Estimate
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, Estimate, printable
 
 if TYPE_CHECKING:
     from levelhead.lm.gap_report import GapReport
 
-console = Console()
+console = Terminal()
 RESULT, PICTURE = "result.json", "attention-gap"
 
 
@@ -51,11 +52,17 @@ def lm_gap_command(
 
     Example: levelhead lm-gap --model runs/klaad --against MODEL --data-root DATA --out runs/gap
     """
+    pictures = {f"--out {PICTURE}.{ending}": out / f"{PICTURE}.{ending}" for ending in ("png", "svg")}
+    check_outputs(
+        {f"--out {RESULT}": out / RESULT, **pictures, "--html": html_file},
+        folders={"--out": out},
+        inputs=[triplets, terms],
+        runs=[model, against],
+    )
     from levelhead.lm.gap_report import gap_report, held_out_triplets
     from levelhead.lm.loading import place_of
     from levelhead.lm.model import LanguageModel
     from levelhead.lm.triplets import read_triplets, stereoset_triplets
-    from levelhead.storage import write_json
 
     if triplets is not None and data_root is not None:
         raise ConfigError("Give --triplets (a file) or --data-root (where StereoSet is), not both.")
@@ -66,21 +73,21 @@ def lm_gap_command(
     before = None if against is None else LanguageModel.load(against, device, dtype=precision.value)
     report = gap_report(after, chosen, against=before, selection=selection, limit=limit)
     write_json(out / RESULT, report.to_dict())
-    pictures = report.save(out / PICTURE)
+    drawn = report.save(out / PICTURE)
     if html_file is not None:
         from levelhead.report.lm_page import gap_page
         from levelhead.report.page import command_line, write_page
 
-        write_page(html_file, gap_page(report.to_dict(), picture=pictures[0], command=command_line()))
+        write_page(html_file, gap_page(report.to_dict(), picture=drawn[0], command=command_line()))
     _show(report)
-    console.print(f"Written: {escape(str(out / RESULT))}, {', '.join(path.name for path in pictures)}", soft_wrap=True)
+    console.print(f"Written: {escape(str(out / RESULT))}, {', '.join(path.name for path in drawn)}", soft_wrap=True)
 
 
 def _show(report: GapReport) -> None:
     from levelhead.lm.gap_report import PUBLISHED, UNITS
 
-    title = f"{escape(report.names['after'])}: {report.pairs:,} pairs of {report.terms} terms ({report.selection})"
-    table = Table(title=title, title_justify="left")
+    title = f"{printable(report.names['after'])}: {report.pairs:,} pairs of {report.terms} terms ({report.selection})"
+    table = Table(title=escape(title), title_justify="left")
     table.add_column("figure", overflow="fold")
     compared = bool(report.before)
     for column in ("before", "after", "after minus before") if compared else ("value",):

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from levelhead.storage import check_outputs, read_json, write_json
+from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
-console = Console()
+console = Terminal()
 HELD_OUT_FIGURES = "held-out.json"
 LEGEND = """\
 CE, KL, triplet: cross-entropy, divergence of attention, triplet loss. Entropy: of attention.
@@ -35,9 +36,9 @@ def klaad_command(
     A recipe with a grid (klaad_tuning) trains each of its cells in a folder below --out, and prints a table of all.
     """
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks and writes
+    check_outputs({}, folders={"--out": out})
     from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table
     from levelhead.lm.triplets import read_triplets
-    from levelhead.storage import read_json, write_json
 
     cells = read_cells(recipe, settings or [])
     grid = "" not in cells  # one training without a grid has no name

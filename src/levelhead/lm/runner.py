@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from levelhead.lm.base import Answer, Benchmark, Item, Scores
 from levelhead.lm.intervals import FEW_CLUSTERS, cluster_count, paired_difference
 from levelhead.metrics import estimate_to_dict
-from levelhead.storage import read_json, write_json
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.storage import check_outputs, read_json, write_json, writing
+from levelhead.types import ConfigError, DataError, Estimate, quoted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,7 +85,7 @@ def run_benchmark(
             hashes = {item.id: _hash(item) for item in missing}
             for answer in benchmark.ask(model, missing) if missing else ():
                 if answer.id not in hashes or answer.id in answers:
-                    raise DataError(f"{benchmark.name} gave an answer that was not asked for: {answer.id!r}.")
+                    raise DataError(f"{benchmark.name} gave an answer that was not asked for: {quoted(answer.id)}.")
                 _append(file, {"id": answer.id, "item": hashes[answer.id], "content": dict(answer.content)})
                 answers[answer.id] = answer
                 advance()
@@ -313,6 +313,7 @@ def _hash(item: Item) -> str:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
     """Open answers for this process alone; the lock goes with the process, also when it is killed."""
+    check_outputs({"The file of answers": path})
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b", buffering=0) as file:  # each line is with the system as soon as it is written
         try:
@@ -324,8 +325,9 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
 
 def _append(file: BinaryIO, record: dict[str, Any]) -> None:
     line = memoryview(json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n")
-    while line:
-        line = line[file.write(line) :]
+    with writing(Path(file.name)):
+        while line:
+            line = line[file.write(line) :]
 
 
 def _continued(
@@ -366,10 +368,12 @@ def _known(lines: Sequence[dict[str, Any]], path: Path, items: Sequence[Item]) -
         if answer.id not in wanted:
             continue
         if answer.id in found:
-            raise DataError(f"{path} line {number} answers {answer.id!r} for the second time: was the file edited?")
+            raise DataError(
+                f"{path} line {number} answers {quoted(answer.id)} for the second time: was the file edited?"
+            )
         if line.get("item") != _hash(wanted[answer.id]):
             raise DataError(
-                f"{path} line {number} answers another content of item {answer.id!r} than the data holds now: "
+                f"{path} line {number} answers another content of item {quoted(answer.id)} than the data holds now: "
                 "give the data of that run, or choose another --out."
             )
         found[answer.id] = answer

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from levelhead.data.text_files import TABLE_SUFFIXES, read_columns, table_header
 from levelhead.lm.stereoset.data import INTER, INTRA, read_stereoset, read_terms, same_term, stereoset_file
+from levelhead.storage import write_text
 from levelhead.types import ConfigError, DataError
 
 COLUMNS = ("stereo", "anti", "unrelated")
@@ -132,7 +133,7 @@ def is_held_out(term: str, *, seed: int, share: float) -> bool:
 
 def write_terms(path: Path, terms: frozenset[str]) -> None:
     """Write target terms, one a line and sorted: the file that ``StereoSet(terms_file=...)`` reads."""
-    path.write_text("".join(f"{term}\n" for term in sorted(terms)), encoding="utf-8")
+    write_text(path, "".join(f"{term}\n" for term in sorted(terms)))
 
 
 def terms_held_out(place: str) -> frozenset[str] | None:

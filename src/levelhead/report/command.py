@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from levelhead.auditing.command import SplitName
+from levelhead.storage import check_outputs, read_json
+from levelhead.terminal import Terminal
 from levelhead.types import DataError
 
 if TYPE_CHECKING:  # importing pandas and torch takes seconds, and --help does not need them
@@ -35,11 +36,12 @@ def report_command(
 
     Example: levelhead report runs/utkface64 --html page.html
     """
+    check_outputs({"--html": html_file}, inputs=[source], runs=[source])
     from levelhead.report.page import command_line, write_page
 
     page = page_of(source, split=split.value, baseline=baseline, command=command_line())
     write_page(html_file, page)
-    console = Console()
+    console = Terminal()
     console.print(page["finding"], markup=False)
     console.print(f"Wrote {html_file}", markup=False, soft_wrap=True)
 
@@ -59,8 +61,6 @@ def page_of(source: Path, *, split: str = "test", baseline: str = "erm", command
             f"{source} is no JSON. For a file of predictions use `levelhead audit {source} --label L --prediction P "
             "--group G --html PAGE`."
         )
-    from levelhead.storage import read_json
-
     record = read_json(source)
     if isinstance(record, dict) and "by_attribute" in record:
         from levelhead.report.audit_page import audit_page
@@ -93,7 +93,6 @@ def _page_of_folder(folder: Path, split: str, baseline: str, command: str) -> Re
         return run_page(folder, split=split, command=command)
     if scores := sorted(folder.glob("scores-*.json")):
         from levelhead.report.lm_page import scores_page
-        from levelhead.storage import read_json
 
         records = [read_json(path) for path in scores]
         for path, record in zip(scores, records, strict=True):
