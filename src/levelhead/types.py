@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -198,8 +199,15 @@ def require_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> 
             ]
             hint = f" Did you mean {quoted(near[0])}?" if near else ""
             raise DataError(f"{where} has no column {quoted(name)}.{hint} Columns there: {listed(there)}.")
-        if (times := there.count(name)) > 1:
+    refuse_duplicates(there, wanted, where)
+
+
+def refuse_duplicates(there: Sequence[str], names: Iterable[str], where: str) -> None:
+    """Raise :class:`DataError` if two columns that are ``there`` bear one of ``names``: which of them is meant?"""
+    times = Counter(there)
+    for name in names:
+        if times[name] > 1:
             raise DataError(
-                f"{where} has {times} columns named {quoted(name)}, and nothing says which of them is meant. Rename or "
-                "remove all but one."
+                f"{where} has {times[name]} columns named {quoted(name)}, and nothing says which of them is meant. "
+                "Rename or remove all but one."
             )

@@ -294,11 +294,10 @@ def test_two_sensitive_features_of_one_name_are_refused() -> None:
 
 
 def test_tables_of_texts_refuse_a_column_that_is_there_twice(tmp_path: Path) -> None:
-    """Data sets that read tables go through the same check."""
+    """Training refuses every such column: the groups are read after it, which would be late to find out."""
     (tmp_path / "t.csv").write_text("text,label,label\na,0,1\n")
     with pytest.raises(DataError, match="has 2 columns named 'label'"):
-        read_columns(tmp_path / "t.csv", ["text", "label"])
-    assert read_columns(tmp_path / "t.csv", ["text"]) == {"text": ["a"]}
+        read_columns(tmp_path / "t.csv", ["text"])
 
 
 def test_names_of_columns_are_told_on_one_short_line() -> None:

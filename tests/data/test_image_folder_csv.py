@@ -220,7 +220,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     for name in ("group", "label"):
         write(tmp_path)
         file.write_text(file.read_text().replace("site", name, 1))
-        with pytest.raises(DataError, match=rf"labels\.csv has more than one column '{name}'"):
+        with pytest.raises(DataError, match=rf"labels\.csv has 2 columns named '{name}'"):
             ImageFolderCsv(root=tmp_path, folder="pets").check()
 
 

@@ -189,7 +189,7 @@ def test_values_are_read_to_the_letter(tmp_path: Path) -> None:
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path) / "mine" / "texts.csv"
     file.write_text(file.read_text().replace("site", "group", 1))
-    with pytest.raises(DataError, match=r"texts\.csv has more than one column 'group'"):
+    with pytest.raises(DataError, match=r"texts\.csv has 2 columns named 'group'"):
         mine(tmp_path).check()
 
 

@@ -24,8 +24,7 @@ from levelhead.data.base import SPLITS, Card, Examples, Split, dataset_folder, r
 from levelhead.data.cache import picture_examples
 from levelhead.data.celeba import CelebAAttributes, celeba_card
 from levelhead.data.images import PictureFiles, check_image_size
-from levelhead.data.text_files import refuse_twice
-from levelhead.types import DataError, quoted, require_columns
+from levelhead.types import DataError, quoted, refuse_duplicates, require_columns
 
 ATTRIBUTES, PARTITION, PICTURES = "list_attr_celeba", "list_eval_partition", "img_align_celeba"
 
@@ -105,7 +104,7 @@ class CelebAFolder(CelebAAttributes):
         except ValueError as error:
             raise DataError(f"{path} cannot be read ({error}); fetch it again.") from None
         columns = second.split() if path.suffix == ".txt" else next(csv.reader([first]), [])[1:]
-        refuse_twice(columns, path)
+        refuse_duplicates(columns, columns, str(path))
         return columns
 
     def _values(self, split: Split, attribute: str) -> Tensor:

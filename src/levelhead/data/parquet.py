@@ -53,9 +53,6 @@ def check_columns(files: Sequence[Path], columns: Sequence[str]) -> list[list[st
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"{file} is not a readable parquet file ({error}); fetch it again.") from None
         require_columns(known, columns, str(file))
-        for name in columns:
-            if known.count(name) > 1:
-                raise DataError(f"{file} has more than one column {name!r}. Rename all but one.")
         tables.append(known)
     return tables
 

@@ -7,11 +7,10 @@ import gzip
 import io
 import re
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from levelhead.types import DataError, require_columns
+from levelhead.types import DataError, refuse_duplicates, require_columns
 
 NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
@@ -82,13 +81,6 @@ def refuse_mixed_numbers(values: Iterable[str], column: str, where: object) -> N
             )
 
 
-def refuse_twice(header: Sequence[str], path: Path) -> None:
-    """Raise :class:`~levelhead.types.DataError` if two columns of a table bear one name: which of them is meant?"""
-    twice = [name for name, count in Counter(header).items() if name and count > 1]
-    if twice:
-        raise DataError(f"{path} has more than one column {twice[0]!r}. Rename all but one.")
-
-
 def _lines(path: Path) -> Iterator[list[str]]:
     """Yield the header's fields, then those of each row; blank lines are left out.
 
@@ -109,7 +101,7 @@ def _lines(path: Path) -> Iterator[list[str]]:
                         f"that holds {kind}."
                     )
                 if not width:
-                    refuse_twice(line, path)
+                    refuse_duplicates(line, [name for name in line if name], str(path))
                 width, row = width or len(line), row + 1
                 yield line
     except FileNotFoundError:
