@@ -234,12 +234,13 @@ def _weights_there(place: str, options: Mapping[str, Any]) -> dict[str, int] | N
 
     def fetched(name: str) -> str | None:
         known = {key: value for key, value in options.items() if key in PLACES}
-        return cached_file(place, name, _raise_exceptions_for_missing_entries=False, **known)
+        quiet = {"_raise_exceptions_for_gated_repo": False, "_raise_exceptions_for_missing_entries": False}
+        return cached_file(place, name, **quiet, **known)
 
     for single in ("model.safetensors", "pytorch_model.bin"):
-        file, index = fetched(single), None if fetched(single) else fetched(f"{single}.index.json")
+        file = fetched(single)
         files = [file] if file else []
-        if index:
+        if not file and (index := fetched(f"{single}.index.json")):
             shards = set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())
             files = [file for shard in sorted(shards) if (file := fetched(str(shard)))]
         if files:
@@ -323,8 +324,10 @@ def explained(option: str, name: str, revision: str | None, what: str) -> Iterat
         if not Path(name).is_dir():
             if name.startswith((".", "/", "~")):
                 reason = "there is no such folder"
-            else:
+            elif isinstance(error, OSError):
                 advice = "Is it a name on the Hugging Face Hub, and can the Hub be reached?"
+            else:
+                advice = "Fetch the checkpoint again."
         raise ConfigError(f"{option} {place} gives no {what}: {reason}. {advice}") from error
 
 

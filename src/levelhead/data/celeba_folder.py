@@ -101,9 +101,9 @@ class CelebAFolder(CelebAAttributes):
         try:
             with path.open(encoding="utf-8-sig") as lines:
                 first, second = lines.readline(), lines.readline()
-        except ValueError as error:
+            columns = second.split() if path.suffix == ".txt" else next(csv.reader([first]), [])[1:]
+        except (ValueError, csv.Error) as error:
             raise DataError(f"{path} cannot be read ({error}); fetch it again.") from None
-        columns = second.split() if path.suffix == ".txt" else next(csv.reader([first]), [])[1:]
         refuse_duplicates(columns, columns, str(path))
         return columns
 
