@@ -47,7 +47,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -162,7 +162,7 @@ def _estimate(
     _check_options(level, replicates)
     if counts.n == 0:
         return {name: Estimate.undefined("no rows") for name in names}
-    enough = Enough.rows(counts.table, positive, min_count)
+    enough = Enough.of(counts.table, positive, min_count)
     seen = _Predictions.build(counts.table, _resample(counts.table, replicates, seed), positive, enough, seed)
     results = {}
     for name in names:
@@ -203,7 +203,11 @@ def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[Int
     rng = np.random.default_rng([*seed, 1])
 
     def deal(cells: IntArray) -> IntArray:
-        tables = stats.random_table(cells.sum(1), cells.sum(0))
+        sizes, predicted = cells.sum(1), cells.sum(0)
+        if len(predicted) == 2 and sizes.sum() < 10**9:  # the same law, in half the time, up to NumPy's limit
+            second = rng.multivariate_hypergeometric(sizes, int(predicted[1]), size=replicates)
+            return np.stack([sizes - second, second], -1)
+        tables = stats.random_table(sizes, predicted)
         return tables.rvs(size=replicates, method="patefield", random_state=rng).astype(np.int64)
 
     empty = np.zeros((replicates, table.shape[0], table.shape[2]), np.int64)
@@ -223,10 +227,11 @@ class Enough(NamedTuple):
     cells: BoolArray
 
     @classmethod
-    def rows(cls, table: IntArray, positive: int | None, least: int) -> Enough:
+    def of(cls, table: IntArray, positive: int | None, least: int) -> Enough:
         """Ask for ``least`` rows under each rate of ``table``: rows of the group, its positives, its negatives."""
         counts = (group_metrics.selection, group_metrics.true_positives, group_metrics.false_positives)
-        return cls(*(count(table, positive).rows >= least for count in counts), table.sum(-1) >= least)
+        selected, found, alarms = (count(table, positive).rows >= least for count in counts)
+        return cls(selected, found, alarms, table.sum(-1) >= least)
 
     def groups(self, name: str) -> BoolArray:
         """Which groups a gap compares, (classes compared, groups)."""
@@ -246,7 +251,7 @@ class Enough(NamedTuple):
         if name == "worst_group_accuracy":
             return self.cells.reshape(1, -1)
         groups = self.groups(name)
-        first, second = np.triu_indices(groups.shape[-1], 1)
+        first, second = pair_indices(groups.shape[-1])
         pairs = groups[:, first] & groups[:, second]
         return np.concatenate([pairs, pairs], -1) if name.startswith("equalized_odds") else pairs
 
@@ -272,23 +277,40 @@ class _Figures:
         return group_metrics.cell_hits(self.table)
 
     @cached_property
+    def _selected_rows(self) -> Rate:
+        return group_metrics.selection(self.table, self.positive)
+
+    @cached_property
+    def _found_rows(self) -> Rate:
+        return group_metrics.true_positives(self.table, self.positive)
+
+    @cached_property
+    def _alarm_rows(self) -> Rate:
+        selected, found = self._selected_rows, self._found_rows
+        return Rate(selected.hits - found.hits, selected.rows - found.rows)
+
+    @cached_property
     def _selection(self) -> Moments:
-        return self._share(group_metrics.selection(self.table, self.positive), 1)
+        return self._share(self._selected_rows, 1)
 
     @cached_property
     def _found(self) -> Moments:
-        return self._share(group_metrics.true_positives(self.table, self.positive), 1)
+        return self._share(self._found_rows, 1)
 
     @cached_property
     def _alarms(self) -> Moments:
-        return self._share(group_metrics.false_positives(self.table, self.positive), 1)
+        return self._share(self._alarm_rows, 1)
+
+    @cached_property
+    def _selection_pairs(self) -> Moments:
+        return _pairs(self._selection)
 
     @cached_property
     def _found_pairs(self) -> Moments:
         return _pairs(self._found)
 
     @cached_property
-    def _alarm_pairs(self) -> Moments:
+    def _alarms_pairs(self) -> Moments:
         return _pairs(self._alarms)
 
     def contrasts(self, name: str) -> Moments:
@@ -307,10 +329,10 @@ class _Figures:
             shape = (*value.shape[:-2], 1, -1)
             return -value.reshape(shape), variance.reshape(shape)
         if base == "demographic_parity":
-            return _pairs(self._selection)
+            return self._selection_pairs
         if base == "equal_opportunity":
             return self._found_pairs
-        (found, found_var), (alarms, alarms_var) = self._found_pairs, self._alarm_pairs
+        (found, found_var), (alarms, alarms_var) = self._found_pairs, self._alarms_pairs
         if base == "equalized_odds":
             variance = (found_var + alarms_var) / 4
             deltas = np.concatenate([(found + alarms) / 2, (found - alarms) / 2], -1)
@@ -324,17 +346,17 @@ class _Figures:
             return self.table.sum((-3, -2, -1))[..., None, None]
         if base == "worst_group_accuracy":
             return self.cells.rows.reshape(*self.table.shape[:-3], 1, -1)
-        first, second = np.triu_indices(self.table.shape[-3], 1)
+        first, second = pair_indices(self.table.shape[-3])
 
         def rarer(rate: Rate) -> IntArray:
             return np.minimum(rate.rows[..., first], rate.rows[..., second])
 
         if base == "demographic_parity":
-            return rarer(group_metrics.selection(self.table, self.positive))
-        found = rarer(group_metrics.true_positives(self.table, self.positive))
+            return rarer(self._selected_rows)
+        found = rarer(self._found_rows)
         if base == "equal_opportunity":
             return found
-        alarms = rarer(group_metrics.false_positives(self.table, self.positive))
+        alarms = rarer(self._alarm_rows)
         if base == "equalized_odds":
             found = alarms = np.minimum(found, alarms)
         return np.concatenate([found, alarms], -1)
@@ -378,34 +400,50 @@ class _Figures:
         most the sum of its two groups' squared distances, each in its own standard errors (Cauchy and Schwarz), so
         that the largest is among these.
         """
-        base = name.removesuffix("_mean")
-        if base == "equalized_odds_worst":
-            parts = [self._largest_t([rate], self.enough.groups(name)) for rate in (self._found, self._alarms)]
-            return np.maximum(*parts)
-        rates = {"demographic_parity": ["_selection"], "equal_opportunity": ["_found"]}
-        terms = [getattr(self, rate) for rate in rates.get(base, ["_found", "_alarms"])]
-        return self._largest_t(terms, self.enough.groups(name))
-
-    def _largest_t(self, terms: list[Moments], groups: BoolArray) -> FloatArray:
+        groups = self.enough.groups(name)
+        sums = {
+            "demographic_parity": (("_selection",),),
+            "equal_opportunity": (("_found",),),
+            "equalized_odds": (("_found", "_alarms"),),
+            "equalized_odds_worst": (("_found",), ("_alarms",)),
+        }[name.removesuffix("_mean")]
         if groups.shape[-1] > FEW:
-            distance: FloatArray = np.zeros(())
-            for value, variance in terms:
-                distance = distance + (value - value.mean(-1, keepdims=True)) ** 2 / variance
-            distance = np.where(groups, distance, -1.0)
-            farthest = np.argpartition(-distance, FEW, axis=-1)[..., :FEW]
-            groups = np.take_along_axis(np.broadcast_to(groups, distance.shape), farthest, -1)
-            terms = [tuple(np.take_along_axis(one, farthest, -1) for one in moments) for moments in terms]
-        first, second = np.triu_indices(groups.shape[-1], 1)
-        pairs = [_pairs(moments) for moments in terms]
-        spread = np.sqrt(sum(variance for _, variance in pairs))
-        t = sum(np.abs(delta) for delta, _ in pairs) / spread
-        return np.where(groups[..., first] & groups[..., second], t, 0.0).max((-2, -1))
+            found = [_largest_t(*_farthest([getattr(self, rate) for rate in rates], groups)) for rates in sums]
+        else:
+            found = [_largest_t([getattr(self, f"{rate}_pairs") for rate in rates], groups) for rates in sums]
+        return np.max(found, axis=0)
+
+
+def _largest_t(differences: list[Moments], groups: BoolArray) -> FloatArray:
+    """Largest sum of absolute differences in its standard errors: (..., classes, pairs of groups) -> (...)."""
+    first, second = pair_indices(groups.shape[-1])
+    size = np.sum([np.abs(value) for value, _ in differences], axis=0)
+    squared = size**2 / np.sum([variance for _, variance in differences], axis=0)
+    return np.sqrt(np.where(groups[..., first] & groups[..., second], squared, 0.0).max((-2, -1)))
+
+
+def _farthest(rates: list[Moments], groups: BoolArray) -> tuple[list[Moments], BoolArray]:
+    """Differences over the pairs of the groups farthest from the mean, and which of these groups count."""
+    far = np.sum([(value - value.mean(-1, keepdims=True)) ** 2 / variance for value, variance in rates], axis=0)
+    far = np.where(groups, far, -1.0)
+    kept = np.argpartition(-far, FEW, axis=-1)[..., :FEW]
+    differences = [
+        _pairs((np.take_along_axis(value, kept, -1), np.take_along_axis(variance, kept, -1)))
+        for value, variance in rates
+    ]
+    return differences, np.take_along_axis(np.broadcast_to(groups, far.shape), kept, -1)
+
+
+@lru_cache(maxsize=8)
+def pair_indices(groups: int) -> tuple[IntArray, IntArray]:
+    """First and second group of every pair."""
+    return np.triu_indices(groups, 1)
 
 
 def _pairs(rates: Moments) -> Moments:
     """Differences over pairs of groups and their variances: (..., groups) -> (..., pairs)."""
     value, variance = rates
-    first, second = np.triu_indices(value.shape[-1], 1)
+    first, second = pair_indices(value.shape[-1])
     return value[..., first] - value[..., second], variance[..., first] + variance[..., second]
 
 
@@ -434,7 +472,9 @@ class _Predictions:
         return int(self.plain.table.sum())
 
     def excess(self, name: str) -> float:
-        """How much larger the figure is over replicates than where they were drawn from."""
+        """How much larger the figure is over replicates than where they were drawn from; 0 for what is no maximum."""
+        if name in LEVELS:
+            return 0.0
         return float(self.resampled.values(name).mean() - self.observed.values(name))
 
     @cached_property
@@ -520,7 +560,7 @@ def _deviations(name: str, seen: _Predictions, kept: BoolArray) -> Moments:
 
 def _union_bound(slack: FloatArray, error: float) -> float:
     """Critical value at which normal deviates, each less its ``slack``, exceed it with at most ``error`` in sum."""
-    return float(optimize.brentq(lambda c: stats.norm.sf(c + slack).sum() - error, 0.0, 40.0))
+    return float(optimize.brentq(lambda c: special.ndtr(-c - slack).sum() - error, 0.0, 40.0))
 
 
 def _lowest_rate(cells: Rate, enough: BoolArray, level: float) -> tuple[float, float]:
@@ -536,8 +576,8 @@ def _lowest_rate(cells: Rate, enough: BoolArray, level: float) -> tuple[float, f
     low = int(share.argmin())
     distance = share - share[low] - _caution(int(rows.sum())) * np.sqrt(variance + variance[low])
     slack = np.maximum(0, distance) / np.sqrt(variance)
-    critical = optimize.brentq(lambda c: np.log1p(-stats.norm.sf(c + slack)).sum() - math.log1p(-error), 0.0, 40.0)
-    tail = stats.norm.sf(critical)
+    critical = optimize.brentq(lambda c: np.log1p(-special.ndtr(-c - slack)).sum() - math.log1p(-error), 0.0, 40.0)
+    tail = special.ndtr(-critical)
     lower = np.where(hits > 0, stats.beta.ppf(error, hits, rows - hits + 1), 0.0)
     upper = np.where(hits < rows, stats.beta.isf(tail, hits + 1, rows - hits), 1.0)
     return float(lower.min()), float(upper.min())
@@ -584,7 +624,7 @@ def rows_used(table: IntArray, name: str, positive: int | None = None, min_count
     """Count the rows that a figure rests on: the positives for equal opportunity, else rows of the groups compared."""
     if name in LEVELS:
         return int(table.sum())
-    enough = Enough.rows(table, positive, min_count)
+    enough = Enough.of(table, positive, min_count)
     if name == "worst_group_accuracy":
         return int(table.sum(-1)[enough.cells].sum())
     compared = enough.groups(name) & enough.classes(name)[:, None]
@@ -609,7 +649,7 @@ def undefined_reason(counts: Counts, name: str, positive: int | None = None, min
         sizes = counts.cell_sizes.sum(0)
         missing = [repr(label) for label, size in zip(labels, sizes, strict=True) if not size]
         return f"no rows have label {', '.join(missing)}" if missing else None
-    enough = Enough.rows(counts.table, positive, min_count)
+    enough = Enough.of(counts.table, positive, min_count)
     if base == "worst_group_accuracy":
         if not enough.cells.any():
             return f"no group has {min_count} rows of a label"
@@ -743,7 +783,7 @@ def compare(
         ConfigError: an option is out of range.
     """
     predictions = {"a": np.asarray(prediction_a)[None], "b": np.asarray(prediction_b)[None]}
-    analysis = _Paired.build(y_true, group, predictions, positive, level, replicates, seed)
+    analysis = Paired.build(y_true, group, predictions, positive, level, replicates, seed)
     return {name: analysis.difference(name, "a", "b").estimate for name in analysis.names}
 
 
@@ -798,7 +838,7 @@ def joint(
             )
     if shared_seeds and len({len(values) for values in arrays.values()}) > 1:
         raise ConfigError("shared_seeds=True needs the same number of seeds for every method.")
-    analysis = _Paired.build(y_true, group, arrays, positive, level, replicates, seed)
+    analysis = Paired.build(y_true, group, arrays, positive, level, replicates, seed)
     others = [method for method in arrays if method != baseline]
     rows: dict[str, dict[str, JointRow]] = {method: {} for method in arrays}
     chance = 1 / len(analysis.counts.classes)
@@ -848,7 +888,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 @dataclass(frozen=True)
-class _Inference:
+class Inference:
+    """A figure with its interval over rows and seeds and over rows alone, and the p-value of its being 0."""
+
     estimate: Estimate
     rows_only: Estimate
     degrees_of_freedom: float
@@ -856,7 +898,7 @@ class _Inference:
 
 
 @dataclass(frozen=True)
-class _Paired:
+class Paired:
     """Predictions of every method and seed on the same rows, resampled together."""
 
     counts: Counts
@@ -875,13 +917,14 @@ class _Paired:
         level: float,
         replicates: int,
         seed: int,
-    ) -> _Paired:
+    ) -> Paired:
+        """Count and resample the rows; arguments as :func:`joint` takes them."""
         _check_options(level, replicates)
         flat = [one for values in predictions.values() for one in values]
         table = JointCounts.from_rows(y_true, group, flat)
         counts = table.marginal(0)
         stars = _resample_jointly(table, len(flat), replicates, seed)
-        enough = Enough.rows(counts.table, positive, 0)
+        enough = Enough.of(counts.table, positive, 0)
         seeds: dict[str, list[_Predictions]] = {}
         position = 0
         for method, own in predictions.items():
@@ -894,13 +937,18 @@ class _Paired:
                 position += 1
         return cls(counts, metric_names(len(counts.classes), positive), seeds, positive, level)
 
+    @cached_property
+    def _reasons(self) -> dict[str, str | None]:
+        """Why a metric is undefined, by its name."""
+        return {name: undefined_reason(self.counts, name, self.positive) for name in self.names}
+
     def values(self, name: str, method: str) -> FloatArray:
         """Figure of each seed, NaN where the metric is undefined."""
-        if undefined_reason(self.counts, name, self.positive):
+        if self._reasons[name]:
             return np.full(len(self.seeds[method]), np.nan)
         return np.array([float(seed.plain.values(name)) for seed in self.seeds[method]])
 
-    def level_of(self, name: str, method: str) -> _Inference:
+    def level_of(self, name: str, method: str) -> Inference:
         """Infer one method's mean over seeds."""
         if (missing := self._missing(name)) is not None:
             return missing
@@ -914,7 +962,7 @@ class _Paired:
         over_seeds = OverSeeds.of([values], [_seed_by_row(moves)])
         return self._infer(name, float(values.mean()), down, up, moves, float(np.mean(excess)), over_seeds, 0.0)
 
-    def difference(self, name: str, method: str, other: str, shared_seeds: bool = False) -> _Inference:
+    def difference(self, name: str, method: str, other: str, shared_seeds: bool = False) -> Inference:
         """Infer the difference of two methods' means over seeds."""
         if (missing := self._missing(name)) is not None:
             return missing
@@ -941,12 +989,11 @@ class _Paired:
             over_seeds = OverSeeds.of([a, b], [_seed_by_row(one) for one in alone])
         return self._infer(name, float(a.mean() - b.mean()), down, up, moves, excess, over_seeds, -1.0)
 
-    def _missing(self, name: str) -> _Inference | None:
-        reason = undefined_reason(self.counts, name, self.positive)
-        if reason is None:
+    def _missing(self, name: str) -> Inference | None:
+        if (reason := self._reasons[name]) is None:
             return None
         missing = Estimate.undefined(reason, rows_used(self.counts.table, name, self.positive))
-        return _Inference(missing, missing, math.nan, math.nan)
+        return Inference(missing, missing, math.nan, math.nan)
 
     def _infer(
         self,
@@ -958,7 +1005,7 @@ class _Paired:
         excess: float,
         over_seeds: OverSeeds,
         floor: float,
-    ) -> _Inference:
+    ) -> Inference:
         """Join the row intervals of the seeds, and add what the variance over seeds has beyond that of the rows.
 
         ``down`` and ``up`` (seeds,) are the arms of each seed's interval. Were the noise of the rows the same for
@@ -973,11 +1020,11 @@ class _Paired:
         joined = [over_seeds.join(float(row) ** 2) for row in rows]
         corrected = None if name in LEVELS else min(1.0, max(floor, value - excess))
 
-        def interval(arms: Sequence[float], why: str | None) -> Estimate:
-            low, high = max(floor, value - arms[0]), min(1.0, value + arms[1])
+        def interval(arms: Sequence[float] | FloatArray, why: str | None) -> Estimate:
+            low, high = max(floor, value - float(arms[0])), min(1.0, value + float(arms[1]))
             return Estimate(value, low, high, n, why, corrected)
 
-        return _Inference(
+        return Inference(
             interval([one.arm(self.level) for one in joined], over_seeds.missing),
             interval(z * rows, None),
             min(one.degrees_of_freedom for one in joined),
@@ -1056,14 +1103,15 @@ def _difference_high(a: _Outward, b: _Outward, level: float, caution: float) -> 
     """Upper end for max(a) - max(b).
 
     With k the truly largest contrast of a, the difference is at most a_k - b_j for every j. Each k that may be the
-    largest gets the lowest such bound, and the highest of these holds. Only the eight largest b_j and the partner
-    of k are tried: fewer bounds are never wrong.
+    largest gets the lowest such bound, and the highest of these holds. Only the partner of k, and of the eight largest
+    b_j those that may be the largest, are tried: fewer bounds are never wrong, and more need a wider critical value.
     """
     z = _normal_quantile(level)
     highest = np.argsort(-b.value, kind="stable")[:8]
+    highest = highest[_slack(b.value, b.shift, caution)[highest] <= 0]
     ends = []
     for k in np.flatnonzero(_slack(a.value, a.shift, caution) <= 0):
-        tried = np.union1d(highest, [k])
+        tried = highest if k in highest else np.append(highest, k)
         shift = a.shift[:, [k]] - b.shift[:, tried]
         spread = shift.std(0)
         t = np.divide(shift, spread, out=np.zeros_like(shift), where=spread > 0)
@@ -1141,14 +1189,10 @@ class RowsAndSeeds:
         if not self.few:
             return float(special.stdtrit(self.degrees_of_freedom, 1 - error / 2))
         between = sum(variance for variance, _ in self.seeds.parts)
-        share = min(1.0, between / self.variance) if between > 0 else 0.0
-        of_rows = float(special.stdtrit(self.row_freedom, 1 - error / 2))
-        if share == 0:
-            return of_rows
-        of_seeds = sum(
-            variance * float(special.stdtrit(freedom, 1 - error / 2)) for variance, freedom in self.seeds.parts
-        )
-        return (1 - share) * of_rows + share * of_seeds / between
+        share = min(1.0, between / self.variance) if self.variance > 0 else 0.0
+        freedoms = [self.row_freedom, satterthwaite(self.seeds.parts, between)]
+        of_rows, of_seeds = special.stdtrit(freedoms, 1 - error / 2)
+        return float((1 - share) * of_rows + share * of_seeds)
 
     def arm(self, level: float) -> float:
         """Half the width of the interval."""
