@@ -237,7 +237,7 @@ def main() -> int:
         for rows in SHARED
         for seeds in SEEDS
         for move in MOVES
-        if not (paired and rows == "unlike")
+        if not paired or (rows == "alike" and seeds in (2, 5) and move != "small")
     ]
     for number, (seeds, rows, move, paired) in enumerate(cells):
         found = simulate(

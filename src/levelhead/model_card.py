@@ -17,7 +17,7 @@ import typer
 import yaml
 from rich.console import Console
 
-from levelhead.auditing.titles import NOTE, RATE_TITLES, metric_title
+from levelhead.auditing.titles import NOTE, RATE_TITLES, left_out_words, metric_title
 from levelhead.storage import read_json, write_text
 from levelhead.types import DataError
 
@@ -274,11 +274,12 @@ def _evaluation(result: Mapping[str, Any]) -> list[str]:
         rates = [name for name in kept if name in RATE_TITLES]
         groups = [
             [
-                _text(name) + ("" if figures["included"] else " (too few rows, left out of the gaps)"),
+                _text(name) + (f" (too few rows, {out})" if out else ""),
                 f"{figures['n']:,}",
                 *(_figure(figures[rate]) for rate in rates),
             ]
             for name, figures in part["groups"].items()
+            for out in [left_out_words(figures["included"], figures.get("left_out", ()))]
         ]
         parts.append(_table(["group", "rows", *(RATE_TITLES[rate] for rate in rates)], groups))
         if any("[" in name for name in kept):

@@ -1,5 +1,7 @@
 """What the figures of an audit are called in words, for every page and table that shows them."""
 
+from collections.abc import Sequence
+
 TITLES = {
     "accuracy": "Accuracy",
     "balanced_accuracy": "Balanced accuracy",
@@ -26,3 +28,10 @@ def metric_title(name: str, worst: str | None = None) -> str:
     plain = name.removesuffix("_mean")
     mean = ", mean over classes" if name.endswith("_mean") else ""
     return TITLES.get(plain, plain) + mean + (f", worst class: {worst}" if worst is not None else "")
+
+
+def left_out_words(included: bool, left_out: Sequence[str]) -> str:
+    """Say whether gaps count a group out, from ``GroupFigures.included`` and ``left_out``; the warnings say which."""
+    if not included:
+        return "left out of the gaps"
+    return "left out of some gaps" if left_out else ""

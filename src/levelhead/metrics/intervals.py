@@ -513,9 +513,7 @@ def _ends(name: str, seen: _Predictions, level: float) -> tuple[float, float]:
     delta, spread = by_class[kept], np.sqrt(variance[kept])
 
     if name in LEVELS:
-        shift, t = _deviations(name, seen, kept)
-        half = float(max(z, np.quantile(np.abs(t), level)) * spread[0])
-        return float(delta[0]) - half, float(delta[0]) + half
+        return float(delta[0] - z * spread[0]), float(delta[0] + z * spread[0])
 
     if name.endswith("_mean"):
         if many:
@@ -671,19 +669,29 @@ def undefined_reason(counts: Counts, name: str, positive: int | None = None, min
         what = "rows" if kind == "rows" else f"rows with {kind} {str(labels[k])!r}"
         return what, ", ".join(f"{g}: {size}" for g, size in zip(groups, rows, strict=True))
 
-    if not enough.classes(name).any():
+    compared = enough.groups(name)
+    if not enough.classes(name).any() and min(rows.min() for _, rows in wanted) > 0:
         listed = [sizes_of(kind, rows[0], chosen[0]) for kind, rows in wanted]
         what, sizes = " and ".join(part for part, _ in listed), "; ".join(part for _, part in listed)
         return f"fewer than two groups have {min_count} {what} (rows by group: {sizes})"
-    compared = enough.groups(name)
+    # Where rates over few rows leave nothing to compare, those over none say best what is lacking.
+    asked = compared if enough.classes(name).any() else np.ones_like(compared)
     for kind, rows in wanted:
         for position, k in enumerate(chosen):
-            lacking = np.flatnonzero(compared[position] & (rows[position] == 0))
+            lacking = np.flatnonzero(asked[position] & (rows[position] == 0))
             if len(lacking):
                 what, sizes = sizes_of(kind, rows[position], k)
                 named = ", ".join(repr(str(groups[i])) for i in lacking)
                 return f"no {what} in group {named} (rows by group: {sizes})"
     return None
+
+
+def worst_class(counts: Counts, name: str, positive: int | None = None, min_count: int = 0) -> int:
+    """Return the index of the class behind a gap that can be computed; arguments as for :func:`estimate`."""
+    enough = Enough.of(counts.table, positive, min_count)
+    gaps = _Figures(counts.table, positive, enough, smooth=False).by_class(name)
+    compared = np.flatnonzero(enough.classes(name))
+    return group_metrics.classes_compared(len(counts.classes), positive)[compared[gaps.argmax()]]
 
 
 # ------------------------------------------------------------------------------- several predictions, same rows
