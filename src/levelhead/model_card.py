@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from levelhead.auditing.titles import NOTE, RATE_TITLES, metric_title
+from levelhead.auditing.titles import NOTE, RATE_TITLES, left_out_words, metric_title
 from levelhead.storage import as_written, check_outputs, read_json, read_metrics, read_record, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import DataError, printable, visible
@@ -280,11 +280,12 @@ def _evaluation(result: Mapping[str, Any]) -> list[str]:
         rates = [name for name in kept if name in RATE_TITLES]
         groups = [
             [
-                _text(printable(name)) + ("" if figures["included"] else " (too few rows, left out of the gaps)"),
+                _text(printable(name)) + (f" (too few rows, {out})" if out else ""),
                 f"{figures['n']:,}",
                 *(_figure(figures[rate]) for rate in rates),
             ]
             for name, figures in part["groups"].items()
+            for out in [left_out_words(figures["included"], figures.get("left_out", ()))]
         ]
         parts.append(_table(["group", "rows", *(RATE_TITLES[rate] for rate in rates)], groups))
         if any("[" in name for name in kept):

@@ -29,20 +29,24 @@ from levelhead.auditing.titles import (
     Key,
     attribute_names,
     group_name,
+    left_out_words,
     metric_title,
 )
 from levelhead.auditing.vocabulary import alike, check_predictions, in_order
-from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, gaps_by_class, proportion
+from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, proportion, worst_class
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.counts import distinct
+from levelhead.metrics.intervals import Enough
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
 
 @dataclass(frozen=True)
 class GroupFigures:
-    """One group: ``n`` rows, ``rows_by_label``, its ``rates`` with intervals, and whether gaps count it in.
+    """One group: ``n`` rows, ``rows_by_label``, its ``rates`` with intervals, and which gaps count it in.
 
+    ``included``: whether it has rows enough to be in any gap. ``left_out`` names the gaps that count it out, because
+    its rate rests on too few rows, each with the class in brackets where several are compared.
     The rates are ``accuracy`` and, for each class that is set against the rest, ``selection_rate``,
     ``true_positive_rate`` and ``false_positive_rate`` (with several classes followed by ``[class]``).
     """
@@ -51,11 +55,13 @@ class GroupFigures:
     rows_by_label: dict[str, int]
     rates: dict[str, Estimate]
     included: bool = True
+    left_out: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         rates = {name: estimate_to_dict(rate) for name, rate in self.rates.items()}
-        return {"n": self.n, "included": self.included, "rows_by_label": self.rows_by_label, **rates}
+        out = {"included": self.included, "left_out": list(self.left_out)}
+        return {"n": self.n, **out, "rows_by_label": self.rows_by_label, **rates}
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,8 @@ class AuditResult:
             for title in titles.values():
                 groups.add_column(Text(printable(title)), justify="right")
             for group, figures in part.groups.items():
-                label = printable(group_name(group)) + ("" if figures.included else " (left out of the gaps)")
+                out = left_out_words(figures.included, figures.left_out)
+                label = printable(group_name(group)) + (f" ({out})" if out else "")
                 cells = [f"{_percent(figures.rates[key])} {_interval(figures.rates[key])}".strip() for key in titles]
                 groups.add_row(Text(label), str(figures.n), *cells)
             shown += [metrics, groups]
@@ -202,7 +209,9 @@ def audit(
         positive: the class that selection, true positive and false positive rates are about. None: the second of
             two classes in sorted order; with three or more, every class against the rest.
         intersect: also audit the crossing of all columns, under the tuple of their names.
-        min_count: groups with fewer rows are named in a warning and left out of all figures that compare groups.
+        min_count: rows that a rate must rest on to be compared: rows of the group for demographic parity, its
+            positives for true positive rates, its negatives for false positive rates. A group with fewer is named in
+            a warning and left out of the figures that compare this rate.
         level: confidence level of the intervals.
         replicates: bootstrap replicates.
         seed: of the bootstrap.
@@ -349,7 +358,9 @@ def _audit_column(
                 "left out of the gaps."
             )
     compared = counts.keep(kept)
-    metrics = estimate_all(compared, positive=positive, level=level, replicates=replicates, seed=seed)
+    metrics = estimate_all(
+        compared, positive=positive, level=level, replicates=replicates, seed=seed, min_count=min_count
+    )
     # Accuracies do not compare groups: the whole file is what they are about.
     # One pooled group makes them the same for every sensitive column, interval and all.
     pooled = Counts(counts.table.sum(0, keepdims=True), ("all",), counts.classes)
@@ -358,24 +369,62 @@ def _audit_column(
     for name, figure in metrics.items():
         if not figure.defined:
             warnings.append(f"{printable(column)}: {name} is undefined: {figure.reason}.")
-    cells = compared.cell_sizes
-    for i, k in np.argwhere((cells > 0) & (cells < min_count)):
-        warnings.append(
-            f"{printable(column)}: group {quoted(str(kept[i]))} has only {cells[i, k]} rows with label "
-            f"{quoted(str(counts.classes[k]))}; rates over them are very uncertain."
-        )
+    left_out, few = _left_out(column, compared, positive, min_count)
+    warnings += few
     several = len(group_metrics.classes_compared(len(counts.classes), positive)) > 1
     worst = {}
-    if several and len(kept) > 1:
+    if several:
         for name in (key for key in metrics if key in TITLES and key.startswith(("demographic", "equal"))):
             if metrics[name].defined:
-                position = int(gaps_by_class(compared.table, name).argmax())
-                worst[name] = str(counts.classes[position])
-    groups = {key: _group_figures(counts, i, positive, counts.groups[i] in kept, level) for i, key in enumerate(keys)}
+                worst[name] = str(counts.classes[worst_class(compared, name, min_count=min_count)])
+    groups = {
+        key: _group_figures(counts, i, positive, left_out.get(counts.groups[i]), level) for i, key in enumerate(keys)
+    }
     return AttributeAudit(metrics, groups, worst), warnings
 
 
-def _group_figures(counts: Counts, i: int, positive: int | None, included: bool, level: float) -> GroupFigures:
+def _left_out(
+    column: str, counts: Counts, positive: int | None, min_count: int
+) -> tuple[dict[Hashable, tuple[str, ...]], list[str]]:
+    """Say by group which gaps count it out, because too few of its rows have a label; and sentences that name them."""
+    enough = Enough.of(counts.table, positive, min_count)
+    chosen = group_metrics.classes_compared(len(counts.classes), positive)
+    labels = [str(label) for label in counts.classes]
+    left_out: dict[Hashable, tuple[str, ...]] = {}
+    warnings = []
+    for i, group in enumerate(counts.groups):
+        gaps: list[str] = []
+        lacking: list[tuple[str, int, str]] = []  # which rows are few, how many they are, and what they are left out of
+        for position, k in enumerate(chosen):
+            rows = int(counts.cell_sizes[i, k])
+            ending, of_class = (f"[{labels[k]}]", f" of class {quoted(labels[k])}") if len(chosen) > 1 else ("", "")
+            if not enough.found[position, i]:
+                gaps += [f"{gap}{ending}" for gap in ("equal_opportunity", "equalized_odds", "equalized_odds_worst")]
+                lacking.append((f"label {quoted(labels[k])}", rows, f"equal opportunity and equalized odds{of_class}"))
+            if not enough.alarms[position, i]:
+                gaps += [f"{gap}{ending}" for gap in ("equalized_odds", "equalized_odds_worst")]
+                others = (
+                    f"label {quoted(labels[1 - k])}" if len(labels) == 2 else f"a label other than {quoted(labels[k])}"
+                )
+                lacking.append((others, int(counts.group_sizes[i]) - rows, f"equalized odds{of_class}"))
+        for label, size, kept in zip(labels, counts.cell_sizes[i], enough.cells[i], strict=True):
+            if not kept:
+                lacking.append((f"label {quoted(label)}", int(size), "the worst (group, label) accuracy"))
+        left_out[group] = tuple(dict.fromkeys(gaps))
+        for label, rows in dict.fromkeys((label, rows) for label, rows, _ in lacking):
+            count = "no rows" if rows == 0 else "1 row" if rows == 1 else f"{rows} rows"
+            figures = " and of ".join(figure for one, _, figure in lacking if one == label)
+            warnings.append(
+                f"{printable(column)}: group {quoted(str(group))} has {count} with {label}, fewer than {min_count}, and "
+                f"is left out of {figures}."
+            )
+    return left_out, warnings
+
+
+def _group_figures(
+    counts: Counts, i: int, positive: int | None, left_out: tuple[str, ...] | None, level: float
+) -> GroupFigures:
+    """Return the figures of one group; ``left_out`` None: it is in no gap at all."""
     table = counts.table[i : i + 1]
     chosen = group_metrics.classes_compared(len(counts.classes), positive)
     rates = {"accuracy": proportion(int(np.trace(table[0])), int(table.sum()), level=level)}
@@ -392,7 +441,7 @@ def _group_figures(counts: Counts, i: int, positive: int | None, included: bool,
                 figure = Estimate.undefined(f"no {label} {quoted(str(counts.classes[k]))}")
             rates[name + ending] = figure
     rows = {str(label): int(size) for label, size in zip(counts.classes, counts.cell_sizes[i], strict=True)}
-    return GroupFigures(int(table.sum()), rows, rates, included)
+    return GroupFigures(int(table.sum()), rows, rates, left_out is not None, left_out or ())
 
 
 def _outcome(values: ArrayLike, what: str) -> Column:

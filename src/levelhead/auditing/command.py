@@ -55,7 +55,10 @@ def audit_command(
     ] = None,
     min_count: Annotated[
         int,
-        typer.Option(help="Groups with fewer rows are named and left out of the gaps: a few rows decide nothing."),
+        typer.Option(
+            help="Rows that a rate must rest on to be compared: all rows of a group, its positives or its negatives. "
+            "Groups with fewer are named and left out of that gap: a few rows decide nothing."
+        ),
     ] = 10,
     json_file: Annotated[
         Path | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from levelhead.types import printable
 
@@ -51,6 +51,13 @@ def attribute_names(attributes: Iterable[Key]) -> dict[Key, str]:
         while isinstance(attribute, tuple) and names[attribute] in names:
             names[attribute] += " (crossed)"
     return names
+
+
+def left_out_words(included: bool, left_out: Sequence[str]) -> str:
+    """Say whether gaps count a group out, from ``GroupFigures.included`` and ``left_out``; the warnings say which."""
+    if not included:
+        return "left out of the gaps"
+    return "left out of some gaps" if left_out else ""
 
 
 def _part(name: str) -> str:

@@ -33,6 +33,7 @@ from levelhead.metrics.intervals import (
     metric_names,
     proportion,
     undefined_reason,
+    worst_class,
 )
 
 __all__ = [
@@ -66,5 +67,6 @@ __all__ = [
     "selection_rate",
     "true_positive_rate",
     "undefined_reason",
+    "worst_class",
     "worst_group_accuracy",
 ]

@@ -44,15 +44,16 @@ resampled deviations, and joined with the variance over seeds (Satterthwaite 194
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse, stats
+from scipy import optimize, sparse, special, stats
 
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.counts import Counts, IntArray, JointCounts
@@ -62,6 +63,11 @@ from levelhead.types import ConfigError, DataError, Estimate, quoted
 GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds", "equalized_odds_worst")
 LEVELS = ("accuracy", "balanced_accuracy")
 METRICS = (*LEVELS, "worst_group_accuracy", *GAPS)
+FEW = 32
+"""Groups of which all pairs are resampled. Of more, the pairs are too many, and their number is allowed for instead."""
+
+BoolArray = NDArray[np.bool_]
+Moments = tuple[FloatArray, FloatArray]
 
 
 def metric_names(classes: int, positive: int | None = None) -> tuple[str, ...]:
@@ -78,6 +84,7 @@ def estimate(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    min_count: int = 0,
 ) -> Estimate:
     """Estimate one metric with its interval.
 
@@ -89,6 +96,9 @@ def estimate(
         level: how often the interval should hold the true value, between 0 and 1.
         replicates: number of bootstrap replicates.
         seed: of the bootstrap; the same counts and seed give the same interval.
+        min_count: rows that a rate must rest on to be compared: rows of the group for demographic parity, its
+            positives for true positive rates, its negatives for false positive rates, rows of the (group, label)
+            for the worst group. Rates with fewer are left out; with 0, a rate over no rows leaves the figure undefined.
 
     Returns:
         the figure as a fraction, or an undefined one that says which rows are lacking.
@@ -99,15 +109,21 @@ def estimate(
     known = metric_names(len(counts.classes), positive)
     if metric not in known:
         raise ConfigError(f"Unknown metric {metric!r} for {len(counts.classes)} classes. Known: {', '.join(known)}.")
-    return _estimate([metric], counts, positive, level, replicates, seed)[metric]
+    return _estimate([metric], counts, positive, level, replicates, seed, min_count)[metric]
 
 
 def estimate_all(
-    counts: Counts, *, positive: int | None = None, level: float = 0.95, replicates: int = 1000, seed: int = 0
+    counts: Counts,
+    *,
+    positive: int | None = None,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+    min_count: int = 0,
 ) -> dict[str, Estimate]:
     """Estimate every metric of :func:`metric_names` from one set of replicates; arguments as for :func:`estimate`."""
     names = metric_names(len(counts.classes), positive)
-    return _estimate(names, counts, positive, level, replicates, seed)
+    return _estimate(names, counts, positive, level, replicates, seed, min_count)
 
 
 def proportion(hits: int, rows: int, *, level: float = 0.95) -> Estimate:
@@ -135,30 +151,34 @@ def proportion(hits: int, rows: int, *, level: float = 0.95) -> Estimate:
 
 
 def _estimate(
-    names: Sequence[str], counts: Counts, positive: int | None, level: float, replicates: int, seed: int
+    names: Sequence[str],
+    counts: Counts,
+    positive: int | None,
+    level: float,
+    replicates: int,
+    seed: int,
+    min_count: int,
 ) -> dict[str, Estimate]:
     _check_options(level, replicates)
     if counts.n == 0:
         return {name: Estimate.undefined("no rows") for name in names}
-    plain = _Figures(counts.table, positive, smooth=False)
-    smooth = _Figures(counts.table, positive)
-    resampled = _Figures(_resample(counts.table, replicates, seed), positive)
+    enough = Enough.of(counts.table, positive, min_count)
+    seen = _Predictions.build(counts.table, _resample(counts.table, replicates, seed), positive, enough, seed)
     results = {}
     for name in names:
-        reason = undefined_reason(counts, name, positive)
+        rows = rows_used(counts.table, name, positive, min_count)
+        reason = undefined_reason(counts, name, positive, min_count)
         if reason:
-            results[name] = Estimate.undefined(reason, rows_used(counts.table, name, positive))
+            results[name] = Estimate.undefined(reason, rows)
             continue
-        value = float(plain.values(name))
-        shift = float(resampled.values(name).mean() - smooth.values(name))
-        low, high = _ends(name, smooth, resampled, level, counts.n)
-        biased = name not in LEVELS
+        value = float(seen.plain.values(name))
+        low, high = _ends(name, seen, level)
         results[name] = Estimate(
             value,
             max(0.0, min(low, value)),
             min(1.0, max(high, value)),
-            rows_used(counts.table, name, positive),
-            corrected=min(1.0, max(0.0, value - shift)) if biased else None,
+            rows,
+            corrected=None if name in LEVELS else min(1.0, max(0.0, value - seen.excess(name))),
         )
     return results
 
@@ -173,13 +193,76 @@ def _resample(table: IntArray, replicates: int, seed: int) -> IntArray:
     return drawn.reshape(replicates, *table.shape)
 
 
+def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[IntArray, IntArray]:
+    """Deal the predictions out anew, as if groups made no difference, at the sizes of the cells that there are.
+
+    Returns:
+        predictions dealt over all rows (replicates, groups, 1, classes), which keeps each group's size, and
+        predictions dealt over the rows of each label (replicates, groups, classes, classes), which keeps each cell's.
+    """
+    rng = np.random.default_rng([*seed, 1])
+
+    def deal(cells: IntArray) -> IntArray:
+        sizes, predicted = cells.sum(1), cells.sum(0)
+        if len(predicted) == 2 and sizes.sum() < 10**9:  # the same law, in half the time, up to NumPy's limit
+            second = rng.multivariate_hypergeometric(sizes, int(predicted[1]), size=replicates)
+            return np.stack([sizes - second, second], -1)
+        tables = stats.random_table(sizes, predicted)
+        return tables.rvs(size=replicates, method="patefield", random_state=rng).astype(np.int64)
+
+    empty = np.zeros((replicates, table.shape[0], table.shape[2]), np.int64)
+    by_label = [deal(table[:, k]) if table[:, k].any() else empty for k in range(table.shape[1])]
+    return deal(table.sum(1))[:, :, None], np.stack(by_label, 2)
+
+
+class Enough(NamedTuple):
+    """Which rates rest on rows enough to be compared.
+
+    ``selection``, ``found`` and ``alarms`` are (classes compared, groups), ``cells`` is (groups, classes); all bool.
+    """
+
+    selection: BoolArray
+    found: BoolArray
+    alarms: BoolArray
+    cells: BoolArray
+
+    @classmethod
+    def of(cls, table: IntArray, positive: int | None, least: int) -> Enough:
+        """Ask for ``least`` rows under each rate of ``table``: rows of the group, its positives, its negatives."""
+        counts = (group_metrics.selection, group_metrics.true_positives, group_metrics.false_positives)
+        selected, found, alarms = (count(table, positive).rows >= least for count in counts)
+        return cls(selected, found, alarms, table.sum(-1) >= least)
+
+    def groups(self, name: str) -> BoolArray:
+        """Which groups a gap compares, (classes compared, groups)."""
+        base = name.removesuffix("_mean")
+        if base == "demographic_parity":
+            return self.selection
+        return self.found if base == "equal_opportunity" else self.found & self.alarms
+
+    def classes(self, name: str) -> BoolArray:
+        """Which classes have two groups to compare, (classes compared,)."""
+        return self.groups(name).sum(-1) > 1
+
+    def contrasts(self, name: str) -> BoolArray:
+        """Which of :meth:`_Figures.contrasts` count, (classes compared, contrasts)."""
+        if name in LEVELS:
+            return np.ones((1, 1), bool)
+        if name == "worst_group_accuracy":
+            return self.cells.reshape(1, -1)
+        groups = self.groups(name)
+        first, second = pair_indices(groups.shape[-1])
+        pairs = groups[:, first] & groups[:, second]
+        return np.concatenate([pairs, pairs], -1) if name.startswith("equalized_odds") else pairs
+
+
 class _Figures:
     """The contrasts of every metric for one table or a stack of replicates (..., groups, classes, classes)."""
 
-    def __init__(self, table: Table, positive: int | None, *, smooth: bool = True) -> None:
-        self.table, self.positive, self.smooth = table, positive, smooth
+    def __init__(self, table: Table, positive: int | None, enough: Enough, *, smooth: bool = True) -> None:
+        self.table, self.positive, self.enough, self.smooth = table, positive, enough, smooth
 
-    def _share(self, rate: Rate, pseudo: int) -> tuple[FloatArray, FloatArray]:
+    def _share(self, rate: Rate, pseudo: int) -> Moments:
         """Rate and its variance with so many pseudo-successes and pseudo-failures."""
         if not self.smooth:
             value = rate.value
@@ -189,103 +272,313 @@ class _Figures:
         return value, value * (1 - value) / rows
 
     @cached_property
-    def _cells(self) -> Rate:
+    def cells(self) -> Rate:
+        """Hits and rows of each (group, label)."""
         return group_metrics.cell_hits(self.table)
 
     @cached_property
-    def _selection(self) -> tuple[FloatArray, FloatArray]:
-        return self._pairs(group_metrics.selection(self.table, self.positive))
+    def _selected_rows(self) -> Rate:
+        return group_metrics.selection(self.table, self.positive)
 
     @cached_property
-    def _found(self) -> tuple[FloatArray, FloatArray]:
-        return self._pairs(group_metrics.true_positives(self.table, self.positive))
+    def _found_rows(self) -> Rate:
+        return group_metrics.true_positives(self.table, self.positive)
 
     @cached_property
-    def _alarms(self) -> tuple[FloatArray, FloatArray]:
-        return self._pairs(group_metrics.false_positives(self.table, self.positive))
+    def _alarm_rows(self) -> Rate:
+        selected, found = self._selected_rows, self._found_rows
+        return Rate(selected.hits - found.hits, selected.rows - found.rows)
 
-    def _pairs(self, rate: Rate) -> tuple[FloatArray, FloatArray]:
-        """Differences over pairs of groups and their variances, (..., classes compared, pairs)."""
-        value, variance = self._share(rate, 1)
-        first, second = np.triu_indices(value.shape[-1], 1)
-        return value[..., first] - value[..., second], variance[..., first] + variance[..., second]
+    @cached_property
+    def _selection(self) -> Moments:
+        return self._share(self._selected_rows, 1)
 
-    def contrasts(self, name: str) -> tuple[FloatArray, FloatArray]:
+    @cached_property
+    def _found(self) -> Moments:
+        return self._share(self._found_rows, 1)
+
+    @cached_property
+    def _alarms(self) -> Moments:
+        return self._share(self._alarm_rows, 1)
+
+    @cached_property
+    def _selection_pairs(self) -> Moments:
+        return _pairs(self._selection)
+
+    @cached_property
+    def _found_pairs(self) -> Moments:
+        return _pairs(self._found)
+
+    @cached_property
+    def _alarms_pairs(self) -> Moments:
+        return _pairs(self._alarms)
+
+    def contrasts(self, name: str) -> Moments:
         """Contrasts and their variances, both (..., classes compared, contrasts)."""
         base = name.removesuffix("_mean")
         if base == "accuracy":
-            cells = self._cells
-            rate = Rate(cells.hits.sum((-2, -1)), cells.rows.sum((-2, -1)))
+            rate = Rate(self.cells.hits.sum((-2, -1)), self.cells.rows.sum((-2, -1)))
             value, variance = self._share(rate, 2)
             return value[..., None, None], variance[..., None, None]
         if base == "balanced_accuracy":
-            cells = self._cells
-            value, variance = self._share(Rate(cells.hits.sum(-2), cells.rows.sum(-2)), 1)
+            value, variance = self._share(Rate(self.cells.hits.sum(-2), self.cells.rows.sum(-2)), 1)
             size = value.shape[-1]
             return value.mean(-1)[..., None, None], (variance.sum(-1) / size**2)[..., None, None]
         if base == "worst_group_accuracy":
-            value, variance = self._share(self._cells, 2)
+            value, variance = self._share(self.cells, 2)
             shape = (*value.shape[:-2], 1, -1)
             return -value.reshape(shape), variance.reshape(shape)
         if base == "demographic_parity":
-            return self._selection
+            return self._selection_pairs
         if base == "equal_opportunity":
-            return self._found
-        (found, found_var), (alarms, alarms_var) = self._found, self._alarms
+            return self._found_pairs
+        (found, found_var), (alarms, alarms_var) = self._found_pairs, self._alarms_pairs
         if base == "equalized_odds":
             variance = (found_var + alarms_var) / 4
             deltas = np.concatenate([(found + alarms) / 2, (found - alarms) / 2], -1)
             return deltas, np.concatenate([variance, variance], -1)
         return np.concatenate([found, alarms], -1), np.concatenate([found_var, alarms_var], -1)
 
+    def rarest(self, name: str) -> IntArray:
+        """Rows under the rarest rate of each contrast, (..., classes compared, contrasts)."""
+        base = name.removesuffix("_mean")
+        if base in LEVELS:
+            return self.table.sum((-3, -2, -1))[..., None, None]
+        if base == "worst_group_accuracy":
+            return self.cells.rows.reshape(*self.table.shape[:-3], 1, -1)
+        first, second = pair_indices(self.table.shape[-3])
+
+        def rarer(rate: Rate) -> IntArray:
+            return np.minimum(rate.rows[..., first], rate.rows[..., second])
+
+        if base == "demographic_parity":
+            return rarer(self._selected_rows)
+        found = rarer(self._found_rows)
+        if base == "equal_opportunity":
+            return found
+        alarms = rarer(self._alarm_rows)
+        if base == "equalized_odds":
+            found = alarms = np.minimum(found, alarms)
+        return np.concatenate([found, alarms], -1)
+
+    def by_class(self, name: str) -> FloatArray:
+        """Gap of each class that has two groups to compare, (..., classes).
+
+        The largest difference over pairs of groups is the highest rate less the lowest.
+        """
+        compared = self.enough.classes(name)
+        groups = self.enough.groups(name)[compared]
+
+        def widest(rates: FloatArray) -> FloatArray:
+            rates = rates[..., compared, :]
+            return np.where(groups, rates, -np.inf).max(-1) - np.where(groups, rates, np.inf).min(-1)
+
+        base = name.removesuffix("_mean")
+        if base == "demographic_parity":
+            return widest(self._selection[0])
+        found = self._found[0]
+        if base == "equal_opportunity":
+            return widest(found)
+        alarms = self._alarms[0]
+        if base == "equalized_odds":
+            return np.maximum(widest(found + alarms), widest(found - alarms)) / 2
+        return np.maximum(widest(found), widest(alarms))
+
     def values(self, name: str) -> FloatArray:
         """The metric itself, shape (...)."""
-        deltas = self.contrasts(name)[0]
         if name in LEVELS:
-            return deltas[..., 0, 0]
+            return self.contrasts(name)[0][..., 0, 0]
         if name == "worst_group_accuracy":
-            return -deltas.max((-2, -1))
-        by_class = np.abs(deltas).max(-1)
-        return by_class.mean(-1) if name.endswith("_mean") else by_class.max(-1)
+            return -self.contrasts(name)[0][..., self.enough.contrasts(name)].max(-1)
+        gaps = self.by_class(name)
+        return gaps.mean(-1) if name.endswith("_mean") else gaps.max(-1)
+
+    def largest_t(self, name: str) -> FloatArray:
+        """Largest absolute contrast in its standard errors, shape (...).
+
+        Of many groups only the :data:`FEW` whose rates lie farthest from the mean are paired. A pair's t squared is at
+        most the sum of its two groups' squared distances, each in its own standard errors (Cauchy and Schwarz), so
+        that the largest is among these.
+        """
+        groups = self.enough.groups(name)
+        sums = {
+            "demographic_parity": (("_selection",),),
+            "equal_opportunity": (("_found",),),
+            "equalized_odds": (("_found", "_alarms"),),
+            "equalized_odds_worst": (("_found",), ("_alarms",)),
+        }[name.removesuffix("_mean")]
+        if groups.shape[-1] > FEW:
+            found = [_largest_t(*_farthest([getattr(self, rate) for rate in rates], groups)) for rates in sums]
+        else:
+            found = [_largest_t([getattr(self, f"{rate}_pairs") for rate in rates], groups) for rates in sums]
+        return np.max(found, axis=0)
 
 
-def _ends(name: str, observed: _Figures, resampled: _Figures, level: float, rows: int) -> tuple[float, float]:
+def _largest_t(differences: list[Moments], groups: BoolArray) -> FloatArray:
+    """Largest sum of absolute differences in its standard errors: (..., classes, pairs of groups) -> (...)."""
+    first, second = pair_indices(groups.shape[-1])
+    size = np.sum([np.abs(value) for value, _ in differences], axis=0)
+    squared = size**2 / np.sum([variance for _, variance in differences], axis=0)
+    return np.sqrt(np.where(groups[..., first] & groups[..., second], squared, 0.0).max((-2, -1)))
+
+
+def _farthest(rates: list[Moments], groups: BoolArray) -> tuple[list[Moments], BoolArray]:
+    """Differences over the pairs of the groups farthest from the mean, and which of these groups count."""
+    far = np.sum([(value - value.mean(-1, keepdims=True)) ** 2 / variance for value, variance in rates], axis=0)
+    far = np.where(groups, far, -1.0)
+    kept = np.argpartition(-far, FEW, axis=-1)[..., :FEW]
+    differences = [
+        _pairs((np.take_along_axis(value, kept, -1), np.take_along_axis(variance, kept, -1)))
+        for value, variance in rates
+    ]
+    return differences, np.take_along_axis(np.broadcast_to(groups, far.shape), kept, -1)
+
+
+@lru_cache(maxsize=8)
+def pair_indices(groups: int) -> tuple[IntArray, IntArray]:
+    """First and second group of every pair."""
+    return np.triu_indices(groups, 1)
+
+
+def _pairs(rates: Moments) -> Moments:
+    """Differences over pairs of groups and their variances: (..., groups) -> (..., pairs)."""
+    value, variance = rates
+    first, second = pair_indices(value.shape[-1])
+    return value[..., first] - value[..., second], variance[..., first] + variance[..., second]
+
+
+@dataclass(frozen=True)
+class _Predictions:
+    """One set of predictions: its figures as they are, smoothed, resampled, and shuffled as if there were no gap."""
+
+    plain: _Figures
+    observed: _Figures
+    resampled: _Figures
+    seed: tuple[int, ...]
+
+    @classmethod
+    def build(cls, table: IntArray, resampled: Table, positive: int | None, enough: Enough, *seed: int) -> _Predictions:
+        """Make the figures of a table (groups, classes, classes) and its replicates (replicates, ...)."""
+        return cls(
+            _Figures(table, positive, enough, smooth=False),
+            _Figures(table, positive, enough),
+            _Figures(resampled, positive, enough),
+            seed,
+        )
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.plain.table.sum())
+
+    def excess(self, name: str) -> float:
+        """How much larger the figure is over replicates than where they were drawn from; 0 for what is no maximum."""
+        if name in LEVELS:
+            return 0.0
+        return float(self.resampled.values(name).mean() - self.observed.values(name))
+
+    @cached_property
+    def _shuffled(self) -> tuple[_Figures, _Figures]:
+        tables = _shuffle(self.plain.table, len(self.resampled.table), self.seed)
+        over_rows, within_labels = (_Figures(one, self.plain.positive, self.plain.enough) for one in tables)
+        return over_rows, within_labels
+
+    @cached_property
+    def shaken(self) -> _Figures:
+        """Replicates in which the pseudo-rows are drawn as well: those of a cell without errors differ, too."""
+        rng = np.random.default_rng([*self.seed, 2])
+        tables = self.resampled.table.astype(np.int64)
+        classes = tables.shape[-1]
+        redrawn = rng.binomial(tables, 2 / (tables.sum(-1, keepdims=True) + 2))
+        tables = tables - redrawn + rng.multinomial(redrawn.sum(-1), np.full(classes, 1 / classes))
+        return _Figures(tables, self.plain.positive, self.plain.enough)
+
+    def no_gap(self, name: str, level: float) -> float:
+        """Largest absolute t that a permutation test of "no gap" lets pass."""
+        shuffled = self._shuffled[0 if name.startswith("demographic_parity") else 1]
+        t = np.sort(shuffled.largest_t(name))
+        # The measured table is one more draw: with its rank among them the test is exact for any number of draws.
+        rank = min(len(t), math.ceil(level * (len(t) + 1)))
+        return float(t[rank - 1]) * (1 + 1e-9)
+
+
+def _ends(name: str, seen: _Predictions, level: float) -> tuple[float, float]:
     """Lower and upper end of the interval, before clipping to what a fraction can be."""
+    if name == "worst_group_accuracy":
+        return _lowest_rate(seen.plain.cells, seen.plain.enough.cells, level)
     alpha, z = 1 - level, _normal_quantile(level)
-    by_class, variance = observed.contrasts(name)
-    by_class_star, variance_star = resampled.contrasts(name)
-    delta, spread = by_class.ravel(), np.sqrt(variance).ravel()
-    shift = (by_class_star - by_class).reshape(len(by_class_star), -1)
-    t = shift / np.sqrt(variance_star).reshape(shift.shape)
+    kept = seen.plain.enough.contrasts(name)
+    many = name not in LEVELS and len(seen.plain.table) > FEW
+    by_class, variance = seen.observed.contrasts(name)
+    delta, spread = by_class[kept], np.sqrt(variance[kept])
 
     if name in LEVELS:
-        half = float(max(z, np.quantile(np.abs(t), level)) * spread[0])
-        return float(delta[0]) - half, float(delta[0]) + half
+        return float(delta[0] - z * spread[0]), float(delta[0] + z * spread[0])
 
     if name.endswith("_mean"):
-        band = max(z, float(np.quantile(np.abs(t).max(-1), level))) * np.sqrt(variance)
-        low = np.maximum(0, (np.abs(by_class) - band).max(-1)).mean()
-        return float(low), float((np.abs(by_class) + band).max(-1).mean())
-
-    caution = _caution(rows)
-    if name == "worst_group_accuracy":
-        slack = _slack(delta, shift, caution) / spread
-        critical = max(z, float(np.quantile((t - slack).max(-1), 1 - alpha / 2)))
-        reach = _reach(delta, shift, t, spread, level)
-        return -float((delta + reach * spread).max()), -float((delta - critical * spread).max())
+        if many:
+            reach = _union_bound(np.zeros(kept.sum()), alpha / 2)
+        else:
+            reach = max(z, float(np.quantile(np.abs(_deviations(name, seen, kept)[1]).max(-1), level)))
+        band = reach * np.sqrt(variance)
+        highest = np.where(kept, np.abs(by_class) + band, 0).max(-1)[seen.plain.enough.classes(name)]
+        lowest = np.where(kept, np.abs(by_class) - band, 0).max(-1)[seen.plain.enough.classes(name)]
+        tied = (np.abs(delta) <= seen.no_gap(name, level) * spread).all()
+        return 0.0 if tied else float(lowest.mean()), float(highest.mean())
 
     # Point every contrast in the direction in which it was seen; its mirror image only matters for "no gap".
-    sign = np.where(delta < 0, -1.0, 1.0)
-    size, shift, t = np.abs(delta), shift * sign, t * sign
-    high = float((size + _reach(size, shift, t, spread, level) * spread).max())
-    # In cells of a dozen rows the joint test rejects some 6% instead of 5%; testing at four fifths makes up for it.
-    strict = level if len(size) == 1 else 1 - 0.8 * alpha
-    no_gap = max(z, float(np.quantile(np.abs(t).max(-1), strict)))
+    size = np.abs(delta)
+    if many:
+        reach = z
+    else:
+        shift, t = (one * np.where(delta < 0, -1.0, 1.0) for one in _deviations(name, seen, kept))
+        reach = _reach(size, shift, t, spread, level)
+    high = float((size + reach * spread).max())
+    no_gap = seen.no_gap(name, level)
     if (size <= no_gap * spread).all():
         return float((size - no_gap * spread).max()), high
-    slack = _slack(size, shift, caution) / spread
-    critical = max(z, float(np.quantile((t - slack).max(-1), 1 - alpha / 2)))
+    caution = _caution(seen.rows)
+    if many:
+        # The standard error of a distance is at most the sum of the two.
+        top = int(size.argmax())
+        slack = np.maximum(0, size[top] - size - caution * (spread[top] + spread)) / spread
+        critical = _union_bound(slack, alpha / 2)
+    else:
+        slack = _slack(size, shift, caution) / spread
+        critical = max(z, float(np.quantile((t - slack).max(-1), 1 - alpha / 2)))
     return max(0.0, float((size - critical * spread).max())), high
+
+
+def _deviations(name: str, seen: _Predictions, kept: BoolArray) -> Moments:
+    """Resampled deviations of the contrasts, plain and in standard errors, both (replicates, contrasts)."""
+    moved, variance = seen.resampled.contrasts(name)
+    shift = (moved - seen.observed.contrasts(name)[0])[..., kept]
+    return shift, shift / np.sqrt(variance[..., kept])
+
+
+def _union_bound(slack: FloatArray, error: float) -> float:
+    """Critical value at which normal deviates, each less its ``slack``, exceed it with at most ``error`` in sum."""
+    return float(optimize.brentq(lambda c: special.ndtr(-c - slack).sum() - error, 0.0, 40.0))
+
+
+def _lowest_rate(cells: Rate, enough: BoolArray, level: float) -> tuple[float, float]:
+    """Ends for the lowest of independent rates, from exact tests of each (Clopper and Pearson 1934).
+
+    The lowest of the lower ends misses only if that of the truly lowest rate does. The lowest of the upper ends misses
+    if any does, so each gets its part of the error probability; rates that are clearly higher need little of it.
+    """
+    hits, rows = cells.hits[enough], cells.rows[enough]
+    error = (1 - level) / 2
+    share = (hits + 2) / (rows + 4)
+    variance = share * (1 - share) / (rows + 4)
+    low = int(share.argmin())
+    distance = share - share[low] - _caution(int(rows.sum())) * np.sqrt(variance + variance[low])
+    slack = np.maximum(0, distance) / np.sqrt(variance)
+    critical = optimize.brentq(lambda c: np.log1p(-special.ndtr(-c - slack)).sum() - math.log1p(-error), 0.0, 40.0)
+    tail = special.ndtr(-critical)
+    lower = np.where(hits > 0, stats.beta.ppf(error, hits, rows - hits + 1), 0.0)
+    upper = np.where(hits < rows, stats.beta.isf(tail, hits + 1, rows - hits), 1.0)
+    return float(lower.min()), float(upper.min())
 
 
 def _caution(rows: int) -> float:
@@ -325,17 +618,24 @@ def _check_options(level: float, replicates: int) -> None:
         raise ConfigError(f"replicates={replicates} is too few for an interval. Pass at least 100.")
 
 
-def rows_used(table: IntArray, name: str, positive: int | None = None) -> int:
-    """Count the rows that a figure rests on: the positives for equal opportunity, all rows otherwise."""
-    if not name.startswith("equal_opportunity"):
+def rows_used(table: IntArray, name: str, positive: int | None = None, min_count: int = 0) -> int:
+    """Count the rows that a figure rests on: the positives for equal opportunity, else rows of the groups compared."""
+    if name in LEVELS:
         return int(table.sum())
-    return int(group_metrics.true_positives(table, positive).rows.sum())
+    enough = Enough.of(table, positive, min_count)
+    if name == "worst_group_accuracy":
+        return int(table.sum(-1)[enough.cells].sum())
+    compared = enough.groups(name) & enough.classes(name)[:, None]
+    if name.startswith("equal_opportunity"):
+        return int(group_metrics.true_positives(table, positive).rows[compared].sum())
+    return int(table[compared.any(0)].sum())
 
 
-def undefined_reason(counts: Counts, name: str, positive: int | None = None) -> str | None:
+def undefined_reason(counts: Counts, name: str, positive: int | None = None, min_count: int = 0) -> str | None:
     """Say why a metric cannot be computed from these counts, with the sizes of the cells; None if it can.
 
-    A gap needs two groups, and every rate that it compares needs rows. Nothing is left out to make it computable.
+    A gap needs two groups, and every rate that it compares needs rows. Only rates over fewer than ``min_count`` rows
+    are left out to make it computable.
     """
     base = name.removesuffix("_mean")
     labels, groups = counts.classes, counts.groups
@@ -347,10 +647,13 @@ def undefined_reason(counts: Counts, name: str, positive: int | None = None) -> 
         sizes = counts.cell_sizes.sum(0)
         missing = [repr(label) for label, size in zip(labels, sizes, strict=True) if not size]
         return f"no rows have label {', '.join(missing)}" if missing else None
+    enough = Enough.of(counts.table, positive, min_count)
     if base == "worst_group_accuracy":
+        if not enough.cells.any():
+            return f"no group has {min_count} rows of a label"
         empty = [
             f"group {quoted(str(groups[i]))} with label {quoted(str(labels[k]))}"
-            for i, k in np.argwhere(counts.cell_sizes == 0)
+            for i, k in np.argwhere(enough.cells & (counts.cell_sizes == 0))
         ]
         return f"no rows in {'; '.join(empty)}" if empty else None
     if len(groups) < 2:
@@ -361,14 +664,34 @@ def undefined_reason(counts: Counts, name: str, positive: int | None = None) -> 
         wanted = [("label", group_metrics.true_positives(counts.table, positive).rows)]
     if base.startswith("equalized"):
         wanted.append(("label other than", group_metrics.false_positives(counts.table, positive).rows))
+
+    def sizes_of(kind: str, rows: IntArray, k: int) -> tuple[str, str]:
+        what = "rows" if kind == "rows" else f"rows with {kind} {quoted(str(labels[k]))}"
+        return what, ", ".join(f"{g}: {size}" for g, size in zip(groups, rows, strict=True))
+
+    compared = enough.groups(name)
+    if not enough.classes(name).any() and min(rows.min() for _, rows in wanted) > 0:
+        listed = [sizes_of(kind, rows[0], chosen[0]) for kind, rows in wanted]
+        what, sizes = " and ".join(part for part, _ in listed), "; ".join(part for _, part in listed)
+        return f"fewer than two groups have {min_count} {what} (rows by group: {sizes})"
+    # Where rates over few rows leave nothing to compare, those over none say best what is lacking.
+    asked = compared if enough.classes(name).any() else np.ones_like(compared)
     for kind, rows in wanted:
         for position, k in enumerate(chosen):
-            if (rows[position] == 0).any():
-                sizes = ", ".join(f"{g}: {size}" for g, size in zip(groups, rows[position], strict=True))
-                lacking = ", ".join(repr(str(groups[i])) for i in np.flatnonzero(rows[position] == 0))
-                what = "no rows" if kind == "rows" else f"no rows with {kind} {quoted(str(labels[k]))}"
-                return f"{what} in group {lacking} (rows by group: {sizes})"
+            lacking = np.flatnonzero(asked[position] & (rows[position] == 0))
+            if len(lacking):
+                what, sizes = sizes_of(kind, rows[position], k)
+                named = ", ".join(repr(str(groups[i])) for i in lacking)
+                return f"no {what} in group {named} (rows by group: {sizes})"
     return None
+
+
+def worst_class(counts: Counts, name: str, positive: int | None = None, min_count: int = 0) -> int:
+    """Return the index of the class behind a gap that can be computed; arguments as for :func:`estimate`."""
+    enough = Enough.of(counts.table, positive, min_count)
+    gaps = _Figures(counts.table, positive, enough, smooth=False).by_class(name)
+    compared = np.flatnonzero(enough.classes(name))
+    return group_metrics.classes_compared(len(counts.classes), positive)[compared[gaps.argmax()]]
 
 
 # ------------------------------------------------------------------------------- several predictions, same rows
@@ -472,7 +795,7 @@ def compare(
         ConfigError: an option is out of range.
     """
     predictions = {"a": np.asarray(prediction_a)[None], "b": np.asarray(prediction_b)[None]}
-    analysis = _Paired.build(y_true, group, predictions, positive, level, replicates, seed)
+    analysis = Paired.build(y_true, group, predictions, positive, level, replicates, seed)
     return {name: analysis.difference(name, "a", "b").estimate for name in analysis.names}
 
 
@@ -490,32 +813,32 @@ def joint(
 ) -> JointTable:
     """Compare methods over test rows and training seeds at once.
 
-    A method's figure is the mean over its seeds of each seed's figure; for a gap, the mean of absolute gaps. Its
-    variance is that of the mean under joint resampling of the test rows (all methods and seeds see the same
-    resample) plus the variance between seeds divided by their number; the interval uses Student's t with
-    Satterthwaite's degrees of freedom. The variance between seeds still contains the noise of single seeds on the
-    same rows, so the interval errs on the wide side. Ends are clipped to [0, 1] (differences to [-1, 1]).
+        A method's figure is the mean over its seeds of each seed's figure; for a gap, the mean of absolute gaps. Its
+    variance is that of the mean under joint resampling of the test rows (all methods and seeds see the same resample)
+    plus what the variance between seeds has beyond the noise of (seed x row), divided by the number of seeds; the
+    interval uses Student's t with Satterthwaite's degrees of freedom, and with fewer than four seeds Cochran's wider
+    critical value. Ends are clipped to [0, 1] (differences to [-1, 1]).
 
     Args:
-        y_true: (rows,) true classes.
-        group: (rows,) groups.
-        predictions: for each method an array (seeds, rows) of predicted classes.
-        baseline: the method that the others are set against.
-        positive: index of the positive class, see :func:`estimate`.
-        level: confidence level.
-        replicates: number of bootstrap replicates.
-        seed: of the bootstrap.
-        shared_seeds: whether the seed at one position is the same training seed for every method (same split, same
-            initialisation). True pairs the differences over seeds by position; False treats the seeds of two
-            methods as independent. Rows are always paired.
+            y_true: (rows,) true classes.
+            group: (rows,) groups.
+            predictions: for each method an array (seeds, rows) of predicted classes.
+            baseline: the method that the others are set against.
+            positive: index of the positive class, see :func:`estimate`.
+            level: confidence level.
+            replicates: number of bootstrap replicates.
+            seed: of the bootstrap.
+            shared_seeds: whether the seed at one position is the same training seed for every method (same split, same
+                initialisation). True pairs the differences over seeds by position; False treats the seeds of two
+                methods as independent. Rows are always paired.
 
-    Returns:
-        figures, intervals, differences to the baseline and p-values adjusted by Holm over methods, metric by
-        metric. With one seed the variance over seeds is unknown: the interval holds test rows only and says so.
+        Returns:
+            figures, intervals, differences to the baseline and p-values adjusted by Holm over methods, metric by
+            metric. With one seed the variance over seeds is unknown: the interval holds test rows only and says so.
 
-    Raises:
-        DataError: lengths differ or values are missing.
-        ConfigError: unknown baseline, shared seeds of unequal number, or an option out of range.
+        Raises:
+            DataError: lengths differ or values are missing.
+            ConfigError: unknown baseline, shared seeds of unequal number, or an option out of range.
     """
     arrays = {method: np.asarray(values) for method, values in predictions.items()}
     if baseline not in arrays:
@@ -527,7 +850,7 @@ def joint(
             )
     if shared_seeds and len({len(values) for values in arrays.values()}) > 1:
         raise ConfigError("shared_seeds=True needs the same number of seeds for every method.")
-    analysis = _Paired.build(y_true, group, arrays, positive, level, replicates, seed)
+    analysis = Paired.build(y_true, group, arrays, positive, level, replicates, seed)
     others = [method for method in arrays if method != baseline]
     rows: dict[str, dict[str, JointRow]] = {method: {} for method in arrays}
     chance = 1 / len(analysis.counts.classes)
@@ -583,7 +906,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 @dataclass(frozen=True)
-class _Inference:
+class Inference:
+    """A figure with its interval over rows and seeds and over rows alone, and the p-value of its being 0."""
+
     estimate: Estimate
     rows_only: Estimate
     degrees_of_freedom: float
@@ -591,21 +916,12 @@ class _Inference:
 
 
 @dataclass(frozen=True)
-class _Seed:
-    """One set of predictions: its contrasts as observed and as resampled, and its figures."""
-
-    observed: _Figures
-    resampled: _Figures
-    plain: _Figures
-
-
-@dataclass(frozen=True)
-class _Paired:
+class Paired:
     """Predictions of every method and seed on the same rows, resampled together."""
 
     counts: Counts
     names: tuple[str, ...]
-    seeds: dict[str, list[_Seed]]
+    seeds: dict[str, list[_Predictions]]
     positive: int | None
     level: float
 
@@ -619,69 +935,83 @@ class _Paired:
         level: float,
         replicates: int,
         seed: int,
-    ) -> _Paired:
+    ) -> Paired:
+        """Count and resample the rows; arguments as :func:`joint` takes them."""
         _check_options(level, replicates)
         flat = [one for values in predictions.values() for one in values]
         table = JointCounts.from_rows(y_true, group, flat)
         counts = table.marginal(0)
         stars = _resample_jointly(table, len(flat), replicates, seed)
-        seeds: dict[str, list[_Seed]] = {}
+        enough = Enough.of(counts.table, positive, 0)
+        seeds: dict[str, list[_Predictions]] = {}
         position = 0
         for method, own in predictions.items():
             seeds[method] = []
             for _ in own:
-                observed = table.marginal(position).table
-                figures = _Figures(observed, positive), _Figures(stars[position], positive)
-                seeds[method].append(_Seed(*figures, _Figures(observed, positive, smooth=False)))
+                one = table.marginal(position).table
+                # Predictions that agree in every row are one and the same, chance included.
+                same = zlib.crc32(table.patterns[:, 2 + position].tobytes())
+                seeds[method].append(_Predictions.build(one, stars[position], positive, enough, seed, same))
                 position += 1
         return cls(counts, metric_names(len(counts.classes), positive), seeds, positive, level)
 
+    @cached_property
+    def _reasons(self) -> dict[str, str | None]:
+        """Why a metric is undefined, by its name."""
+        return {name: undefined_reason(self.counts, name, self.positive) for name in self.names}
+
     def values(self, name: str, method: str) -> FloatArray:
         """Figure of each seed, NaN where the metric is undefined."""
-        if undefined_reason(self.counts, name, self.positive):
+        if self._reasons[name]:
             return np.full(len(self.seeds[method]), np.nan)
         return np.array([float(seed.plain.values(name)) for seed in self.seeds[method]])
 
-    def level_of(self, name: str, method: str) -> _Inference:
+    def level_of(self, name: str, method: str) -> Inference:
         """Infer one method's mean over seeds."""
         if (missing := self._missing(name)) is not None:
             return missing
         values = self.values(name, method)
         seeds = self.seeds[method]
-        ends = [_ends(name, seed.observed, seed.resampled, self.level, self.counts.n) for seed in seeds]
-        excess = [seed.resampled.values(name).mean() - seed.observed.values(name) for seed in seeds]
-        moves = [_largest_alone(name, seed) for seed in seeds]
+        ends = [_ends(name, seed, self.level) for seed in seeds]
+        excess = [seed.excess(name) for seed in seeds]
+        moves = [_Outward.of(name, seed).largest_alone() for seed in seeds]
         down = values - [low for low, _ in ends]
         up = [high for _, high in ends] - values
-        return self._infer(name, float(values.mean()), down, up, moves, float(np.mean(excess)), [values], 0.0)
+        over_seeds = OverSeeds.of([values], [_seed_by_row(moves)])
+        return self._infer(name, float(values.mean()), down, up, moves, float(np.mean(excess)), over_seeds, 0.0)
 
-    def difference(self, name: str, method: str, other: str, shared_seeds: bool = False) -> _Inference:
+    def difference(self, name: str, method: str, other: str, shared_seeds: bool = False) -> Inference:
         """Infer the difference of two methods' means over seeds."""
         if (missing := self._missing(name)) is not None:
             return missing
         a, b = self.values(name, method), self.values(name, other)
         first, second = self.seeds[method], self.seeds[other]
+        outward = [[_Outward.of(name, seed) for seed in seeds] for seeds in (first, second)]
+        alone = [[one.largest_alone() for one in own] for own in outward]
         down, up, moves = [], [], []
         excess = 0.0
         # With unequal numbers of seeds the shorter list is gone through again.
         for position in range(max(len(first), len(second))):
             i, j = position % len(first), position % len(second)
-            low, high = _difference_ends(name, first[i], second[j], self.level, self.counts.n)
+            low, high = _difference_ends(outward[0][i], outward[1][j], self.level, self.counts.n)
+            if name == "worst_group_accuracy":
+                low, high = -high, -low
             down.append(a[i] - b[j] - low)
             up.append(high - (a[i] - b[j]))
-            moves.append(_largest_alone(name, first[i]) - _largest_alone(name, second[j]))
+            moves.append(alone[0][i] - alone[1][j])
         for seeds, sign in ((first, 1), (second, -1)):
-            shifts = [seed.resampled.values(name).mean() - seed.observed.values(name) for seed in seeds]
-            excess += sign * float(np.mean(shifts))
-        spread = [a - b] if shared_seeds else [a, b]
-        return self._infer(name, float(a.mean() - b.mean()), down, up, moves, excess, spread, -1.0)
+            excess += sign * float(np.mean([seed.excess(name) for seed in seeds]))
+        if shared_seeds:
+            over_seeds = OverSeeds.of([a - b], [_seed_by_row(moves)])
+        else:
+            over_seeds = OverSeeds.of([a, b], [_seed_by_row(one) for one in alone])
+        return self._infer(name, float(a.mean() - b.mean()), down, up, moves, excess, over_seeds, -1.0)
 
-    def _missing(self, name: str) -> _Inference | None:
-        reason = undefined_reason(self.counts, name, self.positive)
-        if reason is None:
+    def _missing(self, name: str) -> Inference | None:
+        if (reason := self._reasons[name]) is None:
             return None
         missing = Estimate.undefined(reason, rows_used(self.counts.table, name, self.positive))
-        return _Inference(missing, missing, math.nan, math.nan)
+        return Inference(missing, missing, math.nan, math.nan)
 
     def _infer(
         self,
@@ -691,10 +1021,10 @@ class _Paired:
         up: Sequence[float] | FloatArray,
         moves: Sequence[FloatArray],
         excess: float,
-        over_seeds: Sequence[FloatArray],
+        over_seeds: OverSeeds,
         floor: float,
-    ) -> _Inference:
-        """Join the row intervals of the seeds, and add the variance over seeds.
+    ) -> Inference:
+        """Join the row intervals of the seeds, and add what the variance over seeds has beyond that of the rows.
 
         ``down`` and ``up`` (seeds,) are the arms of each seed's interval. Were the noise of the rows the same for
         every seed, the mean's arm would be the mean arm; how much of it cancels is read off the resampled
@@ -705,28 +1035,18 @@ class _Paired:
         single = float(np.mean([move.std() for move in moves]))
         kept = float(np.mean(moves, axis=0).std()) / single if single > 0 else 1.0
         rows = kept * np.maximum(0, [np.mean(down), np.mean(up)]) / z  # as standard errors, down and up
-        parts = [_seed_variance(values) for values in over_seeds]
-        known = [(variance, freedom) for variance, freedom in parts if not math.isnan(variance)]
-        unknown = len(known) < len(parts)
-        reason = "one seed: its variance over seeds is unknown and not in the interval" if unknown else None
-        between = sum(variance for variance, _ in known)
-        total = np.sqrt(rows**2 + between)
-        freedom = [_satterthwaite([(row**2, math.inf), *known]) for row in rows]
+        joined = [over_seeds.join(float(row) ** 2) for row in rows]
         corrected = None if name in LEVELS else min(1.0, max(floor, value - excess))
 
-        def interval(errors: FloatArray, freedoms: list[float], why: str | None) -> Estimate:
-            half = stats.t.ppf((1 + self.level) / 2, freedoms) * errors
-            low, high = max(floor, value - float(half[0])), min(1.0, value + float(half[1]))
+        def interval(arms: Sequence[float] | FloatArray, why: str | None) -> Estimate:
+            low, high = max(floor, value - float(arms[0])), min(1.0, value + float(arms[1]))
             return Estimate(value, low, high, n, why, corrected)
 
-        side = 0 if value > 0 else 1
-        # No spread at all: predictions that agree everywhere do not differ.
-        t = abs(value) / total[side] if total[side] > 0 else (0.0 if value == 0 else math.inf)
-        return _Inference(
-            interval(total, freedom, reason),
-            interval(rows, [math.inf, math.inf], None),
-            min(freedom),
-            float(2 * stats.t.sf(t, freedom[side])),
+        return Inference(
+            interval([one.arm(self.level) for one in joined], over_seeds.missing),
+            interval(z * rows, None),
+            min(one.degrees_of_freedom for one in joined),
+            joined[0 if value > 0 else 1].p_value(value),
         )
 
 
@@ -753,71 +1073,166 @@ def _resample_jointly(table: JointCounts, predictions: int, replicates: int, see
     return result
 
 
-def _outward(name: str, seed: _Seed) -> tuple[FloatArray, FloatArray]:
-    """Contrasts (units, contrasts) and resampled deviations (replicates, units, contrasts).
+class _Outward(NamedTuple):
+    """Contrasts whose largest is the metric, or minus the worst-group accuracy, as a mean over units.
 
-    The metric, or minus the worst-group accuracy, is the mean over units of each unit's largest contrast.
+    ``value`` and ``rows``, those under the rarest rate, are (units, contrasts); ``shift``, the resampled deviations,
+    is (replicates, units, contrasts).
     """
-    delta = seed.observed.contrasts(name)[0]
-    shift = seed.resampled.contrasts(name)[0] - delta
-    if name in LEVELS:
-        return delta, shift
-    if name != "worst_group_accuracy":
-        delta, shift = np.concatenate([delta, -delta], -1), np.concatenate([shift, -shift], -1)
-    if not name.endswith("_mean"):
-        delta, shift = delta.reshape(1, -1), shift.reshape(len(shift), 1, -1)
-    return delta, shift
+
+    value: FloatArray
+    shift: FloatArray
+    rows: IntArray
+
+    @classmethod
+    def of(cls, name: str, seed: _Predictions) -> _Outward:
+        value, shift = seed.observed.contrasts(name)[0], seed.shaken.contrasts(name)[0]
+        shift, rows = shift - shift.mean(0), seed.plain.rarest(name)
+        if name in LEVELS:
+            return cls(value, shift, rows)
+        if name != "worst_group_accuracy":
+            value, shift = np.concatenate([value, -value], -1), np.concatenate([shift, -shift], -1)
+            rows = np.concatenate([rows, rows], -1)
+        if not name.endswith("_mean"):
+            value, shift, rows = value.reshape(1, -1), shift.reshape(len(shift), 1, -1), rows.reshape(1, -1)
+        return cls(value, shift, rows)
+
+    def largest_alone(self) -> FloatArray:
+        """Deviations (replicates,) of the contrasts that were the largest."""
+        return np.take_along_axis(self.shift, self.value.argmax(-1)[None, :, None], -1).mean((-2, -1))
+
+    def unit(self, position: int) -> _Outward:
+        """Return the contrasts of one unit, without the axis of units."""
+        return _Outward(self.value[position], self.shift[:, position], self.rows[position])
 
 
-def _largest_alone(name: str, seed: _Seed) -> FloatArray:
-    """Deviations (replicates,) of the contrasts that were the largest."""
-    delta, shift = _outward(name, seed)
-    return np.take_along_axis(shift, delta.argmax(-1)[None, :, None], -1).mean((-2, -1))
-
-
-def _difference_ends(name: str, a: _Seed, b: _Seed, level: float, rows: int) -> tuple[float, float]:
-    """Lower and upper end for metric(a) - metric(b) on the same rows, not clipped."""
-    (delta_a, shift_a), (delta_b, shift_b) = _outward(name, a), _outward(name, b)
+def _difference_ends(a: _Outward, b: _Outward, level: float, rows: int) -> tuple[float, float]:
+    """Lower and upper end for the largest contrast of a less that of b, on the same rows, not clipped."""
+    caution = _caution(rows)
     ends = []
-    for unit in range(len(delta_a)):
-        first, second = (delta_a[unit], shift_a[:, unit]), (delta_b[unit], shift_b[:, unit])
-        ends.append((-_difference_high(*second, *first, level, rows), _difference_high(*first, *second, level, rows)))
+    for position in range(len(a.value)):
+        one, other = a.unit(position), b.unit(position)
+        ends.append((-_difference_high(other, one, level, caution), _difference_high(one, other, level, caution)))
     low, high = np.mean(ends, axis=0)
-    return (-high, -low) if name == "worst_group_accuracy" else (low, high)
+    return float(low), float(high)
 
 
-def _difference_high(
-    delta_a: FloatArray, shift_a: FloatArray, delta_b: FloatArray, shift_b: FloatArray, level: float, rows: int
-) -> float:
+def _difference_high(a: _Outward, b: _Outward, level: float, caution: float) -> float:
     """Upper end for max(a) - max(b).
 
     With k the truly largest contrast of a, the difference is at most a_k - b_j for every j. Each k that may be the
-    largest gets the lowest such bound, and the highest of these holds. Only the eight largest b_j and the partner
-    of k are tried: fewer bounds are never wrong.
+    largest gets the lowest such bound, and the highest of these holds. Only the partner of k, and of the eight largest
+    b_j those that may be the largest, are tried: fewer bounds are never wrong, and more need a wider critical value.
     """
-    caution, z = _caution(rows), _normal_quantile(level)
-    highest = np.argsort(-delta_b, kind="stable")[:8]
+    z = _normal_quantile(level)
+    highest = np.argsort(-b.value, kind="stable")[:8]
+    highest = highest[_slack(b.value, b.shift, caution)[highest] <= 0]
     ends = []
-    for k in np.flatnonzero(_slack(delta_a, shift_a, caution) <= 0):
-        tried = np.union1d(highest, [k])
-        shift = shift_a[:, [k]] - shift_b[:, tried]
+    for k in np.flatnonzero(_slack(a.value, a.shift, caution) <= 0):
+        tried = highest if k in highest else np.append(highest, k)
+        shift = a.shift[:, [k]] - b.shift[:, tried]
         spread = shift.std(0)
         t = np.divide(shift, spread, out=np.zeros_like(shift), where=spread > 0)
-        critical = max(z, float(np.quantile((-t).max(-1), (1 + level) / 2)))
-        ends.append(float((delta_a[k] - delta_b[tried] + critical * spread).min()))
+        critical = max(z, float(np.quantile((-t).max(-1), (1 + level) / 2))) if len(tried) > 1 else z
+        # The standard error is itself known from few rows only; the two pseudo-rows count.
+        freedom = np.minimum(a.rows[k], b.rows[tried]) + 1
+        student = special.stdtrit(freedom, (1 + level) / 2) / z
+        ends.append(float((a.value[k] - b.value[tried] + critical * student * spread).min()))
     return max(ends)
 
 
-def _seed_variance(values: FloatArray) -> tuple[float, float]:
-    """Variance of the mean over seeds and its degrees of freedom; NaN with one seed."""
-    if len(values) < 2:
-        return math.nan, math.inf
-    return float(values.var(ddof=1) / len(values)), len(values) - 1.0
+def _seed_by_row(moves: Sequence[FloatArray]) -> float:
+    """Variance of one seed's figure from what the rows do to that seed alone, out of ``moves`` (seeds, replicates)."""
+    return float(np.var(moves, axis=0, ddof=1).mean()) if len(moves) > 1 else 0.0
 
 
-def _satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
-    """Degrees of freedom of a sum of independent variance estimates, each given with its own."""
-    total = sum(variance for variance, _ in parts)
+@dataclass(frozen=True)
+class OverSeeds:
+    """The variance of a mean over training seeds, or of a difference of two such means.
+
+    ``parts`` has for each list of seeds s2 / S, the variance of its mean, and its degrees of freedom S - 1. Part of
+    s2 is noise of (seed x row), which the variance over rows holds already; ``beyond_rows`` is the sum of the parts
+    less that noise, and not below 0. ``missing`` says which variance is unknown.
+    """
+
+    parts: tuple[tuple[float, float], ...]
+    beyond_rows: float
+    missing: str | None = None
+
+    @classmethod
+    def of(cls, by_seed: Sequence[FloatArray], noise: Sequence[float]) -> OverSeeds:
+        """Measure the spread of lists of figures (seeds,), of which ``noise`` is the variance of (seed x row)."""
+        known = [(values, one) for values, one in zip(by_seed, noise, strict=True) if len(values) > 1]
+        parts = [(float(values.var(ddof=1)) / len(values), len(values) - 1.0) for values, _ in known]
+        beyond = sum(variance for variance, _ in parts) - sum(one / len(values) for values, one in known)
+        missing = "one seed: its variance over seeds is unknown and not in the interval"
+        return cls(tuple(parts), max(0.0, beyond), missing if len(known) < len(by_seed) else None)
+
+    def join(self, rows: float, freedom: float = math.inf) -> RowsAndSeeds:
+        """Add the variance ``rows`` over test rows, which has so many degrees of freedom."""
+        return RowsAndSeeds(rows, freedom, self)
+
+
+@dataclass(frozen=True)
+class RowsAndSeeds:
+    """A variance over test rows, with its degrees of freedom, and what the seeds add to it."""
+
+    rows: float
+    row_freedom: float
+    seeds: OverSeeds
+
+    @property
+    def variance(self) -> float:
+        """The sum of both."""
+        return self.rows + self.seeds.beyond_rows
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Satterthwaite's; those of the rows where the seeds add nothing."""
+        if self.seeds.beyond_rows == 0:
+            return self.row_freedom
+        return satterthwaite([(self.rows, self.row_freedom), *self.seeds.parts], self.variance)
+
+    @property
+    def few(self) -> bool:
+        """Whether some variance over seeds comes from fewer than four of them."""
+        return any(freedom < 3 for _, freedom in self.seeds.parts)
+
+    def critical(self, error: float) -> float:
+        """How many standard errors a figure may be off, at most, but for a share ``error`` of all cases.
+
+        Fewer than four seeds know too little of their own variance for Satterthwaite's approximation, which rejects up
+        to 13% instead of 5%. Their part of the variance gets the quantile of its own degrees of freedom (Cochran 1964).
+        """
+        if not self.few:
+            return float(special.stdtrit(self.degrees_of_freedom, 1 - error / 2))
+        between = sum(variance for variance, _ in self.seeds.parts)
+        share = min(1.0, between / self.variance) if self.variance > 0 else 0.0
+        freedoms = [self.row_freedom, satterthwaite(self.seeds.parts, between)]
+        of_rows, of_seeds = special.stdtrit(freedoms, 1 - error / 2)
+        return float((1 - share) * of_rows + share * of_seeds)
+
+    def arm(self, level: float) -> float:
+        """Half the width of the interval."""
+        return self.critical(1 - level) * math.sqrt(self.variance)
+
+    def p_value(self, value: float) -> float:
+        """Return the p-value of ``value`` being 0: the error probability at which the interval ends there."""
+        if value == 0:
+            return 1.0
+        if self.variance == 0:
+            return 0.0
+        t = abs(value) / math.sqrt(self.variance)
+        if not self.few:
+            return float(2 * stats.t.sf(t, self.degrees_of_freedom))
+        smallest = math.log(1e-12)
+        if self.critical(math.exp(smallest)) <= t:
+            return math.exp(smallest)
+        return math.exp(optimize.brentq(lambda log: self.critical(math.exp(log)) - t, smallest, 0.0))
+
+
+def satterthwaite(parts: Sequence[tuple[float, float]], total: float) -> float:
+    """Degrees of freedom of ``total``, made of independent variance estimates that are given with their own."""
     rest = sum(variance**2 / freedom for variance, freedom in parts)
     return total**2 / rest if rest > 0 else math.inf
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
 
-from levelhead.metrics.intervals import _satterthwaite, _seed_variance
+from levelhead.metrics.intervals import OverSeeds, satterthwaite
 from levelhead.types import DataError, Estimate
 
 FloatArray = NDArray[np.float64]
@@ -54,25 +54,20 @@ def _score_interval(value: float, positives: int, negatives: int, z: float) -> t
 def _row_variance(up: FloatArray, down: FloatArray) -> tuple[float, float]:
     """DeLong's variance of an area, or of a difference, from its placements, and its degrees of freedom (Welch)."""
     parts = [float(up.var(ddof=1) / len(up)), float(down.var(ddof=1) / len(down))]
-    freedom = _satterthwaite([(parts[0], len(up) - 1.0), (parts[1], len(down) - 1.0)])
+    freedom = satterthwaite([(parts[0], len(up) - 1.0), (parts[1], len(down) - 1.0)], sum(parts))
     return sum(parts), freedom
 
 
-def _join(
-    rows: list[float], row_freedom: float, by_seed: list[FloatArray], level: float
-) -> tuple[list[float], str | None]:
-    """Return arms that hold rows (as standard errors, down and up) and the variance over seeds, and what is missing."""
-    parts = [_seed_variance(values) for values in by_seed]
-    known = [(variance, freedom) for variance, freedom in parts if not math.isnan(variance)]
-    between = sum(variance for variance, _ in known)
-    arms = []
-    for row in rows:
-        freedom = _satterthwaite([(row**2, row_freedom), *known])
-        arms.append(float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(row**2 + between))
-    missing = (
-        "one seed: its variance over seeds is unknown and not in the interval" if len(known) < len(parts) else None
-    )
-    return arms, missing
+def _seed_by_row(up: FloatArray, down: FloatArray) -> float:
+    """Variance of one seed's area from what the rows do to that seed alone; placements (seeds, rows of a class).
+
+    Of the mean over S seeds, that noise is the S-th part, and noise that all seeds share is whole.
+    """
+    seeds = len(up)
+    if seeds < 2:
+        return 0.0
+    single = float(np.mean([_row_variance(*pair)[0] for pair in zip(up, down, strict=True)]))
+    return (single - _row_variance(up.mean(0), down.mean(0))[0]) * seeds / (seeds - 1)
 
 
 def _area(up: FloatArray, down: FloatArray, level: float) -> Estimate:
@@ -84,20 +79,26 @@ def _area(up: FloatArray, down: FloatArray, level: float) -> Estimate:
     # Noise of the rows that differs between seeds cancels in their mean: by how much, DeLong's variance tells.
     single = float(np.mean([_row_variance(*pair)[0] for pair in zip(up, down, strict=True)]))
     kept = math.sqrt(_row_variance(up.mean(0), down.mean(0))[0] / single) if single > 0 else 1.0
-    errors = [kept * (value - low) / z, kept * (high - value) / z]
-    arms, missing = _join(errors, math.inf, [up.mean(1)], level)
-    return Estimate(value, max(0.0, value - arms[0]), min(1.0, value + arms[1]), positives + negatives, missing)
+    over_seeds = OverSeeds.of([up.mean(1)], [_seed_by_row(up, down)])
+    arms = [over_seeds.join((kept * arm / z) ** 2).arm(level) for arm in (value - low, high - value)]
+    return Estimate(
+        value, max(0.0, value - arms[0]), min(1.0, value + arms[1]), positives + negatives, over_seeds.missing
+    )
 
 
-def _difference(up: FloatArray, down: FloatArray, by_seed: list[FloatArray], level: float) -> Estimate:
-    """Difference of two mean areas on the same rows, from differences of mean placements (positives,), (negatives,)."""
+def _difference(placed: tuple[FloatArray, FloatArray], base: tuple[FloatArray, FloatArray], level: float) -> Estimate:
+    """Difference of two mean areas on the same rows; each has placements (seeds, positives) and (seeds, negatives)."""
+    up, down = (own.mean(0) - other.mean(0) for own, other in zip(placed, base, strict=True))
     rows = len(up) + len(down)
     if min(len(up), len(down)) < MINIMUM:
         return Estimate.undefined(f"fewer than {MINIMUM} rows of a class: too few for an interval", rows)
     value = float(up.mean())
     variance, freedom = _row_variance(up, down)
-    arms, missing = _join([math.sqrt(variance)], freedom, by_seed, level)
-    return Estimate(value, max(-1.0, value - arms[0]), min(1.0, value + arms[0]), rows, missing)
+    over_seeds = OverSeeds.of(
+        [one[0].mean(1) for one in (placed, base)], [_seed_by_row(*one) for one in (placed, base)]
+    )
+    arm = over_seeds.join(variance, freedom).arm(level)
+    return Estimate(value, max(-1.0, value - arm), min(1.0, value + arm), rows, over_seeds.missing)
 
 
 def area_under_roc(
@@ -144,8 +145,6 @@ def area_under_roc(
             own = _area(up, down, level)
             difference = None
             if baseline is not None and name != baseline:
-                base_up, base_down = placed[baseline]
-                moved = up.mean(0) - base_up.mean(0), down.mean(0) - base_down.mean(0)
-                difference = _difference(*moved, [up.mean(1), base_up.mean(1)], level)
+                difference = _difference((up, down), placed[baseline], level)
             result[name][where] = (own, difference)
     return result

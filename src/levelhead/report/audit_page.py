@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from levelhead.auditing.titles import RATE_TITLES, metric_title
+from levelhead.auditing.titles import RATE_TITLES, left_out_words, metric_title
 from levelhead.metrics import GAPS
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION, DEFINITIONS, STATISTICS, help_for
@@ -136,7 +136,7 @@ def groups_table(name: str, part: Record) -> Record:
     rows = []
     for group, figures in groups.items():
         flag = f"fewer than {SMALL} rows" if figures["n"] < SMALL else ""
-        out = "" if figures["included"] else "left out of the gaps"
+        out = left_out_words(figures["included"], figures.get("left_out", ()))
         cells = [blocks.cell(f"{figures['n']:,}", out, flag=flag)]
         for label in labels:
             count = figures["rows_by_label"].get(label, 0)
@@ -150,7 +150,7 @@ def groups_table(name: str, part: Record) -> Record:
 
 
 def _rates(figures: Record) -> list[str]:
-    return [key for key in figures if key not in ("values", "n", "included", "rows_by_label")]
+    return [key for key in figures if key not in ("values", "n", "included", "left_out", "rows_by_label")]
 
 
 def _rate_cell(record: Record | None) -> Record:
