@@ -269,6 +269,132 @@ def test_a_nan_loss_stops_the_run_and_names_step_and_batch() -> None:
         fit(Exploding(), make_lab())
 
 
+class SteepAtTheEnd(Objective):
+    """Its loss is finite and its derivative is not, from the third step on."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.calls = model, 0
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        self.calls += 1
+        loss = weighted_cross_entropy(self.model(**batch.inputs).logits, batch.labels, batch.weight)
+        return loss + (0.0 if self.calls < 3 else (loss - loss.detach()).sqrt()), {}
+
+
+@dataclass(frozen=True)
+class Trains(Method):
+    """One stage with an objective of the test's."""
+
+    objective: type[Objective] = WeightedCrossEntropy
+    summary = "one stage"
+
+    def stages(self, lab: Lab) -> Iterator[Stage]:
+        yield Stage(self.objective(lab.new_model()))  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(clip: float | None) -> None:
+    kept: list[nn.Module] = []
+
+    class Watched(SteepAtTheEnd):
+        def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+            kept[:] = [self.model, weights(self.model)]  # type: ignore[list-item]
+            return super().forward(batch)
+
+    with pytest.raises(
+        LevelheadError,
+        match=r"gradient's norm is (nan|inf) at step 2 \(stage 1, epoch 0, batch 2; .* although the loss is finite.*"
+        r"Weights were not updated by this step\. Lower train\.learning_rate",
+    ) as caught:
+        fit(Trains(Watched), make_lab(gradient_clip=clip))
+    assert "gradient_clip" not in str(caught.value)  # no clip mends it
+    assert_identical(weights(kept[0]), kept[1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rate", [1e30, 1e20])
+@pytest.mark.parametrize("kind", ["erm", "dam"])
+def test_weights_that_are_not_finite_stop_the_run_at_the_step_that_made_them(
+    rate: float, kind: str, tmp_path: Path
+) -> None:
+    done: list[int] = []
+    lab = make_lab(tmp_path, learning_rate=rate, epochs=1, progress=lambda *told: done.append(told[1]))
+    with pytest.raises(
+        LevelheadError,
+        match=r"weights' norm is (inf|nan) after step 0 \(stage 1, epoch 0, batch 0; .*this step updated",
+    ) as caught:
+        fit(METHODS[kind](), lab)
+    assert f"lower train.learning_rate (now {rate:g})" in str(caught.value).replace("Lower", "lower")
+    assert not done
+    tensors, metadata = load_tensors(tmp_path / "checkpoints" / "stage-0.safetensors")
+    assert metadata["position"]["step"] == 0
+    assert all(torch.isfinite(tensor).all() for tensor in tensors.values() if tensor.is_floating_point())
+
+
+def test_finite_weights_that_predict_nothing_are_not_kept(tmp_path: Path) -> None:
+    """One step an epoch, so that no loss shows what became of the network."""
+    with pytest.raises(
+        LevelheadError, match=r"After step 0 \(stage 1, epoch 0\) the network's logits on the validation"
+    ):
+        fit(ERM(), make_lab(tmp_path, learning_rate=1e12, epochs=1, batch_size=50))
+    assert not (tmp_path / "checkpoints" / "stage-0-best.safetensors").exists()
+
+
+def test_advice_leaves_out_what_cannot_help() -> None:
+    class Broken(WeightedCrossEntropy):
+        def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+            loss, logs = super().forward(batch)
+            return loss * math.inf, logs
+
+    with pytest.raises(LevelheadError) as caught:
+        fit(Trains(Broken), make_lab())
+    assert "loss is inf at step 0" in str(caught.value)
+    for useless in ("learning_rate", "gradient_clip", "precision"):  # before any step, in full precision
+        assert useless not in str(caught.value)
+    with pytest.raises(LevelheadError) as caught:
+        fit(Exploding(), make_lab(gradient_clip=1.0))
+    assert "Lower train.learning_rate (now 0.003); or change the options" in str(caught.value)
+
+
+class Scaler:
+    """What fp16 has: an overflow of the loss it scaled is its own, until it scales no more."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def get_scale(self) -> float:
+        return self.scale
+
+
+def test_an_overflow_that_comes_from_scaling_for_fp16_is_left_to_the_scaler() -> None:
+    lab = make_lab()
+    assert not lab._rescales()
+    lab.accelerator.scaler = Scaler(2.0)
+    assert lab._rescales()
+    lab.accelerator.scaler = Scaler(1.0)
+    assert not lab._rescales()
+
+
+def test_a_learning_rate_that_no_step_can_take_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"learning_rate is 1e\+38 .* does not fit into a float32"):
+        make_lab(learning_rate=1e38)
+    with pytest.raises(ConfigError, match=r"weight_decay 1e\+20"):
+        make_lab(learning_rate=1e20, weight_decay=1e20)
+    fit(ERM(), make_lab(epochs=1, learning_rate=1e-30, weight_decay=1e20))
+
+
+def test_dro_dual_learns_from_a_batch_of_equal_losses() -> None:
+    lab = make_lab(epochs=2)
+
+    def constant() -> nn.Module:
+        model = tiny_vit()
+        nn.init.zeros_(model.classifier.weight)
+        return model
+
+    lab._new_model = constant
+    fit(DRO(variant="dual", alpha=0.05), lab)
+
+
 @dataclass(frozen=True)
 class Peeking(Method):
     summary = "looks at groups without saying so"

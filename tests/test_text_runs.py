@@ -1,4 +1,4 @@
-"""From a recipe with texts and a frozen backbone to an evaluated, certified, served run."""
+"""From a recipe with texts and a frozen backbone to an evaluated, bounded, served run."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ import torch
 from transformers import AutoTokenizer, pipeline
 
 import levelhead as lh
-from levelhead.auditing.certify import certify_run
+from levelhead.auditing.bounds import bounds_of_run
 from levelhead.config import Experiment, build_experiment
 from levelhead.data.phrases import vocabulary
 from levelhead.models import load_backbone, load_tokenizer
@@ -57,8 +57,8 @@ def test_a_run_on_texts_from_train_to_pipeline(experiment: Experiment, tmp_path:
     load_tokenizer.cache_clear()
     evaluate_run(run)
     assert (run / "predictions-test-epochs.parquet").exists()
-    certificate = certify_run(run)
-    assert "readout" in json.dumps(certificate.to_dict())
+    report = bounds_of_run(run)
+    assert "readout" in json.dumps(report.to_dict())
     classify = pipeline(
         "text-classification",
         model=lh.from_pretrained(run / "model"),

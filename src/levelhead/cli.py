@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead import __version__
-from levelhead.auditing.command import HtmlFile, SplitName, audit_command, certify_command
+from levelhead.auditing.command import HtmlFile, SplitName, audit_command, bounds_command, certify_command
 from levelhead.auditing.figure_command import figure_app
 from levelhead.bench.pareto_command import pareto_command
 from levelhead.features_command import features_app
@@ -38,8 +38,9 @@ app = typer.Typer(
 )
 console = Console()
 app.command("audit")(audit_command)
+app.command("bounds")(bounds_command)
+app.command("certify", hidden=True)(certify_command)
 app.command("card")(card_command)
-app.command("certify")(certify_command)
 app.command("klaad")(klaad_command)
 app.command("lm-bias")(lm_bias_command)
 app.command("lm-compare")(lm_compare_command)

@@ -15,7 +15,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -28,6 +28,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, DistributedType, InitProcessGroupKwargs
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import get_total_norm
 
 from levelhead.attention.gathering import gather_rows, shares
 from levelhead.attention.standardize import QueryKeyStandardizer
@@ -91,6 +92,7 @@ class TrainConfig:
             positive=("learning_rate", "gradient_clip", "threads"),
             at_least_zero=("weight_decay", "warmup_steps", "checkpoint_seconds"),
         )
+        check_step_size(self.learning_rate, self.weight_decay)
         if self.batch_size < 2:
             raise ConfigError("train.batch_size is 1; batch statistics need at least 2 examples.")
 
@@ -102,6 +104,16 @@ class TrainConfig:
             return 1.0
         progress = (step - self.warmup_steps) / max(1, total - self.warmup_steps)
         return 0.5 * (1 + float(torch.cos(torch.tensor(torch.pi * progress, dtype=torch.float64))))
+
+
+def check_step_size(learning_rate: float, weight_decay: float) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for numbers that torch's AdamW cannot put into a float32."""
+    # The first step divides the rate by 1 - 0.9; decay multiplies weights by 1 - rate x decay.
+    if learning_rate * max(10, weight_decay) > torch.finfo(torch.float32).max:
+        raise ConfigError(
+            f"train.learning_rate is {learning_rate:g} and train.weight_decay {weight_decay:g}: a step of AdamW does "
+            "not fit into a float32. Lower them."
+        )
 
 
 Progress = Callable[[str, int, int, str], None]
@@ -441,8 +453,9 @@ class Lab:
 
             for each epoch:
                 for each batch of a fresh order:
-                    loss = objective(batch); stop if it is not finite
-                    backward, clip, step
+                    loss = objective(batch)
+                    backward, clip; stop if the loss or the gradient's norm is not finite
+                    step; stop if the weights' norm is not finite
                 score the validation split; keep the model if the selector likes it best
             load the kept model
 
@@ -496,6 +509,7 @@ class Lab:
     ) -> None:
         config, objective, name = self.config, stage.objective, f"stage {position.stage + 1}"
         began, saved, earlier = time.monotonic(), time.monotonic(), position.seconds
+        learnt = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         keeper.forget_log_after(position.step)
         if position.step == 0:
             keeper.save(objective, optimizer, position)  # so that a run killed early resumes on as many threads
@@ -507,32 +521,37 @@ class Lab:
                 index = order[number * config.batch_size : (number + 1) * config.batch_size]
                 with self._counted(position), self._shared():
                     loss, logs = trained(self._batch(index, stage))
-                if not torch.isfinite(loss):
-                    raise LevelheadError(
-                        f"The loss is {loss.item()} at step {position.step} ({name}, epoch {epoch}, batch {number}; "
-                        f"first rows {index[:5].tolist()}). Weights were not updated. Lower train.learning_rate, set "
-                        "train.gradient_clip=1.0, or train with train.precision=no."
-                    )
                 optimizer.zero_grad()
                 self.accelerator.backward(loss)
-                if config.gradient_clip is not None:
-                    self.accelerator.clip_grad_norm_(trained.parameters(), config.gradient_clip)
+                if config.gradient_clip is None:
+                    norm = gradient_norm(learnt)
+                else:
+                    norm = self.accelerator.clip_grad_norm_(trained.parameters(), config.gradient_clip)
+                # Figures are read off the device twice a step: here, and below after the optimiser.
+                value, steepness = torch.stack([loss.detach(), norm]).tolist()
+                where = f"step {position.step} ({name}, epoch {epoch}, batch {number}; first rows {index[:5].tolist()})"
+                if not math.isfinite(value):
+                    raise LevelheadError(loss_not_finite("loss", value, where, config, first=position.step == 0))
+                if not math.isfinite(steepness) and not self._rescales():
+                    raise LevelheadError(gradient_not_finite(steepness, where, config, first=position.step == 0))
                 optimizer.step()
+                if not math.isfinite(size := get_total_norm(learnt).item()):
+                    raise LevelheadError(weights_not_finite(size, where, config))
                 schedule.step()
                 position.step += 1
                 position.seconds = earlier + time.monotonic() - began
                 last_of_epoch = number == batches - 1
                 if self.accelerator.is_main_process:
-                    self._progress(name, position.step, total, f"loss {loss.item():.4f}")
+                    self._progress(name, position.step, total, f"loss {value:.4f}")
                 if position.step % config.log_every == 0 or last_of_epoch:
                     keeper.log(
-                        {"stage": position.stage, "epoch": epoch, "step": position.step, "loss": loss.item()}
-                        | {key: value.item() for key, value in logs.items()}
+                        {"stage": position.stage, "epoch": epoch, "step": position.step, "loss": value}
+                        | {key: part.item() for key, part in logs.items()}
                         | {"learning_rate": schedule.get_last_lr()[0], "seconds": round(position.seconds, 3)}
                     )
                     # The parts of a loss that saw groups may be groups' figures.
-                    parts = {} if self._groups is not None else {key: value.item() for key, value in logs.items()}
-                    self._track("train", position, {"loss": loss.item(), **parts})
+                    parts = {} if self._groups is not None else {key: part.item() for key, part in logs.items()}
+                    self._track("train", position, {"loss": value, **parts})
                 if last_of_epoch:
                     self._end_epoch(objective.model, stage.select or config.select, keeper, position, epoch)
                 position.finished = position.step == total
@@ -543,6 +562,11 @@ class Lab:
         keeper.load_best(objective.model)
         keeper.save(objective, optimizer, position)
         keeper.forget_best()
+
+    def _rescales(self) -> bool:
+        """Say whether a gradient that overflows is that of a loss scaled up for fp16, whose step is left out."""
+        scaler = self.accelerator.scaler
+        return scaler is not None and scaler.get_scale() > 1
 
     def _order(self, stage: Stage, number: int, epoch: int) -> Tensor:
         """Return the training rows of an epoch in order: a function of the stage, its number, seed and epoch alone.
@@ -588,6 +612,11 @@ class Lab:
         """Score the validation split by every rule there is data for, and keep the model if it is the best so far."""
         validation = self._validation
         logits = self.predict(model, validation.inputs)
+        if not torch.isfinite(logits).all():
+            raise LevelheadError(
+                f"After step {position.step - 1} (stage {position.stage + 1}, epoch {epoch}) the network's logits on "
+                f"the validation split are not finite, so that no epoch can be chosen. {_advice(self.config)}"
+            )
         scores = {
             name: selector.score(logits, validation.labels, self._validation_groups)
             for name, selector in SELECTORS.items()
@@ -606,6 +635,46 @@ class Lab:
             keeper.keep(model)
         if self.config.keep_epochs:
             keeper.keep_epoch(model, epoch)
+
+
+def gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Return the global norm of the gradients, a number on their device."""
+    return get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+
+
+def loss_not_finite(what: str, value: float, where: str, config: Any, *, first: bool) -> str:
+    """Say that a step was not taken because of its loss; ``config`` has the options of :class:`TrainConfig`."""
+    return f"The {what} is {value} at {where}. Weights were not updated by this step. {_advice(config, first=first)}"
+
+
+def gradient_not_finite(value: float, where: str, config: Any, *, first: bool) -> str:
+    """Say that a step was not taken because of its gradient."""
+    return (
+        f"The gradient's norm is {value} at {where}, although the loss is finite: a derivative overflows, or the loss "
+        f"has none here. Weights were not updated by this step. {_advice(config, first=first, clip=False)}"
+    )
+
+
+def weights_not_finite(value: float, where: str, config: Any) -> str:
+    """Say that a step was taken and ruined the weights."""
+    return (
+        f"The weights' norm is {value} after {where}: this step updated them to numbers that are not finite, or too "
+        f"large to compute with. Nothing of it was saved. {_advice(config)}"
+    )
+
+
+def _advice(config: Any, *, first: bool = False, clip: bool = True) -> str:
+    """Return what may help, leaving out what is done already or cannot help."""
+    ways = [] if first else [f"lower train.learning_rate (now {config.learning_rate:g})"]
+    if clip and not first and config.gradient_clip is None:
+        ways.append("set train.gradient_clip=1.0")
+    if config.precision != "no":
+        ways.append(f"train with train.precision=no (now {config.precision})")
+    ways.append("change the options of the method or of its loss")
+    if first:  # no learning rate has acted yet
+        ways.append("look for broken inputs or starting weights")
+    text = "; or ".join(ways)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def bucketed(order: Tensor, lengths: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:

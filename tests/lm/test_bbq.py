@@ -14,7 +14,7 @@ import pytest
 
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import BBQ, match_option, read_predictions
-from levelhead.lm.bbq.data import biased_option
+from levelhead.lm.bbq.data import biased_options
 from levelhead.lm.model import LanguageModel
 from levelhead.types import ConfigError, DataError
 
@@ -52,7 +52,7 @@ def write(root: Path, records: Sequence[dict[str, Any]], name: str = "bbq/Things
 def make_items(count: int, condition: str = "ambig", **content: Any) -> list[Item]:
     """Items whose biased answer is 0, the unknown one 1, and whose templates hold four items each."""
     base = {"category": "Things", "part": "Things", "condition": condition, "label": 1 if condition == "ambig" else 2}
-    base |= {"unknown": 1, "biased": 0, "target": "derived", "options": ["The lamp", "Not known", "The kettle"]}
+    base |= {"unknown": 1, "biased": [0], "target": "derived", "options": ["The lamp", "Not known", "The kettle"]}
     return [Item(f"{condition}/{row}", base | {"question_index": str(row // 4)} | content) for row in range(count)]
 
 
@@ -94,7 +94,7 @@ def test_items_are_read_from_both_layouts_and_the_biased_answer_follows_the_pola
     first, second = BBQ().read(tmp_path / "a"), BBQ().read(tmp_path / "b")
     assert first == second
     assert [item.id for item in first] == ["Things/0", "Things/1", "Things/2"]
-    assert [item.content["biased"] for item in first] == [0, 0, 2]
+    assert [item.content["biased"] for item in first] == [[0], [0], [2]]
     assert [item.content["label"] for item in first] == [1, 2, 1]
     assert [item.content["unknown"] for item in first] == [1, 1, 1]
     assert {item.content["target"] for item in first} == {"derived"}
@@ -119,18 +119,40 @@ def test_tags_and_groups_that_are_spelt_differently_are_brought_together(
     category: str, tags: tuple[list[str], list[str]], groups: list[str], named: int | None
 ) -> None:
     options = [*tags, ["Unknown", "unknown"]]
-    negative, found = biased_option(category, "neg", options, 2, groups)
-    positive, _ = biased_option(category, "nonneg", options, 2, groups)
-    assert (negative, positive) == ((None, None) if named is None else (named, 1 - named))
+    negative, found = biased_options(category, "neg", options, 2, groups)
+    positive, _ = biased_options(category, "nonneg", options, 2, groups)
+    assert (negative, positive) == (([], [0, 1]) if named is None else ([named], [1 - named]))
     assert found == ("neither" if named is None else "derived")
 
 
-def test_items_without_one_target_say_why() -> None:
+def test_each_answer_is_judged_by_the_tag_of_the_person_it_names() -> None:
+    """Biased if and only if (the tag is a stereotyped group) == (the question is negative)."""
     options = [["lamp", "lamp"], ["kettle", "kettle"], ["Unknown", "unknown"]]
-    assert biased_option("Things", "neg", options, 2, ["lamp", "kettle"]) == (None, "both")
-    assert biased_option("Things", "neg", options, 2, ["spoon"]) == (None, "neither")
-    assert biased_option("Things", "neg", options, 2, []) == (None, "missing")
-    assert biased_option("Race_x_SES", "neg", options, 2, ["lamp"]) == (None, "missing")
+    assert biased_options("Things", "neg", options, 2, ["lamp", "kettle"]) == ([0, 1], "both")
+    assert biased_options("Things", "nonneg", options, 2, ["lamp", "kettle"]) == ([], "both")
+    assert biased_options("Things", "neg", options, 2, ["spoon"]) == ([], "neither")
+    assert biased_options("Things", "nonneg", options, 2, ["spoon"]) == ([0, 1], "neither")
+    assert biased_options("Things", "neg", options, 2, []) == ([], "missing")
+    assert biased_options("Race_x_SES", "neg", options, 2, ["lamp"]) == ([], "missing")
+
+
+def test_the_rule_person_by_person_decides_the_published_bias(tmp_path: Path) -> None:
+    """Four items with one stereotyped person, two with two, two with none; each answer names the first person."""
+    both, neither = (
+        {"additional_metadata": {"stereotyped_groups": groups}} for groups in (["Lamp", "Kettle"], ["Cup"])
+    )
+    polarities = ("neg", "nonneg")
+    records = [record(row, condition="disambig", polarity=polarities[row % 2]) for row in range(4)]
+    records += [record(4 + row, condition="disambig", polarity=polarities[row], **both) for row in range(2)]
+    records += [record(6 + row, condition="disambig", polarity="nonneg", **neither) for row in range(2)]
+    items = BBQ().read(write(tmp_path, records))
+    scores = BBQ(replicates=100).score(items, answer(items, [0] * 8))
+    # Biased: two negative ones of the first four, the negative one of "both", and the two non-negative of "neither".
+    assert scores.overall["bias_disambiguated"].value == pytest.approx(2 * 5 / 8 - 1)
+    assert any("2 items (2 in Things): both people" in note for note in scores.notes)
+    assert any("2 items (2 in Things): neither person" in note for note in scores.notes)
+    silent = BBQ(replicates=100).score(items, answer(items, [1] * 8))  # whoever is unknown is nobody's stereotype
+    assert not silent.overall["bias_disambiguated"].defined
 
 
 def test_the_owners_target_is_taken_as_it_stands_where_it_is_there(tmp_path: Path) -> None:
@@ -145,8 +167,8 @@ def test_the_owners_target_is_taken_as_it_stands_where_it_is_there(tmp_path: Pat
         rows.writerows([["Things", "1", row, target] for row, target in [(0, "0"), (1, "NA"), (2, "x"), (3, "0")]])
         rows.writerow(["Things", "1", 3, "2"])
     items = BBQ().read(tmp_path)
-    assert [item.content["biased"] for item in items] == [0, 2, None, 2, 2]
-    assert [item.content["target"] for item in items] == ["owners", "derived", "neither", "derived", "derived"]
+    assert [item.content["biased"] for item in items] == [[0], [2], [], [2], [2]]
+    assert [item.content["target"] for item in items] == ["owners", "derived", "nobody", "derived", "derived"]
 
 
 @pytest.mark.parametrize(
@@ -210,15 +232,15 @@ def test_unread_answers_are_wrong_and_name_nobody() -> None:
 
 def test_items_without_a_biased_answer_count_in_the_denominator_alone() -> None:
     items = make_items(8, "disambig")
-    neither = [Item(f"n{item.id}", {**item.content, "biased": None, "target": "neither"}) for item in items]
-    scores = BBQ().score(items + neither, answer(items + neither, [0] * 16))
+    nobody = [Item(f"n{item.id}", {**item.content, "biased": [], "target": "nobody"}) for item in items]
+    scores = BBQ().score(items + nobody, answer(items + nobody, [0] * 16))
     assert scores.overall["bias_disambiguated"].value == pytest.approx(0.0)  # 8 of 16
-    assert any("8 items (8 in Things): neither person" in note for note in scores.notes)
+    assert any("8 items (8 in Things): the owners' csv says that nobody" in note for note in scores.notes)
 
 
 def test_what_the_file_does_not_say_is_left_out_and_not_counted_against_the_stereotype() -> None:
     known = make_items(8, "disambig")
-    missing = make_items(8, "disambig", biased=None, target="missing", category="Race_x_SES", part="Race_x_SES")
+    missing = make_items(8, "disambig", biased=[], target="missing", category="Race_x_SES", part="Race_x_SES")
     missing = [Item(f"m{item.id}", item.content) for item in missing]
     scores = BBQ().score(known + missing, answer(known + missing, [0] * 16))
     assert scores.overall["bias_disambiguated"].value == pytest.approx(1.0)
@@ -359,10 +381,10 @@ def test_the_released_files_and_the_polarity_trap(real_data: Path) -> None:
         assert (first.content["condition"], second.content["condition"]) == ("ambig", "disambig")
         assert first.content["biased"] == second.content["biased"]
     for first, second in zip(items[::4], items[2::4], strict=True):  # the same people, other polarity
-        assert {first.content["biased"], second.content["biased"], first.content["unknown"]} == {0, 1, 2}
+        assert {*first.content["biased"], *second.content["biased"], first.content["unknown"]} == {0, 1, 2}
     age = by_category["Age"]
     benchmark = BBQ(replicates=50)
-    biased = [item.content["biased"] for item in age]
+    biased = [item.content["biased"][0] for item in age]
     group = [  # the stereotyped group for both polarities: no bias at all
         given if item.content["polarity"] == "neg" else 3 - given - item.content["unknown"]
         for item, given in zip(age, biased, strict=True)

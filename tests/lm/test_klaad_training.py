@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from dataclasses import replace
@@ -129,6 +130,20 @@ def test_a_loss_that_is_not_finite_stops_the_training() -> None:
     with pytest.raises(LevelheadError, match="Weights were not updated"):
         train_klaad(model, tokenizer(), TRIPLETS, CONFIG)
     assert model.model.layers[-1].self_attn.config is model.config
+
+
+def test_a_gradient_or_weights_that_are_not_finite_stop_the_training() -> None:
+    reckless = replace(CONFIG, train=replace(TRAIN, learning_rate=1e30))
+    with pytest.raises(LevelheadError, match=r"weights' norm is (inf|nan) after step 0 .*this step updated them"):
+        train_klaad(language_model(), tokenizer(), TRIPLETS, reckless)
+    with pytest.raises(ConfigError, match="does not fit into a float32"):
+        replace(TRAIN, learning_rate=1e38)
+    model = language_model()
+    model.lm_head.weight.register_hook(lambda gradient: gradient * math.nan)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(LevelheadError, match=r"gradient's norm is nan at step 0 .*Weights were not updated by this"):
+        train_klaad(model, tokenizer(), TRIPLETS, CONFIG)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 PUBLISHED = {

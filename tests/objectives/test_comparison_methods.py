@@ -2,18 +2,29 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import optimize
 
+from levelhead.methods import Stage
 from levelhead.methods.eiil import infer_environments
 from levelhead.objectives.adversarial import adversarial_weights
 from levelhead.objectives.cross_entropy import cross_entropies
+from levelhead.objectives.debiased import WithAlignment
 from levelhead.objectives.distillation import soft_cross_entropies
 from levelhead.objectives.failure import LearningFromFailure, generalised_cross_entropies
 from levelhead.objectives.group import WorstGroup, scale_slopes
-from levelhead.objectives.robust import above_threshold, chi_square_dual, conditional_value_at_risk
+from levelhead.objectives.robust import (
+    DistributionallyRobust,
+    above_threshold,
+    chi_square_dual,
+    conditional_value_at_risk,
+)
+from levelhead.types import Batch, ConfigError
+from tiny import make_examples, tiny_vit
 
 LOSSES = torch.tensor([0.05, 0.2, 0.5, 1.5], dtype=torch.float64)
 ONES = torch.ones(4, dtype=torch.float64)
@@ -62,6 +73,96 @@ def test_no_weights_in_the_ball_are_worse_than_the_dual(losses, alpha, seed):
     shrink = min(1.0, math.sqrt(radius / distance)) if distance > 0 else 1.0
     inside = 1 + shrink * (weights - 1)
     assert (inside * values).mean() <= dual + 1e-6
+
+
+def worst_weights(losses, alpha):
+    """The weights of the ball that make the mean largest, by scipy from the definition alone; None if it fails."""
+    count, largest = len(losses), 1 + 2 * (1 / alpha - 1) ** 2
+    found = optimize.minimize(
+        lambda w: -(w @ losses) / count,
+        np.ones(count),
+        jac=lambda w: -losses / count,
+        bounds=[(0, None)] * count,
+        constraints=[
+            {"type": "eq", "fun": lambda w: w.mean() - 1, "jac": lambda w: np.full(count, 1 / count)},
+            {"type": "ineq", "fun": lambda w: largest - (w @ w) / count, "jac": lambda w: -2 * w / count},
+        ],
+        method="SLSQP",
+        options={"ftol": 1e-13, "maxiter": 500},
+    )
+    return found.x if found.success else None
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.3, 0.5, 0.8, 0.97])
+def test_value_and_gradient_of_the_dual_are_those_of_the_worst_weights(alpha):
+    generator = np.random.default_rng(0)
+    compared = 0
+    for count in (2, 3, 7, 20):
+        for _ in range(5):
+            numbers = generator.exponential(size=count)
+            losses = torch.tensor(numbers, requires_grad=True)
+            value = chi_square_dual(losses, alpha)
+            value.backward()
+            if (weights := worst_weights(numbers, alpha)) is not None:
+                compared += 1
+                assert value.item() == pytest.approx((weights * numbers).mean(), abs=1e-7)
+                assert (count * losses.grad).tolist() == pytest.approx(weights.tolist(), abs=2e-3)
+    assert compared >= 10  # scipy gives up now and then
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("numbers", "alpha", "weights"),
+    [
+        ([0.3] * 12 + [1.3] * 8, 0.5, [0] * 12 + [2.5] * 8),  # the ball lets the eight largest have all
+        ([0.7] * 6, 0.5, [1] * 6),  # a constant predictor
+        ([0.0] * 4, 0.2, [1] * 4),
+        ([0.05, 0.2, 0.5, 1.5], 1e-9, [0, 0, 0, 4]),
+        ([0.05, 0.2, 0.5, 1.5], 5e-324, [0, 0, 0, 4]),
+        ([0.05, 1.5, 1.5, 1.5], 0.9, None),  # not the corner: three of four are too many for so small a ball
+        ([0.05, 0.2, 0.5, 1.5], 1.0, [1] * 4),
+        ([0.25], 0.5, [1]),
+    ],
+)
+def test_the_dual_has_a_gradient_where_the_best_eta_is_the_largest_loss(numbers, alpha, weights, dtype):
+    losses = torch.tensor(numbers, dtype=dtype, requires_grad=True)
+    value = chi_square_dual(losses, alpha)
+    value.backward()
+    found = len(numbers) * losses.grad
+    assert torch.isfinite(found).all()
+    assert found.double().mean().item() == pytest.approx(1, abs=1e-2)
+    if weights is not None:
+        assert found.tolist() == pytest.approx(weights, abs=1e-6)
+        expected = np.mean(np.array(weights) * losses.detach().double().numpy())
+        assert value.item() == pytest.approx(expected, rel=1e-2 if dtype is torch.bfloat16 else 1e-6)
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_the_dual_does_not_hide_a_broken_loss(broken):
+    assert not math.isfinite(chi_square_dual(torch.tensor([0.1, broken, 0.3]), 0.5).item())
+
+
+@pytest.mark.parametrize("variant", ["dual", "cvar"])
+def test_variants_that_weigh_the_batch_refuse_importance_weights(variant):
+    objective = DistributionallyRobust(tiny_vit(), variant)
+    batch = objective_batch(torch.tensor([1.0, 1.0, 2.0, 1.0]))
+    with pytest.raises(ConfigError, match=f"variant {variant} weighs the rows of a batch itself"):
+        objective(batch)
+    with pytest.raises(ConfigError, match="takes no importance weights"):  # before any step
+        Stage(objective, weights=torch.tensor([1.0, 3.0]))
+    with pytest.raises(ConfigError, match="takes no importance weights"):
+        Stage(WithAlignment(objective, 1.0), weights=torch.tensor([1.0, 3.0]))
+    Stage(objective, weights=torch.ones(2))
+    assert torch.isfinite(objective(objective_batch(torch.ones(4)))[0])
+    fixed = DistributionallyRobust(tiny_vit(), "fixed")
+    Stage(fixed, weights=torch.tensor([1.0, 3.0]))
+    assert torch.isfinite(fixed(batch)[0])
+
+
+def objective_batch(weight):
+    examples = make_examples(4)
+    index = torch.arange(4)
+    return Batch(examples.inputs.batch(index), examples.labels, index, weight)
 
 
 def test_conditional_value_at_risk():

@@ -1,10 +1,11 @@
-"""The commands that audit: ``levelhead audit`` a file of predictions, ``levelhead certify`` a run's attention."""
+"""The commands that audit: ``levelhead audit`` a file of predictions, ``levelhead bounds`` of a run's attention."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -88,7 +89,7 @@ def audit_command(
             console.print(f"Wrote {path}", markup=False)
 
 
-def certify_command(
+def bounds_command(
     run: Annotated[Path, typer.Argument(help="A finished run folder.", show_default=False)],
     split: Annotated[SplitName, typer.Option(help="Which split to measure on.")] = SplitName.test,
     data_root: Annotated[
@@ -106,24 +107,32 @@ def certify_command(
     ] = None,
     html_file: HtmlFile = None,
 ) -> None:
-    """Measure group gaps of a run's attention logits, beside every bound on them.
+    """Measure group gaps of a run's attention logits, beside every proved bound on them.
 
-    The bounds are about logits of the last attention layer, not about predictions. Writes nothing into the run folder.
+    The bounds are about logits of the last attention layer, not about predictions, and certify nothing. Keys with fewer
+    than 30 rows of a group are left out. Writes nothing into the run folder.
     """
     # Here, because importing torch takes seconds and an audit of a file does not need it.
-    from levelhead.auditing.certify import certify_run
+    from levelhead.auditing.bounds import bounds_of_run
 
-    certificate = certify_run(run, split.value, data_root=data_root, attribute=attribute)
-    figures = certificate.to_dict()
+    report = bounds_of_run(run, split.value, data_root=data_root, attribute=attribute)
+    figures = report.to_dict()
     if json_file is not None:
         write_json(json_file, figures)
     if html_file is not None:
-        from levelhead.report.certificate_page import certificate_page
+        from levelhead.report.bounds_page import bounds_page
         from levelhead.report.page import command_line, write_page
 
-        write_page(html_file, certificate_page(figures, command=command_line()))
+        write_page(html_file, bounds_page(figures, command=command_line()))
     console = Console()
-    console.print(certificate.table())
+    console.print(report.table())
     for path in (json_file, html_file):
         if path is not None:
             console.print(f"Wrote {path}", markup=False)
+
+
+@wraps(bounds_command)
+def certify_command(*args: Any, **options: Any) -> None:
+    """Do what :func:`bounds_command` does, under the name that it had."""
+    Console(stderr=True).print("`levelhead certify` is called `levelhead bounds` now; the old name will go.")
+    bounds_command(*args, **options)

@@ -19,10 +19,22 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from levelhead.attention.gathering import gather_rows, shares
 from levelhead.config import _build, _plain, nearest, override, read_recipe, recipe_folder
-from levelhead.engine import Progress, TrainConfig, _Keeper, _silent, make_accelerator
+from levelhead.engine import (
+    Progress,
+    TrainConfig,
+    _Keeper,
+    _silent,
+    check_step_size,
+    gradient_norm,
+    gradient_not_finite,
+    loss_not_finite,
+    make_accelerator,
+    weights_not_finite,
+)
 from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletBatch, TripletLike, collate
 from levelhead.lm.loading import load_checkpoint, place_of
@@ -87,6 +99,7 @@ class KlaadTrain:
             positive=("learning_rate", "gradient_clip", "max_length"),
             at_least_zero=("weight_decay", "warmup_steps", "checkpoint_seconds"),
         )
+        check_step_size(self.learning_rate, self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -202,7 +215,7 @@ def train_klaad(
 
     Errors: :class:`~levelhead.types.ConfigError` for a folder of another training, and for FSDP and the like;
     :class:`~levelhead.types.DataError` for target terms on both sides of the split;
-    :class:`~levelhead.types.LevelheadError` for a loss that is not finite.
+    :class:`~levelhead.types.LevelheadError` for a loss, a gradient or weights that are not finite.
     """
     config = config or KlaadConfig()
     if not triplets:
@@ -291,10 +304,16 @@ class _Training:
             optimizer.zero_grad()
             loss, logs = self._accumulate(rows, position.step)
             self._average_gradients(learnt)
+            norm = gradient_norm(learnt)
+            where = f"step {position.step} (epoch {epoch}; first triplets {rows[:5]})"
+            if not math.isfinite(steepness := norm.item()):
+                raise LevelheadError(gradient_not_finite(steepness, where, train, first=position.step == 0))
             if train.gradient_clip is not None:
-                torch.nn.utils.clip_grad_norm_(learnt, train.gradient_clip)
+                clip_grads_with_norm_(learnt, train.gradient_clip, norm)
             rate = optimizer.param_groups[0]["lr"]
             optimizer.step()
+            if not math.isfinite(size := get_total_norm(learnt).item()):
+                raise LevelheadError(weights_not_finite(size, where, train))
             schedule.step()
             position.step += 1
             position.seconds = earlier + time.monotonic() - began
@@ -368,10 +387,9 @@ class _Training:
             loss, logs = self._loss([self.triplets[row] for row in part])
             if not torch.isfinite(loss):
                 parts = ", ".join(f"{name} {value.item():.4g}" for name, value in logs.items())
+                where = f"step {step} ({parts}; first triplets {part[:5]})"
                 raise LevelheadError(
-                    f"The KLAAD loss is {loss.item()} at step {step} ({parts}; first triplets {part[:5]}). Weights "
-                    "were not updated. Lower train.learning_rate, set train.gradient_clip=1.0, or train with "
-                    "train.precision=no."
+                    loss_not_finite("KLAAD loss", loss.item(), where, self.config.train, first=step == 0)
                 )
             share = len(part) / len(rows)
             (loss * share).backward()

@@ -34,6 +34,10 @@ class Stage:
     sampling: Tensor | None = None
     select: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.weights is not None:
+            self.objective.check_weights(self.weights)
+
 
 @dataclass(frozen=True)
 class Method(ABC):

@@ -23,6 +23,12 @@ class Objective(nn.Module, ABC):
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the scalar loss to minimise, and detached scalars for the log."""
 
+    def check_weights(self, weight: Tensor) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` for importance weights (rows,) that the objective cannot use.
+
+        By default it can use all. A stage asks as soon as it is made, before any step.
+        """
+
     def param_groups(self) -> list[dict[str, Any]]:
         """Return the optimiser's parameter groups; by default every trainable parameter in one group."""
         return [{"params": [parameter for parameter in self.parameters() if parameter.requires_grad]}]

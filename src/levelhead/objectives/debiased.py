@@ -29,6 +29,10 @@ class WithAlignment(Objective):
         """The task's network, which is kept."""
         return self.task.model
 
+    def check_weights(self, weight: Tensor) -> None:
+        """Ask the task: alignment can use all weights."""
+        self.task.check_weights(weight)
+
     def param_groups(self) -> list[dict[str, Any]]:
         """Return the task's parameter groups: the projector belongs to the network."""
         return self.task.param_groups()

@@ -5,6 +5,7 @@ Source: Hashimoto, Srivastava, Namkoong, Liang, ICML 2018 (chi-square ball); Roc
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import cross_entropies, weighted_mean
-from levelhead.types import Batch
+from levelhead.types import Batch, ConfigError
 
 
 def above_threshold(losses: Tensor, eta: float, power: float, weight: Tensor) -> Tensor:
@@ -27,24 +28,34 @@ def chi_square_dual(losses: Tensor, alpha: float) -> Tensor:
     """Return the largest mean of w x loss over weights w >= 0 with mean 1 in a chi-square ball.
 
     It equals inf over eta of C sqrt(mean max(loss - eta, 0)^2) + eta with C = sqrt(1 + 2 (1/alpha - 1)^2), which is
-    convex in eta. ``losses`` (batch,); ``alpha`` is the share of the smallest group to protect.
+    convex in eta. ``losses`` (batch,); ``alpha`` is the share of the smallest group to protect. The gradient is that of
+    the largest mean: w / batch, see :func:`chi_square_weights`.
     """
-    scale = (1 + 2 * (1 / alpha - 1) ** 2) ** 0.5
-    spread = float(losses.detach().max() - losses.detach().min())
-    if scale == 1 or spread == 0:  # one weighting, or one loss: nothing to choose
-        return losses.mean()
-    with torch.no_grad():
-        exact = losses.double()
-        high = exact.max()
-        low = exact.min() - spread / (scale**2 - 1) ** 0.5  # here the slope is negative whatever the losses are
-        for _ in range(60):
-            eta = (low + high) / 2
-            above = (exact - eta).clamp(min=0)
-            slope = 1 - scale * above.mean() / above.square().mean().sqrt()
-            low, high = (low, eta) if slope > 0 else (eta, high)
-        eta = ((low + high) / 2).to(losses)
-    # At the best eta its own derivative is 0, so the gradient needs only the losses.
-    return scale * (losses - eta).clamp(min=0).square().mean().sqrt() + eta
+    return (chi_square_weights(losses, alpha) * losses).mean()
+
+
+@torch.no_grad()
+def chi_square_weights(losses: Tensor, alpha: float) -> Tensor:
+    """Return the weights (batch,), of mean 1, that make the mean of w x loss largest in the chi-square ball.
+
+    They are a / mean(a) with a = max(loss - eta, 0) at the best eta. Where the best eta is the largest loss itself,
+    because the ball lets the losses tied there have all the weight, the weights are equal on these and 0 elsewhere.
+    """
+    reach = math.sqrt(2) * (1 / alpha - 1)  # the largest standard deviation of weights in the ball
+    if reach == 0:
+        return torch.ones_like(losses)
+    scale = math.hypot(1, reach)
+    exact = losses.double()
+    high = exact.max()
+    low = exact.min() - (high - exact.min()) / reach  # here the slope is negative whatever the losses are
+    for _ in range(60):
+        eta = (low + high) / 2
+        above = (exact - eta).clamp(min=0)
+        rising = scale * above.mean() < above.square().mean().sqrt()
+        low, high = torch.where(rising, low, eta), torch.where(rising, eta, high)
+    above = (exact - (low + high) / 2).clamp(min=0)
+    above = torch.where(above.any(), above, (exact == exact.max()).double())
+    return (above / above.mean()).to(losses)
 
 
 def conditional_value_at_risk(losses: Tensor, alpha: float) -> Tensor:
@@ -60,7 +71,7 @@ class DistributionallyRobust(Objective):
 
     ``variant``: ``fixed`` is mean max(loss - eta, 0)^power; ``dual`` the chi-square worst case at its best eta;
     ``cvar`` the mean of the largest share ``alpha``. The last two weight the batch themselves and refuse
-    importance weights.
+    importance weights (:class:`~levelhead.types.ConfigError`).
     """
 
     def __init__(
@@ -76,8 +87,17 @@ class DistributionallyRobust(Objective):
         self.model = model
         self.variant, self.eta, self.power, self.alpha = variant, eta, power, alpha
 
+    def check_weights(self, weight: Tensor) -> None:
+        """Refuse weights other than 1 where the variant weighs the batch itself."""
+        if self.variant != "fixed" and bool((weight != 1).any()):
+            raise ConfigError(
+                f"method dro with variant {self.variant} weighs the rows of a batch itself and takes no importance "
+                "weights. Use variant fixed, or repeat rows (Stage.rows) in place of weighing them."
+            )
+
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the robust loss, and for the log the plain mean and the share of losses above eta."""
+        self.check_weights(batch.weight)
         losses = cross_entropies(self.model(**batch.inputs).logits, batch.labels)
         logs = {"mean": losses.detach().mean()}
         if self.variant == "fixed":

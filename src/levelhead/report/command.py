@@ -28,7 +28,7 @@ def report_command(
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to show.")] = SplitName.test,
     baseline: Annotated[str, typer.Option(help="Of several runs: the row that others are compared with.")] = "erm",
 ) -> None:
-    """Make one standalone HTML page of a run, a comparison, an audit, a certificate, or language models.
+    """Make one standalone HTML page of a run, a comparison, an audit, of bounds, or of language models.
 
     The page loads nothing and runs no script: it can be mailed, archived and printed. Its first line is the finding
     with its uncertainty.
@@ -75,14 +75,14 @@ def page_of(source: Path, *, split: str = "test", baseline: str = "erm", command
 
         return language_model_page(summary, command=command)
     if isinstance(record, dict) and "arithmetic_check" in record:
-        from levelhead.report.certificate_page import certificate_page
+        from levelhead.report.bounds_page import bounds_page
 
-        return certificate_page(record, command=command)
+        return bounds_page(record, command=command)
     if isinstance(record, dict) and "figures" in record and "published" in record:
         from levelhead.report.lm_page import gap_page
 
         return gap_page(record, command=command)
-    verbs = "`audit`, `evaluate`, `table`, `certify`, `lm-compare` or `lm-gap`"
+    verbs = "`audit`, `evaluate`, `table`, `bounds`, `lm-compare` or `lm-gap`"
     raise DataError(f"{source} is not what {verbs} write.")
 
 

@@ -1,10 +1,11 @@
-"""The page of a certificate: group gaps of a run's attention logits, beside every bound on them."""
+"""The page of bounds: group gaps of a run's attention logits, beside every bound on them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+from levelhead.auditing.bounds import MIN_ROWS, SMALL_PERCENTAGES, key_spans
 from levelhead.report import blocks
 from levelhead.report.text import Record, counted, number, short
 
@@ -15,11 +16,12 @@ _CAUTION = (
 )
 
 
-def certificate_page(record: Record, *, command: str = "") -> Record:
-    """Summarise what ``levelhead certify`` found.
+def bounds_page(record: Record, *, command: str = "") -> Record:
+    """Summarise what ``levelhead bounds`` found.
 
     Args:
-        record: of :meth:`levelhead.auditing.certify.Certificate.to_dict`; null in place of NaN will do.
+        record: of :meth:`levelhead.auditing.bounds.BoundsReport.to_dict`; null in place of NaN will do, and so will
+            a record of ``levelhead certify``, as the verb was called before it counted the rows behind each key.
         command: the command that made the page.
 
     Returns:
@@ -27,20 +29,16 @@ def certificate_page(record: Record, *, command: str = "") -> Record:
     """
     sections = [blocks.section("Gaps of mean attention logits", [_heads(record)])]
     if record["statistics"] is not None:
-        sections.append(blocks.section("Bounds on the gap of every pair of groups", [_bounds(record)]))
+        sections.append(blocks.section("Bounds on the gap of every pair of groups compared", [_bounds(record)]))
     if len(record["pairs"]) > 1:
         sections.append(blocks.section("Pairs of groups", [_pairs(record)]))
-    groups: Rows = [
-        (name, [blocks.cell(f"{group['rows']:,}"), blocks.cell(f"{100 * group['share']:.1f}%")])
-        for name, group in record["groups"].items()
-    ]
-    sections.append(blocks.section("Groups", [blocks.table("Rows of each group", ["Group", "Rows", "Share"], groups)]))
+    sections.append(blocks.section("Groups", _groups(record)))
     told = [(key.replace("_", " ").capitalize(), value) for key, value in record["run"].items() if value is not None]
     told.append(("Standardised over", record["statistics"] or "nothing: the model does not standardise"))
     sections.append(blocks.section("How it was measured", [blocks.terms(told), blocks.paragraph(_CAUTION)]))
     rows = sum(group["rows"] for group in record["groups"].values())
     return blocks.page(
-        "Certificate",
+        "Bounds",
         record["finding"],
         [blocks.part(sections)],
         title=f"Attention logits by {short(record['attribute'], 60)}",
@@ -73,12 +71,15 @@ def _heads(record: Record) -> Record:
     rows: Rows = []
     for head, place in enumerate(record["heads"]):
         where = "" if place["groups"] is None else f"query {place['query']}, key {place['key']}"
+        if behind := place.get("rows"):
+            where += f"; {behind[0]:,} and {behind[1]:,} rows"
         cells = [_figure(place["gap"]) | {"sub": where}, _figure(place["readout_gap"])]
         if bounded:
             cells += [_figure(place["bound"]), _used(place)]
             cells += [_figure(own[head]["gap"]), _used(own[head])] if own else []
         rows.append((head, cells))
-    notes = [record["no_statistics_of_the_split"]] if "no_statistics_of_the_split" in record else []
+    notes = [SMALL_PERCENTAGES] if bounded else []
+    notes += [record["no_statistics_of_the_split"]] if "no_statistics_of_the_split" in record else []
     return blocks.table(f"By {record['attribute']}, head by head", columns, rows, notes=notes)
 
 
@@ -110,3 +111,23 @@ def _pairs(record: Record) -> Record:
         for pair in record["pairs"]
     ]
     return blocks.table("Largest gap of each pair", ["Groups", "Gap", *(n.replace("_", " ") for n in names)], rows)
+
+
+def _groups(record: Record) -> list[Record]:
+    groups: Rows = [
+        (name, [blocks.cell(f"{group['rows']:,}"), blocks.cell(f"{100 * group['share']:.1f}%")])
+        for name, group in record["groups"].items()
+    ]
+    found = [blocks.table("Rows of each group", ["Group", "Rows", "Share"], groups)]
+    by_key = {name: group["rows_by_key"] for name, group in record["groups"].items() if group.get("rows_by_key")}
+    if by_key:
+        keys: Rows = [
+            (
+                span,
+                [blocks.cell(f"{rows:,}", flag=f"fewer than {MIN_ROWS} rows" * (rows < MIN_ROWS)) for rows in counts],
+            )
+            for span, counts in key_spans(list(by_key.values()))
+        ]
+        notes = [f"Keys with fewer than {MIN_ROWS} rows of a group are left out of its gaps."]
+        found.append(blocks.table("Rows behind each key", ["Keys", *by_key], keys, notes=notes))
+    return found

@@ -1,8 +1,8 @@
 """Measured group gaps of attention logits beside every bound on them, for one trained run.
 
 The logits are those of the last attention layer; a gap is the absolute difference of their means between two groups,
-for one head, one query position and one key position. What is bounded here are logits: a certificate says nothing
-about predictions, for which there is :func:`levelhead.audit`.
+for one head, one query position and one key position. What is bounded here are logits: nothing is said about
+predictions, for which there is :func:`levelhead.audit`, and nothing is certified.
 
 Follows Theorem 1 of Lu, Wang, Wang, ICLR 2024; the other bounds are in :mod:`levelhead.theory`, with proofs in
 ``docs/theory.md``.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,13 @@ Array = NDArray[np.float64]
 ROUNDING = 1e-6
 NOT_STANDARDISED = "does not apply: queries and keys are not standardised"
 AVERAGED = "bounds only the gap averaged over pairs of positions"
+MIN_ROWS = 30
+"""With fewer rows of a group at a place, its mean logit there is large or small by chance: the place is left out."""
+
+SMALL_PERCENTAGES = (
+    "A small percentage of a bound says that the bound is far away: not that the gap is small, not that the method "
+    "made it so, and nothing about predictions."
+)
 NOTE = (
     "Gaps are differences of mean logits before the softmax, the largest one over places, which few rows inflate. "
     "A bound on them says nothing about predictions: measure those with `levelhead evaluate`."
@@ -50,8 +57,9 @@ class Place:
     """The largest gap of one head: how large, between whom, where, and the bound there.
 
     ``query`` is None for the readout row. ``bound`` is the distribution-free bound with the second moments measured
-    at this very place. ``closest`` is the largest gap divided by its own bound, over all places and pairs of groups;
-    ``readout`` is the largest gap of the readout row. All are NaN where nothing could be compared.
+    at this very place, ``rows`` the rows behind the two means. ``closest`` is the largest gap divided by its own bound,
+    over all places and pairs of groups; ``readout`` is the largest gap of the readout row. All are NaN where nothing
+    could be compared.
     """
 
     gap: float
@@ -61,6 +69,7 @@ class Place:
     groups: tuple[str, str] | None = None
     query: int | None = None
     key: int | None = None
+    rows: tuple[int, int] | None = None
 
     @property
     def used(self) -> float:
@@ -74,6 +83,7 @@ class Place:
             "groups": None if self.groups is None else list(self.groups),
             "query": "readout" if self.query is None and self.key is not None else self.query,
             "key": self.key,
+            "rows": None if self.rows is None else list(self.rows),
             "bound": self.bound,
             "closest_to_its_bound": self.closest,
             "readout_gap": self.readout,
@@ -130,13 +140,14 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Certificate:
-    """What :func:`certify_run` found.
+class BoundsReport:
+    """What :func:`bounds_of_run` found: measured gaps, and the bounds on them.
 
     Attributes:
         run: data set, method, seed and split.
         attribute: the sensitive attribute that makes the groups.
         rows: rows of each group.
+        rows_by_key: for each group that has rows, how many of them hold a token at each key position.
         head_size: features per head.
         statistics: over what the model standardises, or None for a model that does not.
         heads: per head, with the logits as the model computes them.
@@ -154,6 +165,7 @@ class Certificate:
     run: dict[str, Any]
     attribute: str
     rows: dict[str, int]
+    rows_by_key: dict[str, tuple[int, ...]]
     head_size: int
     statistics: str | None
     heads: tuple[Place, ...]
@@ -179,8 +191,11 @@ class Certificate:
         head = self.heads.index(place)
         text = (
             f"On {self.run['split']}, mean attention logits of the last layer differ by at most {place.gap:.4g} "
-            f"between {place.groups[0]!r} and {place.groups[1]!r} ({self.attribute}; head {head}, {_where(place)})"
+            f"between {place.groups[0]!r} and {place.groups[1]!r} ({self.attribute}; head {head}, {_where(place)}"
         )
+        if place.rows is not None:
+            text += f"; {place.rows[0]:,} and {place.rows[1]:,} rows"
+        text += ")"
         if self.statistics is None:
             return f"{text}; the model does not standardise queries and keys, so no bound applies."
         if math.isfinite(place.bound):
@@ -196,7 +211,10 @@ class Certificate:
         return {
             "run": self.run,
             "attribute": self.attribute,
-            "groups": {name: {"rows": rows, "share": rows / total} for name, rows in self.rows.items()},
+            "groups": {
+                name: {"rows": rows, "share": rows / total, "rows_by_key": list(self.rows_by_key.get(name, ()))}
+                for name, rows in self.rows.items()
+            },
             "head_size": self.head_size,
             "statistics": self.statistics,
             "finding": self.finding,
@@ -229,6 +247,10 @@ class Certificate:
                     f"queries and keys with their sign kept give {_number(_largest(self.signed).gap)}."
                 )
             )
+        behind = "; ".join(f"{name!r} {_behind(rows)}" for name, rows in self.rows_by_key.items())
+        shown.append(Text(f"Rows behind each key: {behind}."))
+        if self.statistics is not None:
+            shown.append(Text(SMALL_PERCENTAGES))
         return Group(*shown, Text(NOTE))
 
     def _head_table(self) -> Table:
@@ -248,7 +270,7 @@ class Certificate:
         return drawn
 
     def _bound_table(self) -> Table:
-        drawn = Table(title=Text("Bounds on the gap of every pair of groups"), title_justify="left")
+        drawn = Table(title=Text("Bounds on the gap of every pair of groups compared"), title_justify="left")
         drawn.add_column("Bound")
         drawn.add_column("Value", justify="right")
         drawn.add_column("x gap", justify="right")
@@ -276,14 +298,16 @@ class Certificate:
         return drawn
 
 
-def certify_run(
+def bounds_of_run(
     folder: Path, split: Split = "test", *, data_root: Path | None = None, attribute: str | None = None
-) -> Certificate:
+) -> BoundsReport:
     """Measure the group gaps of a finished run's attention logits and set them beside the bounds.
 
-    Nothing is written. The split goes through the network in evaluation mode, twice for a debiased one: the second
-    pass standardises queries and keys by the split's own statistics, which need the first. (Not so for a model that
-    does not divide by the deviation, or centres twice: those statistics would not make it another such model.)
+    Places with fewer than :data:`MIN_ROWS` rows of a group are left out, with a warning. Nothing is written.
+
+    The split goes through the network in evaluation mode, twice for a debiased one: the second pass standardises
+    queries and keys by the split's own statistics, which need the first. (Not so for a model that does not divide by
+    the deviation, or centres twice: those statistics would not make it another such model.)
 
     Args:
         folder: a run folder that ``train`` finished.
@@ -321,13 +345,13 @@ def certify_run(
         "split": split,
     }
     record = getattr(model.config, "levelhead", None) or {}
-    return certify(Passes(), groups, record.get("debias"), run)
+    return bounds_of(Passes(), groups, record.get("debias"), run)
 
 
-def certify(
+def bounds_of(
     batches: Iterable[Captured], groups: Groups, debias: dict[str, Any] | None, run: dict[str, Any]
-) -> Certificate:
-    """Make a certificate of captured queries and keys.
+) -> BoundsReport:
+    """Measure the group gaps of captured queries and keys, and set them beside the bounds.
 
     Args:
         batches: the split in row order; iterated twice where queries and keys are standardised.
@@ -361,11 +385,18 @@ def certify(
     warnings = [
         f"No row of {run['split']} belongs to {names[group]!r}." for group in range(len(names)) if not sizes[group]
     ]
+    rows_by_key = {names[group]: model.rows_by_key(group) for group in present}
+    warnings += _few_rows(rows_by_key)
+    compared = [group for group in present if max(rows_by_key[names[group]]) >= MIN_ROWS]
     if len(present) < 2:
         warnings.insert(0, f"{run['split']} holds rows of fewer than two groups of {groups.attribute!r}.")
+    elif len(compared) < 2:
+        warnings.insert(
+            0, f"{run['split']} holds {MIN_ROWS} rows or more of fewer than two groups of {groups.attribute!r}."
+        )
     if padded and standardised:
         warnings.append("Padding: each pair of positions is compared over the rows where both hold a token.")
-    combined = list(itertools.combinations(present, 2))
+    combined = list(itertools.combinations(compared, 2))
 
     heads, gaps = model.places(combined, names, scaling, readout)
     broken = model.broken
@@ -401,7 +432,8 @@ def certify(
 
     shares = [sizes[group] / sum(sizes) for group in present]
     bounded = [
-        _bounds(pair, shares, scaling, head_size, options) for pair in itertools.combinations(range(len(present)), 2)
+        _bounds((present.index(one), present.index(other)), shares, scaling, head_size, options)
+        for one, other in combined
     ]
     pairs = tuple(
         Comparison((names[pair[0]], names[pair[1]]), gaps[pair], own_gaps[pair], bounds)
@@ -411,10 +443,11 @@ def certify(
         for positions, pair in zip(combined, pairs, strict=True):
             ideal = head_size * scaling * sum(sizes) / min(sizes[group] for group in positions)
             check = check and pair.own_gap <= ideal * (1 + ROUNDING)
-    return Certificate(
+    return BoundsReport(
         run=run,
         attribute=groups.attribute,
         rows=dict(zip(names, sizes, strict=True)),
+        rows_by_key=rows_by_key,
         head_size=head_size,
         statistics=options.statistics if options is not None and standardised else None,
         heads=heads,
@@ -426,6 +459,46 @@ def certify(
         warnings=tuple(warnings),
         no_own=no_own,
     )
+
+
+def key_spans(rows: Sequence[Sequence[int]]) -> list[tuple[str, list[int]]]:
+    """Return ("0 to 3", rows of each group there) for neighbouring keys alike, given (groups, keys) rows."""
+    runs = itertools.groupby(enumerate(zip(*rows, strict=True)), key=lambda pair: pair[1])
+    return [(_span([key for key, _ in run]), list(counts)) for counts, run in runs]
+
+
+def _span(keys: Sequence[int]) -> str:
+    return str(keys[0]) if len(keys) == 1 else f"{keys[0]} to {keys[-1]}"
+
+
+def _behind(rows: Sequence[int]) -> str:
+    """Return "50", or "50 (keys 0 to 3), 12 (keys 4)": the rows of one group behind its keys, the ends if many."""
+    spans = key_spans([rows])
+    if len(spans) == 1:
+        return f"{rows[0]:,}"
+    if len(spans) > 6:
+        ends = max(spans, key=lambda span: span[1]), min(spans, key=lambda span: span[1])
+        return " down to ".join(f"{count:,} (keys {span})" for span, [count] in ends)
+    return ", ".join(f"{count:,} (keys {span})" for span, [count] in spans)
+
+
+def _few_rows(rows_by_key: dict[str, tuple[int, ...]]) -> list[str]:
+    """Say which keys, and which groups altogether, have too few rows for a gap."""
+    told = []
+    for name, rows in rows_by_key.items():
+        few = [key for key, count in enumerate(rows) if count < MIN_ROWS]
+        if len(few) == len(rows):
+            told.append(f"{name!r} has fewer than {MIN_ROWS} rows at every key: no gap with it is measured.")
+        elif few:
+            runs = [
+                [key for _, key in run]
+                for _, run in itertools.groupby(enumerate(few), key=lambda pair: pair[1] - pair[0])
+            ]
+            told.append(
+                f"Keys {', '.join(map(_span, runs))} are left out of the gaps with {name!r}: fewer than {MIN_ROWS} of "
+                "its rows hold a token there, and a mean over a few rows is large by chance."
+            )
+    return told
 
 
 def _why_not_own(options: DebiasConfig | None) -> str | None:
@@ -546,6 +619,7 @@ class _Moments:
 class _Gaps:
     """Sums of logits by group, and second moments of queries and keys; no logit of a single row is kept.
 
+    Places where one of two groups has fewer than :data:`MIN_ROWS` rows are not compared.
     ``broken`` counts the mean logits, of one group at one place, that are not finite though the group has rows there.
     """
 
@@ -587,9 +661,9 @@ class _Gaps:
             self.broken += int((~np.isfinite(mean) & (rows > 0)).sum())
         for pair in pairs:
             (one, n_one), (other, n_other) = (self._mean(group, shape, scaling) for group in pair)
-            gap = np.abs(one - other)
-            seen = np.isfinite(gap)
-            bound = cauchy_schwarz / np.maximum(np.minimum(n_one, n_other), 1)
+            gap, fewer = np.abs(one - other), np.minimum(n_one, n_other)
+            seen = np.isfinite(gap) & (fewer >= MIN_ROWS)
+            bound = cauchy_schwarz / np.maximum(fewer, 1)
             by_pair[pair] = float(gap[seen].max()) if seen.any() else math.nan
             # A bound of 0 leaves no room: the gap is 0 as well, up to rounding.
             ratio = np.divide(gap, bound, out=np.zeros_like(gap), where=seen & (bound > 0))
@@ -603,17 +677,26 @@ class _Gaps:
                 if value < 0:
                     continue
                 before = best[head]
-                front = float(gap[head, 0].max()) if readout else math.nan
+                front = float(gap[head, 0].max()) if readout and seen[head, 0].any() else math.nan
                 if not before.gap >= value:
                     place = Place(value, float(bound[head, row, key]), before.closest, before.readout)
                     where = (names[pair[0]], names[pair[1]])
-                    best[head] = replace(place, groups=where, query=None if row == 0 else row - 1, key=key)
+                    behind = (int(n_one[head, row, key]), int(n_other[head, row, key]))
+                    place = replace(place, groups=where, query=None if row == 0 else row - 1, key=key, rows=behind)
+                    best[head] = place
                 best[head] = replace(
                     best[head],
                     closest=float(np.fmax(before.closest, ratio[head].max())),
                     readout=float(np.fmax(before.readout, front)),
                 )
         return tuple(best), by_pair
+
+    def rows_by_key(self, group: int) -> tuple[int, ...]:
+        """Return how many rows of a group hold a token at each key: those seen by the query that sees most of them."""
+        counts = self.counts[group]
+        assert counts is not None
+        keys = max(each.shape[1] for each in self.counts if each is not None)
+        return tuple(int(count) for count in _grown(counts, torch.Size((len(counts), keys))).amax(0))
 
     def _mean(self, group: int, shape: torch.Size, scaling: float) -> tuple[Array, Array]:
         sums, counts = self.sums[group], self.counts[group]

@@ -17,13 +17,14 @@ from typer.testing import CliRunner
 
 from levelhead import theory
 from levelhead.attention.capture import Captured, capture
-from levelhead.auditing.certify import Certificate, certify, certify_run
-from levelhead.auditing.command import certify_command
+from levelhead.auditing.bounds import BoundsReport, bounds_of, bounds_of_run
+from levelhead.auditing.command import bounds_command
+from levelhead.cli import app as main_app
 from levelhead.config import build_experiment
 from levelhead.data.base import Groups
 from levelhead.models import load_model
 from levelhead.report import render
-from levelhead.report.certificate_page import certificate_page
+from levelhead.report.bounds_page import bounds_page
 from levelhead.report.command import page_of
 from levelhead.runs import train_run
 from levelhead.types import ConfigError, DataError
@@ -31,13 +32,13 @@ from levelhead.types import ConfigError, DataError
 OPTIONS = {"normalize": True, "scale": True, "absolute": True, "statistics": "position"}
 RUN = {"split": "test"}
 app = typer.Typer()
-app.command()(certify_command)
+app.command()(bounds_command)
 
 
 def experiment(method: str) -> Any:
     return build_experiment(
         {
-            "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 80},
+            "data": {"name": "portraits", "train_size": 64, "validation_size": 80, "test_size": 80},
             "method": {"name": method},
             "model": {"hidden_size": 16, "layers": 2, "heads": 2, "patch_size": 32},
             "train": {"epochs": 1, "batch_size": 16, "device": "cpu", "threads": 1, "evaluation_batch_size": 32},
@@ -83,10 +84,10 @@ def grouped(values: list[int] | Tensor, names: tuple[str, ...] = ("a", "b")) -> 
     return Groups("style", torch.as_tensor(values), names)
 
 
-def printed(certificate: Certificate, width: int = 80) -> str:
+def printed(report: BoundsReport, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     with console.capture() as captured:
-        console.print(certificate.table())
+        console.print(report.table())
     return captured.get()
 
 
@@ -105,7 +106,7 @@ def logits_of(captured: list[Captured]) -> np.ndarray:
 
 def test_a_debiased_run_is_measured_and_bounded(runs: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (runs / "dam").rglob("*")}
-    certificate = certify_run(runs / "dam")
+    report = bounds_of_run(runs / "dam")
     assert {path: path.stat().st_mtime_ns for path in (runs / "dam").rglob("*")} == before
 
     data = experiment("dam").data
@@ -113,37 +114,37 @@ def test_a_debiased_run_is_measured_and_bounded(runs: Path) -> None:
     logits = logits_of(list(capture(model, data.examples("test").inputs, 32, "cpu")))
     members = groups.values.numpy()
     gaps = np.abs(logits[members == 0].mean(0) - logits[members == 1].mean(0))
-    for head, place in enumerate(certificate.heads):
+    for head, place in enumerate(report.heads):
         assert place.gap == pytest.approx(gaps[head].max(), rel=1e-5)
         assert gaps[head, place.query, place.key] == pytest.approx(place.gap, rel=1e-5)
         assert place.readout == pytest.approx(gaps[head, 0].max(), rel=1e-5)
         assert place.gap < place.bound
         assert place.closest < 1
-    assert certificate.arithmetic_check is True
-    bounds = {bound.name: bound for bound in certificate.bounds}
+    assert report.arithmetic_check is True
+    bounds = {bound.name: bound for bound in report.bounds}
     shares = np.bincount(members) / len(members)
     assert bounds["distribution_free"].value == pytest.approx(theory.distribution_free_bound(shares, 8))
     assert bounds["gaussian"].value == pytest.approx(theory.gaussian_bound(shares, 8))
     assert bounds["paper"].value == pytest.approx(theory.paper_bound(shares, 8))
     assert not bounds["without_absolute"].applies
     # With the split's own statistics all second moments are 1, so that the bound depends on the shares alone.
-    assert {round(place.bound, 5) for place in certificate.own} == {round(bounds["distribution_free"].value, 5)}
-    assert "% of the distribution-free bound" in certificate.finding
-    assert "times the gap" in certificate.finding
+    assert {round(place.bound, 5) for place in report.own} == {round(bounds["distribution_free"].value, 5)}
+    assert "% of the distribution-free bound" in report.finding
+    assert "times the gap" in report.finding
 
 
 def test_a_plain_run_is_measured_and_no_bound_applies(runs: Path) -> None:
-    certificate = certify_run(runs / "erm", "validation")
-    assert certificate.statistics is None
-    assert certificate.arithmetic_check is None
-    assert certificate.largest.gap > 0
-    assert certificate.own == ()
-    assert all(math.isnan(place.bound) for place in certificate.heads)
-    for bound in certificate.bounds:
+    report = bounds_of_run(runs / "erm", "validation")
+    assert report.statistics is None
+    assert report.arithmetic_check is None
+    assert report.largest.gap > 0
+    assert report.own == ()
+    assert all(math.isnan(place.bound) for place in report.heads)
+    for bound in report.bounds:
         assert math.isnan(bound.value)
         assert "does not apply" in str(bound.reason)
-    assert "so no bound applies" in certificate.finding
-    assert "Bounds" not in printed(certificate)
+    assert "so no bound applies" in report.finding
+    assert "Bounds" not in printed(report)
 
 
 def test_the_command_prints_and_writes_json(runs: Path, tmp_path: Path) -> None:
@@ -182,20 +183,20 @@ def test_the_command_writes_a_page_that_says_the_same(method: str, runs: Path, t
 
 def test_a_page_of_undefined_figures_says_why() -> None:
     query = torch.rand(20, 2, 3, 4)
-    certificate = certify(batches(query, query), grouped([0] * 20), OPTIONS, RUN)
-    page = certificate_page(certificate.to_dict())
+    report = bounds_of(batches(query, query), grouped([0] * 20), OPTIONS, RUN)
+    page = bounds_page(report.to_dict())
     assert page["finding"].startswith("No gap of attention logits can be measured")
     assert not re.search(r"\bnan\b", render(page), re.IGNORECASE)
 
 
 def test_mistakes_are_named(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no sensitive attribute 'hat'. Known: style"):
-        certify_run(runs / "dam", attribute="hat")
+        bounds_of_run(runs / "dam", attribute="hat")
     with pytest.raises(DataError, match="not a run folder"):
-        certify_run(tmp_path)
+        bounds_of_run(tmp_path)
     (tmp_path / "config.yaml").write_text((runs / "dam" / "config.yaml").read_text())
     with pytest.raises(DataError, match="not finished"):
-        certify_run(tmp_path)
+        bounds_of_run(tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------ made-up attention
@@ -203,42 +204,42 @@ def test_mistakes_are_named(runs: Path, tmp_path: Path) -> None:
 
 def test_several_groups_and_shared_key_heads() -> None:
     generator = torch.Generator().manual_seed(0)
-    query, key = torch.randn(60, 4, 3, 5, generator=generator), torch.randn(60, 2, 3, 5, generator=generator)
-    members = torch.arange(60) % 7 % 3
+    query, key = torch.randn(180, 4, 3, 5, generator=generator), torch.randn(180, 2, 3, 5, generator=generator)
+    members = torch.arange(180) % 7 % 3
     query[members == 2] *= 3
     debiased = query.abs(), key.abs()
-    made = batches(query, key, debiased=debiased, readout=torch.zeros(60, dtype=torch.int64))
-    certificate = certify(made, grouped(members, ("x", "y", "z")), OPTIONS, RUN)
+    made = batches(query, key, debiased=debiased, readout=torch.zeros(180, dtype=torch.int64))
+    report = bounds_of(made, grouped(members, ("x", "y", "z")), OPTIONS, RUN)
     logits = logits_of(made)
     means = np.array([logits[members == group].mean(0) for group in range(3)])
-    for pair, comparison in zip([(0, 1), (0, 2), (1, 2)], certificate.pairs, strict=True):
+    for pair, comparison in zip([(0, 1), (0, 2), (1, 2)], report.pairs, strict=True):
         assert comparison.gap == pytest.approx(np.abs(means[pair[0]] - means[pair[1]]).max(), rel=1e-6)
-    assert certificate.largest.gap == max(pair.gap for pair in certificate.pairs)
-    assert certificate.largest.groups in (("x", "z"), ("y", "z"))
-    assert certificate.arithmetic_check is True
-    bounds = {bound.name: bound for bound in certificate.bounds}
+    assert report.largest.gap == max(pair.gap for pair in report.pairs)
+    assert report.largest.groups in (("x", "z"), ("y", "z"))
+    assert report.arithmetic_check is True
+    bounds = {bound.name: bound for bound in report.bounds}
     assert bounds["paper"].reason == "not defined for more than two groups"
-    shares = np.bincount(members) / 60
+    shares = np.bincount(members) / 180
     assert bounds["distribution_free"].value == pytest.approx(theory.distribution_free_bound(shares, 5))
     assert bounds["without_absolute"].value == pytest.approx(theory.bound_without_absolute(shares, 5))
-    assert "Pairs of groups" in printed(certificate)
+    assert "Pairs of groups" in printed(report)
 
 
 def test_signs_kept_and_scale_left_out_change_what_applies() -> None:
     generator = torch.Generator().manual_seed(0)
-    query, key = torch.randn(2, 40, 1, 2, 3, generator=generator)
-    groups = grouped(torch.arange(40) % 2)
-    signed = {b.name: b for b in certify(batches(query, key), groups, OPTIONS | {"absolute": False}, RUN).bounds}
+    query, key = torch.randn(2, 80, 1, 2, 3, generator=generator)
+    groups = grouped(torch.arange(80) % 2)
+    signed = {b.name: b for b in bounds_of(batches(query, key), groups, OPTIONS | {"absolute": False}, RUN).bounds}
     assert signed["without_absolute"].applies
     assert "keeps the sign" in str(signed["gaussian"].reason)
-    centred = certify(batches(query, key), groups, OPTIONS | {"scale": False}, RUN)
+    centred = bounds_of(batches(query, key), groups, OPTIONS | {"scale": False}, RUN)
     assert "not divided" in str({b.name: b for b in centred.bounds}["distribution_free"].reason)
-    assert certify(batches(query, key), groups, OPTIONS | {"normalize": False}, RUN).arithmetic_check is None
+    assert bounds_of(batches(query, key), groups, OPTIONS | {"normalize": False}, RUN).arithmetic_check is None
 
 
-def certified(debiased: tuple[Tensor, Tensor], raw: tuple[Tensor, Tensor], **options: Any) -> Certificate:
+def bounds_between(debiased: tuple[Tensor, Tensor], raw: tuple[Tensor, Tensor], **options: Any) -> BoundsReport:
     groups = grouped((torch.arange(len(raw[0])) >= len(raw[0]) // 2).long())
-    return certify(batches(*raw, debiased=debiased, size=100), groups, OPTIONS | options, RUN)
+    return bounds_of(batches(*raw, debiased=debiased, size=100), groups, OPTIONS | options, RUN)
 
 
 def spread() -> tuple[Tensor, Tensor]:
@@ -252,13 +253,13 @@ def spread() -> tuple[Tensor, Tensor]:
 def test_the_own_statistics_of_a_model_that_keeps_signs_keep_them_too() -> None:
     query, key = spread()
     standard = ((query - query.mean(0)) / query.std(0, correction=0), (key - key.mean(0)) / key.std(0, correction=0))
-    certificate = certified(standard, (query, key), absolute=False)
-    assert certificate.own[0].gap == pytest.approx(certificate.largest.gap, rel=1e-5)
-    assert certificate.pairs[0].own_gap == certificate.own[0].gap
-    assert certificate.signed == ()
-    assert certificate.arithmetic_check is True
-    assert "sign kept" not in printed(certificate)
-    folded = certified((standard[0].abs(), standard[1].abs()), (query, key))
+    report = bounds_between(standard, (query, key), absolute=False)
+    assert report.own[0].gap == pytest.approx(report.largest.gap, rel=1e-5)
+    assert report.pairs[0].own_gap == report.own[0].gap
+    assert report.signed == ()
+    assert report.arithmetic_check is True
+    assert "sign kept" not in printed(report)
+    folded = bounds_between((standard[0].abs(), standard[1].abs()), (query, key))
     assert folded.own[0].gap == pytest.approx(folded.largest.gap, rel=1e-5)
     assert folded.own[0].gap > 5 * folded.signed[0].gap
     assert "sign kept" in printed(folded)
@@ -269,30 +270,30 @@ def test_the_own_statistics_of_a_model_that_keeps_signs_keep_them_too() -> None:
 )
 def test_what_the_own_statistics_would_not_make_is_left_out_with_a_reason(option: dict[str, Any], reason: str) -> None:
     query, key = spread()
-    certificate = certified((query.abs(), key.abs()), (query, key), **option)
-    assert certificate.own == certificate.signed == ()
-    assert math.isnan(certificate.pairs[0].own_gap)
-    assert reason in certificate.to_dict()["no_statistics_of_the_split"]
-    assert certificate.arithmetic_check is True
-    text = " ".join(printed(certificate).split())
+    report = bounds_between((query.abs(), key.abs()), (query, key), **option)
+    assert report.own == report.signed == ()
+    assert math.isnan(report.pairs[0].own_gap)
+    assert reason in report.to_dict()["no_statistics_of_the_split"]
+    assert report.arithmetic_check is True
+    text = " ".join(printed(report).split())
     assert reason in text
     assert "sign kept" not in text
-    assert math.isnan({bound.name: bound.value for bound in certificate.bounds}["gaussian"])
+    assert math.isnan({bound.name: bound.value for bound in report.bounds}["gaussian"])
 
 
 @pytest.mark.parametrize("statistics", ["feature", "cls_feature"])
 def test_pooled_statistics_have_no_bound_for_a_pair_of_positions(statistics: str) -> None:
     query, key = spread()
-    certificate = certified((query.abs(), key.abs()), (query, key), statistics=statistics)
-    bounds = {bound.name: bound for bound in certificate.bounds}
+    report = bounds_between((query.abs(), key.abs()), (query, key), statistics=statistics)
+    bounds = {bound.name: bound for bound in report.bounds}
     for name in ("distribution_free", "gaussian", "paper"):
         assert not bounds[name].applies
         assert bounds[name].to_dict()["applies"] is False
         assert bounds[name].reason == "bounds only the gap averaged over pairs of positions"
-        assert math.isnan(certificate.pairs[0].to_dict()["bounds"][name])
+        assert math.isnan(report.pairs[0].to_dict()["bounds"][name])
     assert bounds["distribution_free_measured"].applies
-    assert "paper" not in certificate.finding
-    assert "averaged over pairs" in " ".join(printed(certificate).replace("│", " ").split())
+    assert "paper" not in report.finding
+    assert "averaged over pairs" in " ".join(printed(report).replace("│", " ").split())
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -300,13 +301,13 @@ def test_logits_that_are_not_finite_are_counted(everywhere: bool) -> None:
     query, key = spread()
     broken = query.abs().clone()
     broken[:, :, slice(None) if everywhere else 0] = torch.nan
-    certificate = certified((broken, key.abs()), (query, key))
-    assert certificate.arithmetic_check is None
-    assert f"{8 if everywhere else 4} mean logits of a group are not finite" in certificate.warnings[0]
-    assert ("No gap" in certificate.finding) is everywhere
-    assert "not finite" in printed(certificate)
-    json.dumps(certificate.to_dict())
-    raw = certified((query.abs(), key.abs()), (query * torch.inf, key))
+    report = bounds_between((broken, key.abs()), (query, key))
+    assert report.arithmetic_check is None
+    assert f"{8 if everywhere else 4} mean logits of a group are not finite" in report.warnings[0]
+    assert ("No gap" in report.finding) is everywhere
+    assert "not finite" in printed(report)
+    json.dumps(report.to_dict())
+    raw = bounds_between((query.abs(), key.abs()), (query * torch.inf, key))
     assert raw.arithmetic_check is None
     assert "not finite" in raw.warnings[0]
 
@@ -315,7 +316,7 @@ def test_the_record_of_an_earlier_version_is_read() -> None:
     query, key = spread()
     old = {"statistics": "position", "normalize": True, "absolute": True}
     groups = grouped((torch.arange(400) >= 200).long())
-    assert certify(batches(query, key, debiased=(query.abs(), key.abs())), groups, old, RUN).arithmetic_check is True
+    assert bounds_of(batches(query, key, debiased=(query.abs(), key.abs())), groups, old, RUN).arithmetic_check is True
 
 
 def test_statistics_over_all_positions_break_the_ideal_bound_but_not_the_measured_one() -> None:
@@ -326,30 +327,30 @@ def test_statistics_over_all_positions_break_the_ideal_bound_but_not_the_measure
     scale = math.sqrt(rows * tokens / 100)  # deviation of the pooled values
     groups = grouped((torch.arange(rows) >= 100).long())
     made = batches(query, key, debiased=(query.abs() * scale, key.abs() * scale), size=300)
-    certificate = certify(made, groups, OPTIONS | {"statistics": "feature"}, RUN)
-    assert certificate.largest.gap == pytest.approx(170.0, rel=1e-5)
-    assert (certificate.largest.query, certificate.largest.key) == (0, 3)
-    assert certificate.largest.bound == pytest.approx(170.0, rel=1e-5)
-    assert certificate.own[0].gap == pytest.approx(10.0, rel=1e-5)
-    assert certificate.arithmetic_check is True
+    report = bounds_of(made, groups, OPTIONS | {"statistics": "feature"}, RUN)
+    assert report.largest.gap == pytest.approx(170.0, rel=1e-5)
+    assert (report.largest.query, report.largest.key) == (0, 3)
+    assert report.largest.bound == pytest.approx(170.0, rel=1e-5)
+    assert report.own[0].gap == pytest.approx(10.0, rel=1e-5)
+    assert report.arithmetic_check is True
 
 
 def test_padding_is_left_out_and_lengths_may_differ() -> None:
     generator = torch.Generator().manual_seed(0)
-    query, key = torch.randn(2, 30, 2, 4, 3, generator=generator)
-    lengths = torch.randint(2, 5, (30,), generator=generator)
+    query, key = torch.randn(2, 240, 2, 4, 3, generator=generator)
+    lengths = torch.randint(2, 5, (240,), generator=generator)
     valid = torch.arange(4) < lengths[:, None]
     noise = torch.where(valid[:, None, :, None], 0, 1e6)
-    members, last = torch.arange(30) % 2, lengths - 1
-    clean = certify(batches(query, key, valid=valid, readout=last), grouped(members), OPTIONS, RUN)
+    members, last = torch.arange(240) % 2, lengths - 1
+    clean = bounds_of(batches(query, key, valid=valid, readout=last), grouped(members), OPTIONS, RUN)
     made = batches(query + noise, key + noise, valid=valid, readout=last)
-    dirty = certify(made, grouped(members), OPTIONS, RUN)
+    dirty = bounds_of(made, grouped(members), OPTIONS, RUN)
     assert dirty.heads == clean.heads
     assert dirty.arithmetic_check is True
     assert any("Padding" in text for text in dirty.warnings)
     # The readout row is the last real token, another one in each row.
     first, second = (members == group for group in range(2))
-    rows = (query[torch.arange(30), :, last][:, :, None].double() @ key.double().transpose(2, 3))[:, :, 0] / math.sqrt(
+    rows = (query[torch.arange(240), :, last][:, :, None].double() @ key.double().transpose(2, 3))[:, :, 0] / math.sqrt(
         3
     )
     gaps = []
@@ -367,43 +368,129 @@ def test_padding_is_left_out_and_lengths_may_differ() -> None:
         if b.valid is not None
         for n in [int(b.valid.sum(1).max())]
     ]
-    shorter = certify(cut, grouped(members), OPTIONS, RUN)
+    shorter = bounds_of(cut, grouped(members), OPTIONS, RUN)
     for one, other in zip((*shorter.heads, *shorter.own), (*clean.heads, *clean.own), strict=True):
         assert one.gap == pytest.approx(other.gap)
         assert one.readout == pytest.approx(other.readout)
 
 
+def test_keys_with_few_rows_of_a_group_are_left_out_with_a_word() -> None:
+    """Group b has 40 rows, of which three are long; these three would make the largest gap."""
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 140, 1, 4, 3, generator=generator)
+    members = (torch.arange(140) >= 100).long()
+    lengths = torch.full((140,), 4)
+    lengths[103:] = 3
+    query[100:103, :, 3], key[100:103, :, 3] = 50.0, 50.0
+    made = batches(query, key, valid=torch.arange(4) < lengths[:, None], readout=torch.zeros(140, dtype=torch.int64))
+    report = bounds_of(made, grouped(members), OPTIONS, RUN)
+    assert report.rows_by_key == {"a": (100,) * 4, "b": (40, 40, 40, 3)}
+    place = report.largest
+    assert place.gap < 5
+    assert place.key != 3
+    assert place.rows == (100, 40)
+    assert all(each.readout <= each.gap for each in report.heads)
+    (told,) = [text for text in report.warnings if "left out" in text]
+    assert told.startswith("Keys 3 are left out of the gaps with 'b': fewer than 30 of its rows")
+    assert "100 and 40 rows" in report.finding
+    text = " ".join(printed(report).split())
+    assert "Rows behind each key: 'a' 100; 'b' 40 (keys 0 to 2), 3 (keys 3)." in text
+    assert "A small percentage of a bound says that the bound is far away" in text
+    record = report.to_dict()
+    assert record["groups"]["b"]["rows_by_key"] == [40, 40, 40, 3]
+    assert record["largest"]["rows"] == [100, 40]
+    page = render(bounds_page(record))
+    assert "fewer than 30 rows" in page
+    assert "0 to 2" in page
+    assert "A small percentage of a bound" in page
+
+
+def test_many_lengths_are_told_in_one_line() -> None:
+    query = torch.rand(200, 1, 12, 3)
+    lengths = 12 - torch.arange(200) // 2 % 10
+    valid = torch.arange(12) < lengths[:, None]
+    report = bounds_of(batches(query, query, valid=valid), grouped(torch.arange(200) % 2), OPTIONS, RUN)
+    text = " ".join(printed(report).split())
+    assert "Rows behind each key: 'a' 100 (keys 0 to 2) down to 10 (keys 11); 'b' 100" in text
+
+
+def test_a_group_of_few_rows_has_no_gap_and_counts_in_the_shares() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 229, 1, 2, 3, generator=generator)
+    members = torch.cat([torch.zeros(100), torch.ones(100), torch.full((29,), 2)]).long()
+    query[200:], key[200:] = 50.0, 50.0
+    report = bounds_of(batches(query, key), grouped(members, ("a", "b", "c")), OPTIONS, RUN)
+    assert [pair.groups for pair in report.pairs] == [("a", "b")]
+    assert report.largest.groups == ("a", "b")
+    assert "'c' has fewer than 30 rows at every key: no gap with it is measured." in report.warnings
+    bounds = {bound.name: bound.value for bound in report.bounds}
+    shares = (100 / 229, 100 / 229, 29 / 229)
+    assert bounds["distribution_free"] == pytest.approx(theory.distribution_free_bound(shares, 3, pair=(0, 1)))
+    alone = bounds_of(batches(query[171:], key[171:]), grouped(members[171:] - 1, ("b", "c")), OPTIONS, RUN)
+    assert math.isnan(alone.largest.gap)
+    assert "test holds 30 rows or more of fewer than two groups" in alone.finding
+    render(bounds_page(alone.to_dict()))
+
+
+def test_a_record_without_rows_behind_keys_is_still_drawn() -> None:
+    query, key = spread()
+    record = bounds_between((query.abs(), key.abs()), (query, key)).to_dict()
+    before = render(bounds_page(record))
+    for place in (*record["heads"], *record["heads_with_statistics_of_the_split"], record["largest"]):
+        del place["rows"]
+    for group in record["groups"].values():
+        del group["rows_by_key"]
+    after = render(bounds_page(record))
+    assert "Rows behind each key" in before
+    assert "Rows behind each key" not in after
+
+
+def test_the_old_verb_still_works_hidden_and_names_the_new_one(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = CliRunner().invoke(main_app, ["certify", str(runs / "dam"), "--json", str(tmp_path / "old.json")])
+    assert told.exit_code == 0, told.output
+    assert told.stderr.splitlines() == ["`levelhead certify` is called `levelhead bounds` now; the old name will go."]
+    plain = CliRunner().invoke(main_app, ["bounds", str(runs / "dam"), "--json", str(tmp_path / "new.json")])
+    assert plain.exit_code == 0, plain.output
+    assert plain.stderr == ""
+    assert (tmp_path / "old.json").read_bytes() == (tmp_path / "new.json").read_bytes()
+    listed = CliRunner().invoke(main_app, ["--help"]).output
+    assert "bounds" in listed
+    assert "certify" not in listed
+
+
 def test_features_that_do_not_vary_are_no_trouble() -> None:
-    query = torch.full((20, 1, 2, 3), 1e3)
-    certificate = certify(batches(query, query), grouped(torch.arange(20) % 2), OPTIONS, RUN)
-    assert certificate.largest.gap == pytest.approx(0, abs=1e-6)
-    assert certificate.own[0].gap == 0
-    assert certificate.arithmetic_check is True
-    assert "by at most" in printed(certificate)
+    query = torch.full((80, 1, 2, 3), 1e3)
+    report = bounds_of(batches(query, query), grouped(torch.arange(80) % 2), OPTIONS, RUN)
+    assert report.largest.gap == pytest.approx(0, abs=1e-6)
+    assert report.own[0].gap == 0
+    assert report.arithmetic_check is True
+    assert "by at most" in printed(report)
 
 
 def test_a_group_without_rows_is_undefined_with_a_reason() -> None:
     generator = torch.Generator().manual_seed(0)
-    query, key = torch.randn(2, 20, 1, 2, 3, generator=generator)
-    absent = certify(batches(query, key), grouped(torch.arange(20) % 2, ("a", "b", "c")), OPTIONS, RUN)
+    query, key = torch.randn(2, 80, 1, 2, 3, generator=generator)
+    absent = bounds_of(batches(query, key), grouped(torch.arange(80) % 2, ("a", "b", "c")), OPTIONS, RUN)
     assert "No row of test belongs to 'c'." in absent.warnings
     assert math.isfinite({b.name: b.value for b in absent.bounds}["paper"])
-    alone = certify(batches(query, key), grouped([0] * 20), OPTIONS, RUN)
+    alone = bounds_of(batches(query, key), grouped([0] * 80), OPTIONS, RUN)
     assert math.isnan(alone.largest.gap)
     assert alone.arithmetic_check is None
     assert "test holds rows of fewer than two groups" in alone.finding
     assert "Head" in printed(alone)
     assert alone.to_dict()["largest"]["groups"] is None
-    with pytest.raises(DataError, match="20 rows went through the network, and 21 have a group"):
-        certify(batches(query, key), grouped([0, 1, 1] * 7), OPTIONS, RUN)
+    with pytest.raises(DataError, match="80 rows went through the network, and 81 have a group"):
+        bounds_of(batches(query, key), grouped([0, 1, 1] * 27), OPTIONS, RUN)
     with pytest.raises(DataError, match="has no rows"):
-        certify([], grouped(torch.zeros(0, dtype=torch.int64)), OPTIONS, RUN)
+        bounds_of([], grouped(torch.zeros(0, dtype=torch.int64)), OPTIONS, RUN)
 
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_tables_fit_the_terminal(width: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    query, key = torch.randn(2, 20, 12, 17, 3, generator=generator)
-    text = printed(certify(batches(query, key), grouped(torch.arange(20) % 2), OPTIONS, RUN), width)
+    query, key = torch.randn(2, 80, 12, 17, 3, generator=generator)
+    text = printed(bounds_of(batches(query, key), grouped(torch.arange(80) % 2), OPTIONS, RUN), width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
