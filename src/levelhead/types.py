@@ -4,12 +4,60 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need it
     from torch import Tensor
+
+
+LONGEST_NAME = 80
+"""In characters."""
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Spell out characters that cannot be seen, that command a terminal, or that turn text around, e.g. ``\\x1b``.
+
+    Control characters, line separators, bidirectional overrides, halves of surrogate pairs and unassigned characters
+    are written as in Python, but for those in ``keep``. Zero-width joiners stay: emoji and several scripts need them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(character if _is_shown(character, keep) else _spelled(character) for character in text)
+
+
+def _is_shown(character: str, keep: str) -> bool:
+    joiner = character in "\u200c\u200d"
+    return character.isprintable() or joiner or character in keep or unicodedata.category(character) == "Zs"
+
+
+def _spelled(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def printable(name: object, longest: int = LONGEST_NAME) -> str:
+    """Return a name out of data as tables show it: on one line, nothing hidden, at most ``longest`` characters.
+
+    For the names of groups, classes, columns and files. A cut is marked with an ellipsis.
+    """
+    text = str(name)
+    shown = visible(text[: longest + 1])
+    return shown if len(shown) <= longest and len(text) <= longest else shown[: longest - 1] + "…"
+
+
+def quoted(value: object, longest: int = LONGEST_NAME) -> str:
+    """Return a name or a value between quotation marks, as sentences hold it: :func:`printable`, of what Python shows.
+
+    A name longer than ``longest`` is cut before it is quoted.
+    """
+    if isinstance(value, str):
+        return repr(value if len(value) <= longest else value[: longest - 1] + "…")
+    try:
+        return printable(repr(value), longest)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return "a number of very many digits"
 
 
 class LevelheadError(Exception):
@@ -101,12 +149,28 @@ def check_numbers(
             raise ConfigError(f"{section}.{name} is {value}; it must be 0 or more, and finite.")
 
 
+def listed(names: Iterable[object], most: int = 60) -> str:
+    """Return names with commas between them; of more than ``most``, how many are left out."""
+    every = list(names)
+    shown = [printable(name) for name in every[:most]]
+    return ", ".join(shown) + (f" and {len(every) - most:,} more" if len(every) > most else "")
+
+
 def require_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> None:
-    """Raise :class:`DataError` if one of ``wanted`` is not ``there``; the text names the nearest and lists the rest."""
+    """Raise :class:`DataError` if one of ``wanted`` is not ``there``, or is there more than once.
+
+    The text names the nearest and lists the rest. Two columns of one name that nobody wants do no harm.
+    """
     for name in wanted:
         if name not in there:
-            near = difflib.get_close_matches(name, there, 1) or [
-                other for other in there if other.lower() == name.lower()
+            likely = [other for other in there if len(other) <= LONGEST_NAME]
+            near = difflib.get_close_matches(name[:LONGEST_NAME], likely, 1) or [
+                other for other in likely if other.lower() == name.lower()
             ]
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise DataError(f"{where} has no column {name!r}.{hint} Columns there: {', '.join(there)}.")
+            hint = f" Did you mean {quoted(near[0])}?" if near else ""
+            raise DataError(f"{where} has no column {quoted(name)}.{hint} Columns there: {listed(there)}.")
+        if (times := there.count(name)) > 1:
+            raise DataError(
+                f"{where} has {times} columns named {quoted(name)}, and nothing says which of them is meant. Rename or "
+                "remove all but one."
+            )

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.auditing.audit import audit
-from levelhead.auditing.files import count_patterns
+from levelhead.auditing.audit import audit, audit_file
 from levelhead.cli import main
 from levelhead.types import ConfigError, DataError
 
@@ -81,8 +80,9 @@ def test_text_labels_several_groups_and_crossing() -> None:
     result = audit(
         words["y"], words["yhat"], sensitive_features=data[["sex", "race"]], positive="normal", intersect=True
     )
-    assert list(result.by_attribute) == ["sex", "race", "sex & race"]
-    assert len(result.by_attribute["sex & race"].groups) == 6
+    assert list(result.by_attribute) == ["sex", "race", ("sex", "race")]
+    assert list(result.by_attribute["sex", "race"].groups) == [(sex, race) for sex in "fm" for race in "xyz"]
+    assert list(result.to_dict()["by_attribute"]) == ["sex", "race", "sex & race"]
     numbers = audit(1 - data["y"], 1 - data["yhat"], sensitive_features=data["sex"])
     assert result.metrics["equal_opportunity"].value == pytest.approx(numbers.metrics["equal_opportunity"].value)
 
@@ -131,18 +131,18 @@ def test_an_empty_file_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "p.csv"
     file.write_text("")
     with pytest.raises(DataError, match=r"p\.csv is empty"):
-        count_patterns(file, ["y"])
+        audit_file(file, "y", "yhat", ["sex"])
     file.write_text("y,yhat,sex\n")
     with pytest.raises(DataError, match="a header but no rows"):
-        count_patterns(file, ["y", "yhat"], ["sex"])
+        audit_file(file, "y", "yhat", ["sex"])
     with pytest.raises(DataError, match=r"no file .*absent\.csv"):
-        count_patterns(tmp_path / "absent.csv", ["y"])
+        audit_file(tmp_path / "absent.csv", "y", "yhat", ["sex"])
     (tmp_path / "p.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match="cannot be read as parquet"):
-        count_patterns(tmp_path / "p.parquet", ["y"])
+        audit_file(tmp_path / "p.parquet", "y", "yhat", ["sex"])
     (tmp_path / "p.xlsx").write_bytes(b"")
     with pytest.raises(DataError, match="unknown kind"):
-        count_patterns(tmp_path / "p.xlsx", ["y"])
+        audit_file(tmp_path / "p.xlsx", "y", "yhat", ["sex"])
 
 
 def test_a_group_with_one_member_is_named_and_left_out() -> None:

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from levelhead import audit, audit_file
-from levelhead.auditing import files
-from levelhead.auditing.files import count_patterns
+from levelhead.auditing import files, tally
 from levelhead.types import DataError
 
 
@@ -47,7 +46,7 @@ def test_batches_give_the_figures_of_all_rows(
 ) -> None:
     monkeypatch.setattr(files, "BATCH_ROWS", 37)
     monkeypatch.setattr(files, "BATCH_BYTES", 700)
-    monkeypatch.setattr(files, "MOST_CELLS", cells)
+    monkeypatch.setattr(tally, "MOST_COUNTED_CELLS", cells)
     frame, path = rows(kind), tmp_path / f"p{suffix}"
     if suffix == ".parquet":
         frame.to_parquet(path, row_group_size=100)
@@ -60,15 +59,13 @@ def test_batches_give_the_figures_of_all_rows(
     assert whole["groups"]["None"]["n"] > 5
 
 
-def test_a_column_that_looks_whole_until_the_last_batch_is_read_as_one_kind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fields_are_texts_in_every_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "BATCH_BYTES", 700)
     path = tmp_path / "p.csv"
-    path.write_text("y,yhat,g\n" + "1,1,a\n0,0,b\n" * 300 + "2.5,0,a\n")
-    counted = count_patterns(path, ["y", "yhat"], ["g"])
-    assert sorted(counted.values["y"]) == [0.0, 1.0, 2.5]
-    assert counted.rows.sum() == 601
+    path.write_text("y,yhat,g\n" + "1,1,01\n0,0,1\n" * 300 + "2.5,0,1.0\n")
+    result = audit_file(path, "y", "yhat", ["g"])
+    assert {name: group.n for name, group in result.groups.items()} == {"01": 300, "1": 300, "1.0": 1}
+    assert result.groups["01"].rows_by_label == {"0": 0, "1": 300, "2.5": 0}
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

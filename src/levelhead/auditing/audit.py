@@ -19,14 +19,23 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from levelhead.auditing.files import count_patterns
-from levelhead.auditing.titles import NOTE, RATE_TITLES, TITLES, metric_title
+from levelhead.auditing.files import read_batches
+from levelhead.auditing.tally import Column, Tally
+from levelhead.auditing.titles import (
+    MISSING_GROUP,
+    NOTE,
+    RATE_TITLES,
+    TITLES,
+    Key,
+    attribute_names,
+    group_name,
+    metric_title,
+)
+from levelhead.auditing.vocabulary import alike, check_predictions, in_order
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, gaps_by_class, proportion
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.counts import encode, encode_together
-from levelhead.types import ConfigError, DataError, Estimate
-
-MISSING_GROUP = "(missing)"
+from levelhead.metrics.counts import distinct
+from levelhead.types import ConfigError, DataError, Estimate, listed, quoted
 
 
 @dataclass(frozen=True)
@@ -50,20 +59,24 @@ class GroupFigures:
 
 @dataclass(frozen=True)
 class AttributeAudit:
-    """The figures for one sensitive column.
+    """The figures for one sensitive column, or for the crossing of several.
 
+    ``groups`` has the text of each group for a key; for a crossing, a tuple with a text for each column.
     ``worst_class`` names the class behind each gap where several classes are compared; else it is empty.
     """
 
     metrics: dict[str, Estimate]
-    groups: dict[str, GroupFigures]
+    groups: dict[Key, GroupFigures]
     worst_class: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
+        """Return a JSON-able dict; the groups lie under their names, and ``values`` are what they are made of."""
         result: dict[str, Any] = {
             "metrics": {name: estimate_to_dict(figure) for name, figure in self.metrics.items()},
-            "groups": {name: figures.to_dict() for name, figures in self.groups.items()},
+            "groups": {
+                group_name(group): {"values": _listed(group), **figures.to_dict()}
+                for group, figures in self.groups.items()
+            },
         }
         if self.worst_class:
             result["worst_class"] = self.worst_class
@@ -74,12 +87,13 @@ class AttributeAudit:
 class AuditResult:
     """What :func:`audit` found.
 
-    ``by_attribute`` has the figures of every sensitive column; ``metrics`` and ``groups`` are those of the first.
+    ``by_attribute`` has the figures of every sensitive column, and those of the crossing under the tuple of their
+    names; ``metrics`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. Figures are fractions. ``positive`` is the class that selection, true and false
     positive rates are about; None where every class is set against the rest.
     """
 
-    by_attribute: dict[str, AttributeAudit]
+    by_attribute: dict[Key, AttributeAudit]
     warnings: list[str]
     level: float = 0.95
     positive: str | None = None
@@ -90,16 +104,21 @@ class AuditResult:
         return next(iter(self.by_attribute.values())).metrics
 
     @property
-    def groups(self) -> dict[str, GroupFigures]:
+    def groups(self) -> dict[Key, GroupFigures]:
         """Groups of the first sensitive column."""
         return next(iter(self.by_attribute.values())).groups
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict: ``metrics``, ``groups``, ``by_attribute``, ``warnings``, ``level``, ``positive``.
 
-        Undefined figures are null with a ``reason``.
+        Undefined figures are null with a ``reason``. A crossing lies under the names of its ``columns``, joined by
+        " & ", and so do its groups; parts that hold that sign themselves are in quotes.
         """
-        by_attribute = {name: part.to_dict() for name, part in self.by_attribute.items()}
+        names = attribute_names(self.by_attribute)
+        by_attribute = {
+            names[attribute]: {"columns": _listed(attribute), **part.to_dict()}
+            for attribute, part in self.by_attribute.items()
+        }
         first = next(iter(by_attribute.values()))
         return {
             **first,
@@ -123,7 +142,9 @@ class AuditResult:
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""
         shown: list[Table | Text] = []
-        for name, part in self.by_attribute.items():
+        names = attribute_names(self.by_attribute)
+        for attribute, part in self.by_attribute.items():
+            name = names[attribute]
             interval = f"{100 * self.level:g}% interval"
             metrics = Table(title=Text(f"Gaps by {name}"), title_justify="left")
             for heading in ("Metric", "%", interval, "Corrected", "Rows"):
@@ -143,7 +164,7 @@ class AuditResult:
             for title in titles.values():
                 groups.add_column(Text(title), justify="right")
             for group, figures in part.groups.items():
-                label = group if figures.included else f"{group} (left out of the gaps)"
+                label = group_name(group) + ("" if figures.included else " (left out of the gaps)")
                 cells = [f"{_percent(figures.rates[key])} {_interval(figures.rates[key])}".strip() for key in titles]
                 groups.add_row(Text(label), str(figures.n), *cells)
             shown += [metrics, groups]
@@ -172,13 +193,14 @@ def audit(
     """Measure accuracy and the gaps between groups.
 
     Args:
-        y_true: (rows,) true classes, any hashables.
-        y_pred: (rows,) predicted classes out of the same vocabulary.
+        y_true: (rows,) true classes, any hashables, at most 200.
+        y_pred: (rows,) predicted classes out of the same vocabulary. Values are compared exactly: numbers with numbers,
+            texts with texts.
         sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each audited on its own.
-            A missing value is a group of its own, named "(missing)".
+            A missing value is a group of its own, named "(missing)". At most 1,000 groups.
         positive: the class that selection, true positive and false positive rates are about. None: the second of
             two classes in sorted order; with three or more, every class against the rest.
-        intersect: also audit the crossing of all columns, under the name "a & b".
+        intersect: also audit the crossing of all columns, under the tuple of their names.
         min_count: groups with fewer rows are named in a warning and left out of all figures that compare groups.
         level: confidence level of the intervals.
         replicates: bootstrap replicates.
@@ -188,18 +210,23 @@ def audit(
         the figures. What cannot be computed is NaN with a reason, and a warning.
 
     Raises:
-        DataError: no rows, unequal lengths, missing labels or predictions, or predictions and labels that share no
-            value.
+        DataError: no rows, unequal lengths, missing labels or predictions; predictions that share no value with the
+            labels, would match one only if it were written differently, or are scores; more classes or groups than
+            can be compared; or two sensitive columns of one name.
         ConfigError: ``positive`` is not a class, or an option is out of range.
     """
-    truth, predicted = _outcome(y_true, "label"), _outcome(y_pred, "prediction")
-    if len(truth) != len(predicted):
-        raise DataError(f"{len(truth)} labels and {len(predicted)} predictions. Pass one of each for every row.")
-    if not len(truth):
-        raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
-    columns = _columns(sensitive_features, len(truth))
     options = _Options(positive, intersect, min_count, level, replicates, seed)
-    return _audit(truth, predicted, columns, np.ones(len(truth), np.int64), options)
+    label, prediction = _outcome(y_true, "label"), _outcome(y_pred, "prediction")
+    rows = len(label[0])
+    if rows != len(prediction[0]):
+        raise DataError(f"{rows} labels and {len(prediction[0])} predictions. Pass one of each for every row.")
+    if not rows:
+        raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
+    columns = _columns(sensitive_features, rows)
+    options.check(len(columns))
+    tally = Tally("The label", "The prediction", {name: _title(name) for name in columns}, intersect)
+    tally.add(label, prediction, columns)
+    return _audit(tally, options)
 
 
 def audit_file(
@@ -236,13 +263,14 @@ def audit_file(
         DataError: what :func:`audit` raises, and a file that is missing, unreadable, empty or lacks a column.
         ConfigError: as :func:`audit`.
     """
-    names = list(dict.fromkeys(groups))
-    patterns = count_patterns(Path(path), [label, prediction], names)
-    values = patterns.values
-    truth, predicted = _outcome(values[label], "label"), _outcome(values[prediction], "prediction")
-    columns = _columns(values[names], len(values))
+    names, path = list(dict.fromkeys(groups)), Path(path)
     options = _Options(positive, intersect, min_count, level, replicates, seed)
-    return _audit(truth, predicted, columns, patterns.rows, options)
+    options.check(len(names))
+    titles = {name: f"{path}, column {quoted(name)}" for name in (label, prediction, *names)}
+    tally = Tally(titles[label], titles[prediction], {name: titles[name] for name in names}, intersect)
+    for batch in read_batches(path, [label, prediction], names):
+        tally.add(batch[label], batch[prediction], {name: batch[name] for name in names})
+    return _audit(tally, options)
 
 
 @dataclass(frozen=True)
@@ -256,44 +284,58 @@ class _Options:
     replicates: int
     seed: int
 
-
-def _audit(
-    truth: NDArray[Any],
-    predicted: NDArray[Any],
-    columns: dict[str, NDArray[Any]],
-    rows: NDArray[np.int64],
-    options: _Options,
-) -> AuditResult:
-    """Audit distinct or repeated patterns (P,), of which the file has ``rows`` (P,) each."""
-    if options.min_count < 1:
-        raise ConfigError(
-            f"min_count={options.min_count} is below 1. Pass the smallest group to compare, for example 10."
-        )
-    warnings: list[str] = []
-    if options.intersect:
-        if len(columns) < 2:
+    def check(self, columns: int) -> None:
+        """Raise an error, before anything is counted, if there are too few columns or an option is out of range."""
+        if not columns:
+            raise DataError("There is no sensitive column. Pass at least one.")
+        if self.min_count < 1:
+            raise ConfigError(
+                f"min_count={self.min_count} is below 1. Pass the smallest group to compare, for example 10."
+            )
+        if self.intersect and columns < 2:
             raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
-        crossed = [" & ".join(parts) for parts in zip(*columns.values(), strict=True)]
-        columns[" & ".join(columns)] = np.array(crossed, dtype=object)
 
-    (labels, predictions), classes = encode_together(truth, predicted)
+
+def _audit(tally: Tally, options: _Options) -> AuditResult:
+    warnings = check_predictions(tally.labels, tally.predictions)
+    # Labels first: where a prediction is the same number in another type, the label says how it is written.
+    classes = in_order({**tally.labels, **tally.predictions})
     chosen = _positive_index(classes, options.positive)
-    warnings += _class_warnings(labels, predictions, rows, classes)
+    place = {value: position for position, value in enumerate(classes)}
+    names = attribute_names(tally.counts)
     by_attribute = {}
-    for name, values in columns.items():
-        members, groups = encode(values)
-        counts = Counts.from_codes(members, labels, predictions, groups, classes, rows)
-        by_attribute[name], more = _audit_column(name, counts, chosen, options)
+    for attribute, counted in tally.counts.items():
+        codes, groups = _groups([group for _, _, group in counted])
+        labels, predictions = (np.array([place[pattern[at]] for pattern in counted]) for at in (0, 1))
+        rows = np.fromiter(counted.values(), np.int64, len(counted))
+        if isinstance(attribute, str):
+            warnings += alike(attribute, "groups", groups)
+        counts = Counts.from_codes(codes, labels, predictions, [group_name(group) for group in groups], classes, rows)
+        by_attribute[attribute], more = _audit_column(names[attribute], groups, counts, chosen, options)
         warnings += more
     compared = group_metrics.classes_compared(len(classes), chosen)
     only = str(classes[compared[0]]) if len(compared) == 1 else None
     return AuditResult(by_attribute, warnings, options.level, only)
 
 
+def _groups(members: list[Hashable]) -> tuple[NDArray[np.int64], list[Key]]:
+    """Sort groups, part by part in a crossing; return the codes of ``members`` and the groups."""
+    parts = [group if isinstance(group, tuple) else (group,) for group in members]
+    ranks = [
+        {value: rank for rank, value in enumerate([*in_order(set(values) - {None}), None])}
+        for values in zip(*parts, strict=True)
+    ]
+    order = sorted(set(parts), key=lambda group: [rank[part] for rank, part in zip(ranks, group, strict=True)])
+    place = {group: position for position, group in enumerate(order)}
+    texts = [tuple(MISSING_GROUP if part is None else str(part) for part in group) for group in order]
+    crossed = isinstance(members[0], tuple)
+    return np.array([place[group] for group in parts]), [group if crossed else group[0] for group in texts]
+
+
 def _audit_column(
-    column: str, counts: Counts, positive: int | None, options: _Options
+    column: str, keys: Sequence[Key], counts: Counts, positive: int | None, options: _Options
 ) -> tuple[AttributeAudit, list[str]]:
-    """Audit one sensitive column; return the figures and the warnings."""
+    """Audit one sensitive column, or a crossing; return the figures, by the ``keys`` of the groups, and warnings."""
     level, replicates, seed, min_count = options.level, options.replicates, options.seed, options.min_count
     warnings = []
     sizes = dict(zip(counts.groups, counts.group_sizes.tolist(), strict=True))
@@ -327,9 +369,7 @@ def _audit_column(
             if metrics[name].defined:
                 position = int(gaps_by_class(compared.table, name).argmax())
                 worst[name] = str(counts.classes[position])
-    groups = {
-        str(group): _group_figures(counts, i, positive, group in kept, level) for i, group in enumerate(counts.groups)
-    }
+    groups = {key: _group_figures(counts, i, positive, counts.groups[i] in kept, level) for i, key in enumerate(keys)}
     return AttributeAudit(metrics, groups, worst), warnings
 
 
@@ -353,11 +393,9 @@ def _group_figures(counts: Counts, i: int, positive: int | None, included: bool,
     return GroupFigures(int(table.sum()), rows, rates, included)
 
 
-def _outcome(values: ArrayLike, what: str) -> NDArray[Any]:
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise DataError(f"The {what}s have shape {array.shape}. Pass one {what} a row, not scores or one-hot rows.")
-    missing = np.flatnonzero(pd.isna(array))
+def _outcome(values: ArrayLike, what: str) -> Column:
+    codes, names = distinct(values, f"The {what} column")
+    missing = np.flatnonzero(codes < 0)
     if len(missing):
         shown = ", ".join(str(row + 1) for row in missing[:5]) + (", ..." if len(missing) > 5 else "")
         plural = "" if len(missing) == 1 else "s"
@@ -365,35 +403,36 @@ def _outcome(values: ArrayLike, what: str) -> NDArray[Any]:
             f"{len(missing)} missing {what}{plural}, first in row {shown} (counted from 1). "
             f"Fill in the {what}s or leave those rows out."
         )
-    return array
+    return codes, names
 
 
-def _columns(
-    features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike], rows: int
-) -> dict[str, NDArray[Any]]:
-    """Bring every accepted form of sensitive features into named columns of text."""
+def _columns(features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike], rows: int) -> dict[str, Column]:
+    """Bring every accepted form of sensitive features into named columns."""
     if isinstance(features, pd.DataFrame):
-        given: dict[str, Any] = {str(name): features[name] for name in features.columns}
+        given: list[tuple[Any, Any]] = [(name, features.iloc[:, at]) for at, name in enumerate(features.columns)]
     elif isinstance(features, Mapping):
-        given = {str(name): values for name, values in features.items()}
+        given = list(features.items())
     else:
         name = features.name if isinstance(features, pd.Series) else None
-        given = {"group" if name is None else str(name): features}
-    if not given:
-        raise DataError("There is no sensitive column. Pass at least one.")
-    columns = {}
-    for name, values in given.items():
-        array = np.asarray(values)
-        if array.ndim != 1 or len(array) != rows:
+        given = [("group" if name is None else name, features)]
+    columns: dict[str, Column] = {}
+    for key, values in given:
+        name = str(key)
+        if name in columns:
+            raise DataError(f"Two sensitive columns are named {quoted(name)}. Rename or remove one of them.")
+        codes, names = distinct(values, _title(name))
+        if len(codes) != rows:
             raise DataError(
-                f"Sensitive column {name!r} has shape {array.shape}, but there are {rows} rows. "
+                f"Sensitive column {quoted(name)} has shape {codes.shape}, but there are {rows} rows. "
                 "Pass one group for every row; several columns go into a frame or a dict."
             )
-        codes, names = pd.factorize(array)
-        # Code -1 marks missing values and so picks the last name.
-        text = np.array([*(str(group) for group in names), MISSING_GROUP], dtype=object)
-        columns[name] = text[codes]
+        # Code -1 marks missing values.
+        columns[name] = np.where(codes < 0, len(names), codes), [*names, None]
     return columns
+
+
+def _title(name: str) -> str:
+    return f"The sensitive column {quoted(name)}"
 
 
 def _positive_index(classes: list[Hashable], positive: Hashable) -> int | None:
@@ -405,33 +444,7 @@ def _positive_index(classes: list[Hashable], positive: Hashable) -> int | None:
     as_text = [str(value) for value in classes]
     if str(positive) in as_text:
         return as_text.index(str(positive))
-    raise ConfigError(f"The positive class {positive!r} is not among the classes: {', '.join(as_text)}.")
-
-
-def _class_warnings(
-    labels: NDArray[np.int64], predictions: NDArray[np.int64], rows: NDArray[np.int64], classes: list[Hashable]
-) -> list[str]:
-    warnings = []
-    true_classes, predicted_classes = np.unique(labels), np.unique(predictions)
-    if not np.isin(predicted_classes, true_classes).any():
-        raise DataError(
-            f"No prediction is ever one of the labels: labels are {_some(classes, true_classes)}, predictions "
-            f"{_some(classes, predicted_classes)}. Pass predicted classes in the labels' own words, not scores."
-        )
-    stray = np.setdiff1d(predicted_classes, true_classes)
-    if len(stray):
-        strays = int(rows[np.isin(predictions, stray)].sum())
-        warnings.append(f"{strays} predictions have values that no label has: {_some(classes, stray)}.")
-    if len(true_classes) == 1:
-        warnings.append(
-            f"Every label is {str(classes[true_classes[0]])!r}: gaps that need positives and negatives are undefined."
-        )
-    return warnings
-
-
-def _some(classes: list[Hashable], positions: NDArray[np.int64], shown: int = 5) -> str:
-    text = ", ".join(repr(classes[position]) for position in positions[:shown])
-    return text + (", ..." if len(positions) > shown else "")
+    raise ConfigError(f"The positive class {quoted(positive)} is not among the classes: {listed(as_text)}.")
 
 
 def _rate_titles(part: AttributeAudit) -> dict[str, str]:
@@ -441,6 +454,10 @@ def _rate_titles(part: AttributeAudit) -> dict[str, str]:
         name, _, ending = key.partition("[")
         titles[key] = RATE_TITLES[name] + (f" [{ending}" if ending else "")
     return titles
+
+
+def _listed(key: Key) -> list[str]:
+    return [key] if isinstance(key, str) else list(key)
 
 
 def _percent(figure: Estimate) -> str:

@@ -1,5 +1,14 @@
-"""What the figures of an audit are called in words, for every page and table that shows them."""
+"""What the figures, columns and groups of an audit are called in words, for every page and table that shows them."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+Key = str | tuple[str, ...]
+"""A column or one of its groups; for a crossing, the columns or their groups in a tuple. Names are for printing."""
+
+MISSING_GROUP = "(missing)"
 TITLES = {
     "accuracy": "Accuracy",
     "balanced_accuracy": "Balanced accuracy",
@@ -26,3 +35,22 @@ def metric_title(name: str, worst: str | None = None) -> str:
     plain = name.removesuffix("_mean")
     mean = ", mean over classes" if name.endswith("_mean") else ""
     return TITLES.get(plain, plain) + mean + (f", worst class: {worst}" if worst is not None else "")
+
+
+def group_name(group: Key) -> str:
+    """Return the name of a group; no two groups of a column, and no two of a crossing, have the same."""
+    return group if isinstance(group, str) else " & ".join(map(_part, group))
+
+
+def attribute_names(attributes: Iterable[Key]) -> dict[Key, str]:
+    """Return the names of columns and of their crossing; a column that is called ``a & b`` keeps its name."""
+    names = {attribute: group_name(attribute) for attribute in attributes}
+    for attribute in names:
+        while isinstance(attribute, tuple) and names[attribute] in names:
+            names[attribute] += " (crossed)"
+    return names
+
+
+def _part(name: str) -> str:
+    """Put quotes around a part of a crossing that would otherwise be taken for two."""
+    return json.dumps(name, ensure_ascii=False) if "&" in name or '"' in name else name

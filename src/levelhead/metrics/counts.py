@@ -8,14 +8,95 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from numbers import Number
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.types import DataError
+from levelhead.types import DataError, quoted
 
 IntArray = NDArray[np.int64]
+
+ONE_KIND = {"string", "bytes", "integer", "floating", "decimal", "boolean", "datetime64", "datetime", "date", "empty"}
+"""What pandas calls the content of an object array that holds values of one kind, beside missing ones."""
+MOST_CELLS = 1 << 27  # a table of one gigabyte
+
+
+def distinct(values: ArrayLike, title: str = "A column") -> tuple[IntArray, list[Hashable]]:
+    """Tell the values of a column apart, exactly.
+
+    Numbers are the same where they are equal, texts where every character is; a number is never a text.
+
+    Args:
+        values: (rows,) numbers, booleans, strings or other hashables; None, NaN and the like are missing.
+        title: what errors call the column.
+
+    Returns:
+        codes (rows,) int64, -1 where the value is missing, and the distinct values in the order of their first rows.
+
+    Raises:
+        DataError: the values are not one-dimensional or not hashable, or some are equal or print alike although they
+            are of different kinds, such as 1 and "1", or 1 and True.
+    """
+    array = _array(values, title)
+    if array.ndim != 1:
+        raise DataError(f"{title} has shape {array.shape}, and needs one value a row, not scores or one-hot rows.")
+    try:
+        if array.dtype == object and pd.api.types.infer_dtype(array, skipna=True) not in ONE_KIND:
+            return _distinct_objects(array, title)
+        codes, uniques = pd.factorize(array)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"{title} holds values that cannot be told apart, such as lists. Pass numbers, truth values or texts."
+        ) from None
+    if array.dtype.kind in "mM":
+        uniques = pd.Series(uniques).astype(object).to_numpy()
+    names = [value.item() if isinstance(value, np.generic) else value for value in uniques]
+    return codes.astype(np.int64), names
+
+
+def _array(values: ArrayLike, title: str) -> NDArray[Any]:
+    """Return an array in which no value has changed its kind: NumPy turns 1 beside "1" into text."""
+    try:
+        if isinstance(values, np.ma.MaskedArray):
+            values = np.array(values.tolist(), dtype=object)  # masked values become None
+        array = np.asarray(values)
+        return np.asarray(values, dtype=object) if array.dtype.kind in "US" else array
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{title} cannot be read as an array ({(str(error).splitlines() or [''])[0]}). Pass one value a row."
+        ) from None
+
+
+def _distinct_objects(array: NDArray[Any], title: str) -> tuple[IntArray, list[Hashable]]:
+    """Tell values of several kinds apart, row by row."""
+    missing = pd.isna(array)
+    places: dict[tuple[str, Hashable], int] = {}
+    codes = np.full(len(array), -1, np.int64)
+    for row in np.flatnonzero(~missing):
+        value = array[row]
+        codes[row] = places.setdefault((_kind(value), value), len(places))
+    names = [value.item() if isinstance(value, np.generic) else value for _, value in places]
+    for alike in (str, lambda value: value):
+        met: dict[Hashable, Hashable] = {}
+        for name in names:
+            other = met.setdefault(alike(name), name)
+            if other is not name:
+                raise DataError(
+                    f"{title} holds both {quoted(other)} and {quoted(name)}, of the types {type(other).__name__} and "
+                    f"{type(name).__name__}. Write all of its values as one type."
+                )
+    return codes, names
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, (bool, np.bool_)):
+        return "truth value"
+    return "number" if isinstance(value, Number) else type(value).__name__
 
 
 def encode(values: ArrayLike) -> tuple[IntArray, list[Hashable]]:
@@ -29,28 +110,17 @@ def encode(values: ArrayLike) -> tuple[IntArray, list[Hashable]]:
         values cannot be compared with each other), so that the codes do not depend on the order of the rows.
 
     Raises:
-        DataError: the values are not one-dimensional, or some are missing.
+        DataError: as :func:`distinct`, and if values are missing.
     """
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise DataError(f"Expected one value a row, got an array of shape {array.shape}. Pass a 1-D array.")
-    if array.dtype.kind in "US":
-        array = array.astype(object)
-    codes, uniques = pd.factorize(array)
+    codes, found = distinct(values)
     if len(codes) and codes.min() < 0:
         rows = np.flatnonzero(codes < 0)
         raise DataError(
             f"{len(rows)} values are missing, first in rows {_first(rows)} (counted from 1). "
             "Fill them in or leave those rows out."
         )
-    names = [value.item() if isinstance(value, np.generic) else value for value in uniques]
-    try:
-        order = sorted(range(len(names)), key=lambda position: names[position])
-    except TypeError:
-        order = sorted(range(len(names)), key=lambda position: (type(names[position]).__name__, str(names[position])))
-    rank = np.empty(len(names), np.int64)
-    rank[order] = np.arange(len(names))
-    return rank[codes], [names[position] for position in order]
+    names = _sorted(found)
+    return _places(found, names)[codes], names
 
 
 def encode_together(*columns: ArrayLike) -> tuple[list[IntArray], list[Hashable]]:
@@ -63,17 +133,27 @@ def encode_together(*columns: ArrayLike) -> tuple[list[IntArray], list[Hashable]
         one (rows,) int64 array a column, and the distinct values of all of them.
 
     Raises:
-        DataError: the columns differ in length, are not one-dimensional, or hold missing values.
+        DataError: the columns differ in length, or as :func:`encode`.
     """
-    arrays = [np.asarray(column) for column in columns]
-    lengths = sorted({array.shape[0] if array.ndim else 0 for array in arrays})
+    coded = [encode(column) for column in columns]
+    lengths = sorted({len(codes) for codes, _ in coded})
     if len(lengths) > 1:
         raise DataError(f"Labels and predictions differ in length ({lengths}). Pass one of each for every row.")
-    # NumPy would turn 1 into "1" when numbers and text are joined, and so hide a mistake.
-    if any(array.dtype.kind not in "biuf" for array in arrays):
-        arrays = [array.astype(object) for array in arrays]
-    codes, names = encode(np.concatenate(arrays))
-    return np.split(codes, len(arrays)), names
+    names = _sorted(list(dict.fromkeys(name for _, found in coded for name in found)))
+    return [_places(found, names)[codes] for codes, found in coded], names
+
+
+def _sorted(names: list[Hashable]) -> list[Hashable]:
+    try:
+        return sorted(names)  # type: ignore[type-var]  # what cannot be compared is caught
+    except TypeError:
+        return sorted(names, key=lambda name: (type(name).__name__, str(name)))
+
+
+def _places(found: list[Hashable], names: list[Hashable]) -> IntArray:
+    """Return where each value stands among ``names``."""
+    place = {name: position for position, name in enumerate(names)}
+    return np.array([place[name] for name in found], np.int64)
 
 
 @dataclass(frozen=True)
@@ -142,8 +222,16 @@ class Counts:
         """Count patterns: ``members``, ``labels`` and ``predictions`` (patterns,) are positions in the names.
 
         ``rows`` (patterns,) says how many rows each pattern stands for; None: one.
+
+        Raises:
+            DataError: the table would need more than a gigabyte.
         """
         size = len(classes)
+        if len(groups) * size**2 > MOST_CELLS:
+            raise DataError(
+                f"A table of {len(groups):,} groups and {size:,} classes is too large to count rows in. Are these ids "
+                "or scores?"
+            )
         flat = (members * size + labels) * size + predictions
         # Weights are floats to bincount, which holds whole numbers exactly up to 2^53.
         table = np.bincount(flat, weights=rows, minlength=len(groups) * size**2).astype(np.int64)

@@ -150,7 +150,7 @@ def groups_table(name: str, part: Record) -> Record:
 
 
 def _rates(figures: Record) -> list[str]:
-    return [key for key in figures if key not in ("n", "included", "rows_by_label")]
+    return [key for key in figures if key not in ("values", "n", "included", "rows_by_label")]
 
 
 def _rate_cell(record: Record | None) -> Record:

@@ -1,0 +1,181 @@
+"""Count the rows of each (label, prediction, group), a batch at a time, and stop where a column cannot be audited.
+
+An audit needs nothing else of its rows. What is kept stays small, however many rows there are: a column of ids or
+scores is refused as soon as it has more values than classes or groups can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from levelhead.auditing.titles import MISSING_GROUP, Key
+from levelhead.auditing.vocabulary import mostly_fractions, threshold_advice
+from levelhead.types import DataError, quoted
+
+MOST_CLASSES = 200
+MOST_GROUPS = 1_000
+MOST_CELLS = 250_000
+"""Groups x classes x classes. Intervals draw the whole table a thousand times, which are then two gigabytes."""
+LONGEST_VALUE = 20_000
+# Up to so many cells, a batch is counted in one array; beyond, the patterns that occur are sorted out first.
+MOST_COUNTED_CELLS = 1 << 20
+
+Column = tuple[NDArray[np.int64], list[Hashable]]
+"""Codes of the rows of a batch, and what each code stands for; None where the value is missing."""
+
+
+@dataclass
+class Tally:
+    """What has been counted so far.
+
+    Attributes:
+        label: what errors call the labels.
+        prediction: what errors call the predictions.
+        groups: what errors call each group column, by name.
+        intersect: whether the crossing of all group columns is counted as well.
+        counts: rows of each (label, prediction, group), by the name of the group column. The crossing lies under the
+            tuple of the names, and each of its groups is a tuple. Groups are texts, or None where they are missing.
+        labels: rows of each label.
+        predictions: rows of each prediction.
+    """
+
+    label: str
+    prediction: str
+    groups: Mapping[str, str]
+    intersect: bool = False
+    counts: dict[Key, dict[tuple[Hashable, Hashable, Hashable], int]] = field(default_factory=dict)
+    labels: dict[Hashable, int] = field(default_factory=dict)
+    predictions: dict[Hashable, int] = field(default_factory=dict)
+    _met: dict[Key, set[Hashable]] = field(default_factory=dict)
+
+    def add(self, label: Column, prediction: Column, groups: Mapping[str, Column]) -> None:
+        """Count the rows of a batch.
+
+        Args:
+            label: true classes.
+            prediction: predicted classes.
+            groups: each group column, by name.
+
+        Raises:
+            DataError: there are more than 200 classes, more than 1,000 groups of a column or of the crossing, or more
+                than 20,000 characters in a value; or a group has the name that missing values get.
+        """
+        label = self._classes(self.label, label, self.labels)
+        prediction = self._classes(self.prediction, prediction, self.predictions)
+        classes = len(self.labels.keys() | self.predictions.keys())
+        if classes > MOST_CLASSES:
+            raise DataError(
+                f"{self.label} and {self.prediction} have more than {MOST_CLASSES} different values together: is one "
+                "of them an id or a score? An audit compares classes."
+            )
+        columns: dict[Key, Column] = {name: self._members(name, column) for name, column in groups.items()}
+        if self.intersect:
+            columns[tuple(groups)] = self._crossing(list(columns.values()))
+        for key, column in columns.items():
+            met = self._met.setdefault(key, set())
+            met.update(column[1])
+            if len(met) > MOST_GROUPS:
+                raise self._too_many(key)
+            if {None, MISSING_GROUP} <= met:
+                raise DataError(
+                    f"{self._title(key)} has a group named {MISSING_GROUP!r} and missing values, which get that name. "
+                    "Rename the group, or leave its field empty."
+                )
+            if len(met) * classes**2 > MOST_CELLS:
+                raise DataError(
+                    f"{self._title(key)} has {len(met):,} groups, and there are {classes} classes: that is too much to "
+                    "compare. Merge rare groups or rare classes."
+                )
+            counts = self.counts.setdefault(key, {})
+            for pattern, rows in _patterns(label, prediction, column):
+                counts[pattern] = counts.get(pattern, 0) + rows
+
+    def _classes(self, title: str, column: Column, rows_of: dict[Hashable, int]) -> Column:
+        codes, values, rows = _occurring(column)
+        if len(values) <= MOST_CLASSES:
+            for value, count in zip(values, rows, strict=True):
+                _text(value, title)
+                rows_of[value] = rows_of.get(value, 0) + count
+        if max(len(values), len(rows_of)) > MOST_CLASSES:
+            scores = title == self.prediction and mostly_fractions(values)
+            advice = f" {threshold_advice(self.labels)}" if scores else " An audit compares classes."
+            raise DataError(
+                f"{title} has more than {MOST_CLASSES} different values, such as {quoted(values[0])}: is this "
+                f"an id or a score?{advice}"
+            )
+        return codes, values
+
+    def _members(self, name: str, column: Column) -> Column:
+        codes, values, _ = _occurring(column)
+        if len(values) > MOST_GROUPS:
+            raise self._too_many(name)
+        return codes, [None if value is None else _text(value, self.groups[name]) for value in values]
+
+    def _crossing(self, columns: Sequence[Column]) -> Column:
+        """Cross columns pair by pair, so that no more is ever held than the crossings that occur."""
+        codes, names = columns[0]
+        groups: list[tuple[Hashable, ...]] = [(name,) for name in names]
+        for own_codes, own_names in columns[1:]:
+            codes, pairs = pd.factorize(codes * len(own_names) + own_codes)
+            if len(pairs) > MOST_GROUPS:
+                raise self._too_many(tuple(self.groups))
+            groups = [(*groups[pair // len(own_names)], own_names[pair % len(own_names)]) for pair in pairs.tolist()]
+        return codes, list(groups)
+
+    def _title(self, key: Key) -> str:
+        return self.groups[key] if isinstance(key, str) else f"The crossing of {', '.join(map(quoted, key))}"
+
+    def _too_many(self, key: Key) -> DataError:
+        way_out = (
+            "Is this an id or a score? Name a column of groups, or cut numbers into ranges first."
+            if isinstance(key, str)
+            else "Is one of these columns an id or a score? Cross fewer columns, or merge rare groups."
+        )
+        return DataError(f"{self._title(key)} has more than {MOST_GROUPS:,} different groups. {way_out}")
+
+
+def _occurring(column: Column) -> tuple[NDArray[np.int64], list[Hashable], list[int]]:
+    """Drop the values that no row has; return codes, values and the rows of each value."""
+    codes, values = column
+    rows = np.bincount(codes, minlength=len(values))
+    used = np.flatnonzero(rows)
+    if len(used) and used[-1] >= len(used):
+        codes = (np.cumsum(rows > 0) - 1)[codes]
+    return codes, [values[code] for code in used.tolist()], rows[used].tolist()
+
+
+def _text(value: Hashable, title: str) -> str:
+    try:
+        text = str(value)
+    except ValueError:  # a whole number of more than 4,300 digits
+        text = " " * (LONGEST_VALUE + 1)
+    if len(text) > LONGEST_VALUE:
+        raise DataError(
+            f"{title} holds a value of more than {LONGEST_VALUE:,} characters: is this a column of texts? Classes and "
+            "groups have short names."
+        )
+    return text
+
+
+def _patterns(*columns: Column) -> Iterator[tuple[tuple[Hashable, Hashable, Hashable], int]]:
+    """Yield each (label, prediction, group) in a batch, and how many rows have it."""
+    sizes = [len(values) for _, values in columns]
+    flat = columns[0][0]
+    for (codes, _), size in zip(columns[1:], sizes[1:], strict=True):
+        flat = flat * size + codes
+    if np.prod(sizes) <= MOST_COUNTED_CELLS:
+        counted = np.bincount(flat)
+        places = np.flatnonzero(counted)
+        rows = counted[places]
+    else:
+        places, rows = np.unique(flat, return_counts=True)
+    combined = np.unravel_index(places, sizes)
+    label, prediction, group = (
+        [values[code] for code in codes] for codes, (_, values) in zip(combined, columns, strict=True)
+    )
+    yield from zip(zip(label, prediction, group, strict=True), rows.tolist(), strict=True)

@@ -1,0 +1,311 @@
+"""Groups and classes are what is written, exactly: nothing is joined, read as a number, or taken for something else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from levelhead.auditing.audit import AuditResult, audit, audit_file
+from levelhead.auditing.titles import attribute_names, group_name
+from levelhead.cli import main
+from levelhead.data.text_files import read_columns
+from levelhead.report import render
+from levelhead.report.audit_page import audit_page
+from levelhead.storage import read_json
+from levelhead.types import ConfigError, DataError, require_columns
+
+SUFFIXES = [".csv", ".tsv", ".csv.gz", ".parquet", "frame"]
+
+
+def audited(columns: Mapping[str, Any], groups: list[str], suffix: str, folder: Path, **options: Any) -> AuditResult:
+    """Audit columns ``y`` and ``yhat``, texts all of them, written to a file or handed over as a frame of objects."""
+    frame = pd.DataFrame({name: np.array(values, dtype=object) for name, values in columns.items()})
+    if suffix == "frame":
+        return audit(frame["y"], frame["yhat"], sensitive_features=frame[groups], **options)
+    path = folder / f"p{suffix}"
+    if suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
+    return audit_file(path, "y", "yhat", groups, **options)
+
+
+# ------------------------------------------------------------------------------------------------ crossings
+
+
+def test_a_crossing_keeps_groups_apart_whose_names_would_join_alike(tmp_path: Path) -> None:
+    """("p", "q & r") and ("p & q", "r") are two groups: here with 100 points between them."""
+    half = 40
+    columns = {
+        "y": ["1"] * 2 * half,
+        "yhat": ["1"] * half + ["0"] * half,
+        "g": ["p"] * half + ["p & q"] * half,
+        "h": ["q & r"] * half + ["r"] * half,
+    }
+    for suffix in SUFFIXES:
+        result = audited(columns, ["g", "h"], suffix, tmp_path, intersect=True)
+        crossing = result.by_attribute["g", "h"]
+        assert set(crossing.groups) == {("p", "q & r"), ("p & q", "r")}
+        assert crossing.metrics["demographic_parity"].value == 1
+        written = result.to_dict()["by_attribute"]["g & h"]
+        assert written["columns"] == ["g", "h"]
+        assert [group["values"] for group in written["groups"].values()] == [["p", "q & r"], ["p & q", "r"]]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_column_that_is_named_like_a_crossing_stays_beside_it(tmp_path: Path, suffix: str) -> None:
+    rows = 40
+    columns = {
+        "y": ["1", "0"] * rows,
+        "yhat": ["1", "0"] * rows,
+        "g": ["a", "b"] * rows,
+        "h": ["c"] * rows + ["d"] * rows,
+        "g & h": ["one"] * rows + ["two"] * rows,
+    }
+    result = audited(columns, ["g", "h", "g & h"], suffix, tmp_path, intersect=True)
+    assert list(result.by_attribute) == ["g", "h", "g & h", ("g", "h", "g & h")]
+    assert set(result.by_attribute["g & h"].groups) == {"one", "two"}
+    assert list(result.to_dict()["by_attribute"]) == ["g", "h", "g & h", 'g & h & "g & h"']
+
+
+def test_names_of_columns_and_crossings_are_never_the_same() -> None:
+    assert attribute_names(["g & h", ("g", "h")]) == {"g & h": "g & h", ("g", "h"): "g & h (crossed)"}
+    taken = ["g & h", "g & h (crossed)", ("g", "h")]
+    assert len(set(attribute_names(taken).values())) == 3
+    hostile = ["a", "a & b", "& b", "b", '"', 'a"', '"a" & b', "", " ", "\\", "a &", "(missing)"]
+    pairs = [(first, second) for first in hostile for second in hostile]
+    assert len({group_name(pair) for pair in pairs}) == len(pairs)
+    assert group_name(("f", "x")) == "f & x"
+
+
+def test_the_page_and_the_json_of_a_crossing_hold_every_group(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("y,yhat,g,h\n" + "1,1,p,q & r\n0,0,p & q,r\n" * 20)
+    outputs = [tmp_path / "out.json", tmp_path / "out.html"]
+    flags = ["--json", str(outputs[0]), "--html", str(outputs[1])]
+    main_without_leaving(
+        "audit",
+        str(path),
+        "--label",
+        "y",
+        "--prediction",
+        "yhat",
+        "--group",
+        "g",
+        "--group",
+        "h",
+        "--intersect",
+        *flags,
+    )
+    written = read_json(outputs[0])["by_attribute"]["g & h"]
+    assert {name: group["n"] for name, group in written["groups"].items()} == {'p & "q & r"': 20, '"p & q" & r': 20}
+    page = outputs[1].read_text()
+    assert "p &amp; &#34;q &amp; r&#34;" in page
+    assert "&#34;p &amp; q&#34; &amp; r" in page
+    shown = capsys.readouterr().out
+    assert 'p & "q & r"' in shown
+    assert '"p & q" & r' in shown
+
+
+def test_json_of_earlier_versions_is_still_drawn() -> None:
+    """Earlier files have neither ``columns`` nor ``values``."""
+    result = audit([0, 1] * 40, [0, 1] * 40, sensitive_features={"g": ["a", "b"] * 40, "h": ["c"] * 80}, intersect=True)
+    now = result.to_dict()
+    earlier = json.loads(json.dumps(now))
+    for part in [earlier, *earlier["by_attribute"].values()]:
+        del part["columns"]
+        for group in part["groups"].values():
+            del group["values"]
+    assert render(audit_page(earlier)) == render(audit_page(now))
+
+
+# ------------------------------------------------------------------------------------------------ values
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    "pair", [("01", "1"), ("1", "1.0"), ("1e3", "1000"), ("True", "true"), ("a", " a"), ("0", "-0")]
+)
+def test_groups_that_differ_in_writing_alone_stay_apart(tmp_path: Path, suffix: str, pair: tuple[str, str]) -> None:
+    """Equal opportunity differs by 100 points between them, and a warning names the pair."""
+    rows = 40
+    columns = {"y": ["1"] * 2 * rows, "yhat": ["1"] * rows + ["0"] * rows, "g": [pair[0]] * rows + [pair[1]] * rows}
+    result = audited(columns, ["g"], suffix, tmp_path, positive="1")
+    assert {name: group.n for name, group in result.groups.items()} == dict.fromkeys(pair, rows)
+    assert result.metrics["equal_opportunity"].value == 1
+    assert any("differ only in how a number, case or blanks are written" in text for text in result.warnings)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_labels_that_differ_in_writing_alone_are_two_classes(tmp_path: Path, suffix: str) -> None:
+    """Accuracy is 75%, and not the 100% that numbers would have."""
+    columns = {"y": ["01", "1"] * 40, "yhat": ["01", "1", "1", "1"] * 20, "g": ["a", "b"] * 40}
+    result = audited(columns, ["g"], suffix, tmp_path)
+    assert result.metrics["accuracy"].value == 0.75
+    assert result.groups["a"].rows_by_label == {"01": 40, "1": 0}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    ("label", "prediction", "why"),
+    [
+        ("1", "1.0", "one number, written in two ways"),
+        ("01", "1", "one number, written in two ways"),
+        ("1000", "1e3", "one number, written in two ways"),
+        ("True", "true", "differ only in case, blanks"),
+        ("yes", "yes ", "differ only in case, blanks"),
+        ("\u00e9", "e\u0301", "how letters are composed"),
+    ],
+)
+def test_predictions_that_would_match_only_as_something_else_are_refused(
+    tmp_path: Path, suffix: str, label: str, prediction: str, why: str
+) -> None:
+    columns = {"y": ["other", label] * 20, "yhat": ["other", prediction] * 20, "g": ["a", "b"] * 20}
+    with pytest.raises(DataError, match=why) as caught:
+        audited(columns, ["g"], suffix, tmp_path)
+    assert repr(label) in str(caught.value)
+    assert repr(prediction) in str(caught.value)
+    assert "write labels and predictions in the same way" in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_positive_class_of_the_command_line_is_a_text(tmp_path: Path, suffix: str) -> None:
+    columns = {"y": ["0", "1"] * 40, "yhat": ["0", "1"] * 40, "g": ["a", "b"] * 40}
+    for given in ("0", 0):
+        assert audited(columns, ["g"], suffix, tmp_path, positive=given).positive == "0"
+    with pytest.raises(ConfigError, match=r"'1\.0' is not among the classes: 0, 1"):
+        audited(columns, ["g"], suffix, tmp_path, positive="1.0")
+
+
+def test_classes_written_like_numbers_are_in_the_order_of_numbers(tmp_path: Path) -> None:
+    """The second of two classes, the positive one, is 10 and not 9."""
+    columns = {"y": ["9", "10"] * 40, "yhat": ["9", "10"] * 40, "g": ["2", "10"] * 40}
+    result = audited(columns, ["g"], ".csv", tmp_path)
+    assert result.positive == "10"
+    assert list(result.groups) == ["2", "10"]
+
+
+def test_numbers_compare_as_numbers_and_never_as_texts() -> None:
+    label, group = np.array([0, 1] * 40), ["a", "b"] * 40
+    for same in (label.astype(float), label.astype(bool), pd.Series(label, dtype="Int64"), label.astype(object)):
+        assert audit(label, same, sensitive_features=group).metrics["accuracy"].value == 1
+        assert audit(label, same, sensitive_features=group).positive == "1"
+    with pytest.raises(DataError, match="'0' is no label, but 0 is: one is a number, the other a text"):
+        audit(label, label.astype(str), sensitive_features=group)
+    with pytest.raises(DataError, match="'False' is no label, but False is: one is a truth value, the other a text"):
+        audit(label.astype(bool), label.astype(bool).astype(str), sensitive_features=group)
+
+
+def test_parquet_keeps_its_types(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    frame = pd.DataFrame({"y": [0, 1] * 40, "yhat": [0.0, 1.0] * 40, "g": [1, 2] * 40, "text": ["0", "1"] * 40})
+    frame.to_parquet(path)
+    assert audit_file(path, "y", "yhat", ["g"]).metrics["accuracy"].value == 1
+    with pytest.raises(DataError, match="'0' is no label, but 0 is: one is a number, the other a text"):
+        audit_file(path, "y", "text", ["g"])
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [[1, "1"], [True, "True"], [1, True], ["1", np.int64(1)], ["a", None, 2, "2"], ["nan", 1.5, "1.5", float("nan")]],
+    ids=str,
+)
+@pytest.mark.parametrize("role", ["label", "prediction", "group"])
+def test_values_of_two_types_that_print_alike_are_refused(mixed: list[Any], role: str) -> None:
+    """In a column of objects, 1 and "1" are two values with one name; which of them is meant cannot be known."""
+    values = pd.Series(mixed * 20, dtype=object)
+    plain = np.array(["a", "b"] * len(values))[: len(values)]
+    columns = {"label": plain, "prediction": plain, "group": plain, role: values}
+    with pytest.raises(DataError, match=r"holds both .* and .*, of the types .* Write all of its values as one type"):
+        audit(columns["label"], columns["prediction"], sensitive_features=columns["group"])
+
+
+def test_lists_keep_their_values_types() -> None:
+    """NumPy would turn 1 beside "1" into text."""
+    with pytest.raises(DataError, match="'g' holds both"):
+        audit([0, 1] * 20, [0, 1] * 20, sensitive_features={"g": [1, "1"] * 20})
+
+
+def test_missing_groups_keep_apart_from_a_group_of_that_name(tmp_path: Path) -> None:
+    columns = {"y": ["0", "1"] * 20, "yhat": ["0", "1"] * 20, "g": ["(missing)", ""] * 20}
+    with pytest.raises(DataError, match=r"'g' has a group named '\(missing\)' and missing values"):
+        audited(columns, ["g"], ".csv", tmp_path)
+    columns["g"] = ["NA", ""] * 20
+    result = audited(columns, ["g"], ".csv", tmp_path)
+    assert list(result.groups) == ["NA", "(missing)"]
+
+
+# ------------------------------------------------------------------------------------------------ columns
+
+
+def main_without_leaving(*arguments: str) -> int:
+    try:
+        main(list(arguments))
+    except SystemExit as leaving:
+        return int(leaving.code or 0)
+    return 0
+
+
+def with_columns(path: Path, names: list[str], values: list[list[str]]) -> Path:
+    """Write a table that may have two columns of one name, which pandas would not."""
+    if path.suffix == ".parquet":
+        arrays = [pyarrow.array(column) for column in zip(*values, strict=True)]
+        pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, names=names), path)
+    else:
+        separator = "\t" if path.suffix == ".tsv" else ","
+        path.write_text("\n".join(separator.join(line) for line in [names, *values]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("twice", ["y", "yhat", "g"])
+def test_a_column_that_is_there_twice_is_refused_by_name(tmp_path: Path, suffix: str, twice: str) -> None:
+    names, values = ["y", "yhat", "g", twice], [["0", "0", "a", "1"], ["1", "1", "b", "0"]] * 20
+    path = with_columns(tmp_path / f"p{suffix}", names, values)
+    with pytest.raises(DataError, match=f"has 2 columns named '{twice}'.*Rename or remove all but one"):
+        audit_file(path, "y", "yhat", ["g"])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_two_columns_of_one_name_that_nobody_asks_for_do_no_harm(tmp_path: Path, suffix: str) -> None:
+    """Which of them is meant does not matter: none of them is read."""
+    names, values = ["y", "yhat", "g", "note", "note"], [["0", "0", "a", "x", "z"], ["1", "1", "b", "y", "w"]] * 20
+    path = with_columns(tmp_path / f"p{suffix}", names, values)
+    assert audit_file(path, "y", "yhat", ["g"]).metrics["accuracy"].value == 1
+
+
+def test_two_sensitive_features_of_one_name_are_refused() -> None:
+    frame = pd.DataFrame([["a", "b"]] * 20, columns=["g", "g"])
+    with pytest.raises(DataError, match="Two sensitive columns are named 'g'"):
+        audit([0, 1] * 10, [0, 1] * 10, sensitive_features=frame)
+    with pytest.raises(DataError, match="Two sensitive columns are named '1'"):
+        audit([0, 1] * 10, [0, 1] * 10, sensitive_features={1: ["a"] * 20, "1": ["b"] * 20})
+
+
+def test_tables_of_texts_refuse_a_column_that_is_there_twice(tmp_path: Path) -> None:
+    """Data sets that read tables go through the same check."""
+    (tmp_path / "t.csv").write_text("text,label,label\na,0,1\n")
+    with pytest.raises(DataError, match="has 2 columns named 'label'"):
+        read_columns(tmp_path / "t.csv", ["text", "label"])
+    assert read_columns(tmp_path / "t.csv", ["text"]) == {"text": ["a"]}
+
+
+def test_names_of_columns_are_told_on_one_short_line() -> None:
+    there = ["a\nb\x1b[31m", "x" * 10_000, *(f"c{number}" for number in range(1000))]
+    with pytest.raises(DataError) as caught:
+        require_columns(there, ["c\nd" * 1000], "p.csv")
+    text = str(caught.value)
+    assert len(text) < 1000
+    assert text.isprintable()
+    assert re.search(r" and \d+ more\.$", text)

@@ -1,0 +1,398 @@
+"""Hostile files and arrays: each audit ends in a result that adds up, or in one line that says what is wrong.
+
+Every case has a number and is drawn from it alone, so that a failure can be repeated.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+import string
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from levelhead.auditing.audit import AuditResult, audit, audit_file
+from levelhead.cli import main
+from levelhead.types import LevelheadError
+
+CASES, PART = 750, 25
+LONGEST_SECONDS = 10
+LONGEST_ERROR = 2_000
+
+NAMES = [
+    "a", "b", "A", "a ", " a", "", " ", "NA", "None", "nan", "null", "(missing)", "a & b", "&", "& b", '"', "'", ",",
+    "\t", "\n", "a\r\nb", "\0", "a\0b", "\ufeff", "\ufeffa", "\u202eabc", "\u2028", "\x1b[31mred", "\x07", ";",
+    "[bold]x[/bold]", "[/]", "<script>alert(1)</script>", "{{ 7 * 7 }}", "%s", "=1+1", "\u00e9", "e\u0301", "\u0410",
+    "1", "01", "1.0", "1e3", "1000", "+1", "-0", "0", ".5", "1_000", "\uff11", "0x1", "inf", "True", "true",
+    "\N{GRINNING FACE}" * 9, "x" * 5_000, "9" * 500, "1e999999", "metrics", "all", "__class__", "\\", "\\n", "a]b[c",
+    "a" * 79 + "\n", "\U000e0001",
+]  # fmt: skip
+POOLS = [["0", "1"], ["no", "yes"], ["a", "b", "c"], ["True", "False"], ["1"], ["9", "10"]]
+TYPES = ["int8", "uint64", "float16", "float32", "bool", "U3", "S3", "datetime64[D]", "timedelta64[s]", "complex64"]
+
+
+class Case:
+    """One drawn input."""
+
+    def __init__(self, number: int) -> None:
+        self.draw = random.Random(number)
+        self.rows = self.draw.choice([0, 1, 2, 9, 40, 40, 40, 40, 40, 120, 120, 120])
+        self.columns = self._columns()
+
+    def name(self) -> str:
+        if self.draw.random() < 0.6:
+            return self.draw.choice(["y", "yhat", "g", "h", "g & h"])
+        if self.draw.random() < 0.7:
+            return self.draw.choice(NAMES)
+        return "".join(self.draw.choices(string.printable, k=self.draw.randint(1, 12)))
+
+    def texts(self, few: bool = True) -> list[str]:
+        """Draw a column: mostly a few values, now and then ids, scores or numbers in several writings."""
+        kind = self.draw.random()
+        if kind < 0.06:
+            return [f"id {row}" for row in range(self.rows)]
+        if kind < 0.12:
+            return [self.draw.choice(["0", "1", repr(self.draw.random())]) for _ in range(self.rows)]
+        if kind < 0.2:
+            pool = ["1", "01", "1.0", "0", "0.0", "-0"]
+        elif few and kind < 0.75:
+            pool = self.draw.choice(POOLS)
+        else:
+            pool = self.draw.choices(NAMES, k=self.draw.randint(1, 6))
+        return self.draw.choices(pool, k=self.rows)
+
+    def _columns(self) -> dict[str, list[str]]:
+        label = self.texts()
+        if self.draw.random() < 0.6:
+            label = self.draw.choices(self.draw.choice(POOLS), k=self.rows)
+        kind = self.draw.random()
+        if kind < 0.75:  # predictions that are often right, in the labels' words
+            predicted = [value if self.draw.random() < 0.8 else self.draw.choice(label) for value in label]
+        elif kind < 0.85:
+            predicted = [value + self.draw.choice(["", ".0", " "]) for value in label]
+        else:
+            predicted = self.texts()
+        columns = {"y": label, "yhat": predicted, "g": self.texts(), "h": self.texts(False), "g & h": self.texts()}
+        return {self.name() if self.draw.random() < 0.1 else name: values for name, values in columns.items()}
+
+    def asked(self) -> tuple[str, str, list[str]]:
+        """Draw the columns to ask for; they need not be there."""
+        names = list(self.columns)
+        while len(names) < 3:
+            names.append(self.name())
+        if self.draw.random() < 0.05:
+            names[self.draw.randrange(len(names))] = self.name()
+        return names[0], names[1], names[2 : 2 + self.draw.randint(1, 3)]
+
+    def options(self, columns: int) -> dict[str, Any]:
+        return {
+            "intersect": self.draw.random() < (0.4 if columns > 1 else 0.03),
+            # Comparing dozens of groups of one row each takes seconds; other tests time it.
+            "min_count": self.draw.choice([1, 5, 10] if self.rows <= 9 else [3, 10]),
+            "positive": self.draw.choice(["1", "yes", "a", 1]) if self.draw.random() < 0.1 else None,
+        }
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def plain(case: Case, separator: str) -> bytes:
+    written = io.StringIO(newline="")
+    quoting = case.draw.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+    end = case.draw.choice(["\n", "\n", "\r\n", "\r"])
+    writer = csv.writer(written, delimiter=separator, quoting=quoting, lineterminator=end)
+    writer.writerow(case.columns)
+    writer.writerows(zip(*case.columns.values(), strict=True))
+    return written.getvalue().encode()
+
+
+def unquoted(case: Case, separator: str) -> bytes:
+    """Return lines that nobody quoted, and so ragged ones."""
+    lines = [list(case.columns), *zip(*case.columns.values(), strict=True)]
+    return "\n".join(separator.join(line) for line in lines).encode()
+
+
+def twice(case: Case, separator: str) -> bytes:
+    """Return a table with a column that is there twice."""
+    header, _, rest = plain(case, separator).partition(b"\n")
+    return header + separator.encode() + header.split(separator.encode())[case.draw.randrange(3)] + b"\n" + rest
+
+
+def changed(case: Case, separator: str) -> bytes:
+    """Return a table of which a few bytes were changed, lost or added."""
+    content = bytearray(plain(case, separator))
+    for _ in range(case.draw.randint(1, 5)):
+        place = case.draw.randrange(len(content) + 1)
+        content[place : place + case.draw.choice([0, 1, 1, 30])] = case.draw.choice(
+            [b"", b"\0", b'"', b"\xff", b"\n", b",,,", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\t", b'"\n"', b"\r"]
+        )
+    return bytes(content)
+
+
+def recoded(case: Case, separator: str) -> bytes:
+    text = plain(case, separator).decode()
+    return case.draw.choice(
+        [
+            lambda: b"\xef\xbb\xbf" + text.encode(),
+            lambda: text.encode("utf-16"),
+            lambda: text.encode("latin-1", "replace"),
+            lambda: text.encode("utf-8").replace(b"a", b"\xe4"),
+            lambda: gzip.compress(text.encode()),
+            lambda: text[: len(text) // 2].encode(),
+            lambda: b"",
+            lambda: b"\n\n \n" + text.encode(),
+            lambda: text.split("\n")[0].encode(),
+            lambda: (text.split("\n")[0] + "\n").encode(),
+            lambda: b"\0" * 1000,
+            lambda: ("," * 50_000 + "\n" + text).encode(),
+            lambda: text.encode() + b'"' + b"x\n" * 10_000,
+        ]
+    )()
+
+
+def write_table(case: Case, folder: Path) -> Path:
+    """Write a csv or tsv file, perhaps compressed, perhaps cut short."""
+    separator = case.draw.choice([",", ",", "\t"])
+    content = case.draw.choice([plain, plain, plain, plain, plain, unquoted, twice, changed, changed, recoded])(
+        case, separator
+    )
+    suffix = ".csv" if separator == "," else ".tsv"
+    if case.draw.random() < 0.2:
+        content, suffix = gzip.compress(content), suffix + ".gz"
+        if case.draw.random() < 0.4:
+            content = content[: case.draw.randrange(len(content))]
+    path = folder / f"p{suffix}"
+    path.write_bytes(content)
+    return path
+
+
+def typed(case: Case, values: list[str]) -> pyarrow.Array:
+    """Return a parquet column of some type."""
+    number = [case.draw.randint(0, 2) for _ in values]
+    makers: list[Callable[[], pyarrow.Array]] = [
+        lambda: pyarrow.array(number, pyarrow.int8()),
+        lambda: pyarrow.array([float(n) if n else None for n in number], pyarrow.float64()),
+        lambda: pyarrow.array([case.draw.choice([0.0, 1.0, np.nan, np.inf, -0.0]) for _ in number], pyarrow.float32()),
+        lambda: pyarrow.array([bool(n) for n in number]),
+        lambda: pyarrow.array(values, pyarrow.large_string()),
+        lambda: pyarrow.array(values).dictionary_encode(),
+        lambda: pyarrow.array([n if n else None for n in number]).dictionary_encode(),
+        lambda: pyarrow.array([value.encode() for value in values], pyarrow.binary()),
+        lambda: pyarrow.array([Decimal(n) for n in number], pyarrow.decimal128(9, 2)),
+        lambda: pyarrow.array([date(2000, 1, 1 + n) for n in number]),
+        lambda: pyarrow.array([datetime(1 + 4999 * n, 1, 1) for n in number], pyarrow.timestamp("us")),
+        lambda: pyarrow.array(number, pyarrow.duration("ns")),
+        lambda: pyarrow.array(number, pyarrow.int64()).cast(pyarrow.timestamp("s")),
+        lambda: pyarrow.array([[n] for n in number], pyarrow.list_(pyarrow.int64())),
+        lambda: pyarrow.array([{"g": n} for n in number], pyarrow.struct([("g", pyarrow.int64())])),
+        lambda: pyarrow.nulls(len(values)),
+        lambda: pyarrow.array(values, pyarrow.string_view()),
+    ]
+    return case.draw.choice(makers)()
+
+
+def write_parquet(case: Case, folder: Path) -> Path:
+    """Write a parquet file of some types, perhaps with a column twice, perhaps cut short."""
+    arrays = [
+        pyarrow.array(values, pyarrow.string()) if case.draw.random() < 0.9 else typed(case, values)
+        for values in case.columns.values()
+    ]
+    names = list(case.columns)
+    if case.draw.random() < 0.1:
+        names[-1] = names[0]
+    path = folder / "p.parquet"
+    table = pyarrow.Table.from_arrays(arrays, names=names)
+    try:
+        pyarrow.parquet.write_table(table, path, row_group_size=case.draw.choice([7, 1000]))
+    except pyarrow.ArrowNotImplementedError:  # a type that this version of the library cannot write
+        pyarrow.parquet.write_table(table.select([]), path)
+    if case.draw.random() < 0.15:
+        content = path.read_bytes()
+        path.write_bytes(content[: case.draw.randrange(len(content))])
+    return path
+
+
+# ------------------------------------------------------------------------------------------------ arrays
+
+
+def array(case: Case, values: list[str]) -> Any:
+    """Return a column in memory, of any kind that somebody might pass."""
+    count = len(values)
+    numbers = [case.draw.randint(0, 2) for _ in values]
+    mixed = [case.draw.choice([1, "1", True, 1.0, None, "a", np.nan, (1, 2), b"1", Decimal(1)]) for _ in values]
+    makers: list[Callable[[], Any]] = [
+        lambda: values,
+        lambda: np.array(values, dtype=object),
+        lambda: np.array(values) if values else np.array([]),
+        lambda: pd.Series(values, dtype=object),
+        lambda: pd.Series(values, dtype="string"),
+        lambda: pd.Series(values, dtype="category"),
+        lambda: pd.Series(numbers, dtype="Int64").mask(np.array(numbers, dtype=bool)),
+        lambda: pd.Series(numbers, dtype="category").cat.set_categories(range(500)),
+        lambda: pd.Series(numbers, index=range(count, 0, -1)),
+        lambda: np.array(numbers).astype(case.draw.choice(TYPES)),
+        lambda: np.ma.masked_equal(np.array(numbers), 1),
+        lambda: np.array(mixed, dtype=object),
+        lambda: mixed,
+        lambda: [[1], [2, 3]] * (count // 2),
+        lambda: np.array([[n] for n in numbers]),
+        lambda: np.array([{}] * count, dtype=object),
+        lambda: np.array([10**5000 + n for n in numbers], dtype=object),
+        lambda: ["\ud800" if n else "b" for n in numbers],
+        lambda: np.random.default_rng(count).random(count),
+        lambda: np.array(numbers)[: count // 2],
+        lambda: case.draw.choice([None, 1, "text", {}, set(), iter(numbers), object()]),
+        lambda: np.zeros(count, dtype=[("a", "i4")]),
+        lambda: pd.date_range("2000", periods=count),
+        lambda: pd.array([pd.NaT] * count),
+    ]
+    return case.draw.choice(makers[:5] if case.draw.random() < 0.85 else makers)()
+
+
+def in_memory(case: Case) -> AuditResult:
+    """Audit a frame, a dict, or arrays."""
+    label, prediction, *groups = (array(case, values) for values in case.columns.values())
+    names = list(case.columns)[2:]
+    if case.draw.random() < 0.4:
+        frame = pd.DataFrame(dict(zip(case.columns, map(np.array, case.columns.values()), strict=True)))
+        features: Any = frame[names]
+        if case.draw.random() < 0.2:
+            features = pd.concat([features, features], axis=1)
+    else:
+        features = dict(zip(names, groups, strict=False)) if case.draw.random() < 0.7 else [*groups, []][0]
+    return audit(label, prediction, sensitive_features=features, replicates=100, **case.options(2))
+
+
+# ------------------------------------------------------------------------------------------------ what must hold
+
+
+def check_result(result: AuditResult) -> None:
+    """Rows add up for every column, names are unique, and every form of the result can be made."""
+    record = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert len(record["by_attribute"]) == len(result.by_attribute)
+    sizes = set()
+    for part in record["by_attribute"].values():
+        values = [tuple(group["values"]) for group in part["groups"].values()]
+        assert len(set(values)) == len(values) <= 1000
+        for group in part["groups"].values():
+            assert sum(group["rows_by_label"].values()) == group["n"]
+        sizes.add(sum(group["n"] for group in part["groups"].values()))
+    assert len(sizes) == 1
+    assert str(result)
+
+
+def check_error(text: str) -> None:
+    """One line, and no more than one can read."""
+    assert text
+    assert len(text.splitlines()) == 1
+    assert len(text) < LONGEST_ERROR
+
+
+def run_case(number: int, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run one case; return how it ended."""
+    case = Case(number)
+    kind = case.draw.choice(["table", "table", "parquet", "memory"])
+    if kind == "memory":
+        try:
+            check_result(in_memory(case))
+        except LevelheadError as error:
+            check_error(str(error))
+            return "memory refused"
+        return "memory result"
+    path = write_table(case, folder) if kind == "table" else write_parquet(case, folder)
+    before = path.read_bytes()
+    label, prediction, groups = case.asked()
+    options = case.options(len(groups))
+    ending = "result"
+    try:
+        if case.draw.random() < 0.15:
+            kind = "command"
+            outputs = [folder / "out.json", folder / "out.html"]
+            flags = [f"--label={label}", f"--prediction={prediction}", *(f"--group={name}" for name in groups)]
+            flags += ["--intersect"] * options["intersect"] + [f"--min-count={options['min_count']}"]
+            flags += [f"--positive={options['positive']}"] * (options["positive"] is not None)
+            status = 0
+            try:
+                main(["audit", str(path), *flags, f"--json={outputs[0]}", f"--html={outputs[1]}"])
+            except SystemExit as leaving:
+                status = int(leaving.code or 0)
+            shown = capsys.readouterr()
+            assert status in (0, 2)
+            assert "Traceback" not in shown.out + shown.err
+            if status:
+                check_error(shown.err.strip())
+                ending = "refused"
+            else:
+                json.loads(outputs[0].read_text())
+            assert [output.is_file() for output in outputs] == [not status] * 2
+            for output in outputs:
+                output.unlink(missing_ok=True)
+        else:
+            check_result(audit_file(path, label, prediction, groups, replicates=100, **options))
+    except LevelheadError as error:
+        check_error(str(error))
+        ending = "refused"
+    assert path.read_bytes() == before
+    assert list(folder.iterdir()) == [path]
+    path.unlink()
+    return f"{kind} {ending}"
+
+
+@pytest.mark.parametrize("part", range(CASES // PART))
+def test_hostile_inputs_end_in_a_result_or_in_one_line(
+    part: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(PART * part, PART * (part + 1)):
+        start = time.monotonic()
+        try:
+            run_case(number, tmp_path, capsys)
+        except BaseException as error:
+            error.add_note(f"case {number}")
+            raise
+        assert time.monotonic() - start < LONGEST_SECONDS, f"case {number}"
+
+
+def test_cases_end_in_both_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A fuzz whose cases all fail at the first check would show nothing."""
+    endings = [run_case(number, tmp_path, capsys) for number in range(60)]
+    for kind in ("table", "parquet", "memory", "command"):
+        assert endings.count(f"{kind} result") >= 1, endings
+        assert endings.count(f"{kind} refused") >= 1, endings
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("p.csv", b"y,yhat,g\n" + b"1,0.31,a\n0,1,b\n" * 30),
+        ("p.csv", b"\xff\xfe\x00\x1b[31m"),
+        ("p.csv.gz", gzip.compress(b"y,yhat,g\n1,1,a\n" * 100)[:40]),
+    ],
+    ids=["scores", "bytes", "cut gzip"],
+)
+def test_the_command_ends_in_one_line(name: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    flags = ["--label", "y", "--prediction", "yhat", "--group", "g"]
+    done = subprocess.run(
+        [sys.executable, "-m", "levelhead", "audit", str(path), *flags], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: ")
+    check_error(done.stderr.strip())
+    assert path.read_bytes() == content
