@@ -29,7 +29,7 @@ from levelhead.metrics import (
     true_positive_rate,
     worst_group_accuracy,
 )
-from levelhead.metrics.counts import encode, encode_together
+from levelhead.metrics.counts import MOST_CELLS, distinct, encode, encode_together
 from levelhead.metrics.group import Rate, cell_hits, classes_compared, false_positives, selection, true_positives
 from levelhead.types import ConfigError, DataError
 
@@ -71,11 +71,65 @@ def test_missing_values_are_refused_with_their_rows(missing: float | None) -> No
         encode(np.array([missing] * 6, object))
 
 
+def told_apart(values: object, title: str = "A column") -> tuple[list[int], list[object]]:
+    codes, names = distinct(values, title)
+    assert codes.dtype == np.int64
+    return codes.tolist(), names
+
+
+def test_values_are_told_apart_in_the_order_of_their_first_rows() -> None:
+    assert told_apart(["b", "a", "b", "a "]) == ([0, 1, 0, 2], ["b", "a", "a "])
+    assert told_apart([1, 1.0, 2.5, True and 1]) == ([0, 0, 1, 0], [1, 2.5])
+    assert told_apart(np.array([3, 1, 3], np.int8)) == ([0, 1, 0], [3, 1])
+    assert told_apart(np.array(["01", "1", "1.0"], object)) == ([0, 1, 2], ["01", "1", "1.0"])
+    assert told_apart(["1", "a"]) == ([0, 1], ["1", "a"])
+    assert told_apart(np.array([(1, 2), None, (3,), (1, 2), "x"], object)) == ([0, -1, 1, 0, 2], [(1, 2), (3,), "x"])
+    codes, names = told_apart(np.array(["2020-01-02", "2020-01-01"], "datetime64[ns]"))
+    assert (codes, [str(name) for name in names]) == ([0, 1], ["2020-01-02 00:00:00", "2020-01-01 00:00:00"])
+    for kind in (np.int64, np.float32, np.bool_):
+        _, names = told_apart(np.array([1, 0], kind))
+        assert not any(isinstance(name, np.generic) for name in names)
+    _, names = told_apart(np.array([np.int64(7), "x"], object))
+    assert [type(name) for name in names] == [int, str]
+
+
+def test_a_missing_value_has_no_name() -> None:
+    assert told_apart(np.array([None, "a", math.nan], object)) == ([-1, 0, -1], ["a"])
+    assert told_apart([math.nan, 1.0]) == ([-1, 0], [1.0])
+    assert told_apart(np.ma.MaskedArray([1, 2, 1], [False, True, False])) == ([0, -1, 0], [1])
+    assert told_apart(np.array([None, 2, (1,)], object)) == ([-1, 0, 1], [2, (1,)])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "types"), [(1, "1", "int and str"), (1, True, "int and bool"), (2.0, "2.0", "float and str")]
+)
+def test_values_of_two_kinds_that_are_equal_or_print_alike_are_refused(one: object, other: object, types: str) -> None:
+    with pytest.raises(DataError, match=f"^Group holds both .* of the types {types}. Write all"):
+        distinct(np.array([one, "x", (1,), other], object), "Group")
+    assert told_apart(np.array([10, "1", "x"], object)) == ([0, 1, 2], [10, "1", "x"])
+
+
+def test_values_that_cannot_be_told_apart_are_refused() -> None:
+    for values in (np.array([[1], None, [2, 3]], object), np.array([{}, "a"], object)):
+        with pytest.raises(DataError, match=r"^Group holds values that cannot be told apart, such as lists"):
+            distinct(values, "Group")
+    with pytest.raises(DataError, match=r"^Group cannot be read as an array \(.+\)\. Pass one value a row"):
+        distinct([[1, 2], [3]], "Group")
+
+
+def test_a_table_of_more_than_a_gigabyte_is_refused() -> None:
+    none = np.zeros(0, np.int64)
+    names = range(1 << 9)  # 2^9 groups and 2^9 classes make 2^27 cells
+    assert len(names) ** 3 == MOST_CELLS
+    with pytest.raises(DataError, match="A table of 513 groups and 512 classes is too large"):
+        Counts.from_codes(none, none, none, range(513), names)
+
+
 def test_a_table_of_values_is_refused() -> None:
-    with pytest.raises(DataError, match=r"got an array of shape \(2, 1\)"):
+    with pytest.raises(DataError, match=r"^A column has shape \(2, 1\), and needs one value a row"):
         encode([[1], [2]])
-    with pytest.raises(DataError, match=r"got an array of shape \(\)"):
-        encode(1)
+    with pytest.raises(DataError, match=r"^Group has shape \(\), and needs one value a row"):
+        distinct(1, "Group")
 
 
 def test_labels_and_predictions_share_one_vocabulary() -> None:
@@ -97,8 +151,8 @@ def test_labels_and_predictions_share_one_vocabulary() -> None:
 def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(DataError, match=r"differ in length \(\[1, 2\]\)"):
         encode_together([1, 2], [1])
-    with pytest.raises(DataError, match=r"differ in length \(\[0, 2\]\)"):
-        encode_together([1, 2], 1)
+    with pytest.raises(DataError, match=r"differ in length \(\[1, 2, 3\]\)"):
+        encode_together([1, 2, 3], [1], [1, 2])
 
 
 def test_counting_rows_gives_groups_by_classes_by_predictions() -> None:

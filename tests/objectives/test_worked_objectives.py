@@ -19,7 +19,14 @@ from levelhead.objectives.debiased import WithAlignment
 from levelhead.objectives.distillation import Distillation
 from levelhead.objectives.failure import LearningFromFailure
 from levelhead.objectives.group import InvariantRisk, WorstGroup, scale_slopes
-from levelhead.types import Batch
+from levelhead.objectives.robust import (
+    DistributionallyRobust,
+    above_threshold,
+    chi_square_dual,
+    chi_square_weights,
+    conditional_value_at_risk,
+)
+from levelhead.types import Batch, ConfigError
 
 LN2, LN3 = math.log(2), math.log(3)
 
@@ -331,3 +338,82 @@ def test_alignment_is_added_alpha_times_with_the_batchs_labels_and_weights(monke
     loss, logs = WithAlignment(Task(model), alpha=0)(batch([0, 1], [1.0, 3.0]))
     assert loss.item() == pytest.approx(7 / 4 * LN2)
     assert plain(logs) == pytest.approx({"task": 7 / 4 * LN2, "extra": 7})
+
+
+# Distributionally robust: losses ln 2, 2 ln 2, 2 ln 2 and ln 4/3 of equal weights.
+ROBUST = batch([0, 1, 0, 1], [1.0] * 4)
+
+
+def robust(variant: str, **options: float) -> DistributionallyRobust:
+    return DistributionallyRobust(probabilities(1 / 2, 1 / 4, 1 / 4, 3 / 4, labels=[0, 1, 0, 1]), variant, **options)
+
+
+def test_above_a_fixed_eta_losses_count_by_their_power_and_weight() -> None:
+    loss, logs = robust("fixed", eta=LN2, power=3.0)(batch([0, 1, 0, 1], [1.0, 2.0, 3.0, 4.0]))
+    assert loss.item() == pytest.approx((2 + 3) * LN2**3 / 10)
+    assert plain(logs) == pytest.approx({"mean": (5 * LN2 + math.log(4 / 3)) / 4, "above_eta": 2 / 4})
+    # ln 4/3 = .288 stands above .25 by a little, and by 1 / 16 of it squared.
+    loss, logs = robust("fixed", eta=0.25)(ROBUST)
+    losses = [LN2, 2 * LN2, 2 * LN2, math.log(4 / 3)]
+    assert loss.item() == pytest.approx(sum((one - 0.25) ** 2 for one in losses) / 4)
+    assert plain(logs)["above_eta"] == 1
+    defaults = DistributionallyRobust(nn.Identity())
+    assert (defaults.variant, defaults.eta, defaults.power, defaults.alpha) == ("fixed", 0.1, 2.0, 0.5)
+
+
+def test_the_worst_share_of_a_batch() -> None:
+    loss, logs = robust("cvar", alpha=0.625)(ROBUST)
+    assert loss.item() == pytest.approx((2 * LN2 + 2 * LN2 + LN2 / 2) / 2.5)
+    assert plain(logs) == pytest.approx({"mean": (5 * LN2 + math.log(4 / 3)) / 4})
+    losses = torch.tensor([1.0, 3.0, 2.0, 0.0], requires_grad=True)
+    conditional_value_at_risk(losses, 0.625).backward()
+    assert losses.grad.tolist() == pytest.approx([0.5 / 2.5, 1 / 2.5, 1 / 2.5, 0])
+    assert conditional_value_at_risk(torch.tensor([1.0, 3.0]).double(), 0.75).dtype == torch.float64
+
+
+def test_the_dual_of_two_losses_gives_the_larger_one_what_the_ball_allows() -> None:
+    """Of two weights 1 - d and 1 + d the chi-square distance is d^2 / 2, and the radius (1/alpha - 1)^2."""
+    for alpha in (0.7, 0.8, 0.95):
+        d = math.sqrt(2) * (1 / alpha - 1)
+        weights = chi_square_weights(torch.tensor([0.2, 1.0], dtype=torch.float64, requires_grad=True), alpha)
+        assert weights.tolist() == pytest.approx([1 - d, 1 + d])
+        assert not weights.requires_grad
+        losses = torch.tensor([0.2, 1.0], dtype=torch.float64, requires_grad=True)
+        value = chi_square_dual(losses, alpha)
+        value.backward()
+        assert value.item() == pytest.approx(0.6 + 0.4 * d)
+        assert losses.grad.tolist() == pytest.approx([(1 - d) / 2, (1 + d) / 2])
+    assert chi_square_weights(torch.tensor([0.2, 1.0]), 0.5).tolist() == [0, 2]  # the ball reaches d = 1
+    assert chi_square_weights(torch.tensor([0.2, 1.0]), 1.0).tolist() == [1, 1]
+    assert chi_square_weights(torch.tensor([0.2, 1.0]), 0.8).dtype == torch.float32
+
+
+def test_the_dual_is_what_the_variant_minimises() -> None:
+    loss, logs = robust("dual", alpha=0.8)(ROBUST)
+    losses = torch.tensor([LN2, 2 * LN2, 2 * LN2, math.log(4 / 3)], dtype=torch.float64)
+    assert loss.item() == pytest.approx(chi_square_dual(losses, 0.8).item())
+    assert plain(logs) == pytest.approx({"mean": losses.mean().item()})
+    # The weights meet the ball's edge: mean 1, squares on average 1 + 2 (1/alpha - 1)^2, none below 0.
+    weights = chi_square_weights(losses, 0.8)
+    assert weights.mean().item() == pytest.approx(1)
+    assert weights.square().mean().item() == pytest.approx(1 + 2 * 0.25**2)
+    assert (weights >= 0).all()
+
+
+def test_variants_that_weigh_the_batch_refuse_other_weights_than_one() -> None:
+    for variant in ("dual", "cvar"):
+        objective = robust(variant)
+        objective.check_weights(torch.ones(3))
+        for call in (objective.check_weights, WithAlignment(objective, 1.0).check_weights):
+            with pytest.raises(ConfigError, match=f"variant {variant} weighs the rows"):
+                call(torch.tensor([1.0, 1.0, 0.5]))
+        with pytest.raises(ConfigError, match="takes no importance weights"):
+            objective(batch([0, 1, 0, 1], [1.0, 1.0, 1.0, 2.0]))
+    robust("fixed").check_weights(torch.tensor([0.5, 2.0]))
+    WeightedCrossEntropy(nn.Identity()).check_weights(torch.tensor([0.5, 2.0]))
+
+
+def test_a_threshold_above_all_losses_trains_nothing() -> None:
+    losses = torch.tensor([0.2, 0.5], requires_grad=True)
+    above_threshold(losses, 0.5, 2.0, torch.ones(2)).backward()
+    assert losses.grad.tolist() == [0, 0]
