@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from levelhead.attention import QueryKeyStandardizer, standardize
-from levelhead.attention.standardize import LengthError, Moments, RunningMoments, pooled
+from levelhead.attention.standardize import LengthError, Moments, RunningMoments, _root, pooled
 from levelhead.types import ConfigError
 
 BATCH, HEADS, TOKENS, SIZE = 5, 2, 3, 2
@@ -329,6 +329,45 @@ def test_evaluation_may_centre_the_absolute_values_a_second_time(statistics: str
     assert standardizer.query.num_batches_tracked.tolist()[0] == 2
 
 
+def test_a_position_that_one_row_shows_remembers_that_row() -> None:
+    valid = torch.ones(BATCH, TOKENS, dtype=torch.bool)
+    valid[1:, 2] = False
+    standardizer = make(twice=True)
+    query, _ = standardizer(normal(0), normal(1) + 1, valid)
+    torch.testing.assert_close(standardizer.query.pending_absolute[:, 2], query[0, :, 2])
+
+
+@pytest.mark.parametrize("running", ["variance", "std"])
+def test_without_eps_a_feature_that_does_not_vary_is_remembered_as_such(running: str) -> None:
+    query = normal(0)
+    query[:, 0, 1] = 7.0
+    query.requires_grad_()
+    standardizer = make(eps=0.0, running=running, momentum=1.0, absolute=False)
+    found, _ = standardizer(query, normal(1))
+    (found * normal(2)).sum().backward()
+    assert (found[:, 0, 1] == 0).all()
+    assert (query.grad[:, 0, 1] == 0).all()
+    standardizer.commit()
+    assert (standardizer.query.get_buffer(standardizer.query.spread_name)[0, 1] == 0).all()
+
+
+def test_the_root_has_no_gradient_at_zero() -> None:
+    variance = torch.tensor([0.0, 4.0], requires_grad=True)
+    root = _root(variance)
+    root.sum().backward()
+    assert root.tolist() == [0, 2]
+    assert variance.grad.tolist() == [0, 0.25]
+
+
+def test_a_move_changes_the_device_and_not_the_precision() -> None:
+    moved = RunningMoments(2, 3, 4).to("meta", torch.float16)
+    assert {name: (one.device.type, one.dtype) for name, one in moved.state_dict().items()} == {
+        "mean": ("meta", torch.float32),
+        "variance": ("meta", torch.float32),
+        "num_batches_tracked": ("meta", torch.int64),
+    }
+
+
 # ------------------------------------------------------------------------------------------------ one row
 
 
@@ -350,8 +389,12 @@ def test_one_row_is_that_row_of_all(statistics: str, padded: bool, training: boo
     torch.testing.assert_close(row, expected)
     torch.testing.assert_close(same_keys, keys)
     assert all_rows.shape == query.shape
-    half, _ = part.one_row(query[:, :, 0].bfloat16(), key, valid)
-    assert half.dtype == torch.bfloat16
+    narrow = query[:, :, 0].bfloat16(), key.half()
+    row, keys = part.one_row(*(one.float() for one in narrow), valid)
+    same_row, same_keys = part.one_row(*narrow, valid)
+    assert (same_row.dtype, same_keys.dtype) == (torch.bfloat16, torch.float16)
+    assert torch.equal(same_row, row.bfloat16())
+    assert torch.equal(same_keys, keys.half())
 
 
 def test_of_positions_one_row_moves_the_first_alone() -> None:
@@ -364,6 +407,15 @@ def test_of_positions_one_row_moves_the_first_alone() -> None:
     assert (standardizer.query.mean[:, 1:] == 0).all()
     assert (standardizer.query.variance[:, 1:] == 1).all()
     torch.testing.assert_close(standardizer.query.mean[:, 0], normal(0)[:, :, 0].mean(0).float())
+
+
+def test_of_padded_first_tokens_one_row_keeps_nothing() -> None:
+    valid = torch.ones(BATCH, TOKENS, dtype=torch.bool)
+    valid[:2, 0] = False
+    standardizer = make()
+    standardizer.one_row(normal(0)[:, :, 0], normal(1), valid)
+    standardizer.commit()
+    torch.testing.assert_close(standardizer.query.mean[:, 0], normal(0)[2:, :, 0].mean(0).float())
 
 
 @pytest.mark.parametrize(
