@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from levelhead.attention import QueryKeyStandardizer, standardize
 from levelhead.attention.standardize import LengthError, Moments, RunningMoments, _root, pooled
 from levelhead.types import ConfigError
 
-BATCH, HEADS, TOKENS, SIZE = 5, 2, 3, 2
+BATCH, HEADS, TOKENS, SIZE = 5, 4, 3, 3
 LAST = torch.tensor([2, 1, 2, 0, 1])
 VALID = torch.arange(TOKENS) <= LAST[:, None]
 
@@ -158,23 +159,29 @@ def test_the_kernel_is_not_used_for_padding_or_fewer_than_two_numbers(monkeypatc
     make("feature")(normal(0)[:1], normal(1)[:1])
     make("feature")(normal(0)[:2, :, :1], normal(1)[:2, :, :1])
     assert len(calls) == 6
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.compiler, "is_compiling", lambda: True)
+        make("feature")(normal(0), normal(1))
     monkeypatch.setattr(standardize, "process_count", lambda: 2)
     monkeypatch.setattr(standardize, "gather_rows", lambda rows, counts: torch.cat([rows, rows]))
     make("feature")(normal(0), normal(1))
     assert len(calls) == 6
 
 
-def test_nothing_is_computed_where_the_default_device_is() -> None:
+@pytest.mark.parametrize("statistics", ["position", "feature", "cls_feature"])
+@pytest.mark.parametrize("running", ["variance", "std"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_nothing_is_computed_where_the_default_device_is(statistics: str, running: str, padded: bool) -> None:
     """Tensors of another device than the inputs' would stop the sum: here the default device holds no numbers."""
-    for statistics in ("position", "feature", "cls_feature"):
-        for options in ({}, {"running": "std"}, {"twice": statistics != "cls_feature"}):
-            standardizer = make(statistics, **options)
-            for valid in (None, VALID):
-                with torch.device("meta"):
-                    found = standardizer.train()(normal_on_cpu(0), normal_on_cpu(1), valid, LAST)
-                    standardizer.commit()
-                    standardizer.eval()(normal_on_cpu(0), normal_on_cpu(1), valid, LAST)
-                assert all(one.device.type == "cpu" for one in found)
+    plain = make(statistics, running=running, twice=statistics != "cls_feature")
+    away, valid = copy.deepcopy(plain), VALID if padded else None
+    for training in (True, False):
+        expected = plain.train(training)(normal(0), normal(1), valid, LAST)
+        plain.commit()
+        with torch.device("meta"):
+            found = away.train(training)(normal_on_cpu(0), normal_on_cpu(1), valid, LAST)
+            away.commit()
+        assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 def normal_on_cpu(seed: int) -> Tensor:
@@ -185,6 +192,14 @@ def normal_on_cpu(seed: int) -> Tensor:
 # ------------------------------------------------------------------------------------------------ memory
 
 
+@pytest.fixture
+def double_by_default() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("double_by_default")
 def test_what_is_remembered_has_names_shapes_and_start_values() -> None:
     for running, spread in (("variance", "variance"), ("std", "deviation")):
         moments = RunningMoments(2, 3, 4, running=running)
@@ -335,6 +350,9 @@ def test_a_position_that_one_row_shows_remembers_that_row() -> None:
     standardizer = make(twice=True)
     query, _ = standardizer(normal(0), normal(1) + 1, valid)
     torch.testing.assert_close(standardizer.query.pending_absolute[:, 2], query[0, :, 2])
+    standardizer.commit()
+    assert standardizer.query.num_batches_tracked.tolist() == [1, 1, 1]
+    torch.testing.assert_close(standardizer.query.mean[:, 2], normal(0)[0, :, 2].float())
 
 
 @pytest.mark.parametrize("running", ["variance", "std"])
@@ -587,12 +605,29 @@ def test_pooled_moments_are_exact_where_means_are_large(monkeypatch: pytest.Monk
     assert found.mean.item() == pytest.approx(x.mean().item(), rel=1e-15)
     assert found.squares.item() == pytest.approx((x - x.mean()).square().sum().item(), rel=1e-9)
     assert found.residual is None
+    narrow = [Moments(part.counts, *(one.float() for one in part[1:])) for part in (one, other)]
+    (found,) = TwoProcesses(monkeypatch).first(lambda: pooled(narrow[:1]), lambda: pooled(narrow[1:]))
+    assert found.mean.dtype == found.squares.dtype == torch.float32
+
+
+@pytest.mark.parametrize("per_position", [False, True])
+def test_what_rounding_leaves_of_a_mean_is_told_to_the_other_processes(
+    monkeypatch: pytest.MonkeyPatch, per_position: bool
+) -> None:
+    monkeypatch.setattr(standardize, "process_count", lambda: 2)
+    x = (normal(0) + 10_000).float()
+    found = RunningMoments(HEADS, TOKENS, SIZE).of_rows(x, None, per_position)
+    exact = x.double().mean(0) if per_position else x.double().mean((0, 2))[:, None]
+    assert found.residual is not None
+    assert found.residual.abs().max() > 1e-5
+    torch.testing.assert_close(found.mean.double() + found.residual.double(), exact, rtol=0, atol=1e-6)
 
 
 def test_a_position_that_one_process_pads_is_that_of_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     valid = torch.ones(BATCH, TOKENS, dtype=torch.bool)
+    valid[:, 0] = False  # nobody sees it
     valid[:3, 1] = False  # the first process sees nothing of it
-    valid[:, 2] = False  # nobody does
+    valid[:4, 2] = False  # one row of the second process shows it
     alone = make()
     expected = alone(normal(0), normal(1), valid)
 
@@ -604,7 +639,7 @@ def test_a_position_that_one_process_pads_is_that_of_the_other(monkeypatch: pyte
     torch.testing.assert_close(found[0], expected[0][:3])
     standardizer.commit()
     alone.commit()
-    assert standardizer.query.num_batches_tracked.tolist() == [1, 1, 0]
+    assert standardizer.query.num_batches_tracked.tolist() == [0, 1, 1]
     torch.testing.assert_close(standardizer.query.mean, alone.query.mean)
 
 
