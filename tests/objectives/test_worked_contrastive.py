@@ -186,13 +186,15 @@ def test_of_more_rows_than_the_queue_holds_the_last_ones_stay() -> None:
 # ------------------------------------------------------------------------------------------------ the choice
 
 
-def test_readout_logits_are_scaled_dot_products_with_shared_keys() -> None:
-    query, key = normal(2, 4, 3), normal(2, 2, 5, 3, seed=1)
+@pytest.mark.parametrize(("tokens", "size"), [(5, 3), (4, 2)])  # tokens as many as heads, features as key heads
+def test_readout_logits_are_scaled_dot_products_with_shared_keys(tokens: int, size: int) -> None:
+    query, key = normal(2, 4, size), normal(2, 2, tokens, size, seed=1)
     found = readout_logits(query, key, 0.25)
-    assert found.shape == (2, 4, 5)
+    assert found.shape == (2, 4, tokens)
     for row in range(2):
         for head in range(4):
             torch.testing.assert_close(found[row, head], 0.25 * key[row, head // 2] @ query[row, head])
+    assert torch.equal(readout_logits(query, key.half(), 0.25), readout_logits(query, key.half().double(), 0.25))
 
 
 def test_readout_logits_of_half_precision_are_single_also_under_autocast() -> None:
@@ -218,6 +220,16 @@ def test_tokens_are_ranked_by_mean_probability_mean_logit_or_head_by_head() -> N
     assert ranked(4) == ([[[1, 0, 3, 2]]], [[[True] * 4]])
     assert ranked(3, selection="mean_logit")[0] == [[[1, 0, 3]]]
     assert ranked(2, selection="per_head") == ([[[0, 1], [1, 3]]], [[[True, True], [True, True]]])
+
+
+@pytest.mark.parametrize("selection", ["mean_probability", "mean_logit", "per_head"])
+def test_each_row_of_a_batch_is_ranked_by_itself(selection: str) -> None:
+    logits, readout = normal(3, 2, 4), torch.tensor([0, 2, 3])
+    index, found = rank_tokens(logits, 2, readout=readout, selection=selection)
+    for row in range(3):
+        alone = rank_tokens(logits[row : row + 1], 2, readout=readout[row : row + 1], selection=selection)
+        assert torch.equal(index[row], alone[0][0])
+        assert torch.equal(found[row], alone[1][0])
 
 
 def test_the_readout_row_is_left_out_unless_it_may_select_itself() -> None:
@@ -282,10 +294,15 @@ def test_only_the_chosen_rows_are_projected() -> None:
 
 def test_nothing_is_computed_where_the_default_device_is() -> None:
     """Tensors of another device than the inputs' would stop the sum: here the default device holds no numbers."""
-    z, value, labels, valid = normal(6, 3), torch.ones(1, 2, 4, 2), torch.tensor(LABELS), torch.ones(1, 4).bool()
-    readout, head = torch.tensor([1]), AlignmentHead(6, 5, 3, queue=4)
+    z, value, labels, valid = normal(6, 3), torch.arange(16.0).view(1, 2, 4, 2), torch.tensor(LABELS), torch.ones(1, 4)
+    readout = torch.tensor([1])
+
+    def everything(head: AlignmentHead) -> list[Tensor]:
+        chosen = [select_top_values(LOGITS, value, 5, readout=readout, valid=one) for one in (None, valid.bool())]
+        return [supervised_contrastive(z, labels, 0.5), *chosen, *head.enqueue(z, labels)]
+
+    heads = [AlignmentHead(6, 5, 3, queue=4) for _ in range(2)]
+    expected = everything(heads[0])
     with torch.device("meta"):
-        found = supervised_contrastive(z, labels, 0.5)
-        chosen = [select_top_values(LOGITS, value, 5, readout=readout, valid=one) for one in (None, valid)]
-        queued, _ = head.enqueue(z, labels)
-    assert {one.device.type for one in (found, *chosen, queued)} == {"cpu"}
+        found = everything(heads[1])
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
