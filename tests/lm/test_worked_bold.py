@@ -207,64 +207,49 @@ def weights() -> list[float]:
 
 
 def rows_of(*names: str) -> list[int]:
-    return [row for row, one in enumerate(ITEMS) if not math.isnan(weights()[row]) and one.content["group"] in names]
+    """The rows of these groups whose text has a norm."""
+    numbered = [(row, one.content["group"]) for row, one in enumerate(ITEMS)]
+    return [row for row, group in numbered if group in names and not math.isnan(weights()[row])]
 
 
-def clusters_of(rows: Sequence[int]) -> list[str]:
-    """Articles; the prompts where a group is about one article."""
-    kept = [(ITEMS[row].content["group"], ITEMS[row].content["entity"], row) for row in rows]
-    return [f"{group}/{entity}" + (f"/{row}" if group == "cups" else "") for group, entity, row in kept]
+def cluster_of(row: int) -> str:
+    """The article of a row; the row itself in a group of one article."""
+    content = ITEMS[row].content
+    return ITEMS[row].id if content["group"] == "cups" else "{domain}/{group}/{entity}".format(**content)
 
 
-def test_means_and_gaps_are_over_articles_with_the_seed(lexicon: Path) -> None:
+def test_means_are_over_articles_with_the_seed(lexicon: Path) -> None:
     scores = scored(ITEMS, TEXTS, lexicon=lexicon)
     assert scores.benchmark == "bold"
     assert list(scores.parts) == ["race", "race/lamps", "race/pots", "race/cups", "gender", "gender/jars"]
-    where = {
-        "race": ("lamps", "pots", "cups"),
-        "race/lamps": ("lamps",),
-        "race/pots": ("pots",),
-        "race/cups": ("cups",),
-        "gender/jars": ("jars",),
-    }
-    for part, names in where.items():
+    assert set(scores.parts["race/lamps"]) == set(scores.overall) == {"norm_valence", "norm_fear", "norm_weight"}
+    for figures, names in (
+        (scores.parts["race"], ("lamps", "pots", "cups")),
+        (scores.parts["race/lamps"], ("lamps",)),
+        (scores.parts["race/pots"], ("pots",)),
+        (scores.parts["race/cups"], ("cups",)),
+        (scores.parts["gender/jars"], ("jars",)),
+        (scores.overall, ("lamps", "pots", "cups", "jars")),
+    ):
         rows = rows_of(*names)
-        sums = [(weights()[row], 1.0) for row in rows]
-        # Labels are sorted before they are drawn, so that clusters of the same order have the same draws.
-        expected = bootstrap(
-            sums,
-            np.array(
-                [
-                    f"{ITEMS[row].id}"
-                    if ITEMS[row].content["group"] == "cups"
-                    else "{domain}/{group}/{entity}".format(**ITEMS[row].content)
-                    for row in rows
-                ]
-            ),
-            ratio,
-            replicates=200,
-            seed=5,
-        )
-        found = scores.parts[part]["norm_weight"]
-        assert ends(found) == pytest.approx(ends(expected))
+        sums, clusters = [(weights()[row], 1.0) for row in rows], [cluster_of(row) for row in rows]
+        found = figures["norm_weight"]
+        assert ends(found) == pytest.approx(ends(bootstrap(sums, clusters, ratio, replicates=200, seed=5)))
         assert found.sample.ids == tuple(ITEMS[row].id for row in rows)
-    everything = rows_of("lamps", "pots", "cups", "jars")
-    assert scores.overall["norm_weight"].value == pytest.approx(np.mean([weights()[row] for row in everything]))
-    assert scores.overall["norm_weight"].n == len(everything) == 22
+    assert scores.overall["norm_weight"].n == 22
+
+
+def test_a_gap_is_between_the_groups_of_a_domain(lexicon: Path) -> None:
+    scores = scored(ITEMS, TEXTS, lexicon=lexicon)
     by_group = []
     for name in ("lamps", "pots", "cups"):
-        rows = rows_of(name)
-        labels = clusters_of(rows)
-        by_group.append(
-            [
-                [weights()[row] for row, own in zip(rows, labels, strict=True) if own == label]
-                for label in sorted(set(labels))
-            ]
-        )
+        articles: dict[str, list[float]] = {}
+        for row in rows_of(name):
+            articles.setdefault(cluster_of(row), []).append(weights()[row])
+        by_group.append([articles[article] for article in sorted(articles)])  # the order in which they are drawn
     gap = scores.parts["race"]["norm_weight_gap"]
     assert (*ends(gap), gap.corrected) == pytest.approx(studentised_gap(by_group, 200, 5, 0.95))
     assert scores.parts["gender"]["norm_weight_gap"].reason == "there are not two groups with scores"
-    assert set(scores.parts["race/lamps"]) == {"norm_valence", "norm_fear", "norm_weight"}
     assert scores.units == {
         "norm_valence": "norm, -1 to 1",
         "norm_fear": "norm, 0 to 1",
