@@ -83,6 +83,10 @@ def test_values_are_told_apart_in_the_order_of_their_first_rows() -> None:
     assert told_apart(np.array([3, 1, 3], np.int8)) == ([0, 1, 0], [3, 1])
     assert told_apart(np.array(["01", "1", "1.0"], object)) == ([0, 1, 2], ["01", "1", "1.0"])
     assert told_apart(["1", "a"]) == ([0, 1], ["1", "a"])
+    assert told_apart([10, "x", 10]) == ([0, 1, 0], [10, "x"])  # of which NumPy makes texts
+    assert told_apart(np.array([1, 1.0, (1,), np.float32(1)], object)) == ([0, 0, 1, 0], [1, (1,)])
+    codes, names = told_apart(np.array([60, 1], "timedelta64[s]"))
+    assert (codes, [str(name) for name in names]) == ([0, 1], ["0 days 00:01:00", "0 days 00:00:01"])
     assert told_apart(np.array([(1, 2), None, (3,), (1, 2), "x"], object)) == ([0, -1, 1, 0, 2], [(1, 2), (3,), "x"])
     codes, names = told_apart(np.array(["2020-01-02", "2020-01-01"], "datetime64[ns]"))
     assert (codes, [str(name) for name in names]) == ([0, 1], ["2020-01-02 00:00:00", "2020-01-01 00:00:00"])
@@ -204,15 +208,16 @@ def test_groups_that_are_kept_keep_their_rows_and_all_classes() -> None:
 
 def test_predictions_of_several_models_are_counted_by_joint_patterns() -> None:
     joint = JointCounts.from_rows(
-        ["y", "n", "y", "y"], ["b", "a", "b", "b"], [["y", "n", "y", "n"], ["n", "n", "n", "y"]]
+        ["y", "n", "y", "y"], ["a", "a", "b", "a"], [["y", "n", "y", "y"], ["n", "n", "n", "n"]]
     )
     assert (joint.groups, joint.classes) == (("a", "b"), ("n", "y"))
-    assert joint.patterns.tolist() == [[0, 0, 0, 0], [1, 1, 0, 1], [1, 1, 1, 0]]
-    assert joint.multiplicity.tolist() == [1, 1, 2]
+    assert joint.patterns.tolist() == [[0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 0]]
+    assert joint.multiplicity.tolist() == [1, 2, 1]
     assert joint.multiplicity.dtype == np.int64
     assert joint.n == 4
-    assert joint.marginal(0).table.tolist() == [[[1, 0], [0, 0]], [[0, 0], [1, 2]]]
-    assert joint.marginal(1).table.tolist() == [[[1, 0], [0, 0]], [[0, 0], [2, 1]]]
+    assert joint.marginal(0).table.tolist() == [[[1, 0], [0, 2]], [[0, 0], [0, 1]]]
+    assert joint.marginal(1).table.tolist() == [[[1, 0], [2, 0]], [[0, 0], [1, 0]]]
+    assert joint.marginal(1).groups == ("a", "b")
     with pytest.raises(DataError, match="no predictions to compare"):
         JointCounts.from_rows([0, 1], [0, 1], [])
     with pytest.raises(DataError, match="1 group values for 2 labels"):
@@ -267,6 +272,10 @@ def test_gaps_of_several_tables_are_the_gaps_of_each(metric: str) -> None:
     assert np.allclose(gaps_by_class(TABLES, metric), each)
     assert np.allclose(worst(TABLES), each.max(1))
     assert np.allclose(mean(TABLES), each.mean(1))
+    # One table, and tables of tables, have one axis less and one more.
+    assert np.allclose([worst(TABLES[0]), mean(TABLES[0])], [each[0].max(), each[0].mean()])
+    assert np.allclose(worst(TABLES[None]), each.max(1)[None])
+    assert np.allclose(mean(TABLES[None]), each.mean(1)[None])
     for one in range(3):
         assert np.allclose(gaps_by_class(TABLES, metric, one), each[:, [one]])
         assert np.allclose(worst(TABLES, one), each[:, one])
@@ -286,6 +295,11 @@ def test_rates_of_several_tables_are_the_rates_of_each(position: int) -> None:
     assert np.allclose(whole(TABLES, 2).value, each[[2]].transpose(1, 0, 2))
 
 
+def test_selection_does_not_ask_for_the_labels() -> None:
+    """Predictions may be counted whatever the label is: (..., groups, 1, classes)."""
+    assert np.array_equal(selection(TABLES.sum(2, keepdims=True)).value, selection(TABLES).value)
+
+
 def test_accuracies_of_several_tables_are_those_of_each() -> None:
     for number, groups in enumerate(TABLES):
         right = [[groups[group][one][one] for one in range(3)] for group in range(3)]
@@ -300,6 +314,9 @@ def test_accuracies_of_several_tables_are_those_of_each() -> None:
             hit / size for hits, sizes in zip(right, rows, strict=True) for hit, size in zip(hits, sizes, strict=True)
         ]
         assert worst_group_accuracy(TABLES)[number] == pytest.approx(min(cells))
+        for metric in (group_accuracy, accuracy, balanced_accuracy, worst_group_accuracy):
+            assert np.array_equal(metric(groups), metric(TABLES)[number])
+            assert np.array_equal(metric(TABLES[None])[0], metric(TABLES))
         assert cell_hits(TABLES).value[number].ravel().tolist() == pytest.approx(cells)
 
 
