@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test check docs bench bench-quick clean
+.PHONY: demo test check docs bench bench-quick mutants clean
 
 demo: $(INSTALLED)  ## train ERM and DAM on drawn portraits, print the table, save pictures
 	$(BIN)/levelhead demo --out demo
@@ -24,6 +24,11 @@ bench: $(INSTALLED)  ## time, memory and coverage, all that needs no data (about
 
 bench-quick: $(INSTALLED)  ## time and memory of a training step at smaller sizes (at most 10 minutes)
 	$(BIN)/python benchmarks/step.py --quick
+
+mutants: $(INSTALLED)  ## change the code in one place at a time, and list what no test notices (hours; outside CI)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[mutants]"
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run
+	$(BIN)/python benchmarks/mutants.py
 
 docs: $(INSTALLED)  ## build the site of the pages in docs/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

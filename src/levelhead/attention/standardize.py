@@ -209,25 +209,25 @@ class RunningMoments(nn.Module):
         self.pending_absolute = total / count.clamp(min=1)
         return absolute
 
-    @torch.no_grad()
     def commit(self) -> None:
         """Move the running averages by the batch statistics that wait, once."""
-        if self.pending is None:
-            return
-        mean, spread, seen = self.pending
-        self.pending = None
-        self.num_batches_tracked += seen
-        if self.running == "variance":
-            # The same numbers as a plain average divided by 1 - (1 - momentum)^k, without a second set of buffers.
-            step = self.momentum / (1 - (1 - self.momentum) ** self.num_batches_tracked.clamp(min=1))
-        else:
-            step = torch.full(seen.shape, self.momentum, device=seen.device)
-        step = (step * seen).to(torch.float32)[:, None]
-        if self.pending_absolute is not None:
-            self.get_buffer("absolute_mean").lerp_(self.pending_absolute.float(), step)
-            self.pending_absolute = None
-        self.mean.lerp_(mean.float(), step)
-        self.get_buffer(self.spread_name).lerp_(spread.float(), step)
+        with torch.no_grad():
+            if self.pending is None:
+                return
+            mean, spread, seen = self.pending
+            self.pending = None
+            self.num_batches_tracked += seen
+            if self.running == "variance":
+                # The same numbers as a plain average divided by 1 - (1 - momentum)^k, without a second set of buffers.
+                step = self.momentum / (1 - (1 - self.momentum) ** self.num_batches_tracked.clamp(min=1))
+            else:
+                step = torch.full(seen.shape, self.momentum, device=seen.device)
+            step = (step * seen).to(torch.float32)[:, None]
+            if self.pending_absolute is not None:
+                self.get_buffer("absolute_mean").lerp_(self.pending_absolute.float(), step)
+                self.pending_absolute = None
+            self.mean.lerp_(mean.float(), step)
+            self.get_buffer(self.spread_name).lerp_(spread.float(), step)
 
 
 def _root(variance: Tensor) -> Tensor:

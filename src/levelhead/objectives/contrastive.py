@@ -107,18 +107,18 @@ class AlignmentHead(nn.Module):
         z = self.output(F.relu(self.hidden(values))).float()
         return F.normalize(z, dim=-1) if self.normalize else z
 
-    @torch.no_grad()
     def enqueue(self, z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Put (batch, size) projections and (batch,) labels in place of the oldest; return the whole queue.
 
         What returns has no graph: a contrastive loss of it trains nothing.
         """
-        z, labels = z[-self.queue :].detach(), labels[-self.queue :]
-        place = (self.queue_end + torch.arange(len(z), device=z.device)) % self.queue
-        self.queued[place] = z.to(self.queued)
-        self.queued_labels[place] = labels
-        self.queue_end.copy_((self.queue_end + len(z)) % self.queue)
-        return self.queued.clone(), self.queued_labels.clone()
+        with torch.no_grad():
+            z, labels = z[-self.queue :].detach(), labels[-self.queue :]
+            place = (self.queue_end + torch.arange(len(z), device=z.device)) % self.queue
+            self.queued[place] = z.to(self.queued)
+            self.queued_labels[place] = labels
+            self.queue_end.copy_((self.queue_end + len(z)) % self.queue)
+            return self.queued.clone(), self.queued_labels.clone()
 
 
 def readout_logits(query: Tensor, key: Tensor, scaling: float) -> Tensor:
@@ -139,7 +139,6 @@ def readout_logits(query: Tensor, key: Tensor, scaling: float) -> Tensor:
         return (key @ query[..., None]).squeeze(-1)
 
 
-@torch.no_grad()
 def rank_tokens(
     logits: Tensor,
     top_t: int,
@@ -168,6 +167,7 @@ def rank_tokens(
 
     Source: Lu, Wang, Wang, ICLR 2024, section on local alignment (s* = the t largest w_i).
     """
+    logits = logits.detach()  # a choice has no gradient
     batch, _, tokens = logits.shape
     selectable = torch.ones(batch, tokens, dtype=torch.bool, device=logits.device) if valid is None else valid.clone()
     if valid is not None:

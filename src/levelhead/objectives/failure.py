@@ -56,19 +56,19 @@ class LearningFromFailure(Objective):
         self.register_buffer("visited", torch.zeros(len(labels), dtype=torch.bool))
         self.register_buffer("train_labels", labels, persistent=False)
 
-    @torch.no_grad()
     def weights(self, index: Tensor, biased: Tensor, kept: Tensor) -> Tensor:
         """Move the averages at ``index`` (batch,) by both losses (batch,), and return the weights (batch,)."""
-        losses = torch.stack([biased, kept]).to(self.averages)
-        before = self.averages[:, index]
-        moved = torch.where(self.visited[index], self.decay * before + (1 - self.decay) * losses, losses)
-        self.averages[:, index] = moved
-        self.visited[index] = True
-        classes = int(self.train_labels.max()) + 1
-        shape = self.averages.new_zeros(2, classes)
-        largest = shape.scatter_reduce(1, self.train_labels.expand(2, -1), self.averages, "amax")
-        scaled = moved / largest[:, self.train_labels[index]].clamp(min=1e-8)
-        return scaled[0] / (scaled[0] + scaled[1] + 1e-8)
+        with torch.no_grad():
+            losses = torch.stack([biased, kept]).to(self.averages)
+            before = self.averages[:, index]
+            moved = torch.where(self.visited[index], self.decay * before + (1 - self.decay) * losses, losses)
+            self.averages[:, index] = moved
+            self.visited[index] = True
+            classes = int(self.train_labels.max()) + 1
+            shape = self.averages.new_zeros(2, classes)
+            largest = shape.scatter_reduce(1, self.train_labels.expand(2, -1), self.averages, "amax")
+            scaled = moved / largest[:, self.train_labels[index]].clamp(min=1e-8)
+            return scaled[0] / (scaled[0] + scaled[1] + 1e-8)
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of both networks' losses, and for the log the kept one's and the mean weight."""

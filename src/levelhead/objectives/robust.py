@@ -34,7 +34,6 @@ def chi_square_dual(losses: Tensor, alpha: float) -> Tensor:
     return (chi_square_weights(losses, alpha) * losses).mean()
 
 
-@torch.no_grad()
 def chi_square_weights(losses: Tensor, alpha: float) -> Tensor:
     """Return the weights (batch,), of mean 1, that make the mean of w x loss largest in the chi-square ball.
 
@@ -45,7 +44,7 @@ def chi_square_weights(losses: Tensor, alpha: float) -> Tensor:
     if reach == 0:
         return torch.ones_like(losses)
     scale = math.hypot(1, reach)
-    exact = losses.double()
+    exact = losses.detach().double()
     high = exact.max()
     low = exact.min() - (high - exact.min()) / reach  # here the slope is negative whatever the losses are
     for _ in range(60):

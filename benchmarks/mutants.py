@@ -1,0 +1,132 @@
+"""Write benchmarks/mutants.md: how many one-place changes of the code the tests notice, and which they do not.
+
+    make mutants                          # mutmut run, then this
+    python benchmarks/mutants.py [FOLDER ...]
+
+A folder (``mutants`` if none is named) is one that ``mutmut run`` leaves behind. Killed is a mutant for which a test
+fails, or ends in time no more. A survivor is listed with its change; :data:`REASONS` says, by the change, why no test
+can or need notice it. What has no reason there is a gap in the tests, and is listed as one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.stats import status_by_exit_code
+from mutmut.utils.file_utils import change_cwd
+
+PAGE = Path(__file__).with_suffix(".md")
+GAP = "a gap in the tests"
+KILLED = {"killed", "timeout", "segfault"}
+# A pattern that is looked for in "before -> after", and why that change is not noticed. The first that fits counts.
+REASONS: tuple[tuple[str, str], ...] = ()
+
+
+class Survivor(NamedTuple):
+    """One mutant that no test noticed: its function, and the changed lines before and after."""
+
+    function: str
+    before: str
+    after: str
+
+    @property
+    def reason(self) -> str:
+        """Why it was not noticed."""
+        change = f"{self.function}: {self.before} -> {self.after}"
+        return next((reason for pattern, reason in REASONS if re.search(pattern, change)), GAP)
+
+
+def survivor(name: str, path: str) -> Survivor:
+    lines = get_diff_for_mutant(name, path=path).splitlines()
+    changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    before, after = (" ".join(line[1:].strip() for line in changed if line[0] == sign) for sign in "-+")
+    function = (
+        name.rpartition("__mutmut_")[0].rpartition(".")[2].removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
+    )
+    return Survivor(function, before, after)
+
+
+def read(folder: Path) -> dict[str, tuple[int, list[Survivor]]]:
+    """Return the number of mutants and the survivors of each source file that was run in ``folder``."""
+    found = {}
+    for meta in sorted(folder.rglob("*.py.meta")):
+        codes = json.loads(meta.read_text(encoding="utf-8"))["exit_code_by_key"]
+        if not codes:
+            continue
+        path = str(meta.relative_to(folder)).removesuffix(".meta")
+        status = {name: status_by_exit_code[code] for name, code in codes.items()}
+        if "not checked" in status.values():
+            raise SystemExit(f"{path}: {Counter(status.values())['not checked']} mutants were not run yet.")
+        with change_cwd(folder.parent):
+            survivors = [survivor(name, path) for name, one in status.items() if one not in KILLED]
+        found[path.removeprefix("src/levelhead/")] = (len(codes), survivors)
+    return found
+
+
+def page(found: dict[str, tuple[int, list[Survivor]]]) -> str:
+    """Return the page in Markdown."""
+    mutants = sum(count for count, _ in found.values())
+    alive = sum(len(survivors) for _, survivors in found.values())
+    gaps = sum(one.reason == GAP for _, survivors in found.values() for one in survivors)
+    lines = [
+        "# One-place changes that the tests notice",
+        "",
+        "Written by `benchmarks/mutants.py` from a run of [mutmut](https://github.com/boxed/mutmut), which changes one",
+        "operator, number, text or argument at a time and runs the nearest tests (`make mutants`).",
+        f"{mutants - alive:,} of {mutants:,} mutants were killed ({(mutants - alive) / mutants:.1%}). Of the {alive} "
+        f"survivors, {gaps} are gaps in the tests; no test could notice the others, for the reason given.",
+        "Not mutated: the words of errors and warnings, constants outside functions, functions with a decorator.",
+        "",
+        "| file | mutants | killed | share |",
+        "|---|---:|---:|---:|",
+    ]
+    for path, (count, survivors) in found.items():
+        lines.append(f"| `{path}` | {count} | {count - len(survivors)} | {1 - len(survivors) / count:.1%} |")
+    for path, (_, survivors) in found.items():
+        if survivors:
+            lines += ["", f"## {path}", ""]
+        for one in sorted(survivors, key=lambda one: (one.reason == GAP, one.reason, one.function)):
+            before, after = changed_part(one.before, one.after)
+            lines.append(f"- {one.reason}: {code(before)} → {code(after)} in `{one.function}`, {code(one.before)}")
+    return "\n".join(lines) + "\n"
+
+
+def changed_part(before: str, after: str) -> tuple[str, str]:
+    """Return what differs between two lines, with a little of what stands before it, in whole words."""
+
+    def alike(one: str, other: str) -> int:
+        return next(
+            (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+        )
+
+    start = alike(before, after)
+    end = alike(before[start:][::-1], after[start:][::-1])
+    start = max(0, start - 10)
+    while start and re.match(r"[\w.]", before[start - 1]):
+        start -= 1
+    while end and re.match(r"[\w.]", before[-end]):
+        end -= 1
+    return before[start : len(before) - end], after[start : len(after) - end]
+
+
+def code(text: str) -> str:
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{text}{fence}" if text else "nothing"
+
+
+def main(folders: list[str]) -> None:
+    found: dict[str, tuple[int, list[Survivor]]] = {}
+    for folder in folders or ["mutants"]:
+        found |= read(Path(folder).resolve())
+    PAGE.write_text(page(dict(sorted(found.items()))), encoding="utf-8")
+    print(f"{PAGE}: {sum(count for count, _ in found.values()):,} mutants in {len(found)} files")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
