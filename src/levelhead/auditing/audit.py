@@ -415,8 +415,8 @@ def _left_out(
             count = "no rows" if rows == 0 else "1 row" if rows == 1 else f"{rows} rows"
             figures = " and of ".join(figure for one, _, figure in lacking if one == label)
             warnings.append(
-                f"{printable(column)}: group {quoted(str(group))} has {count} with {label}, fewer than {min_count}, and "
-                f"is left out of {figures}."
+                f"{printable(column)}: group {quoted(str(group))} has {count} with {label}, fewer than {min_count}, "
+                f"and is left out of {figures}."
             )
     return left_out, warnings
 
