@@ -27,8 +27,17 @@ def cache_outside_the_home_folder(tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of the real data sets, or a skip with the reason."""
-    for candidate in (os.environ.get("LEVELHEAD_DATA"), Path(__file__).parents[2] / "shared" / "data"):
-        if candidate and Path(candidate).is_dir():
-            return Path(candidate)
-    pytest.skip("no real data: set LEVELHEAD_DATA to the folder that holds celeba64 and utkface64")
+    """The folder of the real data sets, found as the package finds it, or a skip with the reason."""
+    folder = Path(os.environ.get("LEVELHEAD_DATA") or Path(__file__).parents[1] / "data")
+    if not folder.is_dir():
+        pytest.skip("no real data: set LEVELHEAD_DATA to the folder that holds celeba64 and utkface64")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real_models() -> Path:
+    """The folder of small pretrained models, or a skip with the reason."""
+    folder = os.environ.get("LEVELHEAD_MODELS")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("no pretrained models: set LEVELHEAD_MODELS to the folder that holds stories260k")
+    return Path(folder)

@@ -422,11 +422,8 @@ def test_a_model_that_is_no_language_model_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.data
-def test_stories260k_scores_as_in_a_loop() -> None:
-    folder = Path(__file__).parents[3] / "shared" / "models" / "stories260k"
-    if not folder.is_dir():
-        pytest.skip("stories260k is not there")
-    model = LanguageModel.load(folder, "cpu")
+def test_stories260k_scores_as_in_a_loop(real_models: Path) -> None:
+    model = LanguageModel.load(real_models / "stories260k", "cpu")
     contexts = ["One day, a small dog ran up the hill. Q: Who ran? A:", "The sun was"]
     options = [[" The dog", " The cat sat there", " Nobody"], [" warm.", " cold and"]]
     found = dict(model.option_log_likelihoods(contexts, options))
