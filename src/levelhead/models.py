@@ -271,7 +271,9 @@ class BackboneModel(ModelConfig):
     def _backbone(self, shared: bool = True) -> Any:
         """Return the pretrained backbone: one for all networks of a run, or one that belongs to its network alone."""
         load = load_backbone if shared else load_backbone.__wrapped__
-        return load(self.backbone, self.revision, self.allow_mismatched_weights)
+        # Only where it is set: the cache takes a call with a default spelled out for another one.
+        allowed = {"allow_mismatched_weights": True} if self.allow_mismatched_weights else {}
+        return load(self.backbone, self.revision, **allowed)
 
     def _tokenized(self, texts: Texts, trained: Any) -> TokenInputs:
         """Return token ids that the backbone knows, made by its tokenizer or by that of a trained network."""

@@ -13,7 +13,7 @@ from levelhead.report.audit_page import appendix, audit_facts, audit_sections, h
 from levelhead.report.cost_block import cost_block
 from levelhead.report.sentences import one_run_sentence
 from levelhead.report.text import Record, number, short
-from levelhead.storage import as_written, read_json, read_metrics
+from levelhead.storage import as_written, read_json, read_record
 from levelhead.types import DataError
 
 _FIGURES = {
@@ -46,7 +46,7 @@ def run_page(folder: Path, *, split: str = "test", command: str = "") -> Record:
 
 def _run_page(folder: Path, split: str, command: str) -> Record:
     config = read_recipe(folder / "config.yaml")
-    metrics = read_metrics(folder)
+    metrics = read_record(folder / "metrics.json", selected_by=str, history=list)
     name = str(config.get("name") or config["method"]["name"])
     cautions = [f"ORACLE, by its {metrics['oracle']}: {marks.MEANINGS[marks.ORACLE]}"] if metrics.get("oracle") else []
     evaluation = folder / f"evaluation-{split}.json"
