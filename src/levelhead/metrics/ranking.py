@@ -2,7 +2,8 @@
 
 Intervals hold test rows and training seeds together, like those of the counts. Over rows, an area has Newcombe's score
 interval (Statistics in Medicine 2006, method 5), and a difference of areas on the same rows the variance of DeLong,
-DeLong and Clarke-Pearson (Biometrics 1988), from placement values averaged over seeds.
+DeLong and Clarke-Pearson (Biometrics 1988), from placement values averaged over seeds. Of the variance over seeds only
+what goes beyond the noise of (seed x row) is added, as :mod:`levelhead.metrics.intervals` does.
 """
 
 from __future__ import annotations
