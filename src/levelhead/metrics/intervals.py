@@ -219,15 +219,20 @@ def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[Int
     rng = np.random.default_rng([*seed, 1])
 
     def deal(cells: IntArray) -> IntArray:
-        sizes, predicted = cells.sum(1), cells.sum(0)
-        if len(predicted) == 2 and sizes.sum() < 10**9:  # the same law, in half the time, up to NumPy's limit
-            second = rng.multivariate_hypergeometric(sizes, int(predicted[1]), size=replicates)
+        # SciPy deals wrongly where a margin is 0 and where there is one row or one column.
+        groups, predicted = np.flatnonzero(cells.sum(1)), np.flatnonzero(cells.sum(0))
+        if min(len(groups), len(predicted)) < 2:
+            return np.tile(cells, (replicates, 1, 1))
+        sizes, totals = cells.sum(1), cells.sum(0)
+        if len(totals) == 2 and sizes.sum() < 10**9:  # the same law, in half the time, up to NumPy's limit
+            second = rng.multivariate_hypergeometric(sizes, int(totals[1]), size=replicates)
             return np.stack([sizes - second, second], -1)
-        tables = stats.random_table(sizes, predicted)
-        return tables.rvs(size=replicates, method="patefield", random_state=rng).astype(np.int64)
+        dealt = np.zeros((replicates, *cells.shape), np.int64)
+        tables = stats.random_table(sizes[groups], totals[predicted])
+        dealt[np.ix_(range(replicates), groups, predicted)] = tables.rvs(replicates, "patefield", rng)
+        return dealt
 
-    empty = np.zeros((replicates, table.shape[0], table.shape[2]), np.int64)
-    by_label = [deal(table[:, k]) if table[:, k].any() else empty for k in range(table.shape[1])]
+    by_label = [deal(table[:, k]) for k in range(table.shape[1])]
     return deal(table.sum(1))[:, :, None], np.stack(by_label, 2)
 
 
