@@ -229,7 +229,8 @@ def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[Int
             return np.stack([sizes - second, second], -1)
         dealt = np.zeros((replicates, *cells.shape), np.int64)
         tables = stats.random_table(sizes[groups], totals[predicted])
-        dealt[np.ix_(range(replicates), groups, predicted)] = tables.rvs(replicates, "patefield", rng)
+        drawn = tables.rvs(size=replicates, method="patefield", random_state=rng)
+        dealt[np.ix_(np.arange(replicates), groups, predicted)] = drawn
         return dealt
 
     by_label = [deal(table[:, k]) for k in range(table.shape[1])]
@@ -994,7 +995,7 @@ class Paired:
         moves = [_Outward.of(name, seed).largest_alone() for seed in seeds]
         down = values - [low for low, _ in ends]
         up = [high for _, high in ends] - values
-        over_seeds = OverSeeds.of([values], [_seed_by_row(moves)])
+        over_seeds = OverSeeds.of([values], [seed_by_row(moves)])
         return self._infer(name, float(values.mean()), down, up, moves, float(np.mean(excess)), over_seeds, 0.0)
 
     def difference(self, name: str, method: str, other: str, shared_seeds: bool = False) -> Inference:
@@ -1019,9 +1020,9 @@ class Paired:
         for seeds, sign in ((first, 1), (second, -1)):
             excess += sign * float(np.mean([seed.excess(name) for seed in seeds]))
         if shared_seeds:
-            over_seeds = OverSeeds.of([a - b], [_seed_by_row(moves)])
+            over_seeds = OverSeeds.of([a - b], [seed_by_row(moves)])
         else:
-            over_seeds = OverSeeds.of([a, b], [_seed_by_row(one) for one in alone])
+            over_seeds = OverSeeds.of([a, b], [seed_by_row(one) for one in alone])
         return self._infer(name, float(a.mean() - b.mean()), down, up, moves, excess, over_seeds, -1.0)
 
     def _missing(self, name: str) -> Inference | None:
@@ -1158,7 +1159,7 @@ def _difference_high(a: _Outward, b: _Outward, level: float, caution: float) -> 
     return max(ends)
 
 
-def _seed_by_row(moves: Sequence[FloatArray]) -> float:
+def seed_by_row(moves: Sequence[FloatArray]) -> float:
     """Variance of one seed's figure from what the rows do to that seed alone, out of ``moves`` (seeds, replicates)."""
     return float(np.var(moves, axis=0, ddof=1).mean()) if len(moves) > 1 else 0.0
 
