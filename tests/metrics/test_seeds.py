@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.metrics.intervals import OverSeeds, Paired, _seed_by_row
+from levelhead.metrics.intervals import OverSeeds, Paired, seed_by_row
 from levelhead.metrics.ranking import _row_variance
-from levelhead.metrics.ranking import _seed_by_row as _seed_by_row_of_areas
+from levelhead.metrics.ranking import seed_by_row as seed_by_row_of_areas
 
 # Differences of three seeds, and how four resamples of the rows move each.
 D = np.array([0.02, 0.05, 0.08])
@@ -23,15 +23,15 @@ def test_the_noise_of_seed_and_row_counts_once() -> None:
     v = np.trace(covariance) / seeds
     c = (covariance.sum() - np.trace(covariance)) / (seeds * (seeds - 1))
     assert (v, c) == (pytest.approx(4e-4), pytest.approx(1.0e-4, abs=1e-4))
-    assert _seed_by_row(MOVES) == pytest.approx(v - c)
+    assert seed_by_row(MOVES) == pytest.approx(v - c)
     rows = MOVES.mean(0).var()
     assert rows == pytest.approx((v + (seeds - 1) * c) / seeds)
     s2 = 9e-4  # of 2, 5 and 8 points
-    joined = OverSeeds.of([D], [_seed_by_row(MOVES)]).join(rows)
+    joined = OverSeeds.of([D], [seed_by_row(MOVES)]).join(rows)
     assert joined.variance == pytest.approx(rows + (s2 - (v - c)) / seeds)
     assert joined.variance == pytest.approx(c + s2 / seeds)
     # Seeds that agree better than the rows alone would let them add nothing, and take nothing away.
-    alike = OverSeeds.of([D / 10], [_seed_by_row(MOVES)]).join(rows)
+    alike = OverSeeds.of([D / 10], [seed_by_row(MOVES)]).join(rows)
     assert alike.variance == pytest.approx(rows)
 
 
@@ -75,12 +75,12 @@ def test_the_seeds_of_areas_share_what_the_rows_do_to_all_of_them() -> None:
     rng = np.random.default_rng(0)
     shared_up, shared_down = rng.random(40), rng.random(60)
     up, down = np.stack([shared_up] * 3), np.stack([shared_down] * 3)
-    assert _seed_by_row_of_areas(up, down) == pytest.approx(0, abs=1e-15)
+    assert seed_by_row_of_areas(up, down) == pytest.approx(0, abs=1e-15)
     up, down = rng.random((3, 40)), rng.random((3, 60))
     covariance = np.cov(up) / 40 + np.cov(down) / 60
     v = np.trace(covariance) / 3
     c = (covariance.sum() - np.trace(covariance)) / 6
-    assert _seed_by_row_of_areas(up, down) == pytest.approx(v - c)
+    assert seed_by_row_of_areas(up, down) == pytest.approx(v - c)
     assert _row_variance(up.mean(0), down.mean(0))[0] == pytest.approx((v + 2 * c) / 3)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
+from levelhead.metrics.intervals import OverSeeds, seed_by_row
 from levelhead.types import DataError, Estimate
 
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -126,9 +126,9 @@ def over_seeds(
     """Estimate the mean of one score over training seeds, less ``before`` where it is given.
 
     Its variance is that of the mean under joint draws of the items (all seeds and ``before`` see the same draw) plus
-    the variance between seeds divided by their number; the interval uses Student's t with Satterthwaite's degrees of
-    freedom, as :func:`levelhead.metrics.joint` does. One seed has the interval of its items alone, and ``reason`` says
-    so. There is no interval where the figures do not keep their items, or rest on different ones.
+    what the variance between seeds has beyond the noise of (seed x item), divided by their number; degrees of freedom
+    are those of :func:`levelhead.metrics.joint`. One seed has the interval of its items alone, and ``reason`` says so.
+    There is no interval where the figures do not keep their items, or rest on different ones.
     """
     figures = [*after, *([] if before is None else [before])]
     if not after or not all(figure.defined for figure in figures):
@@ -141,13 +141,15 @@ def over_seeds(
         return Estimate(value, np.nan, np.nan, count, "no interval: the figures do not keep the same items")
     ends = np.cumsum([0, *(sample.values.shape[1] for sample in samples)])
 
-    def mean(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    def each(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         parts = [
             np.asarray(sample.statistic(sums[:, start:end]))
             for sample, start, end in zip(samples, ends[:-1], ends[1:], strict=True)
         ]
-        total = np.mean(parts[: len(after)], axis=0)
-        return np.asarray(total if before is None else total - parts[-1])
+        return np.array(parts[: len(after)]) - (0.0 if before is None else parts[-1])
+
+    def mean(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(each(sums).mean(0))
 
     first = samples[0]
     both = Sample(np.concatenate([sample.values for sample in samples], axis=1), first.clusters, mean, first.ids)
@@ -158,10 +160,22 @@ def over_seeds(
     drawn = _replicates(both, replicates, seed)
     if drawn is None or 2 * len(drawn) < replicates:
         return joint
-    of_rows, between = float(drawn.var(ddof=1)), float(values.var(ddof=1)) / len(values)
-    freedom = (of_rows + between) ** 2 / (between**2 / (len(values) - 1)) if between > 0 else np.inf
-    half = float(stats.t.ppf((1 + level) / 2, freedom) * np.sqrt(of_rows + between))
+    moves = [
+        _replicates(replace(both, statistic=_seed(each, position)), replicates, seed) for position in range(len(after))
+    ]
+    spread = OverSeeds.of([values], [seed_by_row([move - move.mean() for move in moves if move is not None])])
+    half = spread.join(float(drawn.var(ddof=1))).arm(level)
     return Estimate(value, value - half, value + half, count)
+
+
+def _seed(each: Statistic, position: int) -> Statistic:
+    """Return the statistic of one seed out of those of ``each`` (seeds, replicates), NaN where any of them is."""
+
+    def one(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        found = each(sums)
+        return np.where(np.isfinite(found).all(0), found[position], np.nan)
+
+    return one
 
 
 def _same_rows(a: Sample, b: Sample) -> bool:

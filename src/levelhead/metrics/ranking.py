@@ -2,7 +2,8 @@
 
 Intervals hold test rows and training seeds together, like those of the counts. Over rows, an area has Newcombe's score
 interval (Statistics in Medicine 2006, method 5), and a difference of areas on the same rows the variance of DeLong,
-DeLong and Clarke-Pearson (Biometrics 1988), from placement values averaged over seeds.
+DeLong and Clarke-Pearson (Biometrics 1988), from placement values averaged over seeds. Of the variance over seeds only
+what goes beyond the noise of (seed x row) is added, as :mod:`levelhead.metrics.intervals` does.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _row_variance(up: FloatArray, down: FloatArray) -> tuple[float, float]:
     return sum(parts), freedom
 
 
-def _seed_by_row(up: FloatArray, down: FloatArray) -> float:
+def seed_by_row(up: FloatArray, down: FloatArray) -> float:
     """Variance of one seed's area from what the rows do to that seed alone; placements (seeds, rows of a class).
 
     Of the mean over S seeds, that noise is the S-th part, and noise that all seeds share is whole.
@@ -79,7 +80,7 @@ def _area(up: FloatArray, down: FloatArray, level: float) -> Estimate:
     # Noise of the rows that differs between seeds cancels in their mean: by how much, DeLong's variance tells.
     single = float(np.mean([_row_variance(*pair)[0] for pair in zip(up, down, strict=True)]))
     kept = math.sqrt(_row_variance(up.mean(0), down.mean(0))[0] / single) if single > 0 else 1.0
-    over_seeds = OverSeeds.of([up.mean(1)], [_seed_by_row(up, down)])
+    over_seeds = OverSeeds.of([up.mean(1)], [seed_by_row(up, down)])
     arms = [over_seeds.join((kept * arm / z) ** 2).arm(level) for arm in (value - low, high - value)]
     return Estimate(
         value, max(0.0, value - arms[0]), min(1.0, value + arms[1]), positives + negatives, over_seeds.missing
@@ -94,9 +95,7 @@ def _difference(placed: tuple[FloatArray, FloatArray], base: tuple[FloatArray, F
         return Estimate.undefined(f"fewer than {MINIMUM} rows of a class: too few for an interval", rows)
     value = float(up.mean())
     variance, freedom = _row_variance(up, down)
-    over_seeds = OverSeeds.of(
-        [one[0].mean(1) for one in (placed, base)], [_seed_by_row(*one) for one in (placed, base)]
-    )
+    over_seeds = OverSeeds.of([one[0].mean(1) for one in (placed, base)], [seed_by_row(*one) for one in (placed, base)])
     arm = over_seeds.join(variance, freedom).arm(level)
     return Estimate(value, max(-1.0, value - arm), min(1.0, value + arm), rows, over_seeds.missing)
 

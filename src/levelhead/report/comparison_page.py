@@ -486,8 +486,9 @@ def _how(one: Compared) -> list[Record]:
         (
             "Intervals",
             f"{comparison.table.level:.0%}, over {comparison.sources}: rows are resampled jointly for all rows of the "
-            "table and seeds (1,000 replicates), and the variance over training seeds is added (Student’s t with "
-            "Satterthwaite’s degrees of freedom). Differences are paired over test rows.",
+            "table and seeds (1,000 replicates), and what the variance over training seeds has beyond the noise of "
+            "rows is added (Student’s t with Satterthwaite’s degrees of freedom; with two or three seeds Cochran’s "
+            "wider interval). Differences are paired over test rows.",
         ),
         ("p-values", "adjusted by Holm over the methods, metric by metric"),
         ("Versions and hardware", "; ".join(dict.fromkeys(map(_environment, comparison.environments)))),
