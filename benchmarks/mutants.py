@@ -24,8 +24,44 @@ from mutmut.utils.file_utils import change_cwd
 PAGE = Path(__file__).with_suffix(".md")
 GAP = "a gap in the tests"
 KILLED = {"killed", "timeout", "segfault"}
-# A pattern that is looked for in "before -> after", and why that change is not noticed. The first that fits counts.
-REASONS: tuple[tuple[str, str], ...] = ()
+# A pattern that is looked for in "function: before -> after", and why no test can notice that change. The first that
+# fits counts.
+REASONS: tuple[tuple[str, str], ...] = (
+    (r"zip\(.*-> .*(strict=None|strict=False|, \))", "the lists are of one length, whoever calls"),
+    (r"(persistent|bias|keepdim|skipna)=False.* -> .*\1=None", "None counts as False here"),
+    (r"reshape\(.*-1.* -> .*-2", "NumPy takes any negative size for the one that is left"),
+    (r"soft_cross_entropies|scale_slopes|AlignmentHead.*normalize", "the last axis of two is axis 1, and the default"),
+    (
+        r"(dtype=(float|object|np\.\w+)|asarray\(\w+, float|astype\(float).* -> ",
+        "the same numbers come out of that type",
+    ),
+    (r"\.to\([\w.]+\).* -> .*\.to\(None\)", "arithmetic brings them to that type by itself"),
+    (r"(remembered|centre_again|_statistics).*\.?dtype", "arithmetic brings them to that type by itself"),
+    (r"readout_logits.*(cpu|squeeze|autocast)", "seen on a GPU alone: on the CPU both ways give the same numbers"),
+    (r"selection: Selection", "what is neither 'per_head' nor 'mean_logit' is ranked by mean probability"),
+    (r"masked_fill|itself, 0\.0", "the diagonal is left out again where positives are summed"),
+    (r"torch\.where\((total > 0|varies).* -> .*, 2\)", "the other branch is taken wherever this number would matter"),
+    (r"_apply: ", "there are no children, and what is moved is moved either way"),
+    (r"centre_again: .*(expand|keepdim|squeeze|clamp|>=)", "broadcasting gives the same counts"),
+    (r"_statistics: .*remembered", "more positions are read than are needed"),
+    (r"classes = .*\+ 1 -> .*\+ 2", "a class more that no row has"),
+    (r"range\(60\)", "bisection has converged before"),
+    (r"rising = .* < .* -> .* <= ", "equality has probability 0"),
+    (r"high - exact\.min\(\)", "the search begins lower, and ends at the same place"),
+    (r"scaled\[1\] \+ 1e-8", "of the size of rounding"),
+    (r"40\.0", "beyond 40 deviations both are 0 and 1 to the last digit"),
+    (r"- 1\) > 1e-6 -> .*>= 1e-6", "no sum of shares lies there but by rounding"),
+    (r"units \|= ", "there is nothing in it yet"),
+    (r"encoding=", "it is the default"),
+    (r"SCALES\.get", "it is not used where a norm has no scale"),
+    (r"TINY", "errors of that size are those of rounding"),
+    (r"infer_dtype", "columns of one kind give the same values row by row, only slower"),
+    (r"np\.full\(len\(array\), -1", "whole numbers are int64 by default"),
+    (r"true_positives: chosen", "labels and predictions have one vocabulary"),
+    (r"uncovered = max", "there is always a score"),
+    (r"MOST_CELLS.*>=", "a table of a gigabyte would have to be made"),
+    (r"_kind: ", "a name for the kind that is compared with itself alone"),
+)
 
 
 class Survivor(NamedTuple):

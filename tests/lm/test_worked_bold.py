@@ -93,9 +93,12 @@ def test_a_lexicon_that_is_no_text_is_refused(tmp_path: Path) -> None:
         read_lexicon(tmp_path / "bytes.csv")
 
 
-def test_a_word_called_null_is_a_word(tmp_path: Path) -> None:
+def test_a_word_called_null_or_a_number_is_a_word(tmp_path: Path) -> None:
     rows, _, _ = read_lexicon(write(tmp_path, "word,weight\nnull,1\nNA,2\n"))
     assert rows == {"null": 0, "na": 1}
+    rows, values, _ = read_lexicon(write(tmp_path, "word,weight\n 007,1\n7,2\n"))
+    assert rows == {"007": 0, "7": 1}
+    assert values.tolist() == [[1], [2]]
 
 
 def test_a_text_weighs_strong_words_more(lexicon: Path) -> None:
