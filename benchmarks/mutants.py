@@ -51,6 +51,8 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"score\.sort\(descending", "it is the default"),
     (r"sums\[:, :3\]", "a ratio reads two columns"),
     (r"measures < \{", "two measures are refused before"),
+    (r"_area: .*ppf\(\(1 - level", "the sign of z is squared away"),
+    (r"_score_interval: .*brentq", "at 0 and 1 the root that is found is the end itself"),
     (r"len\(z\) (<= 2|< 3)", "two rows of one class have no other to be told from, so that the loss is 0 either way"),
     (r"_statistics: .*remembered", "more positions are read than are needed"),
     (r"classes = .*\+ 1 -> .*\+ 2", "a class more that no row has"),
