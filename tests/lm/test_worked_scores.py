@@ -313,6 +313,13 @@ def test_bbq_says_nothing_where_there_is_nothing_to_say() -> None:
     assert bbq.score_answers(items, answered(items, [0, 2]), replicates=50, seed=0).notes == ()
 
 
+def test_bbq_of_no_items_is_undefined_and_of_no_answers_refused() -> None:
+    empty = bbq.score_answers([], [], replicates=50, seed=0)
+    assert {figure.reason for figure in empty.overall.values()} == {"there are no items"}
+    with pytest.raises(DataError, match=r"^BBQ: Cups/ambig/derived/0 have no answer"):
+        bbq.score_answers([bbq_item(0, "Cups", "ambig")], [], replicates=50, seed=0)
+
+
 @pytest.mark.parametrize("chosen", [True, False, 3, "0", -1])
 def test_an_answer_that_is_no_option_is_refused(chosen: Any) -> None:
     items = [bbq_item(0, "Cups", "ambig")]
