@@ -205,7 +205,7 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
             if not cells:
                 continue
             panel.plot(
-                [places[r["seeds"]] + 0.07 * (offset - 5.5) for r in cells],
+                [places[r["seeds"]] + 0.07 * (offset - 4) for r in cells],
                 [100 * r[key] for r in cells],
                 linestyle="none",
                 marker=markers[move],
@@ -216,7 +216,8 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
         panel.set_title(f"{metric.replace('_', ' ')}: {title}", fontsize=10)
         panel.set_ylim(*limits)
         panel.set_xticks(range(len(SEEDS)), [str(seeds) for seeds in SEEDS])
-    figure.supxlabel("training seeds a method", fontsize=10)
+    for panel in axes[1]:
+        panel.set_xlabel("training seeds of each method")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=3)
     path.parent.mkdir(parents=True, exist_ok=True)
