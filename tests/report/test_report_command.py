@@ -28,14 +28,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two methods with two seeds each, as if they had been trained and evaluated."""
     folder = tmp_path_factory.mktemp("runs")
     chance = np.random.default_rng(0)
-    label, style = chance.integers(0, 2, 80), chance.integers(0, 2, 80)
+    label, style = chance.integers(0, 2, 2000), chance.integers(0, 2, 2000)
     for method in ("erm", "dam"):
         for seed in range(2):
             place = folder / f"{method}-{seed}"
             place.mkdir()
             experiment = load_experiment(f"portraits_{method}", [], seed=seed)
             (place / "config.yaml").write_text(yaml.safe_dump(experiment.to_dict()))
-            guess = np.where(chance.random(80) < 0.8, label, 1 - label)
+            guess = np.where(chance.random(2000) < 0.8, label, 1 - label)
             names = np.array(["dark", "light"])
             frame = pd.DataFrame({"label": names[label], "prediction": names[guess]})
             frame["probability_dark"], frame["probability_light"] = 1.0 - guess, guess.astype(float)
