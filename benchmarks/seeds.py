@@ -7,9 +7,8 @@ results/seeds.json and docs/images/seeds.png, and fails unless, within two Monte
   true difference in 94 to 97% of them;
 - with fewer, a true null is rejected in at most 6.5%, and a true difference is held in at least 93.5%.
 
-A cell in which a true null is rejected outside of these bounds is simulated four times as often, and all its trials
-count. ``own_covered`` in the JSON is how often the interval of a method's own accuracy holds the accuracy that its
-training has on average.
+``own_covered`` in the JSON is how often the interval of a method's own accuracy holds the accuracy that its training
+has on average.
 
     python benchmarks/seeds.py                # about fifteen minutes on one core
     python benchmarks/seeds.py --trials 100   # a look
@@ -101,23 +100,19 @@ def simulate(
     trials: int,
     replicates: int,
     seed: int,
-    again: bool = True,
 ) -> list[dict[str, Any]]:
     """Compare one cell's methods in many trials, one record a metric.
 
-    ``rates`` are those of two methods that do not differ, and of one that does. ``again``: simulate more where the
-    share of rejections is out of bounds.
+    ``rates`` are those of two methods that do not differ, and of one that does.
     """
     rng = np.random.default_rng(seed)
     cell = np.repeat(np.arange(4), ROWS // 4)
     group, label = cell // 2, cell % 2
     same, other = (true_figures(right, MOVES[move]) for right in rates)
-    # By trial and metric: rejected; held the true difference; width of the interval of the null.
-    found: list[list[tuple[float, float, float]]] = []
+    # rejected; held the true difference; width of the interval of the null
+    found = np.full((trials, len(METRICS), 3), np.nan)
     own_covered = 0
-
-    def compare() -> None:
-        nonlocal own_covered
+    for trial in range(trials):
         hardness = rng.standard_normal(ROWS)
         moves = MOVES[move] * rng.standard_normal((3, seeds, 4))
         if paired:
@@ -129,31 +124,18 @@ def simulate(
         predictions = {
             name: np.where(one, label, 1 - label) for name, one in zip(("base", "same", "other"), right, strict=True)
         }
-        table = Paired.build(label, group, predictions, None, 0.95, replicates, len(found))
-        figures_of_trial = []
-        for name in METRICS:
+        table = Paired.build(label, group, predictions, None, 0.95, replicates, trial)
+        for position, name in enumerate(METRICS):
             null = table.difference(name, "same", "base", paired)
             held = table.difference(name, "other", "base", paired).estimate
-            figures_of_trial.append(
-                (
-                    null.p_value <= 0.05,
-                    held.low <= other[name] - same[name] <= held.high,
-                    null.estimate.high - null.estimate.low,
-                )
+            found[trial, position] = (
+                null.p_value <= 0.05,
+                held.low <= other[name] - same[name] <= held.high,
+                null.estimate.high - null.estimate.low,
             )
-        found.append(figures_of_trial)
         own = table.level_of("accuracy", "base").estimate
         own_covered += own.low <= same["accuracy"] <= own.high
-
-    def shares() -> FloatArray:
-        return np.array(found, float).mean(0)
-
-    for _ in range(trials):
-        compare()
-    lowest, highest = rejected_bounds(seeds)
-    if again and ((shares()[:, 0] < lowest) | (shares()[:, 0] > highest)).any():
-        for _ in range(3 * trials):
-            compare()
+    keys = ("rejected", "covered", "mean_width")
     return [
         {
             "seeds": seeds,
@@ -161,32 +143,27 @@ def simulate(
             "seed_variance": move,
             "paired": paired,
             "metric": name,
-            "trials": len(found),
             "true_difference": other[name] - same[name],
-            **dict(zip(("rejected", "covered", "mean_width"), map(float, shares()[position]), strict=True)),
-            **({"own_covered": own_covered / len(found)} if name == "accuracy" else {}),
+            **dict(zip(keys, map(float, found[:, position].mean(0)), strict=True)),
+            **({"own_covered": own_covered / trials} if name == "accuracy" else {}),
         }
         for position, name in enumerate(METRICS)
     ]
 
 
-def rejected_bounds(seeds: int) -> tuple[float, float]:
-    """Lowest and highest share of true nulls that may be rejected."""
-    return (0.0, REJECTED_FEW) if seeds < 5 else REJECTED
-
-
-def failures(records: list[dict[str, Any]]) -> list[str]:
+def failures(records: list[dict[str, Any]], trials: int) -> list[str]:
     """Say which records miss the requirement by more than two Monte Carlo standard errors."""
 
-    def outside(share: float, low: float, high: float, trials: int) -> bool:
+    def outside(share: float, low: float, high: float) -> bool:
         below, above = (2 * math.sqrt(bound * (1 - bound) / trials) for bound in (low, high))
         return share < low - below or share > high + above
 
     lines = []
     for record in records:
-        covered = (1 - REJECTED_FEW, 1.0) if record["seeds"] < 5 else COVERED
-        for key, (low, high) in (("rejected", rejected_bounds(record["seeds"])), ("covered", covered)):
-            if outside(record[key], low, high, record["trials"]):
+        few = record["seeds"] < 5
+        rejected, covered = (0.0, REJECTED_FEW) if few else REJECTED, (1 - REJECTED_FEW, 1.0) if few else COVERED
+        for key, (low, high) in (("rejected", rejected), ("covered", covered)):
+            if outside(record[key], low, high):
                 lines.append(
                     f"{describe(record)}: {key} {100 * record[key]:.1f}%, not {100 * low:g} to {100 * high:g}%"
                 )
@@ -208,7 +185,7 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
     markers = {"none": "o", "small": "s", "large": "^"}
     faces = {("alike", False): "black", ("unlike", False): "white", ("alike", True): "0.65", ("unlike", True): "0.85"}
     places = {seeds: position for position, seeds in enumerate(SEEDS)}
-    variants = list(dict.fromkeys((r["rows"], r["seed_variance"], r["paired"]) for r in records))
+    variants = [(rows, move, paired) for paired in (False, True) for rows in SHARED for move in MOVES]
     questions = {
         "rejected": ("true null rejected at 5% (%)", REJECTED, (0, 9)),
         "covered": ("true difference held by the 95% interval (%)", COVERED, (91, 100.4)),
@@ -219,14 +196,16 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
         panel = axes[row, column]
         panel.axhspan(100 * band[0], 100 * band[1], color="0.92")
         panel.axhline(5 if key == "rejected" else 95, color="black", linewidth=0.8, linestyle="--")
-        for rows, move, paired in variants:
+        for offset, (rows, move, paired) in enumerate(variants):
             cells = [
                 r
                 for r in records
                 if (r["metric"], r["rows"], r["seed_variance"], r["paired"]) == (metric, rows, move, paired)
             ]
+            if not cells:
+                continue
             panel.plot(
-                [places[r["seeds"]] + 0.09 * (variants.index((rows, move, paired)) - 3.5) for r in cells],
+                [places[r["seeds"]] + 0.07 * (offset - 5.5) for r in cells],
                 [100 * r[key] for r in cells],
                 linestyle="none",
                 marker=markers[move],
@@ -237,9 +216,7 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
         panel.set_title(f"{metric.replace('_', ' ')}: {title}", fontsize=10)
         panel.set_ylim(*limits)
         panel.set_xticks(range(len(SEEDS)), [str(seeds) for seeds in SEEDS])
-        panel.set_xlim(-0.5, len(SEEDS) - 0.5)
-    for panel in axes[1]:
-        panel.set_xlabel("training seeds a method")
+    figure.supxlabel("training seeds a method", fontsize=10)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=3)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -278,11 +255,9 @@ def main() -> int:
     no_gap = []
     for number, rows in enumerate(SHARED):
         seed = options.seed + len(cells) + number
-        no_gap += simulate(
-            5, rows, "none", False, (NO_GAP, NO_GAP), options.trials, options.replicates, seed, again=False
-        )
+        no_gap += simulate(5, rows, "none", False, (NO_GAP, NO_GAP), options.trials, options.replicates, seed)
         print(f"no gap, rows {rows}: equalized odds rejected {100 * no_gap[-1]['rejected']:.1f}", flush=True)
-    missed = failures(records)
+    missed = failures(records, options.trials)
     result = {
         "command": f"python benchmarks/seeds.py --trials {options.trials} --replicates {options.replicates}",
         "trials": options.trials,
