@@ -4,7 +4,7 @@ Simulates audits whose true gaps are known, writes results/coverage.json and doc
 unless coverage is at least 94% everywhere, and in the plain cells at most 98.5% where the true gap exceeds three
 standard errors (of the gap between the two groups that truly differ most).
 
-    python benchmarks/coverage.py                # about forty minutes on one core
+    python benchmarks/coverage.py --workers 2    # about ten minutes on two cores
     python benchmarks/coverage.py --trials 200   # a look
 
 *Plain cells*: every group has the same number of positives and negatives in expectation, TPR 65% and FPR 20% before the
@@ -16,7 +16,7 @@ gap, and with one group that differs. Tables in which a figure is undefined are 
 
 *Differences*: of two predictors on the same rows of small cells, whose errors have a correlation of 0.9.
 
-With 2,000 trials the standard error of a coverage of 95% is half a point, and many of the tests are exact: of so many
+With 1,000 trials the standard error of a coverage of 95% is 0.7 points, and many of the tests are exact: of so many
 cells some would fall below 94% by chance. A cell that does is simulated four times as often, and all its trials count.
 """
 
@@ -29,9 +29,11 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 
@@ -326,53 +328,74 @@ def draw(plain: list[dict[str, Any]], small: list[dict[str, Any]], path: Path) -
     plt.close(figure)
 
 
+class Job(NamedTuple):
+    """One cell: an audit, or the difference of two predictors where there is ``other``; ``seed`` of its trials."""
+
+    cell: Cell
+    other: Cell | None
+    seed: int
+
+
+def run(job: Job, trials: int, replicates: int) -> list[dict[str, Any]]:
+    """Simulate one cell, one record a metric."""
+    cell, other = job.cell, job.other
+    if other is None:
+
+        def audited(rng: np.random.Generator, trial: int) -> list[tuple[float, float, float]]:
+            return audit_once(cell, rng, replicates, trial)
+
+        return simulate(audited, cell.truth, cell.about, trials, job.seed)
+
+    def compared(rng: np.random.Generator, trial: int) -> list[tuple[float, float, float]]:
+        return compare_once(cell, other, rng, replicates, trial)
+
+    truth = {name: cell.truth[name] - other.truth[name] for name in METRICS}
+    return simulate(compared, truth, cell.about | {"other_gap": 0.0}, trials, job.seed)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=2000, help="simulated audits in each cell (default 2000)")
+    parser.add_argument("--trials", type=int, default=1000, help="simulated audits in each cell (default 1000)")
     parser.add_argument("--replicates", type=int, default=500, help="bootstrap replicates (default 500)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="processes; the result does not depend on them")
     parser.add_argument("--json", type=Path, default=Path("results/coverage.json"))
     parser.add_argument("--figure", type=Path, default=Path("docs/images/coverage.png"))
     options = parser.parse_args()
 
     start = time.perf_counter()
-    numbers = itertools.count(options.seed)
+    small = small_cells()
+    pairs = [
+        (cell, other)
+        for other, cell in itertools.pairwise(small)
+        if not (cell.about["gap"] == 0 or cell.about["groups"] > 6 or cell.shares.shape[-1] > 2)
+    ]
+    plain = [
+        (plain_cell(design, groups, rows, gap), gap)
+        for (design, groups), rows, gap in itertools.product(DESIGNS, SIZES, GAPS)
+    ]
+    cells: list[tuple[Cell, Cell | None]] = [
+        *((cell, None) for cell in small),
+        *pairs,
+        *((cell, None) for cell, _ in plain),
+    ]
+    jobs = [Job(*pair, seed) for seed, pair in enumerate(cells, options.seed)]
     print(f"{'':72}" + "".join(f"{name:>21}" for name in METRICS))
-
-    def show(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        coverages = "".join(f"{100 * record['coverage']:>21.1f}" for record in records)
-        print(f"{describe(records[0]):72}{coverages}", flush=True)
-        return records
-
-    def audits(cell: Cell) -> list[dict[str, Any]]:
-        def once(rng: np.random.Generator, trial: int) -> list[tuple[float, float, float]]:
-            return audit_once(cell, rng, options.replicates, trial)
-
-        return simulate(once, cell.truth, cell.about, options.trials, next(numbers))
-
-    small, differences, plain = [], [], []
-    cells = small_cells()
-    for cell in cells:
-        small += show(audits(cell))
-    for other, cell in itertools.pairwise(cells):
-        if cell.about["gap"] == 0 or cell.about["groups"] > 6 or cell.shares.shape[-1] > 2:
-            continue
-        truth = {name: cell.truth[name] - other.truth[name] for name in METRICS}
-        about = cell.about | {"other_gap": 0.0}
-
-        def once(
-            rng: np.random.Generator, trial: int, cell: Cell = cell, other: Cell = other
-        ) -> list[tuple[float, float, float]]:
-            return compare_once(cell, other, rng, options.replicates, trial)
-
-        differences += show(simulate(once, truth, about, options.trials, next(numbers)))
-    for (design, groups), rows, gap in itertools.product(DESIGNS, SIZES, GAPS):
-        cell = plain_cell(design, groups, rows, gap)
-        records = audits(cell)
+    found = []
+    with ProcessPoolExecutor(options.workers) as pool:
+        simulated = partial(run, trials=options.trials, replicates=options.replicates)
+        for records in pool.map(simulated, jobs):
+            coverages = "".join(f"{100 * record['coverage']:>21.1f}" for record in records)
+            print(f"{describe(records[0]):72}{coverages}", flush=True)
+            found.append(records)
+    by_kind = [
+        list(itertools.chain.from_iterable(found[begin:end]))
+        for begin, end in itertools.pairwise([0, len(small), len(small) + len(pairs), len(jobs)])
+    ]
+    for (cell, gap), records in zip(plain, found[len(small) + len(pairs) :], strict=True):
         for record in records:
             record["standard_errors"] = gap / standard_error(cell, record["metric"])
-        plain += show(records)
-    missed = failures([*small, *differences, *plain])
+    missed = failures(list(itertools.chain.from_iterable(by_kind)))
     result = {
         "command": f"python benchmarks/coverage.py --trials {options.trials} --replicates {options.replicates}",
         "trials": options.trials,
@@ -382,13 +405,13 @@ def main() -> int:
         "missed": missed,
         "seconds": round(time.perf_counter() - start),
         "time": time_audit(),
-        "cells": plain,
-        "small_cells": small,
-        "differences": differences,
+        "cells": by_kind[2],
+        "small_cells": by_kind[0],
+        "differences": by_kind[1],
     }
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    draw(plain, [*small, *differences], options.figure)
+    draw(by_kind[2], [*by_kind[0], *by_kind[1]], options.figure)
     print(f"time: {result['time']}")
     for line in missed:
         print(f"missed: {line}")
