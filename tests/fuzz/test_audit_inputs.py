@@ -359,13 +359,13 @@ def test_hostile_inputs_end_in_a_result_or_in_one_line(
     part: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(PART * part, PART * (part + 1)):
-        start = time.monotonic()
+        start = time.process_time()
         try:
             run_case(number, tmp_path, capsys)
         except BaseException as error:
             error.add_note(f"case {number}")
             raise
-        assert time.monotonic() - start < LONGEST_SECONDS, f"case {number}"
+        assert time.process_time() - start < LONGEST_SECONDS, f"case {number}"
 
 
 def test_cases_end_in_both_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
