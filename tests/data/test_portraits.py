@@ -89,3 +89,29 @@ def test_the_contact_sheet_shows_every_cell() -> None:
     sheet = contact_sheet(Portraits(**SMALL), columns=3, zoom=1)
     assert sheet.width > 3 * 64
     assert sheet.height > 4 * 64
+
+
+def test_the_test_split_can_have_a_correlation_of_its_own() -> None:
+    options = {"correlation": 1.0, "angular_rate": 0.5, "light_given_round": 0.9, "light_given_angular": 0.1}
+    plain = Portraits(**options, train_size=400, test_size=400)
+    shifted = Portraits(**options, test_correlation=0.0, train_size=400, test_size=400)
+    assert shifted.examples("train").fingerprint == plain.examples("train").fingerprint
+    assert torch.equal(shifted.groups("test")[0].values, plain.groups("test")[0].values)
+    for data, expected in ((plain, 0.8), (shifted, 0.0)):
+        labels, groups = data.examples("test").labels.float(), data.groups("test")[0].values
+        assert (labels[groups == 0].mean() - labels[groups == 1].mean()).item() == pytest.approx(expected, abs=0.12)
+
+
+def test_a_backdrop_gives_each_style_its_own_half_of_the_colours() -> None:
+    """Round styles stand before reds to greens, angular ones before cyans to purples."""
+    data = Portraits(backdrop=1.0, train_size=200)
+    corners = data.examples("train").inputs.batch(torch.arange(200))["pixel_values"][:, :, :4, :4].mean((2, 3))
+    groups = data.groups("train")[0].values
+    blue = corners[:, 2] - corners[:, :2].max(1).values
+    assert (blue[groups == 1] > blue[groups == 0].mean()).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("name", ["test_correlation", "angular_rate", "light_given_round", "backdrop"])
+def test_shares_of_portraits_lie_between_0_and_1(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must lie in"):
+        Portraits(**{name: 1.5})

@@ -2,8 +2,16 @@
 
 A picture is a 64x64 drawn face. The task is its hair colour, light or dark. The group is a style that says nothing
 about anybody: *round* (round glasses, round collar, dotted top) or *angular* (square glasses, V collar, striped
-top). ``correlation`` ties the two together, from independent (0) to about the joint table of blond hair and
-perceived gender in CelebA (1), so that a plainly trained classifier learns to lean on the style.
+top). ``correlation`` ties the two together, from independent (0) to a joint table (1), by default about that of blond
+hair and perceived gender in CelebA, so that a plainly trained classifier learns to lean on the style.
+
+Three settings have a known truth about why a gap arises:
+
+- ``correlation: 0``: style and hair colour are independent. There is nothing to lean on.
+- ``correlation: 1, test_correlation: 0``: a **shortcut**. The style tells the hair colour in training, some training
+  rows contradict it, and test rows have no such tie: leaning on the style is an error.
+- ``correlation: 1``: **base rates** differ between the groups, in training as in test. Leaning on the style is what a
+  well-calibrated classifier does; the gap is what the base rates imply.
 
 Every example has its own random stream, keyed by (seed, split, position): a larger split begins with the smaller
 one's pictures, and two correlations show the same faces with hair recoloured. Drawing uses only + - * / sqrt and
@@ -32,12 +40,6 @@ SIDE = 64
 CLASS_NAMES = ("dark hair", "light hair")
 GROUP_NAMES = ("round", "angular")
 MASK_NAMES = ("background", "face", "hair", "clothes", "glasses")
-
-# CelebA's joint table, rounded: P(Male), P(Blond | Male), P(Blond | not Male).
-ANGULAR_RATE = 0.42
-LIGHT_GIVEN_ANGULAR = 0.02
-LIGHT_GIVEN_ROUND = 0.24
-LIGHT_RATE = ANGULAR_RATE * LIGHT_GIVEN_ANGULAR + (1 - ANGULAR_RATE) * LIGHT_GIVEN_ROUND
 
 # The uniform draws of an example, in order. New names go at the end: the order fixes every picture.
 DRAWS = [
@@ -105,15 +107,23 @@ class Portfolio(NamedTuple):
 class Portraits(DataSet):
     """Drawn portraits: tell light hair from dark, with a style as the group.
 
-    ``correlation`` in [0, 1]: 0 makes hair colour and style independent, 1 gives about CelebA's joint table
-    (15 % light hair, 42 % angular; light hair for 2 % of the angular and 24 % of the round). ``difficulty`` in
-    [0, 1] widens the band of hair shades that light and dark hair share. The test split is distributed as the
-    training split. ``root`` is ignored. Raises :class:`~levelhead.types.ConfigError` for options out of range.
+    ``correlation`` in [0, 1]: 0 makes hair colour and style independent, with equally many light-haired as at 1;
+    1 gives the joint table of ``angular_rate``, ``light_given_round`` and ``light_given_angular``, by default about
+    CelebA's (15 % light hair, 42 % angular; light hair for 2 % of the angular and 24 % of the round).
+    ``test_correlation`` is that of the test split (None: as in training; validation is always as training).
+    ``backdrop`` in [0, 1] makes the style easier to see: at 1 each style has its own half of the background's colours.
+    ``difficulty`` in [0, 1] widens the band of hair shades that light and dark hair share. ``root`` is ignored.
+    Raises :class:`~levelhead.types.ConfigError` for options out of range.
     """
 
     seed: int = 0
     correlation: float = 1.0
+    test_correlation: float | None = None
+    angular_rate: float = 0.42  # CelebA, rounded: P(Male), P(Blond | not Male), P(Blond | Male)
+    light_given_round: float = 0.24
+    light_given_angular: float = 0.02
     difficulty: float = 0.5
+    backdrop: float = 0.0
     train_size: int = 2000
     validation_size: int = 500
     test_size: int = 2000
@@ -129,9 +139,11 @@ class Portraits(DataSet):
     )
 
     def __post_init__(self) -> None:
-        for name in ("correlation", "difficulty"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"Portraits: {name} must lie in [0, 1], not {getattr(self, name)}")
+        shares = ("correlation", "test_correlation", "angular_rate", "light_given_round", "light_given_angular")
+        for name in (*shares, "difficulty", "backdrop"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ConfigError(f"Portraits: {name} must lie in [0, 1], not {value}")
         for name in ("train_size", "validation_size", "test_size"):
             if not 1 <= getattr(self, name) <= MOST:
                 raise ConfigError(f"Portraits: {name} must be 1 to {MOST:,}, not {getattr(self, name):,}")
@@ -165,11 +177,22 @@ class Portraits(DataSet):
         if split not in SPLITS:
             raise ConfigError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
         size: int = getattr(self, f"{split}_size")
-        return _draw_split(self.seed, SPLITS.index(split), size, self.correlation, self.difficulty)
+        own = self.test_correlation if split == "test" else None
+        rates = (self.angular_rate, self.light_given_round, self.light_given_angular)
+        correlation = self.correlation if own is None else own
+        return _draw_split(self.seed, SPLITS.index(split), size, correlation, rates, self.difficulty, self.backdrop)
 
 
 @lru_cache(maxsize=6)
-def _draw_split(seed: int, split: int, size: int, correlation: float, difficulty: float) -> Portfolio:
+def _draw_split(
+    seed: int,
+    split: int,
+    size: int,
+    correlation: float,
+    rates: tuple[float, float, float],
+    difficulty: float,
+    backdrop: float,
+) -> Portfolio:
     pixels = np.empty((size, 3, SIDE, SIDE), np.uint8)
     masks = np.empty((size, SIDE, SIDE), np.uint8)
     labels, groups = np.empty(size, np.int64), np.empty(size, np.int64)
@@ -178,17 +201,21 @@ def _draw_split(seed: int, split: int, size: int, correlation: float, difficulty
         streams = [np.random.Generator(np.random.PCG64([seed, split, i])) for i in range(rows.start, rows.stop)]
         draws = dict(zip(DRAWS, np.stack([stream.random(len(DRAWS)) for stream in streams], 1), strict=True))
         noise = np.stack([stream.random((SIDE, SIDE, 3), np.float32) for stream in streams])
-        groups[rows], labels[rows] = _assign(draws["group"], draws["label"], correlation)
+        groups[rows], labels[rows] = _assign(draws["group"], draws["label"], correlation, rates)
         shade = _hair_shade(draws, labels[rows], difficulty)
-        pixels[rows], masks[rows] = _paint(draws, noise, shade, groups[rows] == 1)
+        pixels[rows], masks[rows] = _paint(draws, noise, shade, groups[rows] == 1, backdrop)
     return Portfolio(*(torch.from_numpy(array) for array in (pixels, masks, labels, groups)))
 
 
-def _assign(group_draw: Array, label_draw: Array, correlation: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Turn two uniform draws (n,) into groups and labels (n,) with the joint table of this correlation."""
-    groups = (group_draw < ANGULAR_RATE).astype(np.int64)
-    extreme = np.where(groups == 1, LIGHT_GIVEN_ANGULAR, LIGHT_GIVEN_ROUND)
-    light_rate = (1 - correlation) * LIGHT_RATE + correlation * extreme
+def _assign(
+    group_draw: Array, label_draw: Array, correlation: float, rates: tuple[float, float, float]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Turn two uniform draws (n,) into groups and labels (n,) with the joint table of this correlation and rates."""
+    angular, light_given_round, light_given_angular = rates
+    groups = (group_draw < angular).astype(np.int64)
+    extreme = np.where(groups == 1, light_given_angular, light_given_round)
+    overall = angular * light_given_angular + (1 - angular) * light_given_round
+    light_rate = (1 - correlation) * overall + correlation * extreme
     return groups, (label_draw < light_rate).astype(np.int64)
 
 
@@ -211,7 +238,7 @@ def _triangle(phase: Array) -> Array:
 
 
 def _paint(
-    draws: dict[str, Array], noise: NDArray[np.float32], shade: Array, angular: NDArray[np.bool_]
+    draws: dict[str, Array], noise: NDArray[np.float32], shade: Array, angular: NDArray[np.bool_], backdrop: float
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Paint n portraits, back to front; ``shade`` (n,) is the hair's brightness, ``angular`` (n,) the style.
 
@@ -253,7 +280,9 @@ def _paint(
         return outside + np.minimum(np.maximum(out_x, out_y), 0) - corner
 
     # Background: a sloping tint with faint stripes or spots.
-    tint = _hue(draws["background_hue"], 0.35 + 0.6 * draws["background_value"], 0.35)
+    # With a backdrop, each style has its own part of the colour wheel.
+    background_hue = (1 - backdrop / 2) * draws["background_hue"] + backdrop / 2 * angular
+    tint = _hue(background_hue, 0.35 + 0.6 * draws["background_value"], 0.35)
     slope = ranged("background_slope", -0.25, 0.25) * (u + v) / 45
     spacing = ranged("pattern_size", 7, 15)
     stripes, spots = _triangle((u + v) / spacing), _triangle(u / spacing) * _triangle(v / spacing)
