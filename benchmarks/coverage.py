@@ -187,7 +187,7 @@ def simulate(
     truth: dict[str, float],
     about: dict[str, Any],
     trials: int,
-    seed: int,
+    seed: tuple[int, int],
 ) -> list[dict[str, Any]]:
     """Coverage of one cell, one record a metric."""
     rng = np.random.default_rng(seed)
@@ -329,11 +329,11 @@ def draw(plain: list[dict[str, Any]], small: list[dict[str, Any]], path: Path) -
 
 
 class Job(NamedTuple):
-    """One cell: an audit, or the difference of two predictors where there is ``other``; ``seed`` of its trials."""
+    """One cell: an audit, or the difference of two predictors where there is ``other``; ``seed`` of its own stream."""
 
     cell: Cell
     other: Cell | None
-    seed: int
+    seed: tuple[int, int]
 
 
 def run(job: Job, trials: int, replicates: int) -> list[dict[str, Any]]:
@@ -379,7 +379,7 @@ def main() -> int:
         *pairs,
         *((cell, None) for cell, _ in plain),
     ]
-    jobs = [Job(*pair, seed) for seed, pair in enumerate(cells, options.seed)]
+    jobs = [Job(*pair, (options.seed, place)) for place, pair in enumerate(cells)]
     print(f"{'':72}" + "".join(f"{name:>21}" for name in METRICS))
     found = []
     with ProcessPoolExecutor(options.workers) as pool:
