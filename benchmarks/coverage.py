@@ -45,7 +45,7 @@ from scipy import special
 
 from levelhead.metrics import Counts, estimate_all
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.intervals import Paired
+from levelhead.metrics.joint import Paired
 
 FloatArray = NDArray[np.float64]
 

@@ -24,8 +24,8 @@ from matplotlib.figure import Figure
 
 from levelhead.bench.grid import find_grid
 from levelhead.bench.tables import LEAKING, Comparison, Group, choose_epoch, collect
-from levelhead.config import read_recipe
 from levelhead.metrics import estimate_to_dict, joint
+from levelhead.runs.recipe import read_recipe
 from levelhead.storage import read_json, write_atomically, write_json
 from levelhead.types import Estimate
 

@@ -43,7 +43,7 @@ from levelhead.lm.runner import run_benchmark
 from levelhead.lm.stereoset import StereoSet
 from levelhead.lm.triplets import HELD_OUT_TERMS, TermSplit, split_terms, stereoset_triplets, write_terms
 from levelhead.metrics import estimate_to_dict
-from levelhead.runs import environment
+from levelhead.runs.train import environment
 from levelhead.storage import write_json, write_text
 from levelhead.types import Estimate
 

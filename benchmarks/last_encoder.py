@@ -32,10 +32,12 @@ from torch.nn.functional import cross_entropy, pad
 from levelhead.data import HateXplain
 from levelhead.data.base import Examples, Inputs
 from levelhead.data.texts import Texts
-from levelhead.engine import Lab, TrainConfig, fit
-from levelhead.features import count_bytes
 from levelhead.methods import DAM, ERM, Method
-from levelhead.models import BackboneModel
+from levelhead.methods.fit import fit
+from levelhead.models.features import count_bytes
+from levelhead.models.networks import BackboneModel
+from levelhead.training.config import TrainConfig
+from levelhead.training.lab import Lab
 
 CPU = torch.device("cpu")
 BATCH = 128

@@ -26,7 +26,7 @@ from rich.table import Table
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.model import LanguageModel
 from levelhead.lm.runner import take
-from levelhead.runs import environment
+from levelhead.runs.train import environment
 from levelhead.storage import write_json
 
 Scores = dict[int, list[tuple[float, int]]]

@@ -20,9 +20,11 @@ from rich.console import Console
 
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
-from levelhead.engine import Lab, TrainConfig, fit
 from levelhead.methods import ARL, DAM, DRO, EIIL, ERM, JTT, KD, LfF, Method
-from levelhead.models import ScratchViT
+from levelhead.methods.fit import fit
+from levelhead.models.networks import ScratchViT
+from levelhead.training.config import TrainConfig
+from levelhead.training.lab import Lab
 
 CPU = torch.device("cpu")
 EPOCHS, BATCH, ROWS = 4, 64, 512

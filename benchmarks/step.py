@@ -33,7 +33,7 @@ from levelhead.attention import DebiasConfig, QueryKeyStandardizer, attach, read
 from levelhead.attention.aligning import Tap
 from levelhead.attention.block import BlockAttention
 from levelhead.attention.standardize import RunningMoments
-from levelhead.models import ScratchViT
+from levelhead.models.networks import ScratchViT
 
 CPU = torch.device("cpu")
 Rows = list[dict[str, Any]]

@@ -18,9 +18,10 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 import levelhead as lh
 from levelhead.bench.tables import collect
-from levelhead.config import build_experiment
 from levelhead.data.phrases import vocabulary
-from levelhead.runs import evaluate_run, train_run
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

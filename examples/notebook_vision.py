@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 from rich import print
 
-from levelhead.auditing.figures import attention_figure
 from levelhead.bench.tables import collect
-from levelhead.config import load_experiment
 from levelhead.data.portraits import Portraits, contact_sheet
-from levelhead.runs import evaluate_run, train_run
+from levelhead.inspecting.patches import attention_figure
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import load_experiment
+from levelhead.runs.train import train_run
 
 torch.set_num_threads(1)
 folder = Path(tempfile.mkdtemp(prefix="levelhead-"))

@@ -17,10 +17,11 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file
 
-from levelhead.config import build_experiment
 from levelhead.data import DATASETS
 from levelhead.methods import METHODS
-from levelhead.runs import evaluate_run, train_run
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.types import DataError
 from words import save_tiny_backbone

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.cli import app, main
+from levelhead.cli.app import app, main
 from levelhead.data import DATASETS
 from levelhead.methods import METHODS
-from levelhead.select import SELECTORS
+from levelhead.training.select import SELECTORS
 
 TINY = [
     *("--set", "data.train_size=64", "--set", "data.validation_size=32", "--set", "data.test_size=80"),

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from levelhead.config import (
+from levelhead.methods import DAM
+from levelhead.runs.recipe import (
     build_experiment,
     find_recipe,
     load_experiment,
@@ -17,7 +18,6 @@ from levelhead.config import (
     recipe_folder,
     task_recipe,
 )
-from levelhead.methods import DAM
 from levelhead.types import ConfigError
 
 RECIPE: dict[str, Any] = {

@@ -22,13 +22,15 @@ from torch import Tensor, distributed
 from torch.nn.parallel import DistributedDataParallel
 from transformers import BertForSequenceClassification
 
-from levelhead import engine
 from levelhead.attention import DebiasConfig, QueryKeyStandardizer, alignment, append_encoder, attach, detach
-from levelhead.attention.gathering import gather_rows
-from levelhead.engine import Lab, TrainConfig, fit
+from levelhead.distributed import gather_rows
 from levelhead.methods import DAM, JTT, METHODS, Method, Stage
+from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
 from levelhead.storage import load_tensors
+from levelhead.training.config import TrainConfig
+from levelhead.training.lab import Lab
+from levelhead.training.processes import make_accelerator
 from levelhead.types import ConfigError, LevelheadError
 from ranks import join_ranks
 from tiny import bert_config, make_examples, tiny_vit
@@ -445,7 +447,7 @@ def test_a_batch_smaller_than_the_processes_is_refused(monkeypatch: pytest.Monke
 
 
 def test_processes_that_accelerate_does_not_join_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine.make_accelerator(TrainConfig(device="cpu"))  # fixes this process to be alone
+    make_accelerator(TrainConfig(device="cpu"))  # fixes this process to be alone
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="launcher started 2 processes, and accelerate sees one"):
         make_lab(None)

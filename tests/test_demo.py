@@ -9,7 +9,7 @@ from PIL import Image
 from rich.console import Console
 
 from levelhead import demo
-from levelhead.config import find_recipe, read_recipe
+from levelhead.runs.recipe import find_recipe, read_recipe
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_links_between_pages_hold(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_in_pages_name_recipes_that_exist(page: Path) -> None:
-    from levelhead.config import find_recipe
+    from levelhead.runs.recipe import find_recipe
 
     for recipe in re.findall(r"levelhead train (\S+)", page.read_text()):
         if "$" in recipe or recipe.startswith(("-", ".")):

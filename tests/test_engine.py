@@ -12,21 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.attention import DebiasConfig, attach
-from levelhead.engine import (
-    BUCKET_WINDOW,
-    Lab,
-    TrainConfig,
-    bucketed,
-    fit,
-    load_trained_state,
-    predict_logits,
-    trained_state,
-)
 from levelhead.methods import DAM, DRO, EIIL, ERM, JTT, KD, METHODS, Balanced, LfF, Method, Stage
+from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
-from levelhead.select import SELECTORS
 from levelhead.storage import load_tensors
+from levelhead.training.checkpoint import load_trained_state, trained_state
+from levelhead.training.config import TrainConfig
+from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
+from levelhead.training.select import SELECTORS
 from levelhead.types import Batch, ConfigError, DataError, DemographicsHidden, LevelheadError
 from tiny import make_examples, make_texts, tiny_bert, tiny_vit
 

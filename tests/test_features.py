@@ -20,14 +20,14 @@ from rich.console import Console
 from torch import Tensor, nn
 from transformers import BertModel, ViTConfig, ViTImageProcessorPil, ViTModel
 
-from levelhead import features, features_build, features_store
 from levelhead.attention import DebiasConfig, append_encoder
-from levelhead.cli import main
+from levelhead.cli.app import main
 from levelhead.data.base import Inputs
 from levelhead.data.cache_folder import alone
 from levelhead.data.texts import TokenInputs
-from levelhead.features import FeatureInputs, count_bytes, feature_inputs, feature_key
-from levelhead.features_store import lock_of, stored_features
+from levelhead.models import features, features_build, features_store
+from levelhead.models.features import FeatureInputs, count_bytes, feature_inputs, feature_key
+from levelhead.models.features_store import lock_of, stored_features
 from levelhead.types import ConfigError, DataError, UnsupportedModelError
 from tiny import Pictures, bert_config, make_examples, make_texts
 
@@ -650,7 +650,7 @@ def command(*arguments: str) -> int:
 def test_list_shows_what_is_there(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("levelhead.features_command.console", Console(width=160))
+    monkeypatch.setattr("levelhead.cli.features.console", Console(width=160))
     assert command("list", "--json", str(tmp_path / "none.json")) == 0
     assert "There are no features in" in capsys.readouterr().out
     assert json.loads((tmp_path / "none.json").read_text()) == {"features": []}

@@ -26,10 +26,10 @@ from transformers import (
 from typer.testing import CliRunner
 
 from levelhead.attention import attach, from_pretrained
-from levelhead.cli import app
+from levelhead.cli.app import app
 from levelhead.lm.klaad_training import KlaadModel, load_language_model
 from levelhead.lm.model import LanguageModel
-from levelhead.models import load_backbone, load_image_processor, load_model, load_tokenizer
+from levelhead.models.networks import load_backbone, load_image_processor, load_model, load_tokenizer
 from levelhead.types import ConfigError, LevelheadError
 from tiny import bert_config, tiny_appended, tiny_bert, tiny_vit
 from words import save_tiny_backbone, word_tokenizer

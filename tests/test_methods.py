@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from levelhead.attention.attach import is_debiased
-from levelhead.engine import Lab, TrainConfig, fit
 from levelhead.methods import DAM, DRO, JTT, METHODS, Balanced
+from levelhead.methods.fit import fit
+from levelhead.training.config import TrainConfig
+from levelhead.training.lab import Lab
 from tiny import make_examples, make_texts, tiny_appended, tiny_bert, tiny_vit
 
 INPUTS = {

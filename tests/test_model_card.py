@@ -16,11 +16,13 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from typer.testing import CliRunner
 
 import levelhead as lh
-from levelhead.config import build_experiment
+from levelhead.cli.card import card_command
 from levelhead.loading import without_bars
-from levelhead.model_card import card_command, model_card, write_card
-from levelhead.models import load_model
-from levelhead.runs import evaluate_run, train_run
+from levelhead.models.networks import load_model
+from levelhead.runs.card import model_card, write_card
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_json
 from levelhead.types import DataError
 

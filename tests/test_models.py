@@ -19,11 +19,11 @@ from transformers import (
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from levelhead.attention import DebiasConfig, attach
-from levelhead.config import build_experiment
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
 from levelhead.data.texts import Texts
-from levelhead.models import BackboneModel, ScratchViT, load_backbone, load_model, load_tokenizer
+from levelhead.models.networks import BackboneModel, ScratchViT, load_backbone, load_model, load_tokenizer
+from levelhead.runs.recipe import build_experiment
 from levelhead.types import ConfigError
 from tiny import bert_config
 from words import save_tiny_backbone, word_tokenizer
@@ -216,7 +216,7 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_mistake_in_the_head_shows_before_features_are_computed(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("levelhead.features.feature_inputs", None)
+    monkeypatch.setattr("levelhead.models.features.feature_inputs", None)
     for options, message in (({"heads": 3}, "not a multiple"), ({"activation": "geluu"}, "geluu")):
         with pytest.raises(ConfigError, match=message):
             prepare(BackboneModel(str(bert), **options), texts())

@@ -16,9 +16,11 @@ from typer.testing import CliRunner
 
 import levelhead as lh
 from levelhead.bench.tables import collect
-from levelhead.cli import app
-from levelhead.config import build_experiment, read_recipe
-from levelhead.runs import evaluate_run, load_run, train_run
+from levelhead.cli.app import app
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.folder import load_run
+from levelhead.runs.recipe import build_experiment, read_recipe
+from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 
 VERSIONS = sorted((Path(__file__).parent / "fixtures").iterdir())

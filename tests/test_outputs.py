@@ -14,9 +14,9 @@ import pytest
 import typer
 from safetensors import SafetensorError
 
-from levelhead.cli import app, main
-from levelhead.config import build_experiment
-from levelhead.runs import train_run
+from levelhead.cli.app import app, main
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
 from levelhead.storage import check_outputs, write_atomically, write_text, writing
 from levelhead.types import ConfigError, LevelheadError, UnwritableError
 
@@ -257,7 +257,7 @@ def test_any_other_error_of_the_disk_is_one_line(
     def fails(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "/some/log.jsonl")
 
-    monkeypatch.setattr("levelhead.runs.train_run", fails)
+    monkeypatch.setattr("levelhead.runs.train.train_run", fails)
     assert run("train", "portraits_erm", "--out", tmp_path / "run") == 2
     assert capsys.readouterr().err.strip().splitlines()[-1] == "Error: Permission denied: /some/log.jsonl."
 

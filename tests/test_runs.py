@@ -14,9 +14,11 @@ import pytest
 import torch
 
 from levelhead.bench.tables import collect
-from levelhead.config import build_experiment
-from levelhead.models import load_model
-from levelhead.runs import evaluate_run, load_run, train_run
+from levelhead.models.networks import load_model
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.folder import load_run
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError, LevelheadError
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 import levelhead
 from levelhead.auditing.audit import audit
-from levelhead.cli import main
+from levelhead.cli.app import main
 from levelhead.terminal import Terminal
 from levelhead.types import (
     LONGEST_MESSAGE,

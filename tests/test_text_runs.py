@@ -12,11 +12,12 @@ import torch
 from transformers import AutoTokenizer, pipeline
 
 import levelhead as lh
-from levelhead.auditing.bounds import bounds_of_run
-from levelhead.config import Experiment, build_experiment
 from levelhead.data.phrases import vocabulary
-from levelhead.models import load_backbone, load_tokenizer
-from levelhead.runs import evaluate_run, train_run
+from levelhead.inspecting.bounds import bounds_of_run
+from levelhead.models.networks import load_backbone, load_tokenizer
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import Experiment, build_experiment
+from levelhead.runs.train import train_run
 from levelhead.types import DataError
 from words import save_tiny_backbone
 

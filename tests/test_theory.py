@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erf, erfc
 
-from levelhead import theory
 from levelhead.attention import QueryKeyStandardizer
+from levelhead.inspecting import theory
 from levelhead.types import ConfigError
 
 SLACK = 1 + 1e-9

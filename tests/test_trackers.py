@@ -12,8 +12,10 @@ import pytest
 import torch
 from accelerate.tracking import GeneralTracker
 
-from levelhead.engine import Lab, TrainConfig, fit
 from levelhead.methods import DAM, ERM, GroupDRO, Method
+from levelhead.methods.fit import fit
+from levelhead.training.config import TrainConfig
+from levelhead.training.lab import Lab
 from levelhead.types import ConfigError
 from tiny import make_examples, tiny_vit
 

@@ -20,8 +20,9 @@ from transformers import ViTConfig, ViTForImageClassification
 import levelhead as lh
 from levelhead.bench.grid import compare_methods, make_cells, remember
 from levelhead.bench.tables import collect
-from levelhead.config import build_experiment, override
-from levelhead.runs import evaluate_run, train_run
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import build_experiment, override
+from levelhead.runs.train import train_run
 from levelhead.storage import write_json
 
 RECIPE = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0.dev0"
+from levelhead._version import __version__
 
 if TYPE_CHECKING:
     from levelhead.attention import DebiasConfig as DebiasConfig
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from levelhead.auditing.audit import AuditResult as AuditResult
     from levelhead.auditing.audit import audit as audit
     from levelhead.auditing.audit import audit_file as audit_file
-    from levelhead.engine import Lab as Lab
-    from levelhead.engine import TrainConfig as TrainConfig
-    from levelhead.engine import fit as fit
+    from levelhead.methods.fit import fit as fit
+    from levelhead.training.config import TrainConfig as TrainConfig
+    from levelhead.training.lab import Lab as Lab
     from levelhead.types import Batch as Batch
     from levelhead.types import Estimate as Estimate
     from levelhead.types import LevelheadError as LevelheadError

@@ -1,5 +1,5 @@
 """``python -m levelhead`` is the ``levelhead`` command."""
 
-from levelhead.cli import main
+from levelhead.cli.app import main
 
 main()

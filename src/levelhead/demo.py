@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from levelhead.bench.page import compared, comparison_page
 from levelhead.bench.pictures import draw_comparisons
 from levelhead.bench.tables import collect
-from levelhead.report.comparison_page import compared, comparison_page
 from levelhead.report.page import command_line, write_page
 from levelhead.storage import write_atomically, write_json
 
@@ -24,8 +24,9 @@ def _train_one(recipe: str, correlation: float, seed: int, folder: Path) -> None
     """Train and evaluate one run on one thread; a finished run is left as it is."""
     import torch
 
-    from levelhead.config import load_experiment
-    from levelhead.runs import evaluate_run, train_run
+    from levelhead.runs.evaluate import evaluate_run
+    from levelhead.runs.recipe import load_experiment
+    from levelhead.runs.train import train_run
 
     torch.set_num_threads(1)
     experiment = load_experiment(recipe, [f"data.correlation={correlation}", "train.threads=1"], seed=seed)

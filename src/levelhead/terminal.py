@@ -1,17 +1,28 @@
-"""The console that everything is printed on: no name out of a file can command the terminal."""
+"""The console that everything is printed on, and progress bars: no name out of a file can command the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 from rich.segment import Segment
 from rich.text import Text
 
 from levelhead.types import visible
 
 LAYOUT = "\n\t"  # the control characters that our own texts use
+
+
+Progress = Callable[[str, int, int, str], None]
+"""Called by a training as ``progress(stage, done_steps, all_steps, text)`` after every step."""
+
+
+def silent(stage: str, done: int, total: int, text: str) -> None:
+    """Report no progress."""
 
 
 class Terminal(Console):
@@ -33,3 +44,27 @@ class Terminal(Console):
         if isinstance(renderable, Text) and renderable.plain != (shown := visible(renderable.plain, LAYOUT)):
             renderable = Text(shown, style=renderable.style, justify=renderable.justify, overflow=renderable.overflow)
         return super().render(renderable, options)
+
+
+@contextmanager
+def training_progress(console: Console) -> Iterator[Progress]:
+    """Draw one bar a stage; yields the function that a training reports to."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, TextColumn("{task.fields[text]}"), console=console) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(stage: str, done: int, total: int, text: str) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total, text=text)
+            bars.update(tasks[stage], completed=done, text=text)
+
+        yield report
+
+
+@contextmanager
+def counted(console: Console, description: str, total: int, done: int = 0) -> Iterator[Callable[[], None]]:
+    """Draw one bar that counts; yields the function that moves it by one."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=console) as bars:
+        task = bars.add_task(description, total=total, completed=done)
+        yield lambda: bars.advance(task)

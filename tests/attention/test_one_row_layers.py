@@ -34,10 +34,10 @@ from levelhead.attention import (
     read_one_row,
 )
 from levelhead.attention.aligning import debiased_attention
-from levelhead.attention.attach import _layer_of
 from levelhead.attention.capture import capture
 from levelhead.attention.one_row import Projections, attend_from_row, describe
-from levelhead.models import ScratchViT
+from levelhead.attention.probe import layer_of
+from levelhead.models.networks import ScratchViT
 from levelhead.types import ConfigError
 
 TEXT = {**SMALL, **NO_DROPOUT, "vocab_size": 50, "max_position_embeddings": 16, "num_labels": 3}
@@ -209,7 +209,7 @@ def test_all_rows_where_more_than_the_logits_is_asked_for(family, debias, rows):
 def test_all_rows_where_the_layer_is_not_what_it_was(change, rows):
     model = attach(build("bert")).train()
     expected = model(**batch("bert"), labels=LABELS).loss
-    layer = _layer_of(model, model.config.levelhead["attention"])
+    layer = layer_of(model, model.config.levelhead["attention"])
     attention = layer.attention.self
     if change == "hook":
         layer.output.dense.register_forward_hook(lambda *_: None)
@@ -243,7 +243,7 @@ def test_a_later_attach_follows_what_the_plain_model_was_told(family):
 
 def test_everything_can_be_undone(family, rows):
     plain = build(family).eval()
-    kind, layer = type(plain), type(_layer_of(plain, {"vit": "vit.layers.1", "bert": "bert.encoder.layer.1"}[family]))
+    kind, layer = type(plain), type(layer_of(plain, {"vit": "vit.layers.1", "bert": "bert.encoder.layer.1"}[family]))
     expected = plain(**batch(family)).logits
     for undo in (lambda model: read_one_row(read_one_row(model), False), lambda model: detach(attach(model))):
         model = undo(build(family)).eval()

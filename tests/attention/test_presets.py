@@ -10,16 +10,16 @@ from transformers import BertModel
 
 from levelhead import DebiasConfig, alignment, append_encoder, attach, from_pretrained
 from levelhead.attention.aligning import debiased_attention
-from levelhead.attention.presets import PRESETS
-from levelhead.attention.standardize import QueryKeyStandardizer
-from levelhead.config import build_experiment
-from levelhead.objectives.contrastive import (
+from levelhead.attention.contrastive import (
     AlignmentHead,
     rank_tokens,
     readout_logits,
     select_top_values,
     supervised_contrastive,
 )
+from levelhead.attention.presets import PRESETS
+from levelhead.attention.standardize import QueryKeyStandardizer
+from levelhead.runs.recipe import build_experiment
 from levelhead.types import ConfigError
 
 Z = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8], [-1, 0, 0]], dtype=torch.float64)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from levelhead.attention import QueryKeyStandardizer
+from levelhead.attention.contrastive import rank_tokens, readout_logits
 from levelhead.attention.standardize import LengthError
-from levelhead.objectives.contrastive import rank_tokens, readout_logits
 from levelhead.types import ConfigError
 
 BATCH, HEADS, TOKENS, SIZE = 4, 2, 3, 2

@@ -10,7 +10,7 @@ import pytest
 
 import levelhead as lh
 from levelhead.auditing.audit import audit, audit_file
-from levelhead.cli import main
+from levelhead.cli.app import main
 from levelhead.types import ConfigError, DataError
 
 

@@ -103,7 +103,7 @@ def test_lists_in_a_column_are_an_error(tmp_path: Path) -> None:
 
 def test_the_help_waits_for_no_heavy_library() -> None:
     code = (
-        "import sys; from levelhead.cli import app; app(['--help'], standalone_mode=False); "
+        "import sys; from levelhead.cli.app import app; app(['--help'], standalone_mode=False); "
         "print('loaded:', {'torch', 'transformers', 'pandas', 'scipy', 'numpy', 'matplotlib'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,18 +15,19 @@ from rich.console import Console
 from torch import Tensor
 from typer.testing import CliRunner
 
-from levelhead import theory
 from levelhead.attention.capture import Captured, capture
-from levelhead.auditing.bounds import BoundsReport, bounds_of, bounds_of_run
-from levelhead.auditing.command import bounds_command
-from levelhead.cli import app as main_app
-from levelhead.config import build_experiment
+from levelhead.cli.app import app as main_app
+from levelhead.cli.audit import bounds_command
+from levelhead.cli.report import page_of
 from levelhead.data.base import Groups
-from levelhead.models import load_model
+from levelhead.inspecting import theory
+from levelhead.inspecting.bounds import bounds_of, bounds_of_run
+from levelhead.inspecting.bounds_page import bounds_page
+from levelhead.inspecting.bounds_report import BoundsReport
+from levelhead.models.networks import load_model
 from levelhead.report import render
-from levelhead.report.bounds_page import bounds_page
-from levelhead.report.command import page_of
-from levelhead.runs import train_run
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
 from levelhead.types import ConfigError, DataError
 
 OPTIONS = {"normalize": True, "scale": True, "absolute": True, "statistics": "position"}

@@ -15,11 +15,11 @@ import pyarrow.parquet
 import pytest
 
 from levelhead.auditing.audit import AuditResult, audit, audit_file
-from levelhead.auditing.titles import attribute_names, group_name
-from levelhead.cli import main
+from levelhead.auditing.page import audit_page
+from levelhead.cli.app import main
 from levelhead.data.text_files import read_columns
+from levelhead.metrics.names import attribute_names, group_name
 from levelhead.report import render
-from levelhead.report.audit_page import audit_page
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError, require_columns
 

@@ -14,20 +14,14 @@ from scipy.stats import ks_2samp
 from typer.testing import CliRunner
 
 from levelhead.attention.capture import Captured, attention_weights, capture
-from levelhead.auditing.figure_command import figure_app
-from levelhead.auditing.figures import (
-    AttentionFigure,
-    QkFigure,
-    attention_figure,
-    kolmogorov_smirnov,
-    qk_figure,
-    shares_of_patches,
-)
-from levelhead.config import build_experiment
+from levelhead.cli.figure import figure_app
 from levelhead.data.base import Groups
 from levelhead.data.portraits import MASK_NAMES, Portraits
-from levelhead.models import load_model
-from levelhead.runs import train_run
+from levelhead.inspecting.patches import AttentionFigure, attention_figure, shares_of_patches
+from levelhead.inspecting.qk import QkFigure, kolmogorov_smirnov, qk_figure
+from levelhead.models.networks import load_model
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
 from levelhead.types import ConfigError, DataError
 
 SIZES = {"train_size": 48, "validation_size": 24, "test_size": 70}
@@ -225,7 +219,7 @@ def test_only_drawn_portraits_are_shown(
 ) -> None:
     """Any other data set gets bare grids: as many images as grids, each of the grid's own size."""
     assert len(attention.portraits) == 4
-    monkeypatch.setattr("levelhead.auditing.figures.Portraits", type("Nothing", (), {}))
+    monkeypatch.setattr("levelhead.inspecting.patches.Portraits", type("Nothing", (), {}))
     bare = attention_figure(runs / "dam")
     assert not bare.portraits
     assert not any(cell.parts for cell in bare.cells.values())

@@ -20,10 +20,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from levelhead.bench import cost
-from levelhead.bench.cost import add_parts, earlier_part, measured_cost, paper_formula_wh, process_peak_memory_mib
-from levelhead.bench.cost_table import NARROW, cost_table, mean_cost
 from levelhead.bench.tables import Section
+from levelhead.runs import cost
+from levelhead.runs.cost import add_parts, earlier_part, measured_cost, paper_formula_wh, process_peak_memory_mib
+from levelhead.runs.cost_table import NARROW, cost_table, mean_cost
 from levelhead.storage import read_json
 from levelhead.types import ConfigError
 
@@ -357,7 +357,7 @@ def test_a_full_disk_does_not_end_the_training(tmp_path: Path, caplog: pytest.Lo
 KILLED = """
 import sys, time, torch
 from pathlib import Path
-from levelhead.bench.cost import earlier_part, measured_cost
+from levelhead.runs.cost import earlier_part, measured_cost
 file = Path(sys.argv[1])
 with measured_cost(torch.device("cpu"), file=file, earlier=earlier_part(file, begun=False), every_seconds=0.002):
     time.sleep(60)

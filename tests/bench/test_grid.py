@@ -29,9 +29,10 @@ from levelhead.bench.grid import (
     run_grid,
 )
 from levelhead.bench.tables import LEAKING, collect
-from levelhead.cli import main
+from levelhead.cli.app import main
 from levelhead.metrics import Counts, equalized_odds
-from levelhead.runs import evaluate_run, train_run
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError
 

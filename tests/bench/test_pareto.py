@@ -13,8 +13,9 @@ from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.bench.grid import compare_methods, make_cells
 from levelhead.bench.pareto import baseline_frontier, baseline_rates, draw_pareto, pareto_to_dict
 from levelhead.bench.tables import LEAKING, Group, collect
-from levelhead.cli import main
-from levelhead.runs import evaluate_run, train_run
+from levelhead.cli.app import main
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
 

@@ -10,8 +10,9 @@ import pytest
 from levelhead.bench.grid import compare_methods, make_cells
 from levelhead.bench.tables import collect
 from levelhead.bench.tuning import choices_section, tune
-from levelhead.cli import main
-from levelhead.runs import evaluate_run, train_run
+from levelhead.cli.app import main
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError
 

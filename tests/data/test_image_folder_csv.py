@@ -9,8 +9,8 @@ import torch
 import yaml
 from drawing import picture
 
-from levelhead.config import build_experiment
 from levelhead.data import SPLITS, ImageFolderCsv
+from levelhead.runs.recipe import build_experiment
 from levelhead.types import ConfigError, DataError
 
 ROWS = 40

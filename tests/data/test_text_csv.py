@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from levelhead.config import build_experiment
 from levelhead.data import SPLITS, TextCsv, text_csv
 from levelhead.data.text_files import read_columns
 from levelhead.data.texts import Texts
+from levelhead.runs.recipe import build_experiment
 from levelhead.types import ConfigError, DataError
 
 ROWS = 40

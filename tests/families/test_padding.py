@@ -5,7 +5,7 @@ import torch
 from family_table import LABELS, TEXTS, build, named
 
 from levelhead.attention.aligning import debiased_attention
-from levelhead.attention.attach import _layer_of
+from levelhead.attention.probe import layer_of
 
 CASES = [
     pytest.param(family, kind, left, id=f"{family}-{kind}-{'left' if left else 'right'}")
@@ -65,7 +65,7 @@ def test_attached_encoders_debias_the_row_that_their_classifier_reads(name):
         noise[:, 0] = 0
         return (hidden + noise, *output[1:]) if isinstance(output, tuple) else hidden + noise
 
-    _layer_of(model, model.config.levelhead["attention"]).register_forward_hook(disturb)
+    layer_of(model, model.config.levelhead["attention"]).register_forward_hook(disturb)
     # A hooked layer computes all rows, in another order of sums than one row alone.
     torch.testing.assert_close(model(**inputs).logits, clean, atol=1e-6, rtol=1e-5)
 

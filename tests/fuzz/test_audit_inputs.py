@@ -27,7 +27,7 @@ import pyarrow.parquet
 import pytest
 
 from levelhead.auditing.audit import AuditResult, audit, audit_file
-from levelhead.cli import main
+from levelhead.cli.app import main
 from levelhead.types import LevelheadError
 
 CASES, PART = 750, 25

@@ -25,12 +25,13 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from levelhead.attention import attach
 from levelhead.bench.tables import collect
-from levelhead.config import build_experiment
+from levelhead.cli.report import page_of
 from levelhead.lm.model import LanguageModel
-from levelhead.model_card import model_card
-from levelhead.models import classify_one, load_model
-from levelhead.report.command import page_of
-from levelhead.runs import evaluate_run, train_run
+from levelhead.models.networks import classify_one, load_model
+from levelhead.runs.card import model_card
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
 from levelhead.types import LONGEST_MESSAGE, LevelheadError
 from tiny import tiny_appended, tiny_bert, tiny_vit
 from words import save_tiny_backbone, word_tokenizer

@@ -11,11 +11,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from levelhead.cli.lm import lm_bias_command, lm_compare_command
 from levelhead.lm import BENCHMARKS
 from levelhead.lm.base import Answer, Benchmark, drawn_by
 from levelhead.lm.bold import BOLD
 from levelhead.lm.bold.data import read_items
-from levelhead.lm.command import lm_bias_command, lm_compare_command
 from levelhead.lm.comparison import HEADLINES, comparison_summary, write_examples
 from levelhead.lm.perplexity import Perplexity
 from levelhead.lm.runner import run_benchmark, score_predictions, scored

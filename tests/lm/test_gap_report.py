@@ -15,12 +15,12 @@ import typer
 from klaad_examples import TRIPLETS, language_model, tokenizer
 from typer.testing import CliRunner
 
+from levelhead.cli.gap import lm_gap_command
+from levelhead.cli.report import page_of
 from levelhead.lm import gap_report as module
 from levelhead.lm.gap_analysis import PairGaps, pair_gaps
-from levelhead.lm.gap_command import lm_gap_command
 from levelhead.lm.gap_report import GapReport, gap_report, held_out_triplets
 from levelhead.lm.triplets import Triplet, split_terms
-from levelhead.report.command import page_of
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
 

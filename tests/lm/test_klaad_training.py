@@ -16,7 +16,6 @@ from accelerate.state import AcceleratorState
 from klaad_examples import TRIPLETS, language_model, tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, T5Config, ViTConfig
 
-from levelhead.config import recipe_folder
 from levelhead.lm.klaad import Klaad, collate
 from levelhead.lm.klaad_training import (
     KlaadConfig,
@@ -28,6 +27,7 @@ from levelhead.lm.klaad_training import (
 )
 from levelhead.lm.loading import load_checkpoint
 from levelhead.lm.model import LanguageModel
+from levelhead.runs.recipe import recipe_folder
 from levelhead.types import ConfigError, DataError, LevelheadError
 
 TRAIN = KlaadTrain(epochs=2, batch_size=1, accumulate=2, learning_rate=1e-3, device="cpu", log_every=1)
@@ -283,7 +283,7 @@ def test_a_training_folder_stands_for_its_model(tmp_path: Path) -> None:
 
 
 def test_a_refused_training_leaves_the_held_out_terms_alone(tmp_path: Path) -> None:
-    from levelhead.lm.klaad_command import klaad_command
+    from levelhead.cli.klaad import klaad_command
 
     language_model("llama").save_pretrained(tmp_path / "base")
     tokenizer().save_pretrained(tmp_path / "base")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from klaad_examples import TRIPLETS, language_model, tokenizer
 
-from levelhead.lm import klaad_command as command
+from levelhead.cli import klaad as command
 from levelhead.lm.klaad import Klaad, collate
 from levelhead.lm.klaad_training import KlaadConfig, KlaadTrain, load_klaad, load_language_model
 from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table

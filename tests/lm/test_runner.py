@@ -16,11 +16,12 @@ import typer
 from typer.testing import CliRunner
 
 from levelhead import lm
+from levelhead.cli.lm import lm_bias_command, lm_compare_command
+from levelhead.cli.report import page_of
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Item, Scores
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.bold import BOLD
-from levelhead.lm.command import lm_bias_command, lm_compare_command
 from levelhead.lm.comparison import benchmarks_of
 from levelhead.lm.intervals import bootstrap, ratio
 from levelhead.lm.model import LanguageModel
@@ -35,7 +36,6 @@ from levelhead.lm.runner import (
     scores_to_dict,
 )
 from levelhead.lm.stereoset import StereoSet
-from levelhead.report.command import page_of
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError, LevelheadError
 

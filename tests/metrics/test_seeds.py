@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.metrics.intervals import OverSeeds, Paired, seed_by_row
+from levelhead.metrics.joint import OverSeeds, Paired, seed_by_row
 from levelhead.metrics.ranking import _row_variance
 from levelhead.metrics.ranking import seed_by_row as seed_by_row_of_areas
 

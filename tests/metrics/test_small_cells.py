@@ -10,8 +10,9 @@ import pytest
 from scipy import special, stats
 
 from levelhead.metrics import Counts, compare, estimate, estimate_all
+from levelhead.metrics.contrasts import FEW, Contrasts, Enough, _pairs
 from levelhead.metrics.group import Rate
-from levelhead.metrics.intervals import FEW, Enough, _Figures, _lowest_rate, _pairs, _shuffle
+from levelhead.metrics.intervals import _lowest_rate, _shuffle
 from levelhead.types import Estimate
 
 CLASSES = ("no", "yes")
@@ -107,7 +108,7 @@ def test_among_many_groups_the_screened_pairs_hold_the_largest_t() -> None:
         table = rng.multinomial(rows, [0.4, 0.1, 0.15, 0.35], size=(5, groups)).reshape(5, groups, 2, 2)
         enough = Enough.of(table[0], None, 0)
         enough.found[0, :3] = False
-        figures = _Figures(table, None, enough)
+        figures = Contrasts(table, None, enough)
         for name in ("demographic_parity", "equal_opportunity", "equalized_odds", "equalized_odds_worst"):
             delta, variance = figures.contrasts(name)
             t = (np.abs(delta) / np.sqrt(variance))[..., enough.contrasts(name)]
@@ -116,7 +117,7 @@ def test_among_many_groups_the_screened_pairs_hold_the_largest_t() -> None:
 
 def test_the_largest_difference_is_the_highest_rate_less_the_lowest() -> None:
     table = np.random.default_rng(4).integers(1, 20, (6, 3, 3))
-    figures = _Figures(table, None, Enough.of(table, None, 0), smooth=False)
+    figures = Contrasts(table, None, Enough.of(table, None, 0), smooth=False)
     found = np.abs(_pairs(figures._found)[0])
     alarms = np.abs(_pairs(figures._alarms)[0])
     assert figures.by_class("equal_opportunity") == pytest.approx(found.max(-1))

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from levelhead.objectives.contrastive import (
+from levelhead.attention.contrastive import (
     AlignmentHead,
     rank_tokens,
     readout_logits,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from levelhead.objectives.contrastive import (
+from levelhead.attention.contrastive import (
     AlignmentHead,
     rank_tokens,
     readout_logits,

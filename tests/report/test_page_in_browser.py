@@ -16,9 +16,9 @@ from page_reading import difference, made_up
 from PIL import Image
 
 from levelhead.auditing.audit import audit
+from levelhead.auditing.page import audit_page
+from levelhead.bench.page import Compared, comparison_page
 from levelhead.report import render
-from levelhead.report.audit_page import audit_page
-from levelhead.report.comparison_page import Compared, comparison_page
 
 pytestmark = pytest.mark.e2e
 

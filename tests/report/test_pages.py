@@ -17,15 +17,15 @@ import yaml
 from page_reading import Reader, difference, figure, made_up, read
 
 from levelhead.auditing.audit import audit
-from levelhead.bench.marks import AT_CHANCE, FEW_SEEDS, MEANINGS
+from levelhead.auditing.page import audit_page
+from levelhead.bench.page import Compared, comparison_from_dict, comparison_page
 from levelhead.bench.tables import LEAKING
+from levelhead.lm.page import gap_page, language_model_page, scores_page
 from levelhead.metrics import JointRow, estimate_to_dict
 from levelhead.report import render
-from levelhead.report.audit_page import audit_page
 from levelhead.report.blocks import axis
-from levelhead.report.comparison_page import Compared, comparison_from_dict, comparison_page
-from levelhead.report.lm_page import gap_page, language_model_page, scores_page
-from levelhead.report.run_page import run_page
+from levelhead.report.marks import AT_CHANCE, FEW_SEEDS, MEANINGS
+from levelhead.runs.page import run_page
 from levelhead.types import DataError, Estimate
 
 MARKS = {"at_chance": AT_CHANCE, "few_seeds": FEW_SEEDS}

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from levelhead.cli import main
-from levelhead.config import load_experiment
-from levelhead.report.command import page_of
+from levelhead.cli.app import main
+from levelhead.cli.report import page_of
+from levelhead.runs.recipe import load_experiment
 from levelhead.types import ConfigError, DataError
 
 

@@ -14,18 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from levelhead.attention.gathering import gather_rows, process_count, row_counts
+from levelhead.attention.contrastive import AlignmentHead, readout_logits, select_top_values, supervised_contrastive
 from levelhead.attention.standardize import QueryKeyStandardizer
-from levelhead.objectives.contrastive import (
-    AlignmentHead,
-    readout_logits,
-    select_top_values,
-    supervised_contrastive,
-)
+from levelhead.distributed import gather_rows, process_count, row_counts
 from levelhead.types import ConfigError, LevelheadError
 
 if TYPE_CHECKING:
-    from levelhead.attention.attach import DebiasConfig
+    from levelhead.attention.config import DebiasConfig
 
 
 @dataclass

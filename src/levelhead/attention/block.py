@@ -27,15 +27,11 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassifierOutput
 
 from levelhead.attention.aligning import Tap
-from levelhead.attention.attach import (
-    KEEP_FLOAT32,
-    DebiasConfig,
-    check_off_by_one,
-    forward_with_alignment,
-    probe_inputs,
-)
+from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment
+from levelhead.attention.config import DebiasConfig
 from levelhead.attention.length_parts import last_hidden_state
 from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain
+from levelhead.attention.probe import check_off_by_one, probe_inputs
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.types import ConfigError, UnsupportedModelError
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from levelhead.attention import interface
 from levelhead.attention.aligning import Tap, debiased_attention
-from levelhead.attention.attach import _as_probed, _find_readout, probe_inputs
 from levelhead.attention.block import AppendedClassifier, BlockAttention
+from levelhead.attention.probe import as_probed, find_readout, probe_inputs
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.data.base import Inputs
 from levelhead.types import UnsupportedModelError
@@ -144,7 +144,7 @@ def _of_interface(model: nn.Module, batch: dict[str, Tensor], size: int) -> inte
     def keep(seen: interface.Attended) -> None:
         last[:] = [seen]  # no list of all layers: their tensors would fill the memory
 
-    with _as_probed(model), interface.watched(keep):
+    with as_probed(model), interface.watched(keep):
         model(**batch)
     if not last:
         raise UnsupportedModelError(
@@ -167,10 +167,10 @@ def _readout_rule(model: Any, module: nn.Module) -> str:
     path = next(path for path, candidate in model.named_modules() if candidate is module)
     try:
         example = probe_inputs(model)
-        with _as_probed(model):
+        with as_probed(model):
             with interface.recorded() as calls:
                 model(**example)
-            return _find_readout(model, path, example, calls[-1].query[2])
+            return find_readout(model, path, example, calls[-1].query[2])
     except UnsupportedModelError:  # no example to try it on, or layers that cannot be told apart
         return "none"
 

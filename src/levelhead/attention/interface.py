@@ -85,7 +85,7 @@ def is_observed() -> bool:
     return bool(_recorders or _watchers)
 
 
-def _whole_mask(module: nn.Module, query: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor | None:
+def whole_mask(module: nn.Module, query: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor | None:
     """Spell out the mask that sdpa applies: without one it looks back only, unless the module says otherwise."""
     looks_back = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if mask is not None or not looks_back or query.shape[2] == 1:
@@ -147,7 +147,7 @@ def levelhead_attention(
         tap.take(query, key, value, row, valid, scaling)
     for take in _watchers:
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-        mask = _whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
+        mask = whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
         take(Attended(module, raw_query, raw_key, query, key, mask, factor, row))
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     return output, None

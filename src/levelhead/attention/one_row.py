@@ -22,11 +22,11 @@ from torch import Tensor, nn
 
 from levelhead.attention import interface
 from levelhead.attention.aligning import Reading, Tap
+from levelhead.attention.contrastive import readout_logits
 from levelhead.attention.standardize import QueryKeyStandardizer
-from levelhead.objectives.contrastive import readout_logits
 
 if TYPE_CHECKING:
-    from levelhead.attention.attach import DebiasConfig
+    from levelhead.attention.config import DebiasConfig
 
 
 class Projections(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from levelhead.attention.attach import DebiasConfig
+from levelhead.attention.config import DebiasConfig
 from levelhead.types import ConfigError
 
 

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from levelhead.attention.gathering import gather_rows, process_count
 from levelhead.attention.kernels import Replacement, standardize_batch
+from levelhead.distributed import gather_rows, process_count
 from levelhead.types import ConfigError
 
 Statistics = Literal["position", "cls_feature", "feature"]

@@ -21,7 +21,12 @@ from rich.text import Text
 
 from levelhead.auditing.files import read_batches
 from levelhead.auditing.tally import Column, Tally
-from levelhead.auditing.titles import (
+from levelhead.auditing.vocabulary import alike, check_predictions, in_order
+from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, proportion, worst_class
+from levelhead.metrics import group as group_metrics
+from levelhead.metrics.contrasts import Enough
+from levelhead.metrics.counts import distinct
+from levelhead.metrics.names import (
     MISSING_GROUP,
     NOTE,
     RATE_TITLES,
@@ -32,11 +37,6 @@ from levelhead.auditing.titles import (
     left_out_words,
     metric_title,
 )
-from levelhead.auditing.vocabulary import alike, check_predictions, in_order
-from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, proportion, worst_class
-from levelhead.metrics import group as group_metrics
-from levelhead.metrics.counts import distinct
-from levelhead.metrics.intervals import Enough
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
@@ -137,8 +137,8 @@ class AuditResult:
 
     def to_html(self) -> str:
         """Return one standalone HTML page: no scripts, nothing loaded from elsewhere (docs/report.md)."""
+        from levelhead.auditing.page import audit_page
         from levelhead.report import render  # pages know audits, so an audit can know pages only when it makes one
-        from levelhead.report.audit_page import audit_page
 
         return render(audit_page(self.to_dict()))
 

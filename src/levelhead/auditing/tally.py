@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from levelhead.auditing.titles import MISSING_GROUP, Key
 from levelhead.auditing.vocabulary import mostly_fractions, threshold_advice
+from levelhead.metrics.names import MISSING_GROUP, Key
 from levelhead.types import DataError, quoted
 
 MOST_CLASSES = 200

@@ -32,7 +32,10 @@ from typing import Any
 
 import yaml
 
-from levelhead.config import (
+from levelhead.methods import METHODS
+from levelhead.plain_yaml import read_yaml
+from levelhead.runs.folder import refuse_changes
+from levelhead.runs.recipe import (
     Experiment,
     assign,
     build_experiment,
@@ -47,9 +50,6 @@ from levelhead.config import (
     section,
     task_recipe,
 )
-from levelhead.methods import METHODS
-from levelhead.plain_yaml import read_yaml
-from levelhead.runs import refuse_changes
 from levelhead.storage import write_text
 from levelhead.types import ConfigError, LevelheadError, check_seed, listed, printable, quoted
 
@@ -434,7 +434,8 @@ def _end_with_parent() -> None:
 
 def _main() -> None:
     """Train and evaluate the cell that stands on standard input; say a mistake in one line."""
-    from levelhead.runs import evaluate_run, train_run
+    from levelhead.runs.evaluate import evaluate_run
+    from levelhead.runs.train import train_run
 
     _end_with_parent()
     message: dict[str, Any] = json.load(sys.stdin)

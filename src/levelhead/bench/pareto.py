@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.bench import marks
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.bench.tables import COLUMNS, Comparison, Group
-from levelhead.config import nearest
 from levelhead.metrics import GAPS, Counts, estimate_to_dict
+from levelhead.report import marks
+from levelhead.runs.recipe import nearest
 from levelhead.storage import write_atomically
 from levelhead.types import ConfigError, DataError, Estimate, quoted
 
@@ -228,7 +228,7 @@ def draw_pareto(
     """Draw the rows of a comparison in the plane of two columns, in percent, readable in greyscale.
 
     One symbol a row, the mean over its seeds, with its 95% interval over rows and seeds in each direction; a step line
-    through the rows without a mark (see :mod:`levelhead.bench.marks`) that no other such row beats in both columns;
+    through the rows without a mark (see :mod:`levelhead.report.marks`) that no other such row beats in both columns;
     rows that see groups, marked ORACLE, as open symbols; and the FACT line where one is given. Equal comparisons give
     equal bytes.
 

@@ -16,16 +16,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead.attention import DebiasConfig
-from levelhead.bench import cost_table, marks
-from levelhead.bench.cost import REASONS
-from levelhead.config import Experiment, flatten, method_name, name_of, nearest
 from levelhead.data import DATASETS, Split
 from levelhead.methods import DAM
 from levelhead.metrics import Counts, JointRow, JointTable, equalized_odds, estimate_to_dict, joint
 from levelhead.metrics.ranking import area_under_roc
-from levelhead.runs import CONFIG, digest, load_run, oracle_reason
-from levelhead.select import SELECTORS
+from levelhead.report import marks
+from levelhead.runs import cost_table
+from levelhead.runs.cost import REASONS
+from levelhead.runs.folder import CONFIG, digest, load_run, oracle_reason
+from levelhead.runs.recipe import Experiment, flatten, method_name, name_of, nearest
 from levelhead.storage import as_written, read_metrics, read_record
+from levelhead.training.select import SELECTORS
 from levelhead.types import ConfigError, DataError, Estimate, printable, require_columns, visible
 
 logger = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ class Comparison:
         return title
 
     def marks(self, method: str) -> list[str]:
-        """Return the row's marks, of :mod:`levelhead.bench.marks`."""
+        """Return the row's marks, of :mod:`levelhead.report.marks`."""
         table = self.table
         found = {
             marks.ORACLE: bool(self.oracle[method]),

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from levelhead.bench.tables import COLUMNS, Comparison, Group, Run, Section
-from levelhead.config import method_name, nearest
 from levelhead.metrics import Counts, equalized_odds
-from levelhead.select import SELECTORS
+from levelhead.runs.recipe import method_name, nearest
 from levelhead.storage import read_metrics
+from levelhead.training.select import SELECTORS
 from levelhead.types import ConfigError
 
 

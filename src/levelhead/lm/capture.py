@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 from transformers import AttentionInterface
 
-from levelhead.attention.interface import _whole_mask
+from levelhead.attention.interface import whole_mask
 from levelhead.types import UnsupportedModelError
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def weights_attention(
     """
     eager = _eager(module)
     assert eager is not None  # prepare() has looked
-    mask = _whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
+    mask = whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
     output, weights = eager(module, query, key, value, mask, scaling=scaling, dropout=0.0, **kwargs)

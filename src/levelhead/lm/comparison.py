@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from levelhead import lm
-from levelhead.config import _build
 from levelhead.lm.base import Benchmark
 from levelhead.lm.runner import Difference, compare_runs, kept_answers, scored, scores_file, take
 from levelhead.metrics import estimate_to_dict
+from levelhead.runs.recipe import build_options
 from levelhead.storage import read_json, write_json
 from levelhead.types import DataError
 
@@ -90,7 +90,7 @@ def benchmarks_of(folder: Path) -> dict[str, Benchmark]:
     for name in scored(folder):
         if name in lm.BENCHMARKS:
             path = scores_file(folder, name)
-            found[name] = _build(lm.BENCHMARKS[name], read_json(path).get("options") or {}, str(path))
+            found[name] = build_options(lm.BENCHMARKS[name], read_json(path).get("options") or {}, str(path))
     return found
 
 

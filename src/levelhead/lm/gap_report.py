@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.figures import RunFigure
+from levelhead.inspecting.source import RunFigure
 from levelhead.lm.gap_analysis import PairGaps, pair_gaps
 from levelhead.lm.intervals import FEW_CLUSTERS, bootstrap, paired_difference, ratio
 from levelhead.lm.klaad import TripletLike

@@ -1,7 +1,7 @@
 """Train a language model with KLAAD, in a folder that a killed run can go on from.
 
-This loop is not :class:`levelhead.engine.Lab`'s: that one trains classifiers, whose validation is logits against class
-labels, and it refuses gradient accumulation, because of batch statistics that KLAAD does not have. Both write
+This loop is not :class:`levelhead.training.lab.Lab`'s: that one trains classifiers, whose validation is logits against
+class labels, and it refuses gradient accumulation, because of batch statistics that KLAAD does not have. Both write
 checkpoints with the same code, and both resume to the same weights, bit for bit, on the same CPU.
 """
 
@@ -21,27 +21,20 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from levelhead.attention.gathering import gather_rows, shares
-from levelhead.config import _build, _plain, is_file, nearest, override, read_recipe, recipe_folder
-from levelhead.engine import (
-    Progress,
-    TrainConfig,
-    _Keeper,
-    _silent,
-    check_step_size,
-    gradient_norm,
-    gradient_not_finite,
-    loss_not_finite,
-    make_accelerator,
-    weights_not_finite,
-)
+from levelhead.distributed import gather_rows, shares
 from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletBatch, TripletLike, collate
 from levelhead.lm.loading import load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
 from levelhead.lm.triplets import TRAINING
 from levelhead.loading import without_bars
+from levelhead.runs.recipe import build_options, is_file, nearest, override, plain_options, read_recipe, recipe_folder
 from levelhead.storage import read_json, write_json, writing
+from levelhead.terminal import Progress, silent
+from levelhead.training.checkpoint import Keeper
+from levelhead.training.config import TrainConfig, check_step_size
+from levelhead.training.finite import gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
+from levelhead.training.processes import make_accelerator
 from levelhead.types import ConfigError, DataError, LevelheadError, check_numbers, check_seed, quoted
 
 BUCKET = 2**24  # numbers that processes exchange at once
@@ -118,7 +111,7 @@ class KlaadConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe that makes this training, with every default written out."""
-        return dict(_plain(self))
+        return dict(plain_options(self))
 
 
 def load_klaad(recipe: str | Path, settings: Iterable[str] = ()) -> KlaadConfig:
@@ -132,7 +125,7 @@ def load_klaad(recipe: str | Path, settings: Iterable[str] = ()) -> KlaadConfig:
 
 def build_klaad(content: Mapping[str, Any]) -> KlaadConfig:
     """Make a training from a recipe's content. Errors: :class:`~levelhead.types.ConfigError` that names the key."""
-    config: KlaadConfig = _build(KlaadConfig, content, "recipe")
+    config: KlaadConfig = build_options(KlaadConfig, content, "recipe")
     return config
 
 
@@ -198,7 +191,7 @@ def train_klaad(
     folder: Path | None = None,
     *,
     held_out: Sequence[TripletLike] = (),
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> nn.Module:
     """Train ``model`` on ``triplets`` and return it, in evaluation mode.
 
@@ -284,8 +277,8 @@ class _Training:
     ) -> None:
         self.model, self.tokenizer, self.config = model.to(accelerator.device), tokenizer, config
         self.triplets, self.held_out = triplets, held_out
-        self.accelerator, self.progress = accelerator, progress if accelerator.is_main_process else _silent
-        self.keeper = _Keeper(folder, 0, accelerator)
+        self.accelerator, self.progress = accelerator, progress if accelerator.is_main_process else silent
+        self.keeper = Keeper(folder, 0, accelerator)
         self.per_step = config.train.batch_size * config.train.accumulate
         self.steps = math.ceil(len(triplets) / self.per_step)  # of an epoch; its last one may be smaller
 

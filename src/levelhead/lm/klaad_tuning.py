@@ -24,10 +24,10 @@ import yaml
 from rich.table import Table
 from torch import nn
 
-from levelhead.config import override, read_recipe
 from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletLike, collate
 from levelhead.lm.klaad_training import KlaadConfig, build_klaad, find_klaad_recipe
+from levelhead.runs.recipe import override, read_recipe
 from levelhead.types import ConfigError, quoted
 
 GRID = "grid"
@@ -60,7 +60,7 @@ def read_cells(recipe: str | Path, settings: Iterable[str] = ()) -> dict[str, Kl
 
 
 def _text(value: Any) -> str:
-    """Write a value as :func:`~levelhead.config.override` reads it."""
+    """Write a value as :func:`~levelhead.runs.recipe.override` reads it."""
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n").removesuffix("\n...")
 
 

@@ -125,7 +125,7 @@ class LanguageModel:
     @cached_property
     def longest(self) -> int | None:
         """The number of tokens that the model can take, or None where it has no limit."""
-        from levelhead.models import COUNTS_FROM_PADDING
+        from levelhead.models.networks import COUNTS_FROM_PADDING
 
         config = self.network.config.get_text_config()
         positions = getattr(config, "max_position_embeddings", None)

@@ -406,7 +406,7 @@ def _bar(console: Console | None, name: str, total: int, done: int) -> Iterator[
     if console is None:
         yield lambda: None
         return
-    from levelhead.progress import counted
+    from levelhead.terminal import counted
 
     with counted(console, name, total, done) as advance:
         yield advance

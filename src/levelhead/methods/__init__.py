@@ -2,7 +2,7 @@
 
 from levelhead.methods.arl import ARL
 from levelhead.methods.balanced import Balanced
-from levelhead.methods.base import Method, Stage
+from levelhead.methods.base import Method
 from levelhead.methods.dam import DAM
 from levelhead.methods.dro import DRO
 from levelhead.methods.eiil import EIIL
@@ -11,6 +11,7 @@ from levelhead.methods.group_dro import GroupDRO
 from levelhead.methods.jtt import JTT
 from levelhead.methods.kd import KD
 from levelhead.methods.lff import LfF
+from levelhead.training.stage import Stage
 
 METHODS: dict[str, type[Method]] = {
     "erm": ERM,

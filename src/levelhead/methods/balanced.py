@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
-from levelhead.methods.base import Method, Stage
+from levelhead.methods.base import Method
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
+from levelhead.training.stage import Stage
 
 if TYPE_CHECKING:
-    from levelhead.engine import Lab
+    from levelhead.training.lab import Lab
 
 
 @dataclass(frozen=True)

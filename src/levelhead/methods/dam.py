@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.attention import DebiasConfig, attach
 from levelhead.attention.attach import is_debiased
-from levelhead.methods.base import Method, Stage
+from levelhead.methods.base import Method
 from levelhead.methods.erm import ERM
 from levelhead.objectives.debiased import WithAlignment
+from levelhead.training.stage import Stage
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
-    from levelhead.engine import Lab
+    from levelhead.training.lab import Lab
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
-from levelhead.methods.base import Method, Stage
+from levelhead.methods.base import Method
 from levelhead.methods.group_dro import worst_group_stage
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
 from levelhead.objectives.group import InvariantRisk, scale_slopes
+from levelhead.training.stage import Stage
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
-    from levelhead.engine import Lab
+    from levelhead.training.lab import Lab
 
 
 def infer_environments(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

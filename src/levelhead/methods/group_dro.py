@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from levelhead.methods.base import Method, Stage
+from levelhead.methods.base import Method
 from levelhead.objectives.group import WorstGroup
+from levelhead.training.stage import Stage
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
-    from levelhead.engine import Lab
+    from levelhead.training.lab import Lab
 
 
 @dataclass(frozen=True)

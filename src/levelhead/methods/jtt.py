@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
-from levelhead.methods.base import Method, Stage
+from levelhead.methods.base import Method
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
+from levelhead.training.stage import Stage
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
-    from levelhead.engine import Lab
+    from levelhead.training.lab import Lab
 
 logger = logging.getLogger(__name__)
 

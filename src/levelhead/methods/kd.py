@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from levelhead.methods.base import Method, Stage
+from levelhead.methods.base import Method
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
 from levelhead.objectives.distillation import Distillation
+from levelhead.training.stage import Stage
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
-    from levelhead.engine import Lab
+    from levelhead.training.lab import Lab
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Accuracy and group gaps on count tables, with intervals that cover."""
 
+from levelhead.metrics.contrasts import GAPS, METRICS
 from levelhead.metrics.counts import Counts, JointCounts
 from levelhead.metrics.group import (
     accuracy,
@@ -20,21 +21,15 @@ from levelhead.metrics.group import (
     worst_group_accuracy,
 )
 from levelhead.metrics.intervals import (
-    GAPS,
-    METRICS,
-    JointRow,
-    JointTable,
-    compare,
     estimate,
     estimate_all,
     estimate_to_dict,
-    holm,
-    joint,
     metric_names,
     proportion,
     undefined_reason,
     worst_class,
 )
+from levelhead.metrics.joint import JointRow, JointTable, compare, holm, joint
 
 __all__ = [
     "GAPS",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
 
-from levelhead.metrics.intervals import OverSeeds, satterthwaite
+from levelhead.metrics.joint import OverSeeds, satterthwaite
 from levelhead.types import DataError, Estimate
 
 FloatArray = NDArray[np.float64]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from levelhead.bench import marks
+from levelhead.report import marks
 
 DEFINITIONS = {
     "accuracy": ("Accuracy", "The share of all rows whose predicted class is the labelled one."),

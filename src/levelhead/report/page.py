@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from levelhead import __version__
+from levelhead._version import __version__
 from levelhead.report.text import Record, number, visible
 from levelhead.storage import write_text
 

@@ -1,0 +1,255 @@
+"""Find out how a network attends and which row its classifier reads, by running it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from levelhead.attention import interface, one_row
+from levelhead.attention.config import DebiasConfig
+from levelhead.types import ConfigError, UnsupportedModelError
+
+NOT_WANTED = "cls_only is False"
+
+
+def readout_layer(
+    model: PreTrainedModel, attention: str, inputs: dict[str, Any], tokens: int, readout: str | None = None
+) -> tuple[str, str | None]:
+    """Return the path of the last layer, and why it has to compute all rows, or None.
+
+    ``readout`` is the row that was proved to be read, if that was done; it is done here only for a layer that is known.
+    """
+    try:
+        layer = layer_of(model, attention)
+    except UnsupportedModelError:
+        return "", one_row.UNKNOWN
+    path = next(path for path, module in model.named_modules() if module is layer)
+    if readout is None and one_row.family_of(layer) is not None:
+        readout = find_readout(model, attention, inputs, tokens)
+    return path, one_row.why_all_rows(layer, readout or "none")
+
+
+@functools.cache
+def one_row_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
+    """Subclass ``base`` so that its forward lets the last layer compute one row; the same class each time."""
+    signature = inspect.signature(base.forward)
+
+    class OneRowModel(base):
+        @functools.wraps(base.forward)
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            with one_row.reading_one_row(self, signature.bind(self, *args, **kwargs).arguments):
+                return super().forward(*args, **kwargs)
+
+        def extra_repr(self) -> str:
+            return one_row.describe(self)
+
+    OneRowModel.__name__, OneRowModel.__qualname__ = base.__name__, base.__qualname__
+    OneRowModel.__module__ = base.__module__
+    return OneRowModel
+
+
+def probe_inputs(model: PreTrainedModel, example_inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Make one example that ``model`` can run on, or move the given one to its device (labels left out)."""
+    name, device = type(model).__name__, model.device
+    if example_inputs is not None:
+        return {
+            key: value.to(device) if isinstance(value, Tensor) else value
+            for key, value in example_inputs.items()
+            if key not in ("labels", "label")
+        }
+    config = model.config
+    if model.main_input_name == "pixel_values":
+        vision = getattr(config, "vision_config", config)
+        size = getattr(vision, "image_size", None)
+        if size is not None:
+            height, width = (size, size) if isinstance(size, int) else size
+            shape = (1, getattr(vision, "num_channels", 3), height, width)
+            generator = torch.Generator().manual_seed(0)
+            return {"pixel_values": torch.randn(shape, generator=generator).to(device, model.dtype)}
+    elif model.main_input_name == "input_ids":
+        text = config.get_text_config() if hasattr(config, "get_text_config") else config
+        length = min(8, getattr(text, "max_position_embeddings", 8) or 8)
+        padding = getattr(text, "pad_token_id", None)
+        tokens = [token for token in range(text.vocab_size) if token != padding][-length:]
+        return {"input_ids": torch.tensor([tokens], device=device)}
+    raise UnsupportedModelError(
+        f"No example input for {name} can be guessed from its configuration: pass example_inputs={{...}}, one batch "
+        "as the model takes it."
+    )
+
+
+@contextmanager
+def as_probed(model: PreTrainedModel) -> Iterator[None]:
+    """Evaluation mode and recording attention for the time of the block, whatever happens in it."""
+    modes = {module: module.training for module in model.modules()}
+    configs = {
+        id(module.config): module.config
+        for module in model.modules()
+        if hasattr(getattr(module, "config", None), "_attn_implementation_internal")
+    }
+    before = {key: config._attn_implementation_internal for key, config in configs.items()}
+    model.eval()
+    interface.switch(model, interface.NAME)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for key, config in configs.items():
+            config._attn_implementation_internal = before[key]
+        for module, training in modes.items():
+            module.training = training
+
+
+def probe_attention(
+    model: PreTrainedModel, config: DebiasConfig, example_inputs: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], DebiasConfig, str | None]:
+    """Run the model, find its last attention module and its readout row, and resolve what is ``auto``.
+
+    The last of what is returned says why its last layer computes all rows, or is None.
+    """
+    name = type(model).__name__
+    way_out = "For this model, append_encoder(backbone, num_labels) puts a debiased layer on top instead."
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(f"{name} is an encoder-decoder, which attach does not debias yet. {way_out}")
+    inputs = probe_inputs(model, example_inputs)
+    batch = next(value.shape[0] for value in inputs.values() if isinstance(value, Tensor))
+    implementation = model.config._attn_implementation
+    with as_probed(model):
+        with interface.recorded() as calls:
+            try:
+                model(**inputs)
+            except ValueError as error:
+                if "sdpa" not in str(error):
+                    raise
+                raise UnsupportedModelError(
+                    f"{name} needs an attention that sdpa, to which levelhead delegates, cannot do ({error}). {way_out}"
+                ) from error
+        if not calls:
+            raise UnsupportedModelError(
+                f"{name} computes attention by itself, not through the attention interface of transformers, so its "
+                f"queries and keys cannot be reached. {way_out}"
+            )
+        last = calls[-1]
+        if sum(call.module is last.module for call in calls) > 1:
+            raise UnsupportedModelError(
+                f"{name} shares one attention module over several depths, so its last layer cannot be debiased "
+                f"alone. {way_out}"
+            )
+        if last.query[0] != batch or last.query[2] != last.key[2]:
+            raise UnsupportedModelError(
+                f"The last attention of {name} does not see one sequence per example (windows or cross-attention): "
+                f"query {tuple(last.query)}, key {tuple(last.key)} for a batch of {batch}. {way_out}"
+            )
+        # A window wider than the probe's input shows in no mask, only on the module.
+        if not config.padding_mask and (last.local or getattr(last.module, "sliding_window", None)):
+            raise ConfigError(
+                f"debias.padding_mask=False would take the whole mask away, and in the last layer of {name} it also "
+                "keeps tokens from others that are no padding (a sliding window, or causality). Leave padding_mask "
+                f"at True. {way_out}"
+            )
+        path = next(path for path, module in model.named_modules() if module is last.module)
+        readout: Any = config.readout
+        proved = find_readout(model, path, inputs, last.query[2]) if readout == "auto" else None
+        readout = proved or readout
+        because: str | None = NOT_WANTED
+        if config.cls_only is not False:
+            because = readout_layer(model, path, inputs, last.query[2], proved)[1]
+
+    statistics = config.statistics
+    if statistics == "auto":
+        image = model.main_input_name == "pixel_values"
+        statistics = "position" if image else "feature" if readout == "none" else "cls_feature"
+    if statistics == "cls_feature" and readout == "none":
+        raise ConfigError(f"debias.statistics='cls_feature', but the classifier of {name} reads no single row.")
+    check_off_by_one(config, readout, f"the classifier of {name}")
+    if statistics == "position" and model.main_input_name != "pixel_values" and example_inputs is None:
+        raise ConfigError(
+            "debias.statistics='position' ties the model to one number of tokens: pass example_inputs of that length."
+        )
+    text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    rotary = bool(getattr(text, "rope_parameters", None) or getattr(text, "rope_theta", None))
+    absolute = not rotary if config.absolute in ("auto", None) else config.absolute
+    if rotary and config.normalize and config.absolute is not False:
+        choice = (
+            "as absolute=True asks (presets set it as well). absolute=False keeps relative position."
+            if absolute
+            else "so absolute=False is used. Set absolute=False to choose it yourself."
+        )
+        warnings.warn(
+            f"{name} uses rotary position embeddings: absolute values of rotated keys destroy relative position, "
+            + choice,
+            UserWarning,
+            stacklevel=3,
+        )
+    if because is None:
+        because = one_row.why_pooled(replace(config, statistics=statistics, readout=readout))
+    if config.cls_only is True and because is not None:
+        raise ConfigError(f"debias.cls_only=True, but the last layer of {name} has to compute all rows: {because}.")
+    found = {
+        "attention": path,
+        "attention_implementation": implementation,
+        "heads": last.query[1],
+        "key_heads": last.key[1],
+        "head_size": last.query[3],
+        "value_size": last.value[3],
+        "length": last.query[2] if statistics == "position" else None,
+    }
+    config = replace(config, statistics=statistics, absolute=absolute, readout=readout, cls_only=because is None)
+    return found, config, because
+
+
+def check_off_by_one(config: DebiasConfig, readout: str, reader: str) -> None:
+    """Refuse ``off_by_one`` where the probe found that ``reader`` does not read the first row."""
+    if config.off_by_one and readout != "first":
+        found = "the last real token" if readout == "last" else "no single row"
+        raise ConfigError(f"debias.off_by_one is defined for readout 'first' alone, and {reader} reads {found}.")
+
+
+def find_readout(model: PreTrainedModel, path: str, inputs: dict[str, Any], tokens: int) -> str:
+    """Prove which row of the last layer's output the classifier reads: ``first``, ``last`` or ``none``.
+
+    Noise on all rows but one leaves the logits bit-equal only if no other row is read.
+    """
+    layer = layer_of(model, path)
+    kept: int | None = None
+
+    def disturb(module: nn.Module, args: Any, output: Any) -> Any:
+        if kept is None:
+            return output
+        hidden = output[0] if isinstance(output, tuple) else output
+        generator = torch.Generator().manual_seed(1)
+        noise = torch.randn(hidden.shape, generator=generator).to(hidden)
+        noise[:, kept] = 0
+        return (hidden + noise, *output[1:]) if isinstance(output, tuple) else hidden + noise
+
+    handle = layer.register_forward_hook(disturb)
+    try:
+        clean = model(**inputs)[0]
+        for row, name in ((0, "first"), (tokens - 1, "last")):
+            kept = row
+            if torch.equal(model(**inputs)[0], clean):
+                return name
+    finally:
+        handle.remove()
+    return "none"
+
+
+def layer_of(model: nn.Module, path: str) -> nn.Module:
+    """Find the layer around an attention module: the innermost member of a ``ModuleList`` on its path."""
+    parts = path.split(".")
+    for depth in range(len(parts), 0, -1):
+        if isinstance(model.get_submodule(".".join(parts[: depth - 1])), nn.ModuleList):
+            return model.get_submodule(".".join(parts[:depth]))
+    raise UnsupportedModelError(
+        f"{type(model).__name__} keeps its layers in no ModuleList, so its last layer ({path}) cannot be told apart. "
+        "Pass DebiasConfig(readout=...) to say which row its classifier reads."
+    )

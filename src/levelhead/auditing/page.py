@@ -1,0 +1,235 @@
+"""The page of an audit: one set of predictions, the gaps between its groups, and what its rows cannot decide."""
+
+from __future__ import annotations
+
+from levelhead.metrics import GAPS
+from levelhead.metrics.names import RATE_TITLES, left_out_words, metric_title
+from levelhead.report import blocks
+from levelhead.report.definitions import CAUTION, DEFINITIONS, STATISTICS, help_for
+from levelhead.report.sentences import gap_sentence
+from levelhead.report.text import Record, counted, estimate_from_dict, number, percent, percent_interval, short
+from levelhead.types import Estimate
+
+SMALL = 10
+"""Groups, or cells of group and label, with fewer rows decide nothing and are flagged."""
+
+_METHOD = (
+    "95% of such intervals hold the true value. For gaps they come from 1,000 bootstrap replicates of the (group, "
+    "label, prediction) counts and invert tests of signed differences; for single rates they are Wilson’s."
+)
+
+
+def audit_page(result: Record, *, source: str = "", command: str = "") -> Record:
+    """Summarise an audit.
+
+    Args:
+        result: what :meth:`levelhead.auditing.audit.AuditResult.to_dict` returns, or the JSON that it was written to.
+        source: what was audited, in a word, for example the file's name.
+        command: the command that made the page.
+
+    Returns:
+        the page as a plain dict, for :func:`levelhead.report.render`.
+    """
+    by_attribute = result["by_attribute"]
+    first = next(iter(by_attribute))
+    parts = [
+        blocks.part(audit_sections(name, by_attribute[name], result), title=name if len(by_attribute) > 1 else "")
+        for name in by_attribute
+    ]
+    parts.append(blocks.part([how(result, source), appendix([*_metrics_of(by_attribute[first])])]))
+    return blocks.page(
+        "Audit",
+        gap_sentence(main_gap(by_attribute[first]), first),
+        parts,
+        title=f"Audit of {source or 'predictions'}",
+        about=f"{source or 'predictions'}: groups by {', '.join(map(short, by_attribute))}",
+        facts=audit_facts(by_attribute[first], result.get("level", 0.95)),
+        lines=[gap_sentence(main_gap(by_attribute[name]), name) for name in list(by_attribute)[1:]],
+        cautions=result["warnings"],
+        command=command,
+    )
+
+
+def main_gap(part: Record) -> Estimate:
+    """Return the equalized odds gap; undefined, with a reason, where there are no groups to compare."""
+    found = part["metrics"].get("equalized_odds")
+    return Estimate.undefined("it was not measured") if found is None else estimate_from_dict(found)
+
+
+def audit_facts(part: Record, level: float) -> list[tuple[str, str, str]]:
+    """Return the key figures of one sensitive column."""
+    groups = part["groups"]
+    sizes = sorted((figures["n"] for figures in groups.values()), reverse=True)
+    accuracy = estimate_from_dict(part["metrics"].get("accuracy", {}))
+    gap = main_gap(part)
+    facts = [
+        ("Rows", f"{sum(sizes):,}", f"in {counted(len(groups), 'group')}"),
+        ("Accuracy", percent(accuracy), f"percent, {level:.0%} interval {percent_interval(accuracy)}"),
+    ]
+    if sizes:
+        facts.append(("Smallest group", f"{sizes[-1]:,}", "row" if sizes[-1] == 1 else "rows"))
+    if gap.defined:
+        half = number(50 * (gap.high - gap.low))
+        facts.append(("The gap is known to about", f"± {half}", "points, half the interval’s width"))
+    return facts
+
+
+def audit_sections(name: str, part: Record, result: Record) -> list[Record]:
+    """Return the sections on one sensitive column: gaps, groups, and what these rows cannot decide."""
+    level = f"{result.get('level', 0.95):.0%}"
+    figures = {key: estimate_from_dict(record) for key, record in part["metrics"].items()}
+    worst = part.get("worst_class", {})
+    gaps = {key: figure for key, figure in figures.items() if key.removesuffix("_mean") in GAPS}
+    forest = blocks.forest(
+        f"Measured gaps between groups of {short(name)}, percentage points with {level} intervals",
+        [
+            blocks.forest_row(
+                _title(key, worst), figure, decided=figure.defined and figure.low > 0, signed=False,
+                help_text=help_for(key),
+            )
+            for key, figure in gaps.items()
+        ],
+        heads=("Gap", "Points"),
+        ends=("0 is no measured gap", ""),
+        notes=["A filled mark: the interval leaves out 0. An open one: these rows cannot tell whether there is a gap."],
+    )  # fmt: skip
+    metrics = blocks.table(
+        f"Every figure, percent with {level} interval",
+        [
+            "Metric",
+            "Percent",
+            (f"{level} interval", STATISTICS["interval"][1]),
+            ("Bias-corrected", STATISTICS["corrected"][1]),
+            "Rows",
+        ],
+        [(_title(key, worst), _metric_cells(figure)) for key, figure in figures.items()],
+    )
+    return [
+        blocks.section("The measured gaps", [forest, metrics] if gaps else [metrics]),
+        blocks.section("The groups", [groups_table(name, part), *_rate_forests(name, part, level)]),
+        blocks.section("What these rows cannot decide", [_undecided(gaps, worst), *_flagged(part)]),
+    ]
+
+
+def _metric_cells(figure: Estimate) -> list[Record]:
+    if not figure.defined:
+        blank = blocks.cell("–", quiet=True)
+        return [_undefined(figure), blank, blank, blocks.cell(f"{figure.n:,}")]
+    corrected = "–" if figure.corrected is None else number(100 * figure.corrected, 2)
+    return [
+        blocks.cell(percent(figure, 2)),
+        blocks.cell(percent_interval(figure, 2)),
+        blocks.cell(corrected, quiet=figure.corrected is None),
+        blocks.cell(f"{figure.n:,}"),
+    ]
+
+
+def _undefined(figure: Estimate) -> Record:
+    return blocks.undefined_cell(figure.reason)
+
+
+def groups_table(name: str, part: Record) -> Record:
+    """Return the sizes of the groups and their rates; small groups and cells are flagged."""
+    groups = part["groups"]
+    labels = list(dict.fromkeys(label for figures in groups.values() for label in figures["rows_by_label"]))
+    rates = list(dict.fromkeys(key for figures in groups.values() for key in _rates(figures)))
+    rows = []
+    for group, figures in groups.items():
+        flag = f"fewer than {SMALL} rows" if figures["n"] < SMALL else ""
+        out = left_out_words(figures["included"], figures.get("left_out", ()))
+        cells = [blocks.cell(f"{figures['n']:,}", out, flag=flag)]
+        for label in labels:
+            count = figures["rows_by_label"].get(label, 0)
+            few = f"fewer than {SMALL} rows" if count < SMALL <= figures["n"] else ""
+            cells.append(blocks.cell(f"{count:,}", flag=few))
+        for key in rates:
+            cells.append(_rate_cell(figures.get(key)))
+        rows.append((group, cells))
+    columns = ["Group", "Rows", *(f"with label {short(label, 40)}" for label in labels), *map(_rate_title, rates)]
+    return blocks.table(f"Groups of {short(name)}, as annotated: sizes, and rates in percent", columns, rows)
+
+
+def _rates(figures: Record) -> list[str]:
+    return [key for key in figures if key not in ("values", "n", "included", "left_out", "rows_by_label")]
+
+
+def _rate_cell(record: Record | None) -> Record:
+    if record is None:
+        return blocks.cell("–", quiet=True)
+    figure = estimate_from_dict(record)
+    return blocks.cell(percent(figure), percent_interval(figure)) if figure.defined else _undefined(figure)
+
+
+def _rate_title(key: str) -> str:
+    name, _, ending = key.partition("[")
+    return RATE_TITLES.get(name, name) + (f" [{short(ending, 60)}" if ending else "")
+
+
+def _rate_forests(name: str, part: Record, level: str) -> list[Record]:
+    groups = part["groups"]
+    keys = list(dict.fromkeys(key for figures in groups.values() for key in _rates(figures)))
+    return [
+        blocks.forest(
+            f"{_rate_title(key)} by group of {short(name)}, percent with {level} intervals",
+            [
+                blocks.forest_row(group, estimate_from_dict(figures[key]), signed=False, decided=True)
+                for group, figures in groups.items()
+                if key in figures
+            ],
+            heads=("Group", "Percent"),
+            zero=False,
+            folded=f"Drawn: {_rate_title(key).lower()} by group",
+        )
+        for key in keys
+    ]
+
+
+def _undecided(gaps: dict[str, Estimate], worst: dict[str, str]) -> Record:
+    items = []
+    for key, figure in gaps.items():
+        title = _title(key, worst)
+        if not figure.defined:
+            items.append(f"{title}: undefined, {figure.reason}.")
+        elif figure.low > 0:
+            items.append(
+                f"{title}: these rows show a gap; it may be as small as {number(100 * figure.low)} or as large as "
+                f"{number(100 * figure.high)} points."
+            )
+        else:
+            items.append(
+                f"{title}: not decided. No gap and one of {number(100 * figure.high)} points both fit these rows."
+            )
+    return blocks.bullets(items)
+
+
+def _flagged(part: Record) -> list[Record]:
+    small = [short(group, 40) for group, figures in part["groups"].items() if figures["n"] < SMALL]
+    if not small:
+        return []
+    text = f"Fewer than {SMALL} rows, so that a single row moves every rate by more than 10 points: {', '.join(small)}."
+    return [blocks.paragraph(text, strong=True)]
+
+
+def _title(key: str, worst: dict[str, str]) -> str:
+    return metric_title(key, short(worst[key], 40) if key in worst else None)
+
+
+def _metrics_of(part: Record) -> list[str]:
+    return list(dict.fromkeys(key.removesuffix("_mean") for key in part["metrics"]))
+
+
+def how(result: Record, source: str) -> Record:
+    """Return the section on how it was measured."""
+    positive = result.get("positive")
+    items: list[tuple[str, str]] = [("Predictions", source)] if source else []
+    items.append(("Positive class", "each class against the rest" if positive is None else str(positive)))
+    items += [("Intervals", _METHOD), ("Level", f"{result.get('level', 0.95):.0%}, each figure by itself")]
+    return blocks.section("How it was measured", [blocks.terms(items)])
+
+
+def appendix(
+    metrics: list[str], statistics: tuple[str, ...] = ("interval", "corrected", "undefined", "group")
+) -> Record:
+    """Return the definitions of the words that a page uses."""
+    items = [DEFINITIONS[name] for name in metrics if name in DEFINITIONS] + [STATISTICS[name] for name in statistics]
+    return blocks.section("Definitions", [blocks.terms(items), blocks.paragraph(CAUTION)])

@@ -1,0 +1,133 @@
+"""The commands that audit: ``levelhead audit`` a file of predictions, ``levelhead bounds`` of a run's attention."""
+
+from __future__ import annotations
+
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from levelhead.cli.options import HtmlFile, SplitName
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
+
+
+def audit_command(
+    predictions: Annotated[
+        Path,
+        typer.Argument(help="File with one prediction a row: .csv, .tsv (also .gz) or .parquet.", show_default=False),
+    ],
+    label: Annotated[str, typer.Option(help="Column with the true class.", show_default=False)],
+    prediction: Annotated[
+        str,
+        typer.Option(help="Column with the predicted class, in the same words as the label.", show_default=False),
+    ],
+    group: Annotated[
+        list[str],
+        typer.Option(
+            help="Column that says which group a row belongs to. Repeat it to audit several columns.",
+            show_default=False,
+        ),
+    ],
+    intersect: Annotated[
+        bool, typer.Option("--intersect", help="Also cross the group columns: sex & race and so on.")
+    ] = False,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            help="Class that selection and true positive rates are about. Default: the second of two classes in "
+            "sorted order; with three or more, each class against the rest.",
+            show_default=False,
+        ),
+    ] = None,
+    min_count: Annotated[
+        int,
+        typer.Option(
+            help="Rows that a rate must rest on to be compared: all rows of a group, its positives or its negatives. "
+            "Groups with fewer are named and left out of that gap: a few rows decide nothing."
+        ),
+    ] = 10,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).", show_default=False),
+    ] = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Measure the gaps between groups in a file of predictions, with 95% intervals.
+
+    Needs no model and no GPU. An interval that reaches 0 means that these rows cannot tell whether there is a gap.
+    Fields of csv and tsv are texts, exactly as they are written: 1 and 1.0 are two classes. Existing output files are
+    replaced.
+    """
+    check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
+    # Here, because importing pandas and scipy takes a second, and --help does not need them.
+    from levelhead.auditing.audit import audit_file
+
+    result = audit_file(
+        predictions, label, prediction, group, positive=positive, intersect=intersect, min_count=min_count
+    )
+    # The files first: a terminal that goes away must not cost the result.
+    if json_file is not None:
+        write_json(json_file, result.to_dict())
+    if html_file is not None:
+        from levelhead.auditing.page import audit_page
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, audit_page(result.to_dict(), source=predictions.name, command=command_line()))
+    console = Terminal()
+    console.print(result.table())
+    for path in (json_file, html_file):
+        if path is not None:
+            console.print(f"Wrote {path}", markup=False)
+
+
+def bounds_command(
+    run: Annotated[Path, typer.Argument(help="A finished run folder.", show_default=False)],
+    split: Annotated[SplitName, typer.Option(help="Which split to measure on.")] = SplitName.test,
+    data_root: Annotated[
+        Path | None,
+        typer.Option(help="Folder that holds the data sets. Default: that of the run.", show_default=False),
+    ] = None,
+    attribute: Annotated[
+        str | None,
+        typer.Option(
+            help="Sensitive attribute, where the data set has several. Default: the first.", show_default=False
+        ),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write every figure as JSON.", show_default=False)
+    ] = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Measure group gaps of a run's attention logits, beside every proved bound on them.
+
+    The bounds are about logits of the last attention layer, not about predictions, and certify nothing. Keys with fewer
+    than 30 rows of a group are left out. Writes nothing into the run folder.
+    """
+    check_outputs({"--json": json_file, "--html": html_file}, runs=[run])
+    # Here, because importing torch takes seconds and an audit of a file does not need it.
+    from levelhead.inspecting.bounds import bounds_of_run
+
+    report = bounds_of_run(run, split.value, data_root=data_root, attribute=attribute)
+    figures = report.to_dict()
+    if json_file is not None:
+        write_json(json_file, figures)
+    if html_file is not None:
+        from levelhead.inspecting.bounds_page import bounds_page
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, bounds_page(figures, command=command_line()))
+    console = Terminal()
+    console.print(report.table())
+    for path in (json_file, html_file):
+        if path is not None:
+            console.print(f"Wrote {path}", markup=False)
+
+
+@wraps(bounds_command)
+def certify_command(*args: Any, **options: Any) -> None:
+    """Do what :func:`bounds_command` does, under the name that it had."""
+    told = "`levelhead certify` is called `levelhead bounds` now; the old name will go."
+    Terminal(stderr=True).print(told, soft_wrap=True)
+    bounds_command(*args, **options)

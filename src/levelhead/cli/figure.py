@@ -1,0 +1,106 @@
+"""The commands ``levelhead figure qk`` and ``levelhead figure attention``: from a run folder to pictures and JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from levelhead.cli.options import SplitName
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
+
+if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need not wait for it
+    from levelhead.inspecting.source import RunFigure
+
+figure_app = typer.Typer(
+    help="Draw what the last attention layer of a finished run does, by group.", no_args_is_help=True
+)
+
+
+Run = Annotated[Path, typer.Argument(help="A finished run folder.", show_default=False)]
+ChosenSplit = Annotated[SplitName, typer.Option("--split", help="Which split to run the network on.")]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(help="Folder that holds the data sets. Default: the run's own.", show_default=False),
+]
+Attribute = Annotated[
+    str | None,
+    typer.Option(help="Sensitive attribute to group by. Default: the data set's first.", show_default=False),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Path of the pictures without an ending; .png and .svg are added. Default: figures/VERB-RUN.",
+        show_default=False,
+    ),
+]
+Json = Annotated[
+    Path | None, typer.Option("--json", help="Also write the figure's numbers as JSON.", show_default=False)
+]
+
+
+def _checked(run: Path, stem: Path, json_file: Path | None) -> Path:
+    """Return the pictures' path without an ending; refuse outputs before any work."""
+    stem = stem.with_suffix("") if stem.suffix in (".png", ".svg") else stem
+    pictures = {f"--out ({ending})": stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "svg")}
+    check_outputs(pictures | {"--json": json_file}, runs=[run])
+    return stem
+
+
+def _write(figure: RunFigure, stem: Path, json_file: Path | None) -> None:
+    written = figure.save(stem)
+    if json_file is not None:
+        write_json(json_file, figure.to_dict())
+        written.append(json_file)
+    console = Terminal()
+    for path in written:
+        console.print(f"Wrote {path}", markup=False, soft_wrap=True)
+
+
+@figure_app.command("qk")
+def qk_command(
+    run: Run,
+    split: ChosenSplit = SplitName.test,
+    head: Annotated[int, typer.Option(help="Attention head, from 0.")] = 0,
+    dimension: Annotated[int, typer.Option(help="Dimension within the head, from 0.")] = 0,
+    token: Annotated[int, typer.Option(help="Token whose key is drawn; 0 is the CLS token.")] = 10,
+    attribute: Attribute = None,
+    data_root: DataRoot = None,
+    out: Out = None,
+    json_file: Json = None,
+) -> None:
+    """Draw one dimension of the readout query and of a token's key by group (the paper's figure 3).
+
+    A debiased run is drawn before and after debiasing. One dimension is an example: the lower panels show the same
+    statistic for all heads and dimensions, and for shuffled groups. Existing files are replaced.
+    """
+    stem = _checked(run, out or Path("figures") / f"qk-{run.resolve().name}", json_file)
+    from levelhead.inspecting.qk import qk_figure
+
+    figure = qk_figure(
+        run, split.value, data_root=data_root, attribute=attribute, head=head, dimension=dimension, token=token
+    )
+    _write(figure, stem, json_file)
+
+
+@figure_app.command("attention")
+def attention_command(
+    run: Run,
+    split: ChosenSplit = SplitName.test,
+    attribute: Attribute = None,
+    data_root: DataRoot = None,
+    out: Out = None,
+    json_file: Json = None,
+) -> None:
+    """Draw the readout row's mean attention over patches by group and label (the paper's figure 4).
+
+    The drawn portraits also get examples under the attention and the share on hair, face, glasses and so on; other
+    data sets get bare grids. Existing files are replaced.
+    """
+    stem = _checked(run, out or Path("figures") / f"attention-{run.resolve().name}", json_file)
+    from levelhead.inspecting.patches import attention_figure
+
+    figure = attention_figure(run, split.value, data_root=data_root, attribute=attribute)
+    _write(figure, stem, json_file)

@@ -1,0 +1,118 @@
+"""The command ``levelhead lm-gap``: where the attention of a language model differs within stereotype pairs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from levelhead.cli.lm import DataRoot, MismatchedWeights, Precision
+from levelhead.cli.options import HtmlFile
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, Estimate, printable
+
+if TYPE_CHECKING:
+    from levelhead.lm.gap_report import GapReport
+
+console = Terminal()
+RESULT, PICTURE = "result.json", "attention-gap"
+
+
+def lm_gap_command(
+    model: Annotated[str, typer.Option(help="A causal language model: a folder, or a name on the Hub.")],
+    out: Annotated[Path, typer.Option(help="Folder of the result and the picture.")],
+    against: Annotated[str | None, typer.Option(help="The model before, to compare with.", show_default=False)] = None,
+    data_root: DataRoot = None,
+    triplets: Annotated[
+        Path | None,
+        typer.Option(help="Triplets other than StereoSet's: a table of stereo, anti, unrelated.", show_default=False),
+    ] = None,
+    terms: Annotated[
+        Path | None,
+        typer.Option(help="Target terms to use, one a line. Default: those held out in training.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the split by term, where no training tells it.")] = 0,
+    held_out_share: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="Of the split by term, where no training tells it.")
+    ] = 0.2,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many pairs.", show_default=False)] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    precision: Annotated[Precision, typer.Option(help="The number type that the model is run in.")] = Precision.float32,
+    allow_mismatched_weights: MismatchedWeights = False,
+    html_file: HtmlFile = None,
+) -> None:
+    """Say how often the largest attention gap of a pair lies on the words that bear the bias, and how large it is.
+
+    Only pairs of target terms that the model was not trained on are used. Entropy and log-probabilities stand beside
+    the gap: a model that looks everywhere alike has none and has learnt nothing.
+
+    Example: levelhead lm-gap --model runs/klaad --against MODEL --data-root DATA --out runs/gap
+    """
+    pictures = {f"--out {PICTURE}.{ending}": out / f"{PICTURE}.{ending}" for ending in ("png", "svg")}
+    check_outputs(
+        {f"--out {RESULT}": out / RESULT, **pictures, "--html": html_file},
+        folders={"--out": out},
+        inputs=[triplets, terms],
+        runs=[model, against],
+    )
+    from levelhead.lm.gap_report import gap_report, held_out_triplets
+    from levelhead.lm.loading import place_of
+    from levelhead.lm.model import LanguageModel
+    from levelhead.lm.triplets import read_triplets, stereoset_triplets
+
+    if triplets is not None and data_root is not None:
+        raise ConfigError("Give --triplets (a file) or --data-root (where StereoSet is), not both.")
+    rows = read_triplets(triplets) if triplets is not None else stereoset_triplets(data_root)
+    places = [place_of(name) for name in (model, against) if name is not None]
+    chosen, selection = held_out_triplets(rows, places, terms=terms, seed=seed, share=held_out_share)
+    options: Any = {"dtype": precision.value, "allow_mismatched_weights": allow_mismatched_weights}
+    after = LanguageModel.load(model, device, **options)
+    before = None if against is None else LanguageModel.load(against, device, **options)
+    report = gap_report(after, chosen, against=before, selection=selection, limit=limit)
+    write_json(out / RESULT, report.to_dict())
+    drawn = report.save(out / PICTURE)
+    if html_file is not None:
+        from levelhead.lm.page import gap_page
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, gap_page(report.to_dict(), picture=drawn[0], command=command_line()))
+    _show(report)
+    console.print(f"Written: {escape(str(out / RESULT))}, {', '.join(path.name for path in drawn)}", soft_wrap=True)
+
+
+def _show(report: GapReport) -> None:
+    from levelhead.lm.gap_report import PUBLISHED, UNITS
+
+    title = f"{printable(report.names['after'])}: {report.pairs:,} pairs of {report.terms} terms ({report.selection})"
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("figure", overflow="fold")
+    compared = bool(report.before)
+    for column in ("before", "after", "after minus before") if compared else ("value",):
+        table.add_column(column, justify="right")
+    table.add_column(f"paper, {PUBLISHED['model']}", justify="right")
+    for name in UNITS:
+        cells = [_cell(report.after[name])]
+        if compared:
+            cells = [_cell(report.before[name]), *cells, _cell(report.difference[name])]
+        table.add_row(name, *cells, f"{PUBLISHED[name]:.4f}" if name in PUBLISHED else "")
+    cells = ["undefined" if math.isnan(value) else f"{value:.2f}" for value in report.t.values()][::-1]
+    table.add_row("t of share minus chance", *cells, *([""] if compared else []), f"{PUBLISHED['t']:.2f}")
+    console.print(table)
+    for name, unit in UNITS.items():
+        console.print(f"{name}: {unit}", markup=False, soft_wrap=True)
+    if report.left_out:
+        console.print(f"{report.left_out} pairs without replaced, or without common, tokens are left out.")
+    for note in report.notes:
+        console.print(note, markup=False, soft_wrap=True)
+
+
+def _cell(figure: Estimate) -> str:
+    if not figure.defined:
+        return "undefined"
+    interval = "" if math.isnan(figure.low) else f" [{figure.low:.4f}, {figure.high:.4f}]"
+    return f"{figure.value:.4f}{interval}"

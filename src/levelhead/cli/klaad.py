@@ -1,0 +1,87 @@
+"""The command ``levelhead klaad``: attention alignment of a language model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from levelhead.storage import check_outputs, read_json, write_json
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError
+
+console = Terminal()
+HELD_OUT_FIGURES = "held-out.json"
+LEGEND = """\
+CE, KL, triplet: cross-entropy, divergence of attention, triplet loss. Entropy: of attention.
+Likelier: by how many nats a token the stereotype is likelier than the anti-stereotype.
+* no other cell has both a smaller cross-entropy and a smaller divergence."""
+
+
+def klaad_command(
+    recipe: Annotated[str, typer.Argument(help="A KLAAD recipe: its path, or a name in recipes/lm.")],
+    triplets: Annotated[Path, typer.Option(help="StereoSet's file, or a table: stereo, anti, unrelated, ....")],
+    out: Annotated[Path, typer.Option(help="Folder of the training; the same folder goes on.")],
+    settings: Annotated[list[str] | None, typer.Option("--set", help="e.g. klaad.margin=0.5")] = None,
+    held_out_share: Annotated[
+        float, typer.Option(min=0.0, max=0.9, help="Share of target terms that is not trained on; 0: none.")
+    ] = 0.2,
+) -> None:
+    """Fine-tune a language model so that attention is alike in stereotypical and anti-stereotypical sentences.
+
+    A recipe with a grid (klaad_tuning) trains each of its cells in a folder below --out, and prints a table of all.
+    """
+    console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks and writes
+    check_outputs({}, folders={"--out": out})
+    from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table
+    from levelhead.lm.triplets import read_triplets
+
+    cells = read_cells(recipe, settings or [])
+    grid = "" not in cells  # one training without a grid has no name
+    if grid and not held_out_share:
+        raise ConfigError("A grid is compared on held-out terms: give --held-out-share more than 0.")
+    rows = read_triplets(triplets)
+    figures = {}
+    for number, (name, config) in enumerate(cells.items(), start=1):
+        measured = out / name / HELD_OUT_FIGURES
+        if grid:
+            console.print(f"{number} of {len(cells)}: {escape(name)}", soft_wrap=True)
+            if measured.exists():
+                figures[name] = read_json(measured)
+                continue
+        model, tokenizer, held_out = _train(config, rows, held_out_share, out / name)
+        if grid:
+            figures[name] = held_out_figures(model, tokenizer, held_out, config)
+            if not console.quiet:
+                write_json(measured, figures[name])
+    if figures:
+        console.print(tuning_table(figures))
+        console.print(LEGEND, soft_wrap=True)
+    console.print(f"Model, tokenizer and log are in {escape(str(out))}.", soft_wrap=True)
+
+
+def _train(config: Any, rows: Sequence[Any], held_out_share: float, out: Path) -> tuple[Any, Any, Sequence[Any]]:
+    """Train once; return model, tokenizer and the held-out triplets."""
+    import torch
+
+    from levelhead.lm.klaad_training import load_language_model, train_klaad
+    from levelhead.lm.triplets import HELD_OUT_TERMS, TRAINING, split_terms, write_terms
+    from levelhead.terminal import training_progress
+
+    train, held_out = tuple(rows), tuple(rows[:0])
+    if held_out_share:
+        split = split_terms(rows, seed=config.seed, share=held_out_share)
+        train, held_out = split.train, split.held_out
+        # Another training's folder is refused below, as it stands.
+        if not console.quiet and not (out / TRAINING).exists():
+            out.mkdir(parents=True, exist_ok=True)
+            write_terms(out / HELD_OUT_TERMS, split.held_out_terms)
+    torch.manual_seed(config.seed)  # LoRA's matrices are drawn before the training
+    model, tokenizer = load_language_model(config.model)
+    with training_progress(console) as report:
+        train_klaad(model, tokenizer, train, config, out, held_out=held_out, progress=report)
+    return model, tokenizer, held_out

@@ -1,0 +1,272 @@
+"""The commands ``levelhead lm-bias`` and ``levelhead lm-compare``: bias benchmarks of language models."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from levelhead.cli.options import HtmlFile
+from levelhead.storage import check_outputs, read_json, write_json
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, Estimate, printable, quoted
+
+if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need not wait for it
+    from levelhead.lm.base import Benchmark, Scores
+    from levelhead.lm.runner import Difference
+
+console = Terminal()
+
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.", show_default=False),
+]
+MismatchedWeights = Annotated[
+    bool, typer.Option("--allow-mismatched-weights", help="Take a model whose weights do not fit its config.json.")
+]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)]
+
+
+class Precision(StrEnum):
+    """The number types that a model can be run in."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+def lm_bias_command(
+    benchmarks: Annotated[str, typer.Argument(help="One or more, e.g. stereoset,crows-pairs,bbq,bold.")],
+    model: Annotated[
+        str | None, typer.Option(help="A language model: a folder, or a name on the Hub.", show_default=False)
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(help="Score the answers of any system from this JSONL file instead.", show_default=False),
+    ] = None,
+    data_root: DataRoot = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only the first so many items of each category.", show_default=False)
+    ] = None,
+    terms: Annotated[
+        Path | None,
+        typer.Option(help="StereoSet: only these target terms, one a line, e.g. held-out ones.", show_default=False),
+    ] = None,
+    bold_per_group: Annotated[
+        int | None, typer.Option(min=1, help="BOLD: only so many prompts of each group.", show_default=False)
+    ] = None,
+    perplexity: Annotated[
+        Path | None,
+        typer.Option(help="Also measure perplexity on this text, one document a line.", show_default=False),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    precision: Annotated[Precision, typer.Option(help="The number type that the model is run in.")] = Precision.float32,
+    allow_mismatched_weights: MismatchedWeights = False,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Ask a language model the items of bias benchmarks, and print scores with 95% intervals.
+
+    Answers are kept one by one: the same command goes on where it was stopped, also after kill -9. A score near its
+    ideal on one benchmark does not show that a model is free of bias.
+
+    Example: levelhead lm-bias stereoset,crows-pairs,bbq,bold --model MODEL --data-root DATA --out runs/lm-before
+    """
+    names = [name for name in dict.fromkeys(part.strip() for part in benchmarks.split(",")) if name]
+    folder = out or Path("runs") / f"lm-{Path(str(model)).name}"
+    check_outputs(
+        {"--json": json_file, "--html": html_file},
+        folders={"--out": out if model is None else folder},
+        inputs=[predictions, terms, perplexity],
+        runs=[model],
+    )
+    from levelhead.lm.runner import run_benchmark, score_predictions, scores_file, scores_to_dict
+
+    options: dict[str, dict[str, Any]] = {
+        "stereoset": {} if terms is None else {"terms": _terms(terms)},
+        "bold": {} if bold_per_group is None else {"per_group": bold_per_group},
+        "perplexity": {} if perplexity is None else {"file": perplexity},
+    }
+    if options["perplexity"] and predictions is None and "perplexity" not in names:
+        names.append("perplexity")
+    for name, given in options.items():
+        if given and name not in names:
+            raise ConfigError(f"An option of {name} is given, and {name} is not among the benchmarks: add it.")
+    chosen = [_benchmark(name, options.get(name, {})) for name in names]
+    if not chosen:
+        raise ConfigError("Name a benchmark, e.g. `levelhead lm-bias bbq --model MODEL`.")
+    if (model is None) == (predictions is None):
+        raise ConfigError("Give --model (a language model to ask) or --predictions (answers of any system).")
+    if predictions is not None:
+        if len(chosen) > 1 or out is not None:
+            raise ConfigError("--predictions scores one benchmark, and writes no folder: use --json, not --out.")
+        scores, count = score_predictions(chosen[0], predictions, data_root, limit=limit)
+        _show(scores, f"{predictions.name}, {count:,} items")
+        if json_file is not None:
+            write_json(json_file, scores_to_dict(scores) | {"predictions": predictions.name, "limit": limit})
+        if html_file is not None:
+            _write_page(html_file, [scores_to_dict(scores) | {"items": count, "limit": limit}], predictions.name)
+        return
+    for benchmark in chosen:
+        benchmark.read(data_root)  # mistakes first, before a large model is loaded
+    if "stereoset" in names and terms is None:
+        _refuse_trained_terms(str(model), data_root)
+    from levelhead.lm.model import LanguageModel
+
+    loaded = LanguageModel.load(
+        str(model), device, dtype=precision.value, allow_mismatched_weights=allow_mismatched_weights
+    )
+    results = []
+    try:
+        for benchmark in chosen:
+            scores = run_benchmark(benchmark, loaded, data_root, folder, limit=limit, console=console)
+            _show(scores, Path(str(model)).name)
+            results.append(scores_to_dict(scores))
+    except KeyboardInterrupt:
+        console.print("Stopped. The same command goes on from there.")
+        raise typer.Exit(130) from None
+    if json_file is not None:
+        write_json(json_file, {"model": loaded.fingerprint(), "limit": limit, "benchmarks": results})
+    if html_file is not None:
+        _write_page(html_file, [read_json(scores_file(folder, name)) for name in names], Path(str(model)).name)
+    console.print(f"Next: levelhead lm-compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)
+
+
+def _write_page(path: Path, records: list[dict[str, Any]], name: str) -> None:
+    from levelhead.lm.page import scores_page
+    from levelhead.report.page import command_line, write_page
+
+    write_page(path, scores_page(records, name=name, command=command_line()))
+    console.print(f"Wrote {escape(str(path))}", soft_wrap=True)
+
+
+def lm_compare_command(
+    first: Annotated[Path, typer.Argument(help="A folder of `lm-bias`, e.g. of the model before.")],
+    second: Annotated[Path, typer.Argument(help="Another one, e.g. of the model after.")],
+    data_root: DataRoot = None,
+    examples: Annotated[
+        int, typer.Option(min=0, help="Write so many generations of both, side by side, into the second folder.")
+    ] = 0,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Compare two models on the benchmarks that both folders hold: scores, and paired differences, with intervals.
+
+    Differences are drawn over the same items for both models, so they need the data (--data-root); without it the
+    kept scores are shown, and differences have no interval.
+
+    Example: levelhead lm-compare runs/lm-before runs/lm-after --data-root DATA
+    """
+    check_outputs({"--json": json_file, "--html": html_file}, runs=[first, second])
+    from levelhead.lm.comparison import benchmarks_of, summarized, write_examples
+    from levelhead.lm.runner import compare_runs
+
+    differences, notes = compare_runs(first, second, benchmarks_of(first), data_root)
+    for name in dict.fromkeys(difference.benchmark for difference in differences):
+        table = Table(title=f"{name}: {escape(printable(first))} and {escape(printable(second))}", title_justify="left")
+        table.add_column("part")
+        table.add_column("score", overflow="fold")
+        for column in ("first", "second", "second minus first"):
+            table.add_column(column, justify="right")
+        for difference in differences:
+            if difference.benchmark == name:
+                table.add_row(*map(escape, _row(difference)))
+        console.print(table)
+    for note in notes:
+        console.print(note, markup=False, soft_wrap=True)
+    if examples:
+        file = write_examples(first, second, data_root, count=examples)
+        console.print(f"Generations side by side, for this machine alone: {escape(str(file))}", soft_wrap=True)
+    if json_file is not None:
+        summary = summarized(first, second, differences, notes)
+        record = {"differences": [one.to_dict() for one in differences], "notes": notes, "summary": summary}
+        write_json(json_file, record)
+    if html_file is not None:
+        from levelhead.lm.page import language_model_page
+        from levelhead.report.page import command_line, write_page
+
+        kept = read_json(file)["examples"] if examples else []
+        found = summarized(first, second, differences, notes)
+        write_page(html_file, language_model_page(found, examples=kept, command=command_line()))
+
+
+def _benchmark(name: str, options: dict[str, Any]) -> Benchmark:
+    from levelhead import lm
+
+    there = lm.BENCHMARKS
+    if name not in there:
+        raise ConfigError(f"There is no benchmark {quoted(name)}. There are: {', '.join(sorted(there))}.")
+    made: Benchmark = there[name](**options)
+    return made
+
+
+def _terms(file: Path) -> frozenset[str]:
+    from levelhead.lm.stereoset.data import read_terms
+
+    return read_terms(file)
+
+
+def _refuse_trained_terms(model: str, data_root: Path | None) -> None:
+    """Raise :class:`ConfigError` for a model that was trained on other terms of StereoSet."""
+    from levelhead.lm.loading import place_of
+    from levelhead.lm.stereoset.data import same_term
+    from levelhead.lm.triplets import HELD_OUT_TERMS, stereoset_triplets, terms_held_out
+
+    held_out = terms_held_out(place_of(model))
+    if held_out and held_out & {same_term(triplet.term) for triplet in stereoset_triplets(data_root)}:
+        file = Path(place_of(model)).parent / HELD_OUT_TERMS
+        raise ConfigError(
+            f"--model {model} was trained on StereoSet's other terms, so its StereoSet scores would tell what was "
+            f"learnt by heart. Give --terms {file}, and the same for the model that it is compared with."
+        )
+
+
+def _show(scores: Scores, title: str) -> None:
+    table = Table(title=f"{escape(scores.benchmark)}: {escape(printable(title))}", title_justify="left")
+    table.add_column("part")
+    table.add_column("score", overflow="fold")
+    for column in ("value", "95% interval", "items"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for part, figures in {"": scores.overall, **scores.parts}.items():
+        for name, figure in figures.items():
+            row = (printable(part or "all"), name, _number(figure.value), _interval(figure))
+            table.add_row(*map(escape, row), f"{figure.n:,}")
+    console.print(table)
+    for name, unit in scores.units.items():
+        console.print(f"{name}: {unit}", markup=False, soft_wrap=True)
+    for name, reason in _reasons(scores).items():
+        console.print(f"{name}: {reason}", markup=False, soft_wrap=True)
+    for note in scores.notes:
+        console.print(note, markup=False, soft_wrap=True)
+
+
+def _reasons(scores: Scores) -> dict[str, str]:
+    """Return why figures, or their intervals, are undefined."""
+    return {
+        f"{part} {name}".strip(): figure.reason
+        for part, figures in {"": scores.overall, **scores.parts}.items()
+        for name, figure in figures.items()
+        if figure.reason is not None
+    }
+
+
+def _row(difference: Difference) -> tuple[str, ...]:
+    figures = (difference.first, difference.second, difference.paired)
+    texts = [f"{_number(figure.value)} {_interval(figure)}".strip() for figure in figures]
+    return (printable(difference.part or "all"), difference.score, *texts)
+
+
+def _number(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:.4f}"
+
+
+def _interval(figure: Estimate) -> str:
+    return "" if math.isnan(figure.low) else f"[{figure.low:.4f}, {figure.high:.4f}]"

@@ -1,0 +1,82 @@
+"""The command ``levelhead pareto``: runs in the plane of accuracy and gap, with the FACT line of the baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from levelhead.cli.options import SplitName
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
+
+_COLUMNS = "accuracy, balanced_accuracy, worst_group_accuracy, demographic_parity, equal_opportunity or equalized_odds"
+
+
+def pareto_command(
+    runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option(help="The picture, .png or .svg. Runs on several data sets: numbered, pareto-1.png and so on."),
+    ] = Path("pareto.png"),
+    split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
+    baseline: Annotated[str, typer.Option(help="The row whose FACT line is drawn.")] = "erm",
+    x: Annotated[str, typer.Option("--x", help=f"Column across: {_COLUMNS}.")] = "equalized_odds",
+    y: Annotated[str, typer.Option("--y", help="Column upwards: another of them.")] = "accuracy",
+    no_frontier: Annotated[
+        bool, typer.Option("--no-frontier", help="Leave out the FACT line (ORACLE: it sees groups).")
+    ] = False,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Also write the picture's numbers (fractions, not percent).", show_default=False),
+    ] = None,
+    html_file: Annotated[
+        Path | None,
+        typer.Option("--html", help="Also write one standalone HTML page of the comparison.", show_default=False),
+    ] = None,
+) -> None:
+    """Draw accuracy against a gap: one mark a row, 95% intervals, the Pareto set, and the FACT line of the baseline.
+
+    The FACT line is the best that post-processing of the baseline's predictions by group could reach on these rows.
+    It belongs to the columns accuracy and equalized_odds, and to two classes. Existing files are replaced.
+
+    Example: levelhead pareto runs/utk --out pareto.png
+    """
+    outputs = {"--json": json_file, "--html": html_file}
+    check_outputs({"--out": out} | outputs, runs=runs)
+    # Here, because importing torch takes seconds.
+    from levelhead.bench.pareto import baseline_frontier, check_picture, draw_pareto, has_frontier, pareto_to_dict
+    from levelhead.bench.tables import collect
+
+    check_picture(out, x, y)
+    console = Terminal()
+    groups = collect(runs, split.value)
+    pictures = [out] if len(groups) == 1 else [out.with_stem(f"{out.stem}-{n + 1}") for n in range(len(groups))]
+    check_outputs({f"--out, picture {path.name}": path for path in pictures} | outputs, runs=runs)
+    results, written, pages = [], [], []
+    for path, group in zip(pictures, groups, strict=True):
+        comparison = group.compare(baseline)
+        frontier = None
+        if not no_frontier and has_frontier(x, y):
+            if len(group.classes) == 2:
+                frontier = baseline_frontier(group, comparison)
+            else:
+                console.print(f"No FACT line: it is defined for two classes, and there are {len(group.classes)}.")
+        elif not no_frontier:
+            console.print("No FACT line: it belongs to the columns accuracy and equalized_odds.")
+        draw_pareto(comparison, path, x=x, y=y, frontier=frontier)
+        written.append((path, comparison.title))
+        results.append(pareto_to_dict(comparison, x=x, y=y, frontier=frontier))
+        pages.append((group, comparison))
+    if json_file is not None:
+        write_json(json_file, {"pictures": results})
+        written.append((json_file, "the numbers"))
+    if html_file is not None:
+        from levelhead.bench.page import compared, comparison_page
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, comparison_page([compared(*pair) for pair in pages], command=command_line()))
+        written.append((html_file, "the page"))
+    for path, what in written:
+        console.print(f"Wrote {path}: {what}", markup=False, soft_wrap=True)

@@ -1,0 +1,116 @@
+"""The command ``levelhead report``: one page of whatever a path holds, and what the verbs with ``--html`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from levelhead.cli.options import SplitName
+from levelhead.storage import as_written, check_outputs, read_json
+from levelhead.terminal import Terminal
+from levelhead.types import DataError
+
+if TYPE_CHECKING:  # importing pandas and torch takes seconds, and --help does not need them
+    from levelhead.report.text import Record
+
+
+def report_command(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder of a run, of several, or of `lm-bias`; or the JSON that another verb wrote.",
+            show_default=False,
+        ),
+    ],
+    html_file: Annotated[Path, typer.Option("--html", help="Write the page here.", show_default=False)],
+    split: Annotated[SplitName, typer.Option(help="Which split's predictions to show.")] = SplitName.test,
+    baseline: Annotated[str, typer.Option(help="Of several runs: the row that others are compared with.")] = "erm",
+) -> None:
+    """Make one standalone HTML page of a run, a comparison, an audit, of bounds, or of language models.
+
+    The page loads nothing and runs no script: it can be mailed, archived and printed. Its first line is the finding
+    with its uncertainty.
+
+    Example: levelhead report runs/utkface64 --html page.html
+    """
+    check_outputs({"--html": html_file}, inputs=[source], runs=[source])
+    from levelhead.report.page import command_line, write_page
+
+    page = page_of(source, split=split.value, baseline=baseline, command=command_line())
+    write_page(html_file, page)
+    console = Terminal()
+    console.print(page["finding"], markup=False)
+    console.print(f"Wrote {html_file}", markup=False, soft_wrap=True)
+
+
+def page_of(source: Path, *, split: str = "test", baseline: str = "erm", command: str = "") -> Record:
+    """Recognise what a path holds, and summarise it.
+
+    Raises:
+        DataError: the path is missing or holds nothing that a page can be made of; the text says what can.
+    """
+    if not source.exists():
+        raise DataError(f"{source} does not exist. Give a run folder, a folder of runs, or a JSON of levelhead.")
+    with as_written(source):
+        return _page_of(source, split, baseline, command)
+
+
+def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
+    if source.is_dir():
+        return _page_of_folder(source, split, baseline, command)
+    if source.suffix.lower() != ".json":
+        raise DataError(
+            f"{source} is no JSON. For a file of predictions use `levelhead audit {source} --label L --prediction P "
+            "--group G --html PAGE`."
+        )
+    record = read_json(source)
+    if isinstance(record, dict) and "by_attribute" in record:
+        from levelhead.auditing.page import audit_page
+
+        return audit_page(record, source=source.name, command=command)
+    if isinstance(record, dict) and record.get("comparisons"):
+        from levelhead.bench.page import Compared, comparison_from_dict, comparison_page
+
+        return comparison_page([Compared(comparison_from_dict(one)) for one in record["comparisons"]], command=command)
+    if isinstance(record, dict) and "headlines" in (summary := record.get("summary") or record):
+        from levelhead.lm.page import language_model_page
+
+        return language_model_page(summary, command=command)
+    if isinstance(record, dict) and "arithmetic_check" in record:
+        from levelhead.inspecting.bounds_page import bounds_page
+
+        return bounds_page(record, command=command)
+    if isinstance(record, dict) and "figures" in record and "published" in record:
+        from levelhead.lm.page import gap_page
+
+        return gap_page(record, command=command)
+    verbs = "`audit`, `evaluate`, `table`, `bounds`, `lm-compare` or `lm-gap`"
+    raise DataError(f"{source} is not what {verbs} write.")
+
+
+def _page_of_folder(folder: Path, split: str, baseline: str, command: str) -> Record:
+    if (folder / "config.yaml").exists():
+        from levelhead.runs.page import run_page
+
+        return run_page(folder, split=split, command=command)
+    if scores := sorted(folder.glob("scores-*.json")):
+        from levelhead.lm.page import scores_page
+
+        records = [read_json(path) for path in scores]
+        for path, record in zip(scores, records, strict=True):
+            if not isinstance(record, dict) or not {"benchmark", "overall", "parts"} <= record.keys():
+                raise DataError(f"{path} is not what `lm-bias` writes: delete it, and run `lm-bias` again.")
+        return scores_page(records, name=str(records[0].get("model") or folder.name), command=command)
+    return runs_page([folder], split=split, baseline=baseline, command=command)
+
+
+def runs_page(folders: Sequence[Path], *, split: str = "test", baseline: str = "erm", command: str = "") -> Record:
+    """Compare the evaluated runs in folders, and summarise: one part for each data set."""
+    from levelhead.bench.page import compared, comparison_page
+    from levelhead.bench.tables import collect
+
+    groups = collect(folders, split)  # type: ignore[arg-type]  # one of SplitName's values
+    return comparison_page([compared(group, group.compare(baseline)) for group in groups], command=command)

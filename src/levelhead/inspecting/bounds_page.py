@@ -1,0 +1,133 @@
+"""The page of bounds: group gaps of a run's attention logits, beside every bound on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from levelhead.inspecting.bounds_report import MIN_ROWS, SMALL_PERCENTAGES, key_spans
+from levelhead.report import blocks
+from levelhead.report.text import Record, counted, number, short
+
+Rows = list[tuple[object, Sequence[Record]]]
+_CAUTION = (
+    "The bounds are about logits of the last attention layer, not about predictions: a small gap here does not make a "
+    "model's decisions alike."
+)
+
+
+def bounds_page(record: Record, *, command: str = "") -> Record:
+    """Summarise what ``levelhead bounds`` found.
+
+    Args:
+        record: of :meth:`levelhead.inspecting.bounds_report.BoundsReport.to_dict`; null in place of NaN will do, and
+            so will a record of ``levelhead certify``, as the verb was called before.
+        command: the command that made the page.
+
+    Returns:
+        the page as a plain dict, for :func:`levelhead.report.render`.
+    """
+    sections = [blocks.section("Gaps of mean attention logits", [_heads(record)])]
+    if record["statistics"] is not None:
+        sections.append(blocks.section("Bounds on the gap of every pair of groups compared", [_bounds(record)]))
+    if len(record["pairs"]) > 1:
+        sections.append(blocks.section("Pairs of groups", [_pairs(record)]))
+    sections.append(blocks.section("Groups", _groups(record)))
+    told = [(key.replace("_", " ").capitalize(), value) for key, value in record["run"].items() if value is not None]
+    told.append(("Standardised over", record["statistics"] or "nothing: the model does not standardise"))
+    sections.append(blocks.section("How it was measured", [blocks.terms(told), blocks.paragraph(_CAUTION)]))
+    rows = sum(group["rows"] for group in record["groups"].values())
+    return blocks.page(
+        "Bounds",
+        record["finding"],
+        [blocks.part(sections)],
+        title=f"Attention logits by {short(record['attribute'], 60)}",
+        about=f"{counted(rows, 'row')} by {record['attribute']}, {counted(len(record['heads']), 'head')}",
+        cautions=record["warnings"],
+        command=command,
+    )
+
+
+def _figure(value: float | None, reason: str | None = None) -> Record:
+    if value is None or math.isnan(value):
+        return blocks.undefined_cell(reason) if reason else blocks.cell("–", quiet=True)
+    return blocks.cell(f"{value:.4g}".replace("-", "−"))
+
+
+def _used(place: Record) -> Record:
+    gap, bound = place["gap"], place["bound"]
+    if gap is None or bound is None or math.isnan(gap) or not bound > 0:
+        return blocks.cell("–", quiet=True)
+    return blocks.cell(f"{number(100 * gap / bound)}%")
+
+
+def _heads(record: Record) -> Record:
+    bounded = record["statistics"] is not None
+    own = record["heads_with_statistics_of_the_split"]
+    columns: list[str | tuple[str, str]] = ["Head", "Largest gap", "Readout row"]
+    if bounded:
+        columns += [("Bound there", "distribution-free, with the second moments measured there"), "% of bound"]
+        columns += [("Split’s own", "standardised by the split's own statistics"), "% of bound"] if own else []
+    rows: Rows = []
+    for head, place in enumerate(record["heads"]):
+        where = "" if place["groups"] is None else f"query {place['query']}, key {place['key']}"
+        if behind := place.get("rows"):
+            where += f"; {behind[0]:,} and {behind[1]:,} rows"
+        cells = [_figure(place["gap"]) | {"sub": where}, _figure(place["readout_gap"])]
+        if bounded:
+            cells += [_figure(place["bound"]), _used(place)]
+            cells += [_figure(own[head]["gap"]), _used(own[head])] if own else []
+        rows.append((head, cells))
+    notes = [SMALL_PERCENTAGES] if bounded else []
+    notes += [record["no_statistics_of_the_split"]] if "no_statistics_of_the_split" in record else []
+    return blocks.table(f"By {record['attribute']}, head by head", columns, rows, notes=notes)
+
+
+def _bounds(record: Record) -> Record:
+    largest = record["largest"]["gap"]
+    rows: Rows = []
+    for bound in record["bounds"]:
+        times = "–"
+        if bound["applies"] and bound["value"] is not None and math.isfinite(bound["value"]) and largest:
+            times = number(bound["value"] / largest)
+        value = _figure(bound["value"], bound.get("reason"))
+        rows.append((bound["title"], [value, blocks.cell(times), blocks.cell(bound.get("reason") or bound["assumes"])]))
+    columns: list[str | tuple[str, str]] = [
+        "Bound",
+        "Value",
+        ("× gap", "the bound divided by the largest gap"),
+        "What it assumes",
+    ]
+    return blocks.table("Bounds", columns, rows, text_columns=[3])
+
+
+def _pairs(record: Record) -> Record:
+    names = list(record["pairs"][0]["bounds"])
+    rows: Rows = [
+        (
+            " / ".join(pair["groups"]),
+            [_figure(pair["gap"]), *(_figure(pair["bounds"][name]) for name in names)],
+        )
+        for pair in record["pairs"]
+    ]
+    return blocks.table("Largest gap of each pair", ["Groups", "Gap", *(n.replace("_", " ") for n in names)], rows)
+
+
+def _groups(record: Record) -> list[Record]:
+    groups: Rows = [
+        (name, [blocks.cell(f"{group['rows']:,}"), blocks.cell(f"{100 * group['share']:.1f}%")])
+        for name, group in record["groups"].items()
+    ]
+    found = [blocks.table("Rows of each group", ["Group", "Rows", "Share"], groups)]
+    by_key = {name: group["rows_by_key"] for name, group in record["groups"].items() if group.get("rows_by_key")}
+    if by_key:
+        keys: Rows = [
+            (
+                span,
+                [blocks.cell(f"{rows:,}", flag=f"fewer than {MIN_ROWS} rows" * (rows < MIN_ROWS)) for rows in counts],
+            )
+            for span, counts in key_spans(list(by_key.values()))
+        ]
+        notes = [f"Keys with fewer than {MIN_ROWS} rows of a group are left out of its gaps."]
+        found.append(blocks.table("Rows behind each key", ["Keys", *by_key], keys, notes=notes))
+    return found

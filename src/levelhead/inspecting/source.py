@@ -1,0 +1,158 @@
+"""Open a finished run, and run its network on a split with the groups of its rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from levelhead.attention.capture import Captured, capture
+from levelhead.data import DATASETS, Examples, Groups, Split
+from levelhead.methods import METHODS
+from levelhead.models.networks import load_model
+from levelhead.runs.folder import device_of, load_run, prepared
+from levelhead.runs.recipe import Experiment, name_of
+from levelhead.storage import write_atomically
+from levelhead.types import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+Array = NDArray[np.float64]
+DOTS_PER_INCH = 120
+NUMBERS_UP_TO = 6  # patches a side: in a finer grid, numbers in the cells could not be read
+LINES = ["-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3))]
+HATCHES = ["", "////", "....", "xxxx", "\\\\\\\\", "oo"]
+NORMAL_95 = 1.959964
+
+
+class RunFigure(ABC):
+    """What a figure shows, and how it is drawn."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return the aggregates behind the picture, ready for JSON; nothing in it belongs to a single row."""
+
+    @abstractmethod
+    def draw(self) -> Figure:
+        """Return a new matplotlib figure, readable in greyscale."""
+
+    def save(self, stem: Path) -> list[Path]:
+        """Write ``stem``.png and ``stem``.svg atomically and return both paths; equal figures give equal bytes."""
+        import matplotlib
+
+        if stem.suffix in (".png", ".svg"):
+            stem = stem.with_suffix("")
+        written = []
+        with matplotlib.rc_context({"svg.hashsalt": "levelhead", "font.size": 9, "hatch.linewidth": 0.6}):
+            figure = self.draw()
+            for kind, metadata in (("png", {}), ("svg", {"Date": None})):
+
+                def save(path: Path, kind: str = kind, metadata: dict[str, Any] = metadata) -> None:
+                    figure.savefig(path, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
+
+                path = stem.with_name(f"{stem.name}.{kind}")
+                write_atomically(path, save)
+                written.append(path)
+        return written
+
+
+@dataclass(frozen=True)
+class Source:
+    """Which run, split and attribute a figure is about, and how many rows each group has."""
+
+    run: str
+    data: str
+    method: str
+    seed: int
+    split: str
+    attribute: str
+    groups: dict[str, int]
+
+    @property
+    def title(self) -> str:
+        """Return the heading of the picture."""
+        return f"{self.data}, {self.method}, seed {self.seed}, {self.split} split"
+
+    @property
+    def legend(self) -> str:
+        """Return how the attribute is named in a legend."""
+        return self.attribute if self.data == "portraits" else f"{self.attribute}, as annotated"
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A finished run with its network and one split, whose rows know their group of one attribute."""
+
+    source: Source
+    experiment: Experiment
+    examples: Examples
+    groups: Groups
+    model: Any
+    device: torch.device
+
+    def passes(self) -> Iterator[Captured]:
+        """Run the network over the split and yield what its last layer computed, batch by batch."""
+        return capture(
+            self.model, self.examples.inputs, self.experiment.train.evaluation_batch_size, device=self.device
+        )
+
+
+def open_run(folder: Path, split: Split, data_root: Path | None, attribute: str | None) -> OpenedRun:
+    """Open a finished run for a figure by one ``attribute`` (None: the first).
+
+    Raises :class:`~levelhead.types.LevelheadError` for a run that is not finished, and for groups that have no rows.
+    """
+    experiment = load_run(folder, data_root)
+    if not (folder / "metrics.json").exists():
+        raise DataError(f"The run {folder} is not finished. Finish it first: levelhead train ... --resume.")
+    experiment.data.check()
+    everything = {groups.attribute: groups for groups in experiment.data.groups(split)}
+    if attribute is not None and attribute not in everything:
+        raise ConfigError(f"{attribute!r} is no sensitive attribute of this run; there is {', '.join(everything)}.")
+    groups = everything[attribute or next(iter(everything))]
+    counts = torch.bincount(groups.values, minlength=len(groups.names)).tolist()
+    sizes = dict(zip(groups.names, counts, strict=True))
+    empty = [name for name, size in sizes.items() if size == 0]
+    if empty or len(sizes) < 2:
+        raise DataError(
+            f"Groups cannot be compared by {groups.attribute!r}: no row of the {split} split belongs to "
+            f"{', '.join(map(repr, empty)) or 'a second group'}. Choose another --split or --attribute."
+        )
+    source = Source(
+        folder.resolve().name,
+        name_of(experiment.data, DATASETS),
+        name_of(experiment.method, METHODS),
+        experiment.seed,
+        split,
+        groups.attribute,
+        sizes,
+    )
+    device = device_of(experiment)
+    model = load_model(folder / "model").to(device)
+    return OpenedRun(source, experiment, prepared(experiment, split, model), groups, model, device)
+
+
+# Figure 3: queries and keys by group.
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One dimension of queries or keys by group, beside the same statistic of all the others.
+
+    ``values`` (rows,) and ``groups`` (rows,) int; ``statistic`` is the largest Kolmogorov-Smirnov statistic over
+    pairs of groups, ``pair`` being the two; ``all_statistics`` (heads x dimensions,) the same for every dimension.
+    """
+
+    values: Array
+    groups: NDArray[np.int64]
+    statistic: float
+    pair: tuple[str, str]
+    all_statistics: Array

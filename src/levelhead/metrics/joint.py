@@ -1,0 +1,590 @@
+"""Intervals over methods and seeds: differences of predictors on the same rows, and means over seeds.
+
+*Differences of two predictors on the same rows* resample the rows jointly. With k the contrast that is truly largest
+for A, A - B is at most A_k - B_j for every j: each of these is linear, so their paired standard errors and a max-t
+critical value give a bound, and the worst over all k that may be the largest holds. The lower end is the mirror
+image. Predictions that agree in every row differ by exactly 0. (Bootstrapping the difference of the two gaps itself
+covered 88% where one gap was zero and the other one standard error.) In a cell without errors all resamples are alike,
+and intervals of differences covered 50%: here the pseudo-rows are drawn as well, and Student's t allows for the few
+rows of the rarest rate.
+
+*Means over seeds*: the arms of the seeds' intervals are averaged, and shrunk by what averaging over seeds takes off the
+resampled deviations. That is the variance over rows: (v + (S - 1) c) / S, if v is the mean variance over rows of one
+seed's figure, c the mean covariance of two seeds', and S their number. The variance s2 of the figures over seeds
+contains v - c, the noise of (seed x row), too; only what it has beyond that is added: max(0, s2 - (v - c)) / S. The sum
+is c + s2 / S, which is unbiased, but never below the variance over rows. Degrees of freedom are Satterthwaite's (1946)
+with all of s2 on its S - 1, and infinite where nothing is added. Of fewer than four seeds the part of s2 gets the
+quantile of its own degrees of freedom (Cochran, Biometrics 1964), because two or three seeds cannot vouch for their own
+variance. (Adding all of s2 / S rejected a true null in 0 to 1% instead of 5%.)
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, sparse, special, stats
+
+from levelhead.metrics.contrasts import LEVELS, Enough
+from levelhead.metrics.counts import Counts, IntArray, JointCounts
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.intervals import (
+    Resampled,
+    check_options,
+    distance_credit,
+    estimate_to_dict,
+    finite_or_none,
+    interval_ends,
+    metric_names,
+    normal_quantile,
+    rows_used,
+    selection_threshold,
+    undefined_reason,
+)
+from levelhead.types import ConfigError, DataError, Estimate
+
+
+@dataclass(frozen=True)
+class JointRow:
+    """One method's figure for one metric.
+
+    ``estimate`` is the mean over seeds; its interval holds both sources of chance. ``rows_only`` is the same value
+    with chance from the test rows alone. ``by_seed`` are the figures of the seeds, ``degrees_of_freedom``
+    Satterthwaite's (infinite without seed variance). Against the baseline (None for the baseline itself):
+    ``difference`` (method minus baseline), its ``p_value``, and ``p_holm``, adjusted over the methods. ``p_best`` is
+    the same for the difference to the method with the best value (None for that one): where it is not small, these
+    rows and seeds do not tell the two apart.
+    """
+
+    estimate: Estimate
+    rows_only: Estimate
+    by_seed: tuple[float, ...]
+    degrees_of_freedom: float
+    difference: Estimate | None = None
+    p_value: float | None = None
+    p_holm: float | None = None
+    p_best: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; NaN and infinity become null."""
+        return {
+            "estimate": estimate_to_dict(self.estimate),
+            "rows_only": estimate_to_dict(self.rows_only),
+            "by_seed": [finite_or_none(value) for value in self.by_seed],
+            "degrees_of_freedom": finite_or_none(self.degrees_of_freedom),
+            "difference": None if self.difference is None else estimate_to_dict(self.difference),
+            "p_value": None if self.p_value is None else finite_or_none(self.p_value),
+            "p_holm": None if self.p_holm is None else finite_or_none(self.p_holm),
+            "p_best": None if self.p_best is None else finite_or_none(self.p_best),
+        }
+
+
+@dataclass(frozen=True)
+class JointTable:
+    """What :func:`joint` found: ``rows[method][metric]``, the baseline's name and the confidence level.
+
+    ``at_chance`` are the methods whose balanced accuracy the test rows alone do not show to be above 1 / classes, that
+    of a constant or random answer; ``few_seeds`` those that the rows do show to be above it, but not rows and seeds
+    together. Constant answers have small gaps, so neither is ever the best: ``p_best`` compares with the best of the
+    others, and is NaN where there is none.
+    """
+
+    rows: dict[str, dict[str, JointRow]]
+    baseline: str
+    level: float
+    at_chance: tuple[str, ...] = ()
+    few_seeds: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        methods = {
+            method: {name: row.to_dict() for name, row in figures.items()} for method, figures in self.rows.items()
+        }
+        return {
+            "baseline": self.baseline,
+            "level": self.level,
+            "at_chance": list(self.at_chance),
+            "few_seeds": list(self.few_seeds),
+            "methods": methods,
+        }
+
+
+def compare(
+    y_true: ArrayLike,
+    group: ArrayLike,
+    prediction_a: ArrayLike,
+    prediction_b: ArrayLike,
+    *,
+    positive: int | None = None,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> dict[str, Estimate]:
+    """Compare two sets of predictions for the same rows.
+
+    Args:
+        y_true: (rows,) true classes.
+        group: (rows,) groups.
+        prediction_a: (rows,) predicted classes of A.
+        prediction_b: (rows,) predicted classes of B, for the same rows in the same order.
+        positive: index of the positive class, see :func:`estimate`.
+        level: confidence level.
+        replicates: number of bootstrap replicates.
+        seed: of the bootstrap.
+
+    Returns:
+        for every metric the signed difference A - B; ``corrected`` has the bias of both figures taken off. For a
+        gap, a negative difference is a smaller measured gap of A. Predictions that agree in every row differ by
+        exactly 0.
+
+    Raises:
+        DataError: lengths differ or values are missing.
+        ConfigError: an option is out of range.
+    """
+    predictions = {"a": np.asarray(prediction_a)[None], "b": np.asarray(prediction_b)[None]}
+    analysis = Paired.build(y_true, group, predictions, positive, level, replicates, seed)
+    return {name: analysis.difference(name, "a", "b").estimate for name in analysis.names}
+
+
+def joint(
+    y_true: ArrayLike,
+    group: ArrayLike,
+    predictions: Mapping[str, ArrayLike],
+    *,
+    baseline: str,
+    positive: int | None = None,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+    shared_seeds: bool = False,
+) -> JointTable:
+    """Compare methods over test rows and training seeds at once.
+
+        A method's figure is the mean over its seeds of each seed's figure; for a gap, the mean of absolute gaps. Its
+    variance is that of the mean under joint resampling of the test rows (all methods and seeds see the same resample)
+    plus what the variance between seeds has beyond the noise of (seed x row), divided by the number of seeds; the
+    interval uses Student's t with Satterthwaite's degrees of freedom, and with fewer than four seeds Cochran's wider
+    critical value. Ends are clipped to [0, 1] (differences to [-1, 1]).
+
+    Args:
+            y_true: (rows,) true classes.
+            group: (rows,) groups.
+            predictions: for each method an array (seeds, rows) of predicted classes.
+            baseline: the method that the others are set against.
+            positive: index of the positive class, see :func:`estimate`.
+            level: confidence level.
+            replicates: number of bootstrap replicates.
+            seed: of the bootstrap.
+            shared_seeds: whether the seed at one position is the same training seed for every method (same split, same
+                initialisation). True pairs the differences over seeds by position; False treats the seeds of two
+                methods as independent. Rows are always paired.
+
+        Returns:
+            figures, intervals, differences to the baseline and p-values adjusted by Holm over methods, metric by
+            metric. With one seed the variance over seeds is unknown: the interval holds test rows only and says so.
+
+        Raises:
+            DataError: lengths differ or values are missing.
+            ConfigError: unknown baseline, shared seeds of unequal number, or an option out of range.
+    """
+    arrays = {method: np.asarray(values) for method, values in predictions.items()}
+    if baseline not in arrays:
+        raise ConfigError(f"The baseline {baseline!r} has no predictions. Methods: {', '.join(arrays)}.")
+    for method, values in arrays.items():
+        if values.ndim != 2:
+            raise DataError(
+                f"Predictions of {method!r} have shape {values.shape}. Pass (seeds, rows), one row of it a seed."
+            )
+    if shared_seeds and len({len(values) for values in arrays.values()}) > 1:
+        raise ConfigError("shared_seeds=True needs the same number of seeds for every method.")
+    analysis = Paired.build(y_true, group, arrays, positive, level, replicates, seed)
+    others = [method for method in arrays if method != baseline]
+    rows: dict[str, dict[str, JointRow]] = {method: {} for method in arrays}
+    chance = 1 / len(analysis.counts.classes)
+    own = {name: {method: analysis.level_of(name, method) for method in arrays} for name in analysis.names}
+    reaching = {
+        method: (figure.rows_only.low <= chance < 1, figure.estimate.low <= chance < 1)
+        for method, figure in own["balanced_accuracy"].items()  # NaN, where it is undefined, reaches nothing
+    }
+    at_chance = tuple(method for method, (by_rows, _) in reaching.items() if by_rows)
+    few_seeds = tuple(method for method, (by_rows, by_both) in reaching.items() if by_both and not by_rows)
+    contenders = [method for method in arrays if method not in at_chance + few_seeds]
+    for name in analysis.names:
+        differences = {method: analysis.difference(name, method, baseline, shared_seeds) for method in others}
+        adjusted = holm([differences[method].p_value for method in others])
+        holm_by_method = dict(zip(others, adjusted, strict=True))
+        sign = 1 if name in LEVELS or name == "worst_group_accuracy" else -1
+        best_by_method = dict.fromkeys(arrays, math.nan)
+        if contenders:
+            best = max(contenders, key=lambda method: _ranked(sign * own[name][method].estimate.value))
+            rest = [method for method in arrays if method != best]
+            to_best = holm([analysis.difference(name, method, best, shared_seeds).p_value for method in rest])
+            best_by_method = dict(zip(rest, to_best, strict=True))
+        for method, figure in own[name].items():
+            against = differences.get(method)
+            rows[method][name] = JointRow(
+                figure.estimate,
+                figure.rows_only,
+                tuple(analysis.values(name, method).tolist()),
+                figure.degrees_of_freedom,
+                None if against is None else against.estimate,
+                None if against is None else against.p_value,
+                holm_by_method.get(method),
+                best_by_method.get(method),
+            )
+    return JointTable(rows, baseline, level, at_chance, few_seeds)
+
+
+def _ranked(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values for testing several hypotheses (Holm 1979); NaN stays NaN and does not count."""
+    values = np.asarray(p_values, float)
+    adjusted = np.full(len(values), np.nan)
+    valid = np.flatnonzero(~np.isnan(values))
+    order = valid[np.argsort(values[valid], kind="stable")]
+    running = 0.0
+    for rank, position in enumerate(order):
+        running = max(running, min(1.0, (len(order) - rank) * values[position]))
+        adjusted[position] = running
+    return adjusted.tolist()
+
+
+@dataclass(frozen=True)
+class Inference:
+    """A figure with its interval over rows and seeds and over rows alone, and the p-value of its being 0."""
+
+    estimate: Estimate
+    rows_only: Estimate
+    degrees_of_freedom: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Predictions of every method and seed on the same rows, resampled together."""
+
+    counts: Counts
+    names: tuple[str, ...]
+    seeds: dict[str, list[Resampled]]
+    positive: int | None
+    level: float
+
+    @classmethod
+    def build(
+        cls,
+        y_true: ArrayLike,
+        group: ArrayLike,
+        predictions: Mapping[str, NDArray[Any]],
+        positive: int | None,
+        level: float,
+        replicates: int,
+        seed: int,
+    ) -> Paired:
+        """Count and resample the rows; arguments as :func:`joint` takes them."""
+        check_options(level, replicates)
+        flat = [one for values in predictions.values() for one in values]
+        table = JointCounts.from_rows(y_true, group, flat)
+        counts = table.marginal(0)
+        stars = _resample_jointly(table, len(flat), replicates, seed)
+        enough = Enough.of(counts.table, positive, 0)
+        seeds: dict[str, list[Resampled]] = {}
+        position = 0
+        for method, own in predictions.items():
+            seeds[method] = []
+            for _ in own:
+                one = table.marginal(position).table
+                # Predictions that agree in every row are one and the same, chance included.
+                same = zlib.crc32(table.patterns[:, 2 + position].tobytes())
+                seeds[method].append(Resampled.build(one, stars[position], positive, enough, seed, same))
+                position += 1
+        return cls(counts, metric_names(len(counts.classes), positive), seeds, positive, level)
+
+    @cached_property
+    def _reasons(self) -> dict[str, str | None]:
+        """Why a metric is undefined, by its name."""
+        return {name: undefined_reason(self.counts, name, self.positive) for name in self.names}
+
+    def values(self, name: str, method: str) -> FloatArray:
+        """Figure of each seed, NaN where the metric is undefined."""
+        if self._reasons[name]:
+            return np.full(len(self.seeds[method]), np.nan)
+        return np.array([float(seed.plain.values(name)) for seed in self.seeds[method]])
+
+    def level_of(self, name: str, method: str) -> Inference:
+        """Infer one method's mean over seeds."""
+        if (missing := self._missing(name)) is not None:
+            return missing
+        values = self.values(name, method)
+        seeds = self.seeds[method]
+        ends = [interval_ends(name, seed, self.level) for seed in seeds]
+        excess = [seed.excess(name) for seed in seeds]
+        moves = [_Outward.of(name, seed).largest_alone() for seed in seeds]
+        down = values - [low for low, _ in ends]
+        up = [high for _, high in ends] - values
+        over_seeds = OverSeeds.of([values], [seed_by_row(moves)])
+        return self._infer(name, float(values.mean()), down, up, moves, float(np.mean(excess)), over_seeds, 0.0)
+
+    def difference(self, name: str, method: str, other: str, shared_seeds: bool = False) -> Inference:
+        """Infer the difference of two methods' means over seeds."""
+        if (missing := self._missing(name)) is not None:
+            return missing
+        a, b = self.values(name, method), self.values(name, other)
+        first, second = self.seeds[method], self.seeds[other]
+        outward = [[_Outward.of(name, seed) for seed in seeds] for seeds in (first, second)]
+        alone = [[one.largest_alone() for one in own] for own in outward]
+        down, up, moves = [], [], []
+        excess = 0.0
+        # With unequal numbers of seeds the shorter list is gone through again.
+        for position in range(max(len(first), len(second))):
+            i, j = position % len(first), position % len(second)
+            low, high = _difference_ends(outward[0][i], outward[1][j], self.level, self.counts.n)
+            if name == "worst_group_accuracy":
+                low, high = -high, -low
+            down.append(a[i] - b[j] - low)
+            up.append(high - (a[i] - b[j]))
+            moves.append(alone[0][i] - alone[1][j])
+        for seeds, sign in ((first, 1), (second, -1)):
+            excess += sign * float(np.mean([seed.excess(name) for seed in seeds]))
+        if shared_seeds:
+            over_seeds = OverSeeds.of([a - b], [seed_by_row(moves)])
+        else:
+            over_seeds = OverSeeds.of([a, b], [seed_by_row(one) for one in alone])
+        return self._infer(name, float(a.mean() - b.mean()), down, up, moves, excess, over_seeds, -1.0)
+
+    def _missing(self, name: str) -> Inference | None:
+        if (reason := self._reasons[name]) is None:
+            return None
+        missing = Estimate.undefined(reason, rows_used(self.counts.table, name, self.positive))
+        return Inference(missing, missing, math.nan, math.nan)
+
+    def _infer(
+        self,
+        name: str,
+        value: float,
+        down: Sequence[float] | FloatArray,
+        up: Sequence[float] | FloatArray,
+        moves: Sequence[FloatArray],
+        excess: float,
+        over_seeds: OverSeeds,
+        floor: float,
+    ) -> Inference:
+        """Join the row intervals of the seeds, and add what the variance over seeds has beyond that of the rows.
+
+        ``down`` and ``up`` (seeds,) are the arms of each seed's interval. Were the noise of the rows the same for
+        every seed, the mean's arm would be the mean arm; how much of it cancels is read off the resampled
+        deviations ``moves`` (seeds, replicates).
+        """
+        n = rows_used(self.counts.table, name, self.positive)
+        z = normal_quantile(self.level)
+        single = float(np.mean([move.std() for move in moves]))
+        kept = float(np.mean(moves, axis=0).std()) / single if single > 0 else 1.0
+        rows = kept * np.maximum(0, [np.mean(down), np.mean(up)]) / z  # as standard errors, down and up
+        joined = [over_seeds.join(float(row) ** 2) for row in rows]
+        corrected = None if name in LEVELS else min(1.0, max(floor, value - excess))
+
+        def interval(arms: Sequence[float] | FloatArray, why: str | None) -> Estimate:
+            low, high = max(floor, value - float(arms[0])), min(1.0, value + float(arms[1]))
+            return Estimate(value, low, high, n, why, corrected)
+
+        return Inference(
+            interval([one.arm(self.level) for one in joined], over_seeds.missing),
+            interval(z * rows, None),
+            min(one.degrees_of_freedom for one in joined),
+            joined[0 if value > 0 else 1].p_value(value),
+        )
+
+
+def _resample_jointly(table: JointCounts, predictions: int, replicates: int, seed: int) -> FloatArray:
+    """Resample rows for all predictions at once: (predictions, replicates, groups, classes, classes)."""
+    groups, size = len(table.groups), len(table.classes)
+    cells = groups * size * size
+    base = (table.patterns[:, 0] * size + table.patterns[:, 1]) * size
+    columns = (base[:, None] + table.patterns[:, 2:]) + cells * np.arange(predictions)
+    patterns = len(table.multiplicity)
+    members = sparse.csr_matrix(
+        (np.ones(columns.size), (columns.ravel(), np.repeat(np.arange(patterns), predictions))),
+        shape=(cells * predictions, patterns),
+    )
+    rng = np.random.default_rng(seed)
+    result = np.empty((predictions, replicates, groups, size, size))
+    # Draws of all patterns for all replicates at once can be large; a hundred replicates are enough to be fast.
+    for start in range(0, replicates, 100):
+        stop = min(start + 100, replicates)
+        drawn = rng.multinomial(table.n, table.multiplicity / table.n, size=stop - start)
+        counted = members @ drawn.T.astype(np.float64)
+        shape = (predictions, groups, size, size, stop - start)
+        result[:, start:stop] = np.moveaxis(counted.reshape(shape), -1, 1)
+    return result
+
+
+class _Outward(NamedTuple):
+    """Contrasts whose largest is the metric, or minus the worst-group accuracy, as a mean over units.
+
+    ``value`` and ``rows``, those under the rarest rate, are (units, contrasts); ``shift``, the resampled deviations,
+    is (replicates, units, contrasts).
+    """
+
+    value: FloatArray
+    shift: FloatArray
+    rows: IntArray
+
+    @classmethod
+    def of(cls, name: str, seed: Resampled) -> _Outward:
+        value, shift = seed.observed.contrasts(name)[0], seed.shaken.contrasts(name)[0]
+        shift, rows = shift - shift.mean(0), seed.plain.rarest(name)
+        if name in LEVELS:
+            return cls(value, shift, rows)
+        if name != "worst_group_accuracy":
+            value, shift = np.concatenate([value, -value], -1), np.concatenate([shift, -shift], -1)
+            rows = np.concatenate([rows, rows], -1)
+        if not name.endswith("_mean"):
+            value, shift, rows = value.reshape(1, -1), shift.reshape(len(shift), 1, -1), rows.reshape(1, -1)
+        return cls(value, shift, rows)
+
+    def largest_alone(self) -> FloatArray:
+        """Deviations (replicates,) of the contrasts that were the largest."""
+        return np.take_along_axis(self.shift, self.value.argmax(-1)[None, :, None], -1).mean((-2, -1))
+
+    def unit(self, position: int) -> _Outward:
+        """Return the contrasts of one unit, without the axis of units."""
+        return _Outward(self.value[position], self.shift[:, position], self.rows[position])
+
+
+def _difference_ends(a: _Outward, b: _Outward, level: float, rows: int) -> tuple[float, float]:
+    """Lower and upper end for the largest contrast of a less that of b, on the same rows, not clipped."""
+    caution = selection_threshold(rows)
+    ends = []
+    for position in range(len(a.value)):
+        one, other = a.unit(position), b.unit(position)
+        ends.append((-_difference_high(other, one, level, caution), _difference_high(one, other, level, caution)))
+    low, high = np.mean(ends, axis=0)
+    return float(low), float(high)
+
+
+def _difference_high(a: _Outward, b: _Outward, level: float, caution: float) -> float:
+    """Upper end for max(a) - max(b).
+
+    With k the truly largest contrast of a, the difference is at most a_k - b_j for every j. Each k that may be the
+    largest gets the lowest such bound, and the highest of these holds. Only the partner of k, and of the eight largest
+    b_j those that may be the largest, are tried: fewer bounds are never wrong, and more need a wider critical value.
+    """
+    z = normal_quantile(level)
+    highest = np.argsort(-b.value, kind="stable")[:8]
+    highest = highest[distance_credit(b.value, b.shift, caution)[highest] <= 0]
+    ends = []
+    for k in np.flatnonzero(distance_credit(a.value, a.shift, caution) <= 0):
+        tried = highest if k in highest else np.append(highest, k)
+        shift = a.shift[:, [k]] - b.shift[:, tried]
+        spread = shift.std(0)
+        t = np.divide(shift, spread, out=np.zeros_like(shift), where=spread > 0)
+        critical = max(z, float(np.quantile((-t).max(-1), (1 + level) / 2))) if len(tried) > 1 else z
+        # The standard error is itself known from few rows only; the two pseudo-rows count.
+        freedom = np.minimum(a.rows[k], b.rows[tried]) + 1
+        student = special.stdtrit(freedom, (1 + level) / 2) / z
+        ends.append(float((a.value[k] - b.value[tried] + critical * student * spread).min()))
+    return max(ends)
+
+
+def seed_by_row(moves: Sequence[FloatArray]) -> float:
+    """Variance of one seed's figure from what the rows do to that seed alone, out of ``moves`` (seeds, replicates)."""
+    return float(np.var(moves, axis=0, ddof=1).mean()) if len(moves) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """The variance of a mean over training seeds, or of a difference of two such means.
+
+    ``parts`` has for each list of seeds s2 / S, the variance of its mean, and its degrees of freedom S - 1. Part of
+    s2 is noise of (seed x row), which the variance over rows holds already; ``beyond_rows`` is the sum of the parts
+    less that noise, and not below 0. ``missing`` says which variance is unknown.
+    """
+
+    parts: tuple[tuple[float, float], ...]
+    beyond_rows: float
+    missing: str | None = None
+
+    @classmethod
+    def of(cls, by_seed: Sequence[FloatArray], noise: Sequence[float]) -> OverSeeds:
+        """Measure the spread of lists of figures (seeds,), of which ``noise`` is the variance of (seed x row)."""
+        known = [(values, one) for values, one in zip(by_seed, noise, strict=True) if len(values) > 1]
+        parts = [(float(values.var(ddof=1)) / len(values), len(values) - 1.0) for values, _ in known]
+        beyond = sum(variance for variance, _ in parts) - sum(one / len(values) for values, one in known)
+        missing = "one seed: its variance over seeds is unknown and not in the interval"
+        return cls(tuple(parts), max(0.0, beyond), missing if len(known) < len(by_seed) else None)
+
+    def join(self, rows: float, freedom: float = math.inf) -> RowsAndSeeds:
+        """Add the variance ``rows`` over test rows, which has so many degrees of freedom."""
+        return RowsAndSeeds(rows, freedom, self)
+
+
+@dataclass(frozen=True)
+class RowsAndSeeds:
+    """A variance over test rows, with its degrees of freedom, and what the seeds add to it."""
+
+    rows: float
+    row_freedom: float
+    seeds: OverSeeds
+
+    @property
+    def variance(self) -> float:
+        """The sum of both."""
+        return self.rows + self.seeds.beyond_rows
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Satterthwaite's; those of the rows where the seeds add nothing."""
+        if self.seeds.beyond_rows == 0:
+            return self.row_freedom
+        return satterthwaite([(self.rows, self.row_freedom), *self.seeds.parts], self.variance)
+
+    @property
+    def few(self) -> bool:
+        """Whether some variance over seeds comes from fewer than four of them."""
+        return any(freedom < 3 for _, freedom in self.seeds.parts)
+
+    def critical(self, error: float) -> float:
+        """How many standard errors a figure may be off, at most, but for a share ``error`` of all cases.
+
+        Fewer than four seeds know too little of their own variance for Satterthwaite's approximation, which rejects up
+        to 13% instead of 5%. Their part of the variance gets the quantile of its own degrees of freedom (Cochran 1964).
+        """
+        if not self.few:
+            return float(special.stdtrit(self.degrees_of_freedom, 1 - error / 2))
+        between = sum(variance for variance, _ in self.seeds.parts)
+        share = min(1.0, between / self.variance) if self.variance > 0 else 0.0
+        freedoms = [self.row_freedom, satterthwaite(self.seeds.parts, between)]
+        of_rows, of_seeds = special.stdtrit(freedoms, 1 - error / 2)
+        return float((1 - share) * of_rows + share * of_seeds)
+
+    def arm(self, level: float) -> float:
+        """Half the width of the interval."""
+        return self.critical(1 - level) * math.sqrt(self.variance)
+
+    def p_value(self, value: float) -> float:
+        """Return the p-value of ``value`` being 0: the error probability at which the interval ends there."""
+        if value == 0:
+            return 1.0
+        if self.variance == 0:
+            return 0.0
+        t = abs(value) / math.sqrt(self.variance)
+        if not self.few:
+            return float(2 * stats.t.sf(t, self.degrees_of_freedom))
+        smallest = math.log(1e-12)
+        if self.critical(math.exp(smallest)) <= t:
+            return math.exp(smallest)
+        return math.exp(optimize.brentq(lambda log: self.critical(math.exp(log)) - t, smallest, 0.0))
+
+
+def satterthwaite(parts: Sequence[tuple[float, float]], total: float) -> float:
+    """Degrees of freedom of ``total``, made of independent variance estimates that are given with their own."""
+    rest = sum(variance**2 / freedom for variance, freedom in parts)
+    return total**2 / rest if rest > 0 else math.inf

@@ -1,0 +1,1 @@
+"""The networks of recipes, and the features of frozen backbones."""

@@ -1,0 +1,317 @@
+"""The model card of a run: ``model/README.md``, as the Hugging Face Hub shows it.
+
+Everything in it comes from the run folder. Its first line says how to load the model, because transformers alone loads
+an attached one without its debiased attention. It measures and warns; it does not call a model fair.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
+from levelhead.storage import as_written, read_json, read_metrics, read_record, write_text
+from levelhead.types import DataError, printable, visible
+
+CARD = Path("model") / "README.md"
+"""Where :func:`write_card` puts the card, inside the run folder: it goes to the Hub with the weights."""
+
+PAPER = (
+    "Lu, Wang, Wang: Debiasing Attention Mechanism in Transformer without Demographics, International Conference on "
+    "Learning Representations (ICLR), 2024"
+)
+LIMITS = (
+    "Measured on one data set and on the groups that it names. Other people, pictures, texts and groups were not "
+    "looked at, and a group that is missing in the data is missing in every figure.",
+    "A smaller measured gap is a finding about these rows. No tool makes a model fair or legal.",
+    "Labels and groups are annotations, not facts about a person. Do not use the model to decide about people, or to "
+    "say who someone is.",
+)
+COST_TITLES = {
+    "seconds": "Training, seconds",
+    "steps": "Optimiser steps",
+    "forward_passes": "Forward passes over the training rows",
+    "backward_passes": "Backward passes over the training rows",
+    "parameters": "Parameters",
+    "process_peak_memory_mib": "Peak memory of the process, MiB",
+    "peak_gpu_memory_mib": "Peak memory of the GPU, MiB",
+    "energy_wh": "Energy, Wh",
+}
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+
+
+def model_card(run: Path) -> str:
+    """Return the model card of a finished run: YAML front matter, then Markdown.
+
+    Figures by group are there if ``levelhead evaluate`` wrote them; names from the data are escaped, and paths of the
+    machine are left out. Raises :class:`~levelhead.types.DataError` for a folder that is no finished run.
+    """
+    if not (run / "config.yaml").exists() or not (run / "metrics.json").exists():
+        raise DataError(f"{run} is not a finished run folder. Give a folder that `levelhead train` made, to its end.")
+    with as_written(run):
+        return _model_card(run)
+
+
+def _model_card(run: Path) -> str:
+    from levelhead.runs.recipe import read_recipe
+
+    recipe = read_recipe(run / "config.yaml")
+    metrics = read_metrics(run)
+    network = read_record(run / "model" / "config.json")
+    record = network.get("levelhead") or {}
+    sections = [
+        _loading(recipe, network, record),
+        f"# {_text(recipe['method']['name'])} on {_text(_data_card(recipe).title)}",
+        _task(run, recipe, network),
+        _groups(recipe, metrics["oracle"]),
+        _method(recipe, record),
+        _measured(run, metrics),
+        _cost(run),
+        "\n".join(["## Limits", "", *(f"- {limit}" for limit in (_text(_data_card(recipe).caution), *LIMITS))]),
+        _made(run, recipe),
+        _citation(recipe, record),
+    ]
+    return _front_matter(recipe, network, record, metrics["oracle"]) + "\n\n".join(sections) + "\n"
+
+
+def write_card(run: Path) -> Path:
+    """Write :func:`model_card` of ``run`` beside its weights, and return the file."""
+    write_text(run / CARD, model_card(run))
+    return run / CARD
+
+
+def _text(value: object) -> str:
+    """Escape anything for one line of Markdown: no markup, no HTML, no line break, no link comes through."""
+    line = html.escape(visible(" ".join(str(value).split())), quote=False)
+    line = re.sub(r"([\\`*_{}\[\]#|~!])", r"\\\1", line)
+    return re.sub(r":(?=//)|(?<=www)\.|@", lambda match: f"&#{ord(match[0])};", line, flags=re.IGNORECASE)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Draw a Markdown table of cells that are escaped already; all but the first column to the right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _block(value: Any) -> str:
+    """Return a fenced block of YAML that no line of the value can close."""
+    content = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=10**6)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", content)), default=0))
+    return f"{fence}yaml\n{content}{fence}"
+
+
+def _public(value: Any) -> Any:
+    """Leave of a path of the machine its last part."""
+    if isinstance(value, Mapping):
+        return {key: _public(inner) for key, inner in value.items() if key != "root"}
+    if isinstance(value, list):
+        return [_public(inner) for inner in value]
+    if isinstance(value, str) and re.match(r"[/~\\.]|[A-Za-z]:[/\\]", value):
+        return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
+    return value
+
+
+def _data_card(recipe: Mapping[str, Any]) -> Any:
+    from levelhead.data import DATASETS
+
+    return DATASETS[recipe["data"]["name"]].card
+
+
+def _kind(network: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """Return ``text`` or ``image``, what the network reads."""
+    import transformers
+
+    name = record.get("backbone_class") or (network.get("architectures") or [""])[0]
+    reads = getattr(getattr(transformers, name, None), "main_input_name", "pixel_values")
+    return "text" if reads == "input_ids" else "image"
+
+
+def _front_matter(
+    recipe: Mapping[str, Any], network: Mapping[str, Any], record: Mapping[str, Any], oracle: str | None
+) -> str:
+    """Return the YAML that the Hub reads; no licence, which is the user's to choose."""
+    method = recipe["method"]["name"]
+    backbone, path = recipe["model"].get("backbone"), str(recipe["data"].get("path", ""))
+    entries: dict[str, Any] = {
+        # Not transformers for a debiased model: the Hub would show a snippet that loses the mechanism.
+        "library_name": "levelhead" if record else "transformers",
+        "pipeline_tag": f"{_kind(network, record)}-classification",
+        "tags": ["levelhead", *(["debiased-attention"] if record.get("debias") else []), method, recipe["data"]["name"]]
+        + (["oracle"] if oracle else []),
+        "metrics": ["accuracy"],
+    }
+    # Names of ours are no ids of the Hub, where they could belong to another data set.
+    if recipe["data"]["name"] == "hub" and HUB_NAME.fullmatch(path):
+        entries["datasets"] = [path]
+    if isinstance(backbone, str) and HUB_NAME.fullmatch(backbone) and not Path(backbone).exists():
+        entries["base_model"] = backbone
+    comment = "# license: yours to choose, within the terms of the data set (see below)\n"
+    return f"---\n{yaml.safe_dump(entries, sort_keys=False)}{comment}---\n"
+
+
+def _loading(recipe: Mapping[str, Any], network: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """Return the first line, and the three lines of Python that load the model."""
+    kind = _kind(network, record)
+    auto = "AutoModelForSequenceClassification" if kind == "text" else "AutoModelForImageClassification"
+    if not record:
+        first = f"A plain model of transformers, without debiased attention: `{auto}.from_pretrained` loads it."
+        load, module = f'{auto}.from_pretrained("FOLDER")', "transformers"
+        imported = auto
+    else:
+        lost = (
+            f"`{auto}` of transformers loads it without debiased attention, and tells of it only as unexpected keys."
+            if record["kind"] == "attach"
+            else "transformers alone does not know its type."
+        )
+        first = f"**Load this model with levelhead** (`pip install levelhead`): {lost}"
+        load, module = 'from_pretrained("FOLDER")', "levelhead"
+        imported = "from_pretrained"
+    if kind == "text":
+        use = [
+            "from transformers import AutoTokenizer, pipeline",
+            f'classify = pipeline("text-classification", model={load}, '
+            'tokenizer=AutoTokenizer.from_pretrained("FOLDER"))',
+        ]
+    else:
+        size = recipe["model"].get("image_size")
+        pixels = "from the folder's AutoImageProcessor" if size is None else f"(n, 3, {size}, {size}) in [-1, 1]"
+        use = [f"model = {load}", f"logits = model(pixel_values=pixels).logits  # pixels {pixels}"]
+    python = "\n".join([f"from {module} import {imported}", *use])
+    return f"{first}\n\n```python\n{python}\n```\n\n`FOLDER` is this folder, or its name on the Hub."
+
+
+def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any]) -> str:
+    card = _data_card(recipe)
+    classes = ", ".join(_text(name) for name in network["id2label"].values())
+    rows = [
+        f"{split} {part['rows']:,} ({', '.join(f'{_text(name)} {count:,}' for name, count in part['classes'].items())})"
+        for split, part in read_json(run / "data.json").items()
+    ]
+    lines = [
+        f"- Task: {_text(card.task)}",
+        f"- Classes: {classes}",
+        f"- Data set: {_text(card.title)}" + (f", <{card.url}>" if card.url else ""),
+        f"- Its terms: {_text(card.licence)}. They may bind the weights, too.",
+        f"- Its citation: {_text(card.citation)}",
+        f"- Rows: {'; '.join(rows)}",
+    ]
+    return "\n".join(["## Task and data", "", *lines])
+
+
+def _groups(recipe: Mapping[str, Any], oracle: str | None) -> str:
+    seen = (
+        "Group labels were never used in this run's training or in the choice of its epoch; only evaluation reads "
+        "them. Whether its options were chosen with an eye on groups, no run can know."
+        if oracle is None
+        else f"**ORACLE**: the {_text(oracle)} of this run saw group labels, so it is not free of demographics."
+    )
+    return f"## Groups\n\nGroups of the data set, as annotated: {_text(_data_card(recipe).groups)}.\n\n{seen}"
+
+
+def _method(recipe: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    from levelhead.methods import METHODS
+
+    lines = [f"- `{part}`: {_text(METHODS[part].summary)}" for part in recipe["method"]["name"].split("+")]
+    backbone = recipe["model"].get("backbone")
+    if backbone:
+        frozen = "frozen" if record.get("freeze") else "trained with the rest"
+        lines.append(f"- Backbone: {_text(_public(backbone))}, {frozen}")
+    if record.get("debias"):
+        found = {key: value for key, value in record.items() if key not in ("debias", "backbone_arguments")}
+        debias = f"\n\nThe debiased layer, with what `auto` became:\n\n{_block({**found, 'debias': record['debias']})}"
+    else:
+        debias = "\n\nNo attention is debiased."
+    return "## Method\n\n" + "\n".join(lines) + debias
+
+
+def _measured(run: Path, metrics: Mapping[str, Any]) -> str:
+    scores = ", ".join(f"{_text(name)} {_score(value)}" for name, value in metrics["validation"].items())
+    parts = [
+        "## Measured",
+        f"Validation, from labels alone: {scores}. The epoch was chosen by {_text(metrics['selected_by'])}.",
+    ]
+    evaluations = [run / f"evaluation-{split}.json" for split in ("test", "validation", "train")]
+    for file in evaluations:
+        if file.exists():
+            parts += _evaluation(read_json(file))
+    if len(parts) == 2:
+        parts.append("By group: not evaluated yet. `levelhead evaluate RUN --split test` measures, and adds it here.")
+    return "\n\n".join(parts)
+
+
+def _evaluation(result: Mapping[str, Any]) -> list[str]:
+    """Draw the figures of one split: metrics, then groups, for each sensitive attribute."""
+    parts = [f"### The {_text(result['run']['split'])} split", NOTE]
+    if result.get("positive") is not None:
+        parts.append(f"Selection, true and false positive rates are about the class {_text(result['positive'])}.")
+    percent = f"percent [{100 * result['level']:g}%]"
+    for attribute, part in result["by_attribute"].items():
+        worst = part.get("worst_class", {})
+        rows = [
+            [_text(metric_title(name, worst.get(name))), _figure(value), f"{value['n']:,}"]
+            for name, value in part["metrics"].items()
+        ]
+        parts += [f"Groups by {_text(attribute)}, as annotated:", _table(["metric", percent, "rows"], rows)]
+        kept: list[str] = list(next(iter(part["groups"].values()), {}))
+        rates = [name for name in kept if name in RATE_TITLES]
+        groups = [
+            [
+                _text(printable(name)) + (f" (too few rows, {out})" if out else ""),
+                f"{figures['n']:,}",
+                *(_figure(figures[rate]) for rate in rates),
+            ]
+            for name, figures in part["groups"].items()
+            for out in [left_out_words(figures["included"], figures.get("left_out", ()))]
+        ]
+        parts.append(_table(["group", "rows", *(RATE_TITLES[rate] for rate in rates)], groups))
+        if any("[" in name for name in kept):
+            parts.append(f"Rates by class: evaluation-{_text(result['run']['split'])}.json of the run.")
+    parts += ["\n".join(f"- {_text(warning)}" for warning in result["warnings"])] if result["warnings"] else []
+    return parts
+
+
+def _score(value: float | None) -> str:
+    return "undefined" if value is None else f"{abs(value):.4f}"
+
+
+def _figure(estimate: Mapping[str, Any]) -> str:
+    if estimate["value"] is None:
+        return f"undefined: {_text(estimate.get('reason') or 'no reason given')}"
+    value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _cost(run: Path) -> str:
+    rows = []
+    for name, value in read_json(run / "cost.json").items():
+        title = _text(COST_TITLES.get(name, name.replace("_", " ")))
+        if value is None:
+            rows.append([title, "not measured"])
+        elif isinstance(value, str):
+            rows.append([title, _text(value)])
+        elif isinstance(value, int | float):
+            rows.append([title, f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"])
+    place = read_json(run / "environment.json")
+    where = _text(place["device"] if place["device"] != "cpu" else place["cpu"])
+    return f"## Cost\n\n{_table(['this run', ''], rows)}\n\nOn {where}; threads: {place['threads']}."
+
+
+def _made(run: Path, recipe: Mapping[str, Any]) -> str:
+    packages = ", ".join(
+        f"{name} {version}" for name, version in read_json(run / "environment.json")["packages"].items()
+    )
+    return (
+        "## How it was made\n\n```\nlevelhead train config.yaml --data-root DATA --out RUN\n```\n\n"
+        f"with {_text(packages)}, and this config.yaml:\n\n{_block(_public(recipe))}"
+    )
+
+
+def _citation(recipe: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    lines = [f"- The method: {PAPER}."] if record.get("debias") else []
+    lines.append(f"- The data: {_text(_data_card(recipe).citation)}.")
+    return "\n".join(["## Citation", "", *lines])

@@ -1,0 +1,139 @@
+"""The cost columns of a comparison: what training took, what each figure is, and why one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from levelhead.runs.cost import REASONS
+
+COLUMNS = {
+    "seconds": ("seconds", 0),
+    "samples_per_second": ("samples/s", 0),
+    "steps": ("optimiser steps", 0),
+    "forward_passes": ("forward passes", 2),
+    "backward_passes": ("backward passes", 2),
+    "parameters": ("parameters", 0),
+    "memory": ("peak memory, MiB", 0),
+    "energy_wh": ("GPU energy, Wh", 2),
+}
+"""Title and digits. "memory" is the GPU's where there is one, otherwise the process's."""
+
+NARROW = tuple(key for key in COLUMNS if key not in ("steps", "parameters"))
+"""What fits 80 columns."""
+
+EXTRA = {"energy_wh_paper_formula": ("paper's formula, Wh", 2), "cpu_energy_wh": ("CPU energy, Wh", 2)}
+"""Shown only where a row has the figure."""
+
+GPU_MEMORY = "peak_gpu_memory_mib"
+
+
+def mean_cost(costs: Sequence[dict[str, Any]], environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean of the runs' ``cost.json``; what a run lacks is left out, what one did not measure is None.
+
+    Counts of parts and processes are the largest; texts are joined. ``hardware`` lists the
+    device, processor and threads that the runs' ``environment.json`` name.
+    """
+    mean: dict[str, Any] = {}
+    for key in dict.fromkeys(key for cost in costs for key in cost):
+        values = [cost[key] for cost in costs if key in cost]
+        if any(isinstance(value, str) for value in values):
+            mean[key] = "; ".join(dict.fromkeys(values))
+        elif len(values) < len(costs):
+            continue
+        elif None in values:
+            mean[key] = None
+        else:
+            whole = key in ("parts", "killed_parts", "processes", "gpu_other_processes")
+            mean[key] = max(values) if whole else sum(values) / len(values)
+    mean["hardware"] = list(dict.fromkeys(_hardware(environment) for environment in environments))
+    return mean
+
+
+def _hardware(environment: dict[str, Any]) -> str:
+    device, cpu, threads = (environment.get(key, "unknown") for key in ("device", "cpu", "threads"))
+    return f"device {device}, CPU {cpu}, threads {threads}"
+
+
+def cost_table(
+    costs: dict[str, dict[str, Any]], keys: Sequence[str] = tuple(COLUMNS)
+) -> tuple[list[str], list[list[str]], list[str]]:
+    """Return titles, rows of cells and footnotes for ``costs``, what :func:`mean_cost` gave by the rows' names."""
+    columns = {key: COLUMNS[key] for key in keys} | {
+        key: column for key, column in EXTRA.items() if any(cost.get(key) is not None for cost in costs.values())
+    }
+    cells = [
+        [name, *(_cell(key, digits, cost) for key, (_, digits) in columns.items())] for name, cost in costs.items()
+    ]
+    notes = ["mean over seeds; a pass is one over all training rows, in units of the kept network's parameters"]
+    if "memory" in columns:
+        notes.append("peak memory: torch's own on the GPU where the cell says GPU, else all of the process")
+    if any(cost.get("energy_wh") is not None for cost in costs.values()):
+        notes.append("GPU energy: NVML's counter of the whole GPU while training, idle power included")
+    if "energy_wh_paper_formula" in columns:
+        notes.append("paper's formula: GPU utilisation x fixed watts; never to be compared with a counter's figure")
+    if "cpu_energy_wh" in columns:
+        notes.append("CPU energy: RAPL's counter of whole processors, every other process included")
+    return [title for title, _ in columns.values()], cells, notes + _missing(costs, columns) + _cautions(costs)
+
+
+def _cell(key: str, digits: int, cost: dict[str, Any]) -> str:
+    if key == "memory":
+        if GPU_MEMORY in cost:
+            return f"{_number(cost[GPU_MEMORY], digits)}\nGPU"
+        key = "process_peak_memory_mib"
+    if key not in cost:
+        return "–"
+    return "not measured" if cost[key] is None else _number(cost[key], digits)
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:,.{digits}f}" if value == 0 or value >= 10**-digits else f"{value:.2g}"
+
+
+def _missing(costs: dict[str, dict[str, Any]], columns: dict[str, tuple[str, int]]) -> list[str]:
+    found: dict[str, dict[str, list[str]]] = {}
+    for key, (title, digits) in columns.items():
+        names: dict[str, list[str]] = {}
+        for name, cost in costs.items():
+            if reason := _reason(key, _cell(key, digits, cost), cost):
+                names.setdefault(reason, []).append(name)
+        for reason, rows in names.items():
+            found.setdefault(reason, {}).setdefault(", ".join(rows), []).append(title.partition(",")[0])
+    return [
+        f"no {' and '.join(titles)} of {rows}: {reason}"
+        for reason, lacking in found.items()
+        for rows, titles in lacking.items()
+    ]
+
+
+def _reason(key: str, cell: str, cost: dict[str, Any]) -> str | None:
+    if cell == "–":
+        return "not asked for" if key == "energy_wh_paper_formula" else "not recorded when it was run"
+    if cell == "not measured":
+        return str(cost.get(REASONS.get(key, "seconds_reason"), "no reason was recorded"))
+    return None
+
+
+def _cautions(costs: dict[str, dict[str, Any]]) -> list[str]:
+    notes = []
+    for key, of_interest, text in (
+        ("parts", lambda count: count is not None and count > 1, "resumed after a stop, repeated work counted again"),
+        ("processes", lambda count: count > 1, "several processes trained, memory is the first one's"),
+        ("gpu_other_processes", bool, "other processes held the GPU too, and its energy holds their part"),
+        ("gpu_other_processes", lambda count: count is None, "whether others held the GPU too could not be seen"),
+    ):
+        if rows := [name for name, cost in costs.items() if key in cost and of_interest(cost[key])]:
+            notes.append(f"{text}: {', '.join(rows)}")
+    older = [name for name, cost in costs.items() if "parts" not in cost]
+    if 0 < len(older) < len(costs):
+        notes.append(f"seconds count the training loop alone, without work between stages: {', '.join(older)}")
+    kinds: dict[str, list[str]] = {}
+    for name, cost in costs.items():
+        kinds.setdefault(" and ".join(cost["hardware"]), []).append(name)
+    if len(kinds) > 1 or any(len(cost["hardware"]) > 1 for cost in costs.values()):
+        listed = "; ".join(f"{', '.join(rows)}: {kind}" for kind, rows in kinds.items())
+        notes.append(f"seconds, samples/s, memory and energy are NOT comparable, the hardware differs: {listed}")
+    else:
+        notes.append(f"all runs: {next(iter(kinds))}; how busy the machine was is not recorded, and it changes seconds")
+    return notes

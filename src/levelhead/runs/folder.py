@@ -1,0 +1,180 @@
+"""A run folder: what was asked, what it ran on, what came out.
+
+::
+
+    config.yaml                       the recipe with every default written out
+    environment.json                  versions, device, threads
+    data.json                         rows, classes and fingerprint of each split that was read
+    pretrained.json                   hashes of a frozen backbone's weights and of its tokenizer's vocabulary
+    log.jsonl                         losses by step, validation scores by epoch
+    checkpoints/                      progress, one file a stage (safetensors)
+    epochs/                           each epoch's weights, with ``train.keep_epochs``
+    model/                            the kept network, for levelhead.from_pretrained or transformers
+    predictions-validation.parquet    label, prediction and probabilities; no group
+    metrics.json                      the kept checkpoint's label-only validation scores, and the history
+    cost.json                         seconds, samples a second, steps, passes, peak memory, energy (docs/cost.md)
+    cost-so-far.json                  the same while a run is not finished, written every ten seconds
+    predictions-<split>.parquet       written by ``evaluate``, with the group columns
+    predictions-<split>-epochs.parquet  the same probabilities of each kept epoch
+    evaluation-<split>.json           written by ``evaluate``: metrics with intervals
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from levelhead.data import DATASETS, Examples, Groups, Split
+from levelhead.runs.recipe import Experiment, build_experiment, flatten, name_of, read_recipe, section
+from levelhead.storage import (
+    as_written,
+    check_outputs,
+    write_atomically,
+    writing,
+)
+from levelhead.training.checkpoint import EPOCHS
+from levelhead.training.select import SELECTORS
+from levelhead.types import ConfigError, DataError, LevelheadError, quoted
+
+if TYPE_CHECKING:
+    pass
+
+
+CONFIG = "config.yaml"
+
+
+def oracle_reason(experiment: Experiment) -> str | None:
+    """Return why an experiment counts as ORACLE (it sees groups in training or selection), or None."""
+    reasons = []
+    if experiment.method.uses_groups:
+        reasons.append("method")
+    if SELECTORS[experiment.train.select].uses_groups:
+        reasons.append("selection")
+    return " and ".join(reasons) or None
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder for this process; the lock goes with the process, also when it is killed."""
+    check_outputs({}, folders={"The run folder": folder})
+    leftovers = "**/.*.tmp" if (folder / CONFIG).exists() else f".{CONFIG}.*.tmp"
+    if not (folder / CONFIG).exists() and folder.exists():
+        # Before anything is made or deleted in it.
+        others = {file.name for file in folder.iterdir()} - {".lock"} - {file.name for file in folder.glob(leftovers)}
+        if others:
+            raise ConfigError(f"{folder} exists and is not a run folder; choose another with --out.")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = folder / ".lock"
+    check_outputs({"The lock": lock})
+    with lock.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LevelheadError(f"Another process is working in {folder}; wait for it or end it.") from None
+        for leftover in folder.glob(leftovers):  # a file that was being written when the run was killed
+            leftover.unlink()
+        yield
+
+
+def _comparable(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Drop what may change between a run and its continuation: where the data lies, and the row's name."""
+    return {key: value for key, value in flatten(recipe).items() if key not in ("data.root", "name", "train.trackers")}
+
+
+def prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` if a training of ``experiment`` would spoil what ``folder`` holds."""
+    if not (folder / "checkpoints").exists():
+        return  # stopped before training began: there is nothing to lose
+    if not resume:
+        raise ConfigError(
+            f"The run folder {folder} exists. Add --resume to go on with it, choose another with --out (for other "
+            "--set options too), or delete it."
+        )
+    refuse_changes(folder, experiment)
+
+
+def refuse_changes(folder: Path, experiment: Experiment) -> None:
+    """Raise :class:`ConfigError` if ``folder`` holds a run that began with other settings than ``experiment``."""
+    if not (folder / CONFIG).exists():
+        return
+    before, now = _comparable(load_run(folder).to_dict()), _comparable(experiment.to_dict())
+    changed = [
+        f"{key}: {quoted(before.get(key))} then, {quoted(now.get(key))} now"
+        for key in sorted(before.keys() | now.keys())
+        if str(before.get(key)) != str(now.get(key))
+    ]
+    if changed:
+        raise ConfigError(
+            f"The recipe differs from the one in {folder} ({'; '.join(changed)}). Choose another folder with --out, or "
+            "delete this one."
+        )
+
+
+def device_of(experiment: Experiment) -> torch.device:
+    """Return the device that an experiment runs on here."""
+    return torch.device("cuda" if torch.cuda.is_available() and experiment.train.device != "cpu" else "cpu")
+
+
+def prepared(experiment: Experiment, split: Split, trained: Any = None) -> Examples:
+    """Return a split with inputs as the experiment's network takes them; no sensitive column is opened.
+
+    With the ``trained`` network of a run folder, its own backbone and tokenizer make them.
+    """
+    describe = {"data": name_of(experiment.data, DATASETS), "split": split}
+    return experiment.model.prepare(experiment.data.examples(split), device_of(experiment), describe, trained)
+
+
+def predictions_table(examples: Examples, logits: Tensor, groups: tuple[Groups, ...] = ()) -> pd.DataFrame:
+    """Return label, predicted class, probabilities and groups of each row, by name."""
+    names = np.array(examples.class_names)
+    frame = pd.DataFrame({"label": names[examples.labels.numpy()], "prediction": names[logits.argmax(-1).numpy()]})
+    for position, column in enumerate(logits.softmax(-1).T):
+        frame[f"probability_{examples.class_names[position]}"] = column.numpy()
+    for group in groups:
+        frame[group.attribute] = np.array(group.names)[group.values.numpy()]
+    return frame
+
+
+def write_parquet(path: Path, frame: pd.DataFrame) -> None:
+    """Write a table atomically."""
+    write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
+
+
+def load_run(folder: Path, data_root: Path | None = None) -> Experiment:
+    """Return the experiment of a run folder, with its data in ``data_root`` if given."""
+    if not (folder / CONFIG).exists():
+        raise DataError(f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `train` made.")
+    recipe = read_recipe(folder / CONFIG)
+    if data_root is not None:
+        recipe["data"] = section(recipe, "data") | {"root": str(data_root)}
+    return build_experiment(recipe)
+
+
+def digest(file: Path) -> str:
+    """Return the SHA-256 of a file: an evaluation holds that of its predictions, so that a table notices a change."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def kept_epochs(folder: Path) -> dict[int, Path]:
+    """Return the weights that ``train.keep_epochs`` kept of the last stage, by epoch."""
+    with as_written(folder / EPOCHS):
+        return _last_stage(folder)
+
+
+def _last_stage(folder: Path) -> dict[int, Path]:
+    found = {
+        tuple(int(part) for part in file.stem.removeprefix("stage-").split("-epoch-")): file
+        for file in (folder / EPOCHS).glob("stage-*-epoch-*.safetensors")
+    }
+    last = max((stage for stage, _ in found), default=0)
+    return {epoch: found[stage, epoch] for stage, epoch in sorted(found) if stage == last}

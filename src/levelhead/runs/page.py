@@ -1,0 +1,146 @@
+"""The page of one run: its gaps by group, what it cost, how its epoch was chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from levelhead.auditing.page import appendix, audit_facts, audit_sections, how, main_gap
+from levelhead.report import blocks, marks
+from levelhead.report.sentences import one_run_sentence
+from levelhead.report.text import Record, number, short
+from levelhead.runs.cost_block import cost_block
+from levelhead.runs.cost_table import mean_cost
+from levelhead.runs.recipe import read_recipe
+from levelhead.storage import as_written, read_json, read_record
+from levelhead.types import DataError
+
+_FIGURES = {
+    "attention": "Mean attention of the readout row over patches, by group and label, on drawn portraits",
+    "qk": "Queries and keys of the last attention layer by group, on drawn portraits",
+}
+_LARGEST_FIGURE = 4_000_000
+"""Bytes: a larger picture would make the page slow to open."""
+
+
+def run_page(folder: Path, *, split: str = "test", command: str = "") -> Record:
+    """Summarise a finished run folder.
+
+    Args:
+        folder: what ``levelhead train`` made; evaluated or not.
+        split: whose evaluation to show.
+        command: the command that made the page.
+
+    Returns:
+        the page as a plain dict, for :func:`levelhead.report.render`.
+
+    Raises:
+        DataError: the run is not finished.
+    """
+    if not (folder / "metrics.json").exists():
+        raise DataError(f"{folder} is not a finished run: run `levelhead train ... --out {folder} --resume` first.")
+    with as_written(folder):
+        return _run_page(folder, split, command)
+
+
+def _run_page(folder: Path, split: str, command: str) -> Record:
+    config = read_recipe(folder / "config.yaml")
+    metrics = read_record(folder / "metrics.json", selected_by=str, history=list)
+    name = str(config.get("name") or config["method"]["name"])
+    cautions = [f"ORACLE, by its {metrics['oracle']}: {marks.MEANINGS[marks.ORACLE]}"] if metrics.get("oracle") else []
+    evaluation = folder / f"evaluation-{split}.json"
+    if evaluation.exists():
+        result = read_json(evaluation)
+        by_attribute = result["by_attribute"]
+        first = next(iter(by_attribute))
+        finding = one_run_sentence(main_gap(by_attribute[first]), first)
+        facts = audit_facts(by_attribute[first], result.get("level", 0.95))
+        parts = [
+            blocks.part(audit_sections(each, by_attribute[each], result), title=each if len(by_attribute) > 1 else "")
+            for each in by_attribute
+        ]
+        cautions += result["warnings"]
+        ending = [how(result, f"{split} split of {config['data']['name']}")]
+        definitions = [appendix(list(by_attribute[first]["metrics"]))]
+    else:
+        finding = (
+            f"The {split} split of this run has not been evaluated by group, so nothing is known about its gaps: "
+            f"run `levelhead evaluate {folder} --split {split}`."
+        )
+        facts, parts, ending, definitions = [], [], [], []
+    sections = [
+        *_figure_sections(folder, config),
+        blocks.section("Cost of training", [_cost(folder, name)]),
+        *ending,
+        blocks.section("The run", [_settings(config, metrics), _history(metrics)]),
+        *definitions,
+    ]
+    return blocks.page(
+        "Run",
+        finding,
+        [*parts, blocks.part(sections)],
+        title=f"Run {folder.name}",
+        about=f"{name} on {config['data']['name']}, seed {config.get('seed')}, {split} split",
+        facts=facts,
+        cautions=cautions,
+        command=command,
+    )
+
+
+def _cost(folder: Path, name: str) -> Record:
+    cost = mean_cost([read_json(folder / "cost.json")], [read_json(folder / "environment.json")])
+    return cost_block({name: cost}, head="Run", caption="What training took")
+
+
+def _settings(config: dict[str, Any], metrics: Record) -> Record:
+    data = {key: value for key, value in config["data"].items() if key != "root"}
+    items: list[tuple[object, object]] = [("Epoch kept by", metrics["selected_by"])]
+    for section in ("method", "model", "train"):
+        items.append((section, _flat(config.get(section) or {})))
+    return blocks.terms([("Data", _flat(data)), *items, ("Seed", config.get("seed"))])
+
+
+def _flat(options: dict[str, Any]) -> str:
+    parts = [
+        f"{key}: ({_flat(value)})"
+        if isinstance(value, dict)
+        else f"{key}: {Path(value).name if key == 'backbone' and value else value}"
+        for key, value in options.items()
+        if value is not None
+    ]
+    return ", ".join(parts)
+
+
+def _history(metrics: Record) -> Record:
+    """Return the label-only validation scores by epoch; the kept one is marked."""
+    history, rule = metrics["history"], metrics["selected_by"]
+    names = list(dict.fromkeys(key for row in history for key in row if key.startswith("val_")))
+    last = max((row["stage"] for row in history), default=0)
+    known = [row for row in history if row["stage"] == last and row.get(rule) is not None]
+    # The first of the best, as in training; "last" is no score.
+    kept = max(known, key=lambda row: (row[rule], -row["epoch"]), default=None)
+    rows = [
+        (
+            f"stage {row['stage']}, epoch {row['epoch']}" if last else f"epoch {row['epoch']}",
+            [
+                blocks.cell("–", quiet=True)
+                if row.get(name) is None
+                else blocks.cell(number(abs(row[name]), 4), mark="kept" if row is kept and name == rule else "")
+                for name in names
+            ],
+        )
+        for row in history
+    ]
+    return blocks.table("Validation by epoch, labels only", ["", *names], rows, folded="Validation by epoch")
+
+
+def _figure_sections(folder: Path, config: dict[str, Any]) -> list[Record]:
+    """Return pictures of attention that lie in the run folder: for drawn portraits alone, never for people."""
+    if config["data"]["name"] != "portraits":
+        return []
+    found = []
+    for kind, alt in _FIGURES.items():
+        for file in sorted([*folder.glob(f"{kind}*.png"), *(folder / "figures").glob(f"{kind}*.png")]):
+            if file.stat().st_size <= _LARGEST_FIGURE:
+                found.append(blocks.picture(file, alt, short(alt)))
+    return [blocks.section("Where the network looks", found)] if found else []

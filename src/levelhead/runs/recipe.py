@@ -1,0 +1,375 @@
+"""An experiment as frozen dataclasses, read from a YAML recipe with dotted overrides.
+
+A recipe has five sections: ``data`` and ``method`` (``name`` picks the class in DATASETS and METHODS, the other keys
+are its fields), ``model``, ``train`` and ``seed``, and may have a ``name`` for tables. Every mistake is found before
+any work begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import logging
+import shlex
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from levelhead.data import DATASETS, DataSet
+from levelhead.methods import DAM, ERM, METHODS, Method
+from levelhead.models.networks import BackboneModel, ModelConfig, ScratchViT
+from levelhead.plain_yaml import DEEPEST, LONGEST_DOCUMENT, read_yaml
+from levelhead.training.config import TrainConfig
+from levelhead.training.select import SELECTORS
+from levelhead.types import LONGEST_NAME, ConfigError, check_seed, listed, printable, quoted, visible
+
+logger = logging.getLogger(__name__)
+
+LONGEST_ROW_NAME = 200
+"""In characters: folders are named after rows, and a name may list the options that were tried."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides a training run; ``name``, which decides nothing, is its row's name in tables."""
+
+    data: DataSet
+    method: Method
+    model: ModelConfig
+    train: TrainConfig
+    seed: int = 0
+    name: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recipe that makes this experiment, with every default written out."""
+        return {
+            "data": {"name": name_of(self.data, DATASETS), **plain_options(self.data)},
+            "method": {"name": method_name(self.method), **_method_options(self.method)},
+            "model": plain_options(self.model),
+            "train": plain_options(self.train),
+            "seed": self.seed,
+            "name": self.name,
+        }
+
+
+def name_of(value: Any, table: Mapping[str, type]) -> str:
+    """Return the name under which the class of ``value`` stands in ``table``."""
+    return next(name for name, cls in table.items() if cls is type(value))
+
+
+def method_name(method: Method) -> str:
+    """Return a method's name in a recipe; debiased attention on top of another method is ``dam+...``."""
+    name = name_of(method, METHODS)
+    base = getattr(method, "base", None)
+    return name if base is None or isinstance(base, ERM) else f"{name}+{name_of(base, METHODS)}"
+
+
+def _method_options(method: Method) -> dict[str, Any]:
+    options: dict[str, Any] = plain_options(method)
+    if isinstance(getattr(method, "base", None), ERM):
+        del options["base"]
+    return options
+
+
+def plain_options(value: Any) -> Any:
+    """Return a value as YAML has it: dataclasses as mappings, paths as texts, tuples as lists."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain_options(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested options with dotted keys: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
+    result: dict[str, Any] = {}
+    for key, value in nested.items():
+        result |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return result
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a sentence that names the nearest known word, if one is near, and all of them."""
+    words = list(known)
+    close = difflib.get_close_matches(word[:LONGEST_NAME], words, n=1, cutoff=0.5)
+    return (f"Did you mean {quoted(close[0])}? " if close else "") + f"Known: {listed(words)}."
+
+
+def recipe_folder() -> Path:
+    """Return the folder of the recipes that come with levelhead (in a wheel, or in a source checkout)."""
+    packaged = Path(__file__).parents[1] / "recipes"
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "recipes"
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is a file; no name is too long for that question."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def find_recipe(recipe: str | Path) -> Path:
+    """Return the recipe file: a path, or the name of one that comes with levelhead."""
+    path = Path(recipe)
+    if is_file(path):
+        return path
+    # A path elsewhere that does not exist is a mistake, not another way to name a recipe of ours.
+    packaged = recipe_folder() / f"{path.name.removesuffix('.yaml')}.yaml"
+    if path.parent in (Path(), Path("recipes")) and is_file(packaged):
+        return packaged
+    names = sorted(file.stem for file in recipe_folder().glob("*.yaml"))
+    raise ConfigError(f"There is no recipe {quoted(str(recipe))}. {nearest(path.stem, names)}")
+
+
+def task_recipe(task: str) -> str:
+    """Return the name of the recipe that trains ERM on a task of ours, the small one where there are two."""
+    suffixes = ("_erm_small", "_erm", "_erm_le_small", "_erm_le")
+    for suffix in suffixes:
+        if is_file(recipe_folder() / f"{task}{suffix}.yaml"):
+            return task + suffix
+    stems = [file.stem for file in sorted(recipe_folder().glob("*.yaml"))]
+    tasks = {stem.removesuffix(suffix) for suffix in suffixes for stem in stems if stem.endswith(suffix)}
+    raise ConfigError(f"There is no task {quoted(task)}. {nearest(task, sorted(tasks))}")
+
+
+def _refuse_table(path: Path) -> None:
+    """Raise :class:`ConfigError` with the line to type for a file of data in the place of a recipe."""
+    kind = Path(path.name.lower().removesuffix(".gz")).suffix.removeprefix(".")
+    if kind not in ("csv", "tsv", "parquet"):
+        return
+    audit = f"levelhead audit {shlex.quote(str(path))} --label LABEL --prediction PREDICTION --group GROUP"
+    train = (
+        f"levelhead train hatexplain_erm_le --set model.backbone=NAME --set data.name=text-csv --set data.folder="
+        f"{shlex.quote(str(path.parent.absolute()))} --set data.file={shlex.quote(path.name)} --set data.target=LABEL "
+        "--set data.sensitive=GROUP"
+    )
+    raise ConfigError(
+        f"{path} is a {kind}, not a recipe. To audit the predictions in it: {audit}"
+        + ("" if kind == "parquet" else f" To train on the texts in it: {train}")
+    )
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping, or raise :class:`ConfigError` that names file and line."""
+    _refuse_table(path)
+    if not is_file(path):
+        raise ConfigError(f"{path} is not a file. Give the path of a recipe.")
+    try:
+        with path.open("rb") as file:
+            encoded = file.read(LONGEST_DOCUMENT + 1)  # no more, however large the file is
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    if len(encoded) > LONGEST_DOCUMENT:
+        raise ConfigError(f"{path} is longer than {LONGEST_DOCUMENT:,} bytes: it is no recipe.")
+    try:
+        content = read_yaml(encoded.decode("utf-8-sig"), str(path))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text, at byte {error.start:,}: it is no recipe.") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} must hold the sections data, method, model and train; it holds {_kind_of(content)}.")
+    return content
+
+
+def _kind_of(value: Any) -> str:
+    """Say what a value is, not what it holds."""
+    kinds = {type(None): "nothing", list: "a list", str: "a text", bool: "true or false"}
+    return kinds.get(type(value), "a number")
+
+
+def override(recipe: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """Return a copy of ``recipe`` with settings such as ``train.epochs=3`` applied; values are read as YAML."""
+    result = recipe
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set {quoted(setting)} is not of the form key=value, e.g. --set train.epochs=3.")
+        result = assign(result, key, read_yaml(text, f"--set {quoted(setting)}"))
+    return result
+
+
+def assign(recipe: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """Return a copy of ``recipe`` in which the option with a dotted key has another value."""
+    *parents, last = key.strip().split(".")
+    if len(parents) >= DEEPEST:
+        raise ConfigError(f"The key {quoted(key)} is nested more than {DEEPEST} deep: no option is.")
+    result = place = dict(recipe)
+    for parent in parents:
+        inner = place.get(parent)
+        place[parent] = dict(inner) if isinstance(inner, dict) else {}
+        place = place[parent]
+    place[last] = value
+    return result
+
+
+def section(recipe: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a copy of a section of a recipe, empty if it is absent; :class:`ConfigError` if it is no mapping."""
+    content = recipe.get(name)
+    if not isinstance(content, dict | None):
+        raise ConfigError(f"Section {name} must be a mapping of options; it is {_kind_of(content)}.")
+    return dict(content or {})
+
+
+def build_options(cls: Any, options: Any, where: str) -> Any:
+    """Make ``cls`` from ``options``; unknown keys and wrong types are errors that name ``where``."""
+    if not isinstance(options, dict):
+        raise ConfigError(f"{where} must be a mapping of options, not {quoted(options)}.")
+    options = _expand_presets(cls, options)
+    _refuse_unknown_keys(cls, options, where)
+    try:
+        from pydantic import ValidationError
+    except ImportError:  # some training machines lack it, and recipes were checked where they were written
+        logger.warning("pydantic is not installed: the types of the options in %s are not checked", where)
+        return _construct(cls, options)
+    try:
+        return _checker(cls).validate_python(options)
+    except OSError as error:
+        raise ConfigError(f"{where} names a path that cannot be used: {error.strerror}.") from None
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join([where, *map(printable, problem['loc'])])}: {problem['msg']}" for problem in error.errors()
+        ]
+        more = f"; and {len(problems) - 5:,} more" if len(problems) > 5 else ""
+        raise ConfigError(f"Wrong options: {'; '.join(problems[:5])}{more}") from None
+
+
+@functools.cache  # making one takes longer than all the rest
+def _checker(cls: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cls)
+
+
+def _construct(cls: Any, options: Mapping[str, Any]) -> Any:
+    """Make ``cls`` without checking types; sections, paths and tuples are still made from what YAML has for them."""
+    types = typing.get_type_hints(cls)
+    values = {}
+    for key, value in options.items():
+        kinds = typing.get_args(types[key]) or (types[key],)
+        if isinstance(value, dict) and dataclasses.is_dataclass(types[key]):
+            value = _construct(types[key], value)
+        elif isinstance(value, str) and Path in kinds:
+            value = Path(value)
+        elif isinstance(value, str) and float in kinds and str not in kinds:
+            value = float(value)  # YAML takes 5e-05 for a text
+        elif isinstance(value, list):
+            value = tuple(value)
+        values[key] = value
+    return cls(**values)
+
+
+def _expand_presets(cls: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace ``{"preset": name, ...}`` by the named options with the others on top, where a class has presets."""
+    types = typing.get_type_hints(cls)
+    result = dict(options)
+    for key, value in options.items():
+        if isinstance(value, dict) and "preset" in value and hasattr(types.get(key), "preset"):
+            preset = types[key].preset(str(value["preset"]))
+            result[key] = {**dataclasses.asdict(preset), **{k: v for k, v in value.items() if k != "preset"}}
+    return result
+
+
+def _refuse_unknown_keys(cls: Any, options: Mapping[str, Any], where: str) -> None:
+    types = typing.get_type_hints(cls)
+    known = [field.name for field in dataclasses.fields(cls)]
+    for key, value in options.items():
+        if key not in known:
+            raise ConfigError(f"Unknown key {where}.{printable(key)}. {nearest(str(key), known)}")
+        if dataclasses.is_dataclass(types[key]) and isinstance(value, dict):
+            _refuse_unknown_keys(types[key], value, f"{where}.{key}")
+
+
+def _choose(table: Mapping[str, type], options: Any, where: str) -> Any:
+    if not isinstance(options, dict) or "name" not in options:
+        raise ConfigError(f"Section {where} needs a name. Known: {', '.join(table)}.")
+    rest = {key: value for key, value in options.items() if key != "name"}
+    name = str(options["name"])
+    if name not in table:
+        raise ConfigError(f"Unknown {where}.name {quoted(name)}. {nearest(name, table)}")
+    return build_options(table[name], rest, where)
+
+
+def _choose_method(options: Any) -> Method:
+    """Make a method; ``dam+jtt`` is DAM with JTT, whose own options stand under ``base``."""
+    name = str(options.get("name", "")) if isinstance(options, dict) else ""
+    outer, plus, base = name.partition("+")
+    if not plus:
+        if name in METHODS and issubclass(METHODS[name], DAM) and "base" in options:
+            raise ConfigError(
+                "method.base holds options of the method under debiased attention: name it, as in dam+jtt."
+            )
+        method: Method = _choose(METHODS, options, "method")
+        return method
+    if outer != "dam":
+        raise ConfigError(f"method.name {quoted(name)}: only dam can stand before a plus, as in dam+jtt.")
+    inner = _choose(METHODS, {"name": base, **section(options, "base")}, "method.base")
+    return _choose(METHODS, {**options, "name": outer, "base": inner}, "method")
+
+
+def _choose_model(options: Any) -> ModelConfig:
+    """Make a network's config: on a pretrained backbone where one is named, otherwise a ViT from scratch."""
+    named = isinstance(options, dict) and "backbone" in options
+    of_scratch = {field.name for field in dataclasses.fields(ScratchViT)}
+    of_scratch -= {field.name for field in dataclasses.fields(BackboneModel)}
+    if named and of_scratch & options.keys():
+        others = ", ".join(sorted(of_scratch & options.keys()))
+        raise ConfigError(
+            f"model.backbone takes the place of a ViT from scratch, whose options ({others}) mean nothing then. "
+            "Replace the whole section: --set 'model={backbone: NAME}'."
+        )
+    model: ModelConfig = build_options(BackboneModel if named else ScratchViT, options, "model")
+    return model
+
+
+def check_row_name(name: Any) -> str:
+    """Return a row's name as a text; empty for None.
+
+    Raises :class:`ConfigError` for one that no table, and no folder, can have.
+    """
+    text = "" if name is None else str(name)
+    if isinstance(name, dict | list) or len(text) > LONGEST_ROW_NAME or text != visible(text):
+        raise ConfigError(
+            f"The name {quoted(name)} must be a text of at most {LONGEST_ROW_NAME} characters on one line, without "
+            "control characters."
+        )
+    return text
+
+
+def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
+    """Make a validated experiment from a recipe's content."""
+    sections = [field.name for field in dataclasses.fields(Experiment)]
+    for key in recipe:
+        if key not in sections:
+            raise ConfigError(f"Unknown section {quoted(key)}. {nearest(str(key), sections)}")
+    train = build_options(TrainConfig, recipe.get("train", {}), "train")
+    if train.select not in SELECTORS:
+        raise ConfigError(f"Unknown train.select {quoted(train.select)}. {nearest(train.select, SELECTORS)}")
+    seed = recipe.get("seed", 0)
+    check_seed(seed)
+    return Experiment(
+        data=_choose(DATASETS, recipe.get("data"), "data"),
+        method=_choose_method(recipe.get("method")),
+        model=_choose_model(recipe.get("model", {})),
+        train=train,
+        seed=seed,
+        name=check_row_name(recipe.get("name")),
+    )
+
+
+def load_experiment(
+    recipe: str | Path,
+    settings: Iterable[str] = (),
+    *,
+    data_root: Path | None = None,
+    seed: int | None = None,
+) -> Experiment:
+    """Read a recipe, apply ``--set`` overrides, data root and seed, and return the validated experiment."""
+    content = override(read_recipe(find_recipe(recipe)), settings)
+    if data_root is not None:
+        content["data"] = section(content, "data") | {"root": str(data_root)}
+    if seed is not None:
+        content["seed"] = seed
+    return build_experiment(content)

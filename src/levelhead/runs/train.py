@@ -1,0 +1,215 @@
+"""Train a recipe into a run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import platform
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from levelhead._version import __version__
+from levelhead.data import Examples
+from levelhead.methods.fit import fit
+from levelhead.models.networks import load_model
+from levelhead.runs.card import write_card
+from levelhead.runs.cost import COST_SO_FAR, PAPER_WATTS, EnergyOption, earlier_part, measured_cost
+from levelhead.runs.recipe import Experiment
+from levelhead.storage import (
+    read_json,
+    read_metrics,
+    write_json,
+    write_text,
+    writing,
+)
+from levelhead.terminal import Progress, silent
+from levelhead.training.lab import Lab
+from levelhead.training.processes import make_accelerator
+from levelhead.training.select import SELECTORS
+from levelhead.types import DataError, LevelheadError, quoted
+
+if TYPE_CHECKING:
+    pass
+from levelhead.runs.folder import (
+    CONFIG,
+    locked,
+    oracle_reason,
+    predictions_table,
+    prepare_folder,
+    prepared,
+    write_parquet,
+)
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return versions and the hardware of ``device``, without names of people, machines or folders."""
+    packages = ("torch", "transformers", "accelerate", "numpy", "scipy")
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "packages": {"levelhead": __version__} | {package: importlib.metadata.version(package) for package in packages},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "cpu": _cpu_name(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _card(examples: Examples) -> dict[str, Any]:
+    return {
+        "rows": len(examples.labels),
+        "classes": dict(
+            zip(
+                examples.class_names,
+                torch.bincount(examples.labels, minlength=len(examples.class_names)).tolist(),
+                strict=True,
+            )
+        ),
+        "fingerprint": examples.fingerprint,
+    }
+
+
+def _check_saved(
+    experiment: Experiment, folder: Path, validation: Examples, logits: Tensor, device: torch.device
+) -> None:
+    """Raise :class:`LevelheadError` unless the saved network gives the validation split's first ``logits`` again.
+
+    With its whole backbone, where features of it took its place in training: what is measured is what is delivered.
+    """
+    model, whole = load_model(folder / "model").to(device), experiment.model.whole()
+    if whole != experiment.model:
+        validation = prepared(replace(experiment, model=whole), "validation", model)
+    index = torch.arange(min(16, len(logits)))
+    with torch.no_grad():
+        inputs = validation.inputs.batch(index)
+        again = model(**{name: tensor.to(device) for name, tensor in inputs.items()}).logits.float().cpu()
+    largest = float((again - logits[index]).abs().max())
+    if not largest <= 0.02 * (1 + float(logits[index].abs().max())):
+        raise LevelheadError(
+            f"The network saved in {folder / 'model'} gives other logits than the one that was trained (by up to "
+            f"{largest:.2g}). If it was trained on kept features, they are damaged: `levelhead features prune --all`, "
+            "then train again."
+        )
+
+
+def train_run(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    resume: bool = False,
+    progress: Progress = silent,
+    energy: EnergyOption = "counter",
+    watts: float = PAPER_WATTS,
+) -> dict[str, Any]:
+    """Train ``experiment`` into ``folder`` and return its validation metrics.
+
+    ``energy`` and ``watts`` say how energy is measured, see :func:`levelhead.runs.cost.measured_cost`.
+    An existing run folder is an error unless ``resume``; a finished one is then left as it is. The sensitive column is
+    read here only for a method or a selector that declares ``uses_groups``.
+    """
+    accelerator = make_accelerator(experiment.train)
+    main = accelerator.is_main_process  # of several processes it alone writes; the others wait, and read
+    with locked(folder) if main else contextlib.nullcontext():
+        if main:
+            prepare_folder(folder, experiment, resume)
+        accelerator.wait_for_everyone()
+        if (folder / "metrics.json").exists():
+            return read_metrics(folder)
+        experiment.data.check()
+        began = time.monotonic()
+        with accelerator.main_process_first():  # which fills the caches
+            train, validation = prepared(experiment, "train"), prepared(experiment, "validation")
+        preparing = time.monotonic() - began
+        present = train.labels.unique()
+        if len(present) < 2:
+            raise DataError(
+                f"All {len(train.labels)} training labels are {quoted(train.class_names[int(present[0])])}: there is "
+                "nothing to learn. Choose another target."
+            )
+        card = {"train": _card(train), "validation": _card(validation)}
+        if (folder / "data.json").exists() and read_json(folder / "data.json") != card:
+            raise DataError(f"The data has changed since {folder} began; restore it, or start a new run with --out.")
+        pretrained, known = experiment.model.fingerprint(), folder / "pretrained.json"
+        if known.exists() and read_json(known) != pretrained:
+            raise DataError(
+                f"The pretrained backbone has changed since {folder} began; restore it, or start a new run with --out."
+            )
+
+        uses = experiment.method.uses_groups
+        selects = SELECTORS[experiment.train.select].uses_groups
+        lab = Lab(
+            new_model=lambda **size: replace(experiment.model, **size).build(train.class_names),
+            train=train,
+            validation=validation,
+            config=experiment.train,
+            seed=experiment.seed,
+            groups=experiment.data.groups("train")[0].values if uses else None,
+            validation_groups=experiment.data.groups("validation")[0].values if selects else None,
+            folder=folder,
+            progress=progress,
+        )
+        if main:
+            write_text(folder / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+            write_json(folder / "data.json", card)
+            if pretrained:
+                write_json(known, pretrained)
+        so_far = folder / COST_SO_FAR
+        with measured_cost(
+            lab.device,
+            energy=energy if main else "off",
+            watts=watts,
+            file=so_far if main else None,
+            earlier=earlier_part(so_far, begun=(folder / "checkpoints").exists()) if main else None,
+            processes=accelerator.num_processes,
+        ) as measured:
+            model: Any = fit(experiment.method, lab)
+        logits = lab.predict(model, validation.inputs)
+        if not main:
+            accelerator.wait_for_everyone()
+            return read_json(folder / "metrics.json")
+        write_json(folder / "environment.json", environment(lab.device))
+        write_parquet(folder / "predictions-validation.parquet", predictions_table(validation, logits))
+        whole = sum(parameter.numel() for parameter in model.parameters()) * len(train.labels)
+        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        with writing(folder / "model"):
+            experiment.model.save(model, folder / "model")
+        _check_saved(experiment, folder, validation, logits, lab.device)
+        cost: dict[str, Any] = {
+            **measured.result(rows=lab.steps * experiment.train.batch_size),
+            "steps": lab.steps,
+            # Passes over all training rows in units of the kept network, so that methods can be compared.
+            "forward_passes": lab.work.forward / whole,
+            "backward_passes": lab.work.backward / whole,
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "trained_parameters": trained,
+            "preparing_seconds": preparing,
+        }
+        write_json(folder / "cost.json", cost)
+        metrics = {
+            "selected_by": experiment.train.select,
+            "oracle": oracle_reason(experiment),
+            "validation": {
+                name: selector.score(logits, validation.labels, None)
+                for name, selector in SELECTORS.items()
+                if name != "last" and not selector.uses_groups
+            },
+            "history": lab.history,
+        }
+        write_json(folder / "metrics.json", metrics)  # last: it marks the run as finished
+        write_card(folder)
+        so_far.unlink(missing_ok=True)
+        accelerator.wait_for_everyone()
+        return metrics

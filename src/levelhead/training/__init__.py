@@ -1,0 +1,1 @@
+"""How a stage is trained: settings, loop, checkpoints, and the rule that keeps an epoch."""

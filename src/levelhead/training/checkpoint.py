@@ -1,0 +1,223 @@
+"""What training keeps on disk, so that a killed run ends in the same weights, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from levelhead.distributed import gather_rows
+from levelhead.storage import load_tensors, save_tensors, write_text
+from levelhead.types import ConfigError, DataError
+
+logger = logging.getLogger(__name__)
+
+EPOCHS = "epochs"
+"""Folder inside a run folder that ``train.keep_epochs`` fills."""
+
+
+def trained_state(module: nn.Module) -> dict[str, Tensor]:
+    """Return the part of ``module.state_dict()`` that training changes: all but parameters that need no gradient.
+
+    A frozen backbone is the one that the recipe's model is built with; a checkpoint need not repeat it. Buffers stay.
+    """
+    # Tied parameters have several names, and a state dict has all of them.
+    named = module.named_parameters(remove_duplicate=False)
+    untrained = {name for name, parameter in named if not parameter.requires_grad}
+    return {name: tensor for name, tensor in module.state_dict().items() if name not in untrained}
+
+
+def load_trained_state(module: nn.Module, tensors: Mapping[str, Tensor], where: object = "The checkpoint") -> None:
+    """Load what :func:`trained_state` gave, into a module built in the same way.
+
+    Raises :class:`~levelhead.types.DataError` unless the names are exactly those, and the shapes fit; ``where`` names
+    the source.
+    """
+    expected = trained_state(module)
+    missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
+    bent = [name for name in sorted(expected.keys() & tensors.keys()) if tensors[name].shape != expected[name].shape]
+    if missing or unexpected or bent:
+        found = (("lacks", missing), ("has besides", unexpected), ("has in another shape", bent))
+        raise DataError(
+            f"{where} does not fit this model: it "
+            + "; it ".join(f"{verb} {_some(names)}" for verb, names in found if names)
+            + ". It was written by a run with another model, or with other parts of it frozen. Restore the recipe, or "
+            "delete the run folder and train again."
+        )
+    module.load_state_dict(dict(tensors), strict=False)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+@dataclass
+class Work:
+    """Rows that went through networks, forward and backward, each row times the network's parameters."""
+
+    forward: float = 0.0
+    backward: float = 0.0
+
+
+@dataclass
+class Position(Work):
+    """Where a stage's training stands; everything that a checkpoint keeps beside tensors."""
+
+    stage: int = 0
+    step: int = 0
+    finished: bool = False
+    best_score: float | None = None
+    best_epoch: int | None = None
+    seconds: float = 0.0
+    threads: int = 1
+    torch_version: str = ""
+    processes: int = 1
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Keeper:
+    """Keeps one stage's best model, and its progress on disk where there is a folder; the main process alone writes."""
+
+    def __init__(self, folder: Path | None, stage: int, accelerator: Accelerator) -> None:
+        self.stage, self.accelerator = stage, accelerator
+        self.writes = accelerator.is_main_process
+        self.checkpoint = folder and folder / "checkpoints" / f"stage-{stage}.safetensors"
+        self.best = folder and folder / "checkpoints" / f"stage-{stage}-best.safetensors"
+        self.epochs = folder and folder / EPOCHS
+        self.log_file = folder and folder / "log.jsonl"
+        self._memory: dict[str, Tensor] = {}
+
+    def restore(self, objective: nn.Module, optimizer: Any, schedule: Any) -> Position:
+        """Load the stage's progress, if there is any, into the objective and the optimiser."""
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return Position(
+                stage=self.stage,
+                threads=torch.get_num_threads(),
+                torch_version=torch.__version__,
+                processes=self.accelerator.num_processes,
+            )
+        tensors, metadata = load_tensors(self.checkpoint)
+        position = Position(**metadata["position"])
+        if position.processes != self.accelerator.num_processes:
+            raise ConfigError(
+                f"{self.checkpoint} was written by a training in {position.processes} process(es) and cannot go on in "
+                f"{self.accelerator.num_processes}: random numbers belong to processes. Start it in as many as "
+                "then (--num-processes of accelerate launch, --nproc-per-node of torchrun), or choose another folder."
+            )
+        if position.torch_version != torch.__version__:
+            logger.warning(
+                "The checkpoint was written by torch %s; this is %s. The run goes on, but its weights may differ in "
+                "the last bits from an uninterrupted run.",
+                position.torch_version,
+                torch.__version__,
+            )
+        load_trained_state(objective, _without_prefix(tensors, "objective."), f"Checkpoint {self.checkpoint}")
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in _without_prefix(tensors, "optimizer.").items():
+            number, key = name.split(".", 1)
+            state.setdefault(int(number), {})[key] = tensor
+        plain = getattr(optimizer, "optimizer", optimizer)
+        plain.load_state_dict({"state": state, "param_groups": metadata["param_groups"]})
+        schedule.last_epoch = position.step
+        schedule._last_lr = [group["lr"] for group in plain.param_groups]
+        if metadata["scaler"] is not None and optimizer.scaler is not None:
+            optimizer.scaler.load_state_dict(metadata["scaler"])
+        # The number of threads decides how sums are split, hence their last bits.
+        torch.set_num_threads(position.threads)
+
+        def own(name: str) -> Tensor:  # a copy: torch reads a generator's state from the start of its storage
+            return tensors[name].view(position.processes, -1)[self.accelerator.process_index].clone()
+
+        torch.set_rng_state(own("generator.cpu"))
+        if "generator.cuda" in tensors and torch.cuda.is_available():
+            torch.cuda.set_rng_state(own("generator.cuda"))
+        return position
+
+    def save(self, objective: nn.Module, optimizer: Any, position: Position) -> None:
+        """Write the stage's progress."""
+        if self.checkpoint is None:
+            return
+        generators = {"generator.cpu": self._of_processes(torch.get_rng_state())}
+        if torch.cuda.is_available():
+            generators["generator.cuda"] = self._of_processes(torch.cuda.get_rng_state())
+        if not self.writes:
+            return
+        plain = getattr(optimizer, "optimizer", optimizer)
+        tensors = {f"objective.{name}": tensor for name, tensor in trained_state(objective).items()} | generators
+        state = plain.state_dict()
+        if not position.finished:  # a finished stage never steps again
+            tensors |= {
+                f"optimizer.{number}.{name}": tensor
+                for number, entries in state["state"].items()
+                for name, tensor in entries.items()
+            }
+        scaler = getattr(optimizer, "scaler", None)
+        save_tensors(
+            self.checkpoint,
+            tensors,
+            {
+                "position": vars(position),
+                "param_groups": state["param_groups"],
+                "scaler": None if scaler is None else scaler.state_dict(),
+            },
+        )
+
+    def _of_processes(self, state: Tensor) -> Tensor:
+        """Return the generator states (processes, bytes) of all processes."""
+        return gather_rows(state[None].to(self.accelerator.device), [1] * self.accelerator.num_processes)
+
+    def keep(self, model: nn.Module) -> None:
+        """Keep the model as the best so far."""
+        if self.best is None:
+            self._memory = {name: tensor.detach().clone() for name, tensor in trained_state(model).items()}
+        elif self.writes:
+            save_tensors(self.best, trained_state(model), {})
+
+    def keep_epoch(self, model: nn.Module, epoch: int) -> None:
+        """Keep the model as it is after this epoch, whatever the selector says; only on disk."""
+        if self.epochs is not None and self.writes:
+            save_tensors(self.epochs / f"stage-{self.stage}-epoch-{epoch}.safetensors", trained_state(model), {})
+
+    def load_best(self, model: nn.Module) -> None:
+        """Load the best model so far."""
+        self.accelerator.wait_for_everyone()  # until the main process has written it
+        tensors = self._memory if self.best is None else load_tensors(self.best)[0]
+        load_trained_state(model, tensors, f"The best model in {self.best or 'memory'}")
+
+    def forget_best(self) -> None:
+        """Delete the best model: the finished stage's checkpoint, already on disk, holds it."""
+        self._memory.clear()
+        if self.best is not None and self.writes:
+            self.best.unlink(missing_ok=True)
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Append one JSON line."""
+        if self.log_file is not None and self.writes:
+            self.log_file.parent.mkdir(parents=True, exist_ok=True)
+            with self.log_file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+    def forget_log_after(self, step: int) -> None:
+        """Drop lines that a killed run wrote after its last checkpoint: they will be written again."""
+        if self.log_file is None or not self.writes or not self.log_file.exists():
+            return
+        kept = []
+        for line in self.log_file.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:  # the line that was being written when the run was killed
+                continue
+            if row["stage"] < self.stage or (row["stage"] == self.stage and row["step"] <= step):
+                kept.append(line + "\n")
+        write_text(self.log_file, "".join(kept))
+
+
+def _without_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,463 @@
+"""The one training loop. It knows no method by name: a method yields stages, the lab trains them.
+
+Resuming ends in the same weights, bit for bit, on the same CPU: the order of the examples is a function of
+(seed, stage, epoch), the checkpoint holds model, optimiser, generator state, position and thread count, and Python
+between two stages is run again on the restored weights.
+
+Started in several processes (``accelerate launch --multi-gpu`` or ``torchrun``), each computes its share of the rows
+of every network, and every objective sees the logits of the whole batch: the result is that of one process (ADR 0009).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import get_total_norm
+
+from levelhead.attention.standardize import QueryKeyStandardizer
+from levelhead.data.base import Examples, Inputs
+from levelhead.distributed import gather_rows, shares
+from levelhead.terminal import Progress, silent
+from levelhead.training.checkpoint import Keeper, Position, Work
+from levelhead.training.config import TrainConfig
+from levelhead.training.finite import advice, gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
+from levelhead.training.processes import make_accelerator
+from levelhead.training.select import SELECTORS
+from levelhead.training.stage import Stage
+from levelhead.training.trackers import tracked
+from levelhead.types import Batch, ConfigError, DemographicsHidden, LevelheadError
+
+logger = logging.getLogger(__name__)
+
+BUCKET_WINDOW = 50  # batches whose rows are sorted by length together: little padding, and an order still random
+
+
+@torch.no_grad()
+def predict_logits(model: nn.Module, inputs: Inputs, batch_size: int, device: torch.device) -> Tensor:
+    """Return fp32 logits (n, classes) on the CPU, in row order, with ``model`` in evaluation mode meanwhile.
+
+    Where examples differ in length, the longest go first: little padding, and too little memory shows at once.
+    """
+    was_training = model.training
+    model.eval()
+    rows = torch.arange(len(inputs)) if inputs.lengths is None else inputs.lengths.argsort(descending=True, stable=True)
+    chunks = [
+        model(**{name: tensor.to(device) for name, tensor in inputs.batch(index).items()}).logits.float().cpu()
+        for index in rows.split(batch_size)
+    ]
+    model.train(was_training)
+    found = torch.cat(chunks)
+    return found if inputs.lengths is None else found[rows.argsort()]
+
+
+class Lab:
+    """Where a method's stages are trained.
+
+    ``new_model`` builds a fresh network from torch's global generator; keyword arguments change its size. ``groups``
+    and ``validation_groups`` are given only where the method or the selector declares ``uses_groups``; otherwise the
+    lab holds no demographic column at all, and :attr:`groups` raises :class:`DemographicsHidden`. With ``folder``,
+    progress is kept on disk and an interrupted run goes on where it stopped.
+
+    With several processes each makes the same lab and calls the same methods of it; the main one alone writes and
+    reports progress, and all must be able to read ``folder``.
+    """
+
+    def __init__(
+        self,
+        *,
+        new_model: Callable[..., nn.Module],
+        train: Examples,
+        validation: Examples,
+        config: TrainConfig,
+        seed: int = 0,
+        groups: Tensor | None = None,
+        validation_groups: Tensor | None = None,
+        folder: Path | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        if config.select not in SELECTORS:
+            raise ConfigError(f"train.select {config.select!r} is unknown; choose from {', '.join(SELECTORS)}.")
+        if len(train.labels) < config.batch_size:
+            raise ConfigError(
+                f"train.batch_size is {config.batch_size} but there are only {len(train.labels)} training rows: "
+                "lower it."
+            )
+        if SELECTORS[config.select].uses_groups and validation_groups is None:
+            raise ConfigError(
+                f"train.select={config.select} looks at groups: pass validation_groups, or choose another."
+            )
+        self.config = config
+        self.seed = seed
+        self.labels = train.labels
+        self.rng = torch.Generator().manual_seed(seed)
+        self.accelerator = make_accelerator(config)
+        if config.threads:  # after accelerate, which chooses a number itself when it starts several processes
+            torch.set_num_threads(config.threads)
+        if config.batch_size < self.accelerator.num_processes:
+            raise ConfigError(
+                f"train.batch_size is {config.batch_size}, less than one row for each of the "
+                f"{self.accelerator.num_processes} processes. It is the size of the whole batch: raise it."
+            )
+        self.history: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self.steps = 0
+        self.work = Work()
+        self._new_model = new_model
+        self._train, self._validation = train, validation
+        self._groups, self._validation_groups = groups, validation_groups
+        self._folder = folder
+        self._progress = progress
+        self._stage_number = 0
+        self._counting: Work | None = None
+        self._sharing = False
+        self._prepare: Callable[[Any], Any] = lambda model: model
+
+    @property
+    def device(self) -> torch.device:
+        """The device that training runs on."""
+        return self.accelerator.device
+
+    @property
+    def groups(self) -> Tensor:
+        """The training rows' demographic groups (train,) int64, for methods that declare ``uses_groups``."""
+        if self._groups is None:
+            raise DemographicsHidden(
+                "This method asked for lab.groups but does not declare `uses_groups = True`. A method free of "
+                "demographics must not see them; declare it, and every table will mark the method ORACLE."
+            )
+        return self._groups
+
+    def new_model(self) -> nn.Module:
+        """Return a freshly initialised network on the lab's device: the one that a stage trains to be kept."""
+        return self._watched(self._prepare(self._new_model()))
+
+    def new_auxiliary(self, **size: Any) -> nn.Module:
+        """Return a network that will not be kept: a scout, a teacher, an adversary.
+
+        ``size`` changes the recipe's model, e.g. ``layers=2``. It is always a plain one, also under ``dam+...``.
+        """
+        return self._watched(self._new_model(**size))
+
+    @contextmanager
+    def prepared(self, prepare: Callable[[Any], Any]) -> Iterator[None]:
+        """Let :meth:`new_model` return ``prepare(network)`` inside the block."""
+        before, self._prepare = self._prepare, prepare
+        try:
+            yield
+        finally:
+            self._prepare = before
+
+    def logits(self, model: nn.Module) -> Tensor:
+        """Return the model's logits on the training rows (train, classes), in evaluation mode."""
+        with self._counted(self.work):
+            return self.predict(model, self._train.inputs)
+
+    def predict(self, model: nn.Module, inputs: Inputs) -> Tensor:
+        """Return fp32 logits (n, classes) on the CPU of one of the lab's networks, in evaluation mode.
+
+        With several processes all must call it; each computes its share, and all get the whole.
+        """
+        with self._shared():
+            return predict_logits(model, inputs, self.config.evaluation_batch_size, self.device)
+
+    def tracked(self) -> AbstractContextManager[None]:
+        """Send losses and label-only scores to ``config.trackers`` inside the block."""
+        options = {**vars(self.config), "seed": self.seed}
+        return tracked(self.accelerator, self.config.trackers, self._folder, options)
+
+    @contextmanager
+    def _counted(self, work: Work) -> Iterator[None]:
+        """Count the passes of all networks of this lab; scoring the validation split is not work of a method."""
+        before, self._counting = self._counting, work
+        try:
+            yield
+        finally:
+            self._counting = before
+
+    @contextmanager
+    def _shared(self) -> Iterator[None]:
+        """Share out the rows of every pass of this lab's networks; outside, a network is an ordinary one."""
+        before, self._sharing = self._sharing, self.accelerator.num_processes > 1
+        try:
+            yield
+        finally:
+            self._sharing = before
+
+    def _watched(self, model: nn.Module) -> nn.Module:
+        size = sum(parameter.numel() for parameter in model.parameters())
+        learnt = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        rows = 0
+
+        def enter(
+            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            nonlocal rows
+            rows = next(value.shape[0] for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+            if self._counting is not None:
+                self._counting.forward += rows * size
+                self._counting.backward += rows * learnt if torch.is_grad_enabled() else 0
+            if not self._sharing:
+                return args, kwargs
+            own = self._share(rows)
+
+            def cut(value: Any) -> Any:
+                return value[own] if isinstance(value, Tensor) and value.shape[:1] == (rows,) else value
+
+            return tuple(map(cut, args)), {name: cut(value) for name, value in kwargs.items()}
+
+        def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            if self._sharing:
+                # Objectives compute in float32 anyway; the sum of gradients over processes should be that, too.
+                logits = output.logits.to(torch.promote_types(output.logits.dtype, torch.float32))
+                output.logits = gather_rows(logits, [max(1, count) for count in shares(rows)])[:rows]
+
+        model.register_forward_pre_hook(enter, with_kwargs=True)
+        model.register_forward_hook(leave)
+        return model.to(self.device)
+
+    def _share(self, rows: int) -> slice:
+        """Return this process's part of ``rows``; where there are too few, a spare row that is cut off again."""
+        counts, rank = shares(rows), self.accelerator.process_index
+        if rows < len(counts):
+            if torch.is_grad_enabled():
+                raise LevelheadError(
+                    f"A network got {rows} rows in training, less than one for each of {len(counts)} processes."
+                )
+            return slice(min(rank, rows - 1), min(rank, rows - 1) + 1)
+        start = sum(counts[:rank])
+        return slice(start, start + counts[rank])
+
+    def _agreed(self, decision: bool) -> bool:
+        """Return what the main process has decided: clocks differ."""
+        if self.accelerator.num_processes == 1:
+            return decision
+        flag = torch.tensor(int(decision), device=self.device)
+        torch.distributed.broadcast(flag, 0)
+        return bool(flag)
+
+    @contextmanager
+    def _own_randomness(self, stage: int) -> Iterator[None]:
+        """Give each of several processes random numbers of its own for a stage (dropout), and then common ones again.
+
+        Networks are made of the common ones, so that they are equal everywhere.
+        """
+        several = self.accelerator.num_processes > 1
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices, enabled=several):
+            if several:
+                words = np.random.SeedSequence((self.seed, stage, self.accelerator.process_index))
+                torch.manual_seed(int(words.generate_state(1, np.uint64)[0]) % 2**63)
+            yield
+
+    def train(self, stage: Stage) -> None:
+        """Train one stage to its end.
+
+        ::
+
+            for each epoch:
+                for each batch of a fresh order:
+                    loss = objective(batch)
+                    backward, clip; stop if the loss or the gradient's norm is not finite
+                    step; stop if the weights' norm is not finite
+                score the validation split; keep the model if the selector likes it best
+            load the kept model
+
+        A stage that a stopped run had finished is loaded instead; one that it had begun goes on.
+        """
+        number, self._stage_number = self._stage_number, self._stage_number + 1
+        with self._own_randomness(number):
+            self._train_stage(stage, number)
+
+    def _train_stage(self, stage: Stage, number: int) -> None:
+        if number:
+            self.accelerator.free_memory()  # it still holds the stage before, whose hooks would sum gradients again
+        config, objective = self.config, stage.objective.to(self.device)
+        optimizer = torch.optim.AdamW(
+            objective.param_groups(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        trained, optimizer = self.accelerator.prepare(objective, optimizer)
+        if isinstance(trained, DistributedDataParallel):
+            # Every process computes the same buffers from the same logits, and some are as long as the data.
+            trained.broadcast_buffers = False
+        select = stage.select or config.select
+        if SELECTORS[select].uses_groups and self._validation_groups is None:
+            raise DemographicsHidden(f"A stage asks for the selector {select}, which looks at groups.")
+        batches = (len(self.labels) if stage.rows is None else len(stage.rows)) // config.batch_size
+        total = (stage.epochs or config.epochs) * batches
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer.optimizer, lambda step: config.learning_rate_factor(step, total)
+        )
+        keeper = Keeper(self._folder, number, self.accelerator)
+        position = keeper.restore(objective, optimizer, schedule)
+        if position.finished:
+            keeper.forget_best()  # left over if the run was killed right after its last checkpoint
+        else:
+            self._loop(stage, trained, optimizer, schedule, keeper, position, batches, total)
+        self.history += position.history
+        self.seconds += position.seconds
+        self.steps += position.step
+        self.work.forward += position.forward
+        self.work.backward += position.backward
+
+    def _loop(
+        self,
+        stage: Stage,
+        trained: nn.Module,
+        optimizer: Any,
+        schedule: torch.optim.lr_scheduler.LambdaLR,
+        keeper: Keeper,
+        position: Position,
+        batches: int,
+        total: int,
+    ) -> None:
+        config, objective, name = self.config, stage.objective, f"stage {position.stage + 1}"
+        began, saved, earlier = time.monotonic(), time.monotonic(), position.seconds
+        learnt = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        keeper.forget_log_after(position.step)
+        if position.step == 0:
+            keeper.save(objective, optimizer, position)  # so that a run killed early resumes on as many threads
+        while position.step < total:
+            epoch, start = divmod(position.step, batches)
+            order = self._order(stage, position.stage, epoch)
+            trained.train()
+            for number in range(start, batches):
+                index = order[number * config.batch_size : (number + 1) * config.batch_size]
+                with self._counted(position), self._shared():
+                    loss, logs = trained(self._batch(index, stage))
+                optimizer.zero_grad()
+                self.accelerator.backward(loss)
+                if config.gradient_clip is None:
+                    norm = gradient_norm(learnt)
+                else:
+                    norm = self.accelerator.clip_grad_norm_(trained.parameters(), config.gradient_clip)
+                # Figures are read off the device twice a step: here, and below after the optimiser.
+                value, steepness = torch.stack([loss.detach(), norm]).tolist()
+                where = f"step {position.step} ({name}, epoch {epoch}, batch {number}; first rows {index[:5].tolist()})"
+                if not math.isfinite(value):
+                    raise LevelheadError(loss_not_finite("loss", value, where, config, first=position.step == 0))
+                if not math.isfinite(steepness) and not self._rescales():
+                    raise LevelheadError(gradient_not_finite(steepness, where, config, first=position.step == 0))
+                optimizer.step()
+                if not math.isfinite(size := get_total_norm(learnt).item()):
+                    raise LevelheadError(weights_not_finite(size, where, config))
+                schedule.step()
+                position.step += 1
+                position.seconds = earlier + time.monotonic() - began
+                last_of_epoch = number == batches - 1
+                if self.accelerator.is_main_process:
+                    self._progress(name, position.step, total, f"loss {value:.4f}")
+                if position.step % config.log_every == 0 or last_of_epoch:
+                    keeper.log(
+                        {"stage": position.stage, "epoch": epoch, "step": position.step, "loss": value}
+                        | {key: part.item() for key, part in logs.items()}
+                        | {"learning_rate": schedule.get_last_lr()[0], "seconds": round(position.seconds, 3)}
+                    )
+                    # The parts of a loss that saw groups may be groups' figures.
+                    parts = {} if self._groups is not None else {key: part.item() for key, part in logs.items()}
+                    self._track("train", position, {"loss": value, **parts})
+                if last_of_epoch:
+                    self._end_epoch(objective.model, stage.select or config.select, keeper, position, epoch)
+                position.finished = position.step == total
+                due = time.monotonic() - saved >= config.checkpoint_seconds
+                if keeper.checkpoint is not None and not position.finished and self._agreed(due):
+                    keeper.save(objective, optimizer, position)
+                    saved = time.monotonic()
+        keeper.load_best(objective.model)
+        keeper.save(objective, optimizer, position)
+        keeper.forget_best()
+
+    def _rescales(self) -> bool:
+        """Say whether a gradient that overflows is that of a loss scaled up for fp16, whose step is left out."""
+        scaler = self.accelerator.scaler
+        return scaler is not None and scaler.get_scale() > 1
+
+    def _order(self, stage: Stage, number: int, epoch: int) -> Tensor:
+        """Return the training rows of an epoch in order: a function of the stage, its number, seed and epoch alone.
+
+        Where examples differ in length, rows of like length are next to each other (see :func:`bucketed`).
+        """
+        mixed = np.random.SeedSequence((self.seed, number, epoch)).generate_state(1, np.uint64)[0]
+        generator = torch.Generator().manual_seed(int(mixed) % 2**63)
+        if stage.sampling is not None:
+            chances = stage.sampling.cpu().double()
+            order = torch.multinomial(chances, len(self.labels), replacement=True, generator=generator)
+        elif stage.rows is None:
+            order = torch.randperm(len(self.labels), generator=generator)
+        else:
+            order = stage.rows.cpu()[torch.randperm(len(stage.rows), generator=generator)]
+        lengths = self._train.inputs.lengths
+        if lengths is None or not self.config.length_bucketing:
+            return order
+        if epoch == 0 and any(isinstance(module, QueryKeyStandardizer) for module in stage.objective.modules()):
+            logger.warning(
+                "train.length_bucketing with debiased attention: each batch has statistics of one length alone, and "
+                "the running ones leave out how lengths differ. Train with --set train.length_bucketing=false."
+            )
+        return bucketed(order, lengths, self.config.batch_size, generator)
+
+    def _batch(self, index: Tensor, stage: Stage) -> Batch:
+        device = self.device
+        weight = torch.ones(len(index)) if stage.weights is None else stage.weights.cpu()[index].float()
+        return Batch(
+            inputs={name: tensor.to(device) for name, tensor in self._train.inputs.batch(index).items()},
+            labels=self.labels[index].to(device),
+            index=index.to(device),
+            weight=weight.to(device),
+            group=None if stage.groups is None else stage.groups.cpu()[index].to(device),
+        )
+
+    def _track(self, split: str, position: Position, figures: dict[str, float]) -> None:
+        """Send figures to the trackers, by the step counted over all stages."""
+        named = {f"{split}/{name}": value for name, value in figures.items()}
+        self.accelerator.log({"stage": position.stage, **named}, step=self.steps + position.step)
+
+    def _end_epoch(self, model: nn.Module, select: str, keeper: Keeper, position: Position, epoch: int) -> None:
+        """Score the validation split by every rule there is data for, and keep the model if it is the best so far."""
+        validation = self._validation
+        logits = self.predict(model, validation.inputs)
+        if not torch.isfinite(logits).all():
+            raise LevelheadError(
+                f"After step {position.step - 1} (stage {position.stage + 1}, epoch {epoch}) the network's logits on "
+                f"the validation split are not finite, so that no epoch can be chosen. {advice(self.config)}"
+            )
+        scores = {
+            name: selector.score(logits, validation.labels, self._validation_groups)
+            for name, selector in SELECTORS.items()
+            if name != "last" and (self._validation_groups is not None or not selector.uses_groups)
+        }
+        row = {"stage": position.stage, "epoch": epoch, "step": position.step, **scores}
+        keeper.log(row)
+        position.history.append(row)
+        blind = {name: value for name, value in scores.items() if not SELECTORS[name].uses_groups}
+        self._track("validation", position, blind)
+        score = float(epoch) if select == "last" else scores[select]
+        if math.isnan(score):  # undefined on this split: no reason to prefer the epoch
+            score = -math.inf
+        if position.best_score is None or score > position.best_score:
+            position.best_score, position.best_epoch = score, epoch
+            keeper.keep(model)
+        if self.config.keep_epochs:
+            keeper.keep_epoch(model, epoch)
+
+
+def bucketed(order: Tensor, lengths: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
+    """Return the rows of an epoch so that each batch holds like ``lengths`` (n,), in a new random order of batches.
+
+    The incomplete batch at the end of the random ``order`` (rows,) is dropped first, so that the rows left out are
+    random and not the longest. Then each window of 50 batches is sorted by length and cut into batches.
+    """
+    whole = order[: len(order) // batch_size * batch_size]
+    windows = whole.split(BUCKET_WINDOW * batch_size)
+    ordered = torch.cat([window[lengths[window].argsort(stable=True)] for window in windows])
+    batches = ordered.view(-1, batch_size)
+    return batches[torch.randperm(len(batches), generator=generator)].flatten()

@@ -1,0 +1,33 @@
+"""A stage of a method: an objective, and the rows, weights and groups that it is trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from levelhead.objectives.base import Objective
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pass of the training loop.
+
+    ``epochs`` and ``select`` override the recipe's; ``weights`` (train,) float and ``groups`` (train,) int64 reach the
+    objective through the batch. Groups given here are either inferred by the method itself or, where the method
+    declares ``uses_groups``, read from ``lab.groups``. ``rows`` (any length) int64 are the training rows of an epoch,
+    with repetitions where a row counts several times; ``sampling`` (train,) float instead draws as many rows as there
+    are, with replacement, with chances in these proportions.
+    """
+
+    objective: Objective
+    epochs: int | None = None
+    weights: Tensor | None = None
+    groups: Tensor | None = None
+    rows: Tensor | None = None
+    sampling: Tensor | None = None
+    select: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.weights is not None:
+            self.objective.check_weights(self.weights)
