@@ -107,7 +107,7 @@ def test_among_many_groups_the_screened_pairs_hold_the_largest_t() -> None:
     for rows in (4, 30, 400):
         table = rng.multinomial(rows, [0.4, 0.1, 0.15, 0.35], size=(5, groups)).reshape(5, groups, 2, 2)
         enough = Enough.of(table[0], None, 0)
-        enough.found[0, :3] = False
+        enough.rates["true_positive_rate"][0, :3] = False
         figures = Contrasts(table, None, enough)
         for name in ("demographic_parity", "equal_opportunity", "equalized_odds", "equalized_odds_worst"):
             delta, variance = figures.contrasts(name)
@@ -118,8 +118,8 @@ def test_among_many_groups_the_screened_pairs_hold_the_largest_t() -> None:
 def test_the_largest_difference_is_the_highest_rate_less_the_lowest() -> None:
     table = np.random.default_rng(4).integers(1, 20, (6, 3, 3))
     figures = Contrasts(table, None, Enough.of(table, None, 0), smooth=False)
-    found = np.abs(_pairs(figures._found)[0])
-    alarms = np.abs(_pairs(figures._alarms)[0])
+    found = np.abs(_pairs(figures.share("true_positive_rate"))[0])
+    alarms = np.abs(_pairs(figures.share("false_positive_rate"))[0])
     assert figures.by_class("equal_opportunity") == pytest.approx(found.max(-1))
     assert figures.by_class("equalized_odds") == pytest.approx(((found + alarms) / 2).max(-1))
     assert figures.by_class("equalized_odds_worst") == pytest.approx(np.maximum(found, alarms).max(-1))

@@ -27,10 +27,11 @@ from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.names import (
+    GAPS,
+    METRICS,
     MISSING_GROUP,
     NOTE,
     RATE_TITLES,
-    TITLES,
     Key,
     attribute_names,
     group_name,
@@ -374,7 +375,7 @@ def _audit_column(
     several = len(group_metrics.classes_compared(len(counts.classes), positive)) > 1
     worst = {}
     if several:
-        for name in (key for key in metrics if key in TITLES and key.startswith(("demographic", "equal"))):
+        for name in (key for key in metrics if key in GAPS):
             if metrics[name].defined:
                 worst[name] = str(counts.classes[worst_class(compared, name, min_count=min_count)])
     groups = {
@@ -398,15 +399,17 @@ def _left_out(
         for position, k in enumerate(chosen):
             rows = int(counts.cell_sizes[i, k])
             ending, of_class = (f"[{labels[k]}]", f" of class {quoted(labels[k])}") if len(chosen) > 1 else ("", "")
-            if not enough.found[position, i]:
-                gaps += [f"{gap}{ending}" for gap in ("equal_opportunity", "equalized_odds", "equalized_odds_worst")]
-                lacking.append((f"label {quoted(labels[k])}", rows, f"equal opportunity and equalized odds{of_class}"))
-            if not enough.alarms[position, i]:
-                gaps += [f"{gap}{ending}" for gap in ("equalized_odds", "equalized_odds_worst")]
+            if not enough.rates["true_positive_rate"][position, i]:
+                without, words = _gaps_of("true_positive_rate")
+                gaps += [f"{gap}{ending}" for gap in without]
+                lacking.append((f"label {quoted(labels[k])}", rows, f"{words}{of_class}"))
+            if not enough.rates["false_positive_rate"][position, i]:
+                without, words = _gaps_of("false_positive_rate")
+                gaps += [f"{gap}{ending}" for gap in without]
                 others = (
                     f"label {quoted(labels[1 - k])}" if len(labels) == 2 else f"a label other than {quoted(labels[k])}"
                 )
-                lacking.append((others, int(counts.group_sizes[i]) - rows, f"equalized odds{of_class}"))
+                lacking.append((others, int(counts.group_sizes[i]) - rows, f"{words}{of_class}"))
         for label, size, kept in zip(labels, counts.cell_sizes[i], enough.cells[i], strict=True):
             if not kept:
                 lacking.append((f"label {quoted(label)}", int(size), "the worst (group, label) accuracy"))
@@ -419,6 +422,13 @@ def _left_out(
                 f"and is left out of {figures}."
             )
     return left_out, warnings
+
+
+def _gaps_of(rate: str) -> tuple[list[str], str]:
+    """Return the gaps that compare a rate, by name and in words."""
+    gaps = [metric for metric in METRICS.values() if rate in metric.rates_used]
+    words = dict.fromkeys(metric.subject.partition(" (")[0] for metric in gaps)
+    return [metric.name for metric in gaps], " and ".join(words)
 
 
 def _group_figures(

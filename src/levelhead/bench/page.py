@@ -14,8 +14,9 @@ from levelhead.auditing.page import SMALL, appendix
 from levelhead.bench.pareto import Frontier, baseline_frontier, pareto_to_dict
 from levelhead.bench.tables import COLUMNS, Comparison, Group, Section
 from levelhead.metrics import JointRow, JointTable
+from levelhead.metrics.names import METRICS
 from levelhead.report import blocks, marks
-from levelhead.report.definitions import SHORT_TITLES, STATISTICS, help_for
+from levelhead.report.definitions import STATISTICS, help_for
 from levelhead.report.sentences import Difference, comparison_sentence, difference_sentence, several_sentence
 from levelhead.report.text import (
     Record,
@@ -211,7 +212,7 @@ def _facts(one: Compared) -> list[tuple[str, str, str]]:
             (
                 "Not seen below about",
                 _about(halves),
-                f"points of difference in the {SHORT_TITLES[MAIN]}",
+                f"points of difference in the {METRICS[MAIN].short}",
             )
         )
     told = sum(each.decided for each in differences(comparison))
@@ -278,19 +279,21 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
     metrics = [name for name in _OPEN if name in _metrics(comparison)]
     metrics += [name for name in _metrics(comparison) if name not in metrics]
     for metric in metrics:
-        gap = SHORT_TITLES[metric].endswith("gap")
+        gap = not METRICS[metric].larger_is_better
         rows = [
             blocks.forest_row(each.method, each.estimate, decided=each.decided, tag=" ".join(each.marks))
             for each in differences(comparison, metric)
         ]
-        title = f"{SHORT_TITLES[metric]}: difference to {short(baseline, 40)}, percentage points with {level} intervals"
+        title = (
+            f"{METRICS[metric].short}: difference to {short(baseline, 40)}, percentage points with {level} intervals"
+        )
         notes = []
         if metric == MAIN:
             notes = [
                 "A filled mark: told apart from the baseline (interval without 0, and p after Holm below "
                 f"{1 - comparison.table.level:.2g}). An open mark: not told apart, which does not mean equal.",
             ]
-        folded = "" if metric in _OPEN else f"{SHORT_TITLES[metric]}: difference to {short(baseline, 40)}"
+        folded = "" if metric in _OPEN else f"{METRICS[metric].short}: difference to {short(baseline, 40)}"
         ends = _GAP_ENDS if gap else _LEVEL_ENDS
         found.append(blocks.forest(title, rows, heads=("Row", "Points"), ends=ends, notes=notes, folded=folded))
         if metric == MAIN and len(rows) > 1:
@@ -303,7 +306,7 @@ def _figures(one: Compared) -> list[Record]:
     comparison = one.comparison
     table, several = comparison.table, len(comparison.table.rows) > 1
     metrics, level = _metrics(comparison), f"{table.level:.0%}"
-    columns: list[str | tuple[str, str]] = ["Row", *((SHORT_TITLES[name], help_for(name)) for name in metrics)]
+    columns: list[str | tuple[str, str]] = ["Row", *((METRICS[name].short, help_for(name)) for name in metrics)]
     rows = [
         (
             comparison.label(method),
@@ -398,7 +401,7 @@ def _pareto(one: Compared) -> list[Record]:
     ]
     return [
         blocks.plane(
-            f"Accuracy and {SHORT_TITLES[MAIN]}: better is up and to the left",
+            f"Accuracy and {METRICS[MAIN].short}: better is up and to the left",
             points,
             titles=("EOd gap, percent (smaller is better)", "Accuracy, percent (larger is better)"),
             steps=steps,
@@ -419,7 +422,7 @@ def _limits(one: Compared) -> list[Record]:
         if halves:
             found.append(
                 blocks.paragraph(
-                    f"With {comparison.rows:,} test rows and these seeds, a difference in the {SHORT_TITLES[MAIN]} of "
+                    f"With {comparison.rows:,} test rows and these seeds, a difference in the {METRICS[MAIN].short} of "
                     f"less than about {_about(halves)} points would not be seen, though it may be there. “Not told "
                     "apart” is a statement about the data’s size, not about the methods."
                 )
@@ -440,7 +443,7 @@ def _limits(one: Compared) -> list[Record]:
         found.append(
             blocks.table(
                 f"Half the width of the interval of the difference to {short(baseline, 40)}, points",
-                ["Row", *((SHORT_TITLES[name], STATISTICS["half_width"][1]) for name in metrics)],
+                ["Row", *((METRICS[name].short, STATISTICS["half_width"][1]) for name in metrics)],
                 rows,
                 folded="About the smallest difference seen, by row and metric",
             )

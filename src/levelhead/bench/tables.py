@@ -19,6 +19,7 @@ from levelhead.attention import DebiasConfig
 from levelhead.data import DATASETS, Split
 from levelhead.methods import DAM
 from levelhead.metrics import Counts, JointRow, JointTable, equalized_odds, estimate_to_dict, joint
+from levelhead.metrics.names import METRICS
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.report import marks
 from levelhead.runs import cost_table
@@ -36,14 +37,7 @@ LEAKING = "LEAKING_equalized_odds"
 
 Threshold = Literal["own", "matched"]
 
-COLUMNS = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "worst_group_accuracy": "worst group accuracy",
-    "demographic_parity": "DP gap",
-    "equal_opportunity": "EOp gap",
-    "equalized_odds": "EOd gap",
-}
+COLUMNS = {name: metric.column for name, metric in METRICS.items() if metric.compared}
 
 
 @dataclass(frozen=True)

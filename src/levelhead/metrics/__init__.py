@@ -1,6 +1,5 @@
 """Accuracy and group gaps on count tables, with intervals that cover."""
 
-from levelhead.metrics.contrasts import GAPS, METRICS
 from levelhead.metrics.counts import Counts, JointCounts
 from levelhead.metrics.group import (
     accuracy,
@@ -30,6 +29,7 @@ from levelhead.metrics.intervals import (
     worst_class,
 )
 from levelhead.metrics.joint import JointRow, JointTable, compare, holm, joint
+from levelhead.metrics.names import GAPS, METRICS, Metric
 
 __all__ = [
     "GAPS",
@@ -38,6 +38,7 @@ __all__ = [
     "JointCounts",
     "JointRow",
     "JointTable",
+    "Metric",
     "accuracy",
     "balanced_accuracy",
     "compare",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+import itertools
+import operator
+from functools import cached_property, lru_cache, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +13,8 @@ from numpy.typing import NDArray
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
+from levelhead.metrics.names import metric_of
 
-GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds", "equalized_odds_worst")
-LEVELS = ("accuracy", "balanced_accuracy")
-METRICS = (*LEVELS, "worst_group_accuracy", *GAPS)
 FEW = 32
 """Groups of which all pairs are resampled. Of more, the pairs are too many, and their number is allowed for instead."""
 
@@ -25,27 +25,21 @@ Moments = tuple[FloatArray, FloatArray]
 class Enough(NamedTuple):
     """Which rates rest on rows enough to be compared.
 
-    ``selection``, ``found`` and ``alarms`` are (classes compared, groups), ``cells`` is (groups, classes); all bool.
+    ``rates`` are (classes compared, groups) by the rate's name, ``cells`` is (groups, classes); all bool.
     """
 
-    selection: BoolArray
-    found: BoolArray
-    alarms: BoolArray
+    rates: dict[str, BoolArray]
     cells: BoolArray
 
     @classmethod
     def of(cls, table: IntArray, positive: int | None, least: int) -> Enough:
         """Ask for ``least`` rows under each rate of ``table``: rows of the group, its positives, its negatives."""
-        counts = (group_metrics.selection, group_metrics.true_positives, group_metrics.false_positives)
-        selected, found, alarms = (count(table, positive).rows >= least for count in counts)
-        return cls(selected, found, alarms, table.sum(-1) >= least)
+        rates = {name: count(table, positive).rows >= least for name, count in group_metrics.RATES.items()}
+        return cls(rates, table.sum(-1) >= least)
 
     def groups(self, name: str) -> BoolArray:
         """Which groups a gap compares, (classes compared, groups)."""
-        base = name.removesuffix("_mean")
-        if base == "demographic_parity":
-            return self.selection
-        return self.found if base == "equal_opportunity" else self.found & self.alarms
+        return np.logical_and.reduce([self.rates[rate] for rate in metric_of(name).rates_used])
 
     def classes(self, name: str) -> BoolArray:
         """Which classes have two groups to compare, (classes compared,)."""
@@ -53,14 +47,15 @@ class Enough(NamedTuple):
 
     def contrasts(self, name: str) -> BoolArray:
         """Which of :meth:`Contrasts.contrasts` count, (classes compared, contrasts)."""
-        if name in LEVELS:
+        metric = metric_of(name)
+        if metric.kind == "level":
             return np.ones((1, 1), bool)
-        if name == "worst_group_accuracy":
+        if metric.kind == "lowest":
             return self.cells.reshape(1, -1)
         groups = self.groups(name)
         first, second = pair_indices(groups.shape[-1])
         pairs = groups[:, first] & groups[:, second]
-        return np.concatenate([pairs, pairs], -1) if name.startswith("equalized_odds") else pairs
+        return np.concatenate([pairs for part in metric.rates for _ in _signs(part)], -1)
 
 
 class Contrasts:
@@ -68,6 +63,9 @@ class Contrasts:
 
     def __init__(self, table: Table, positive: int | None, enough: Enough, *, smooth: bool = True) -> None:
         self.table, self.positive, self.enough, self.smooth = table, positive, enough, smooth
+        self._counted: dict[str, Rate] = {}
+        self._shares: dict[str, Moments] = {}
+        self._pairs: dict[str, Moments] = {}
 
     def _share(self, rate: Rate, pseudo: int) -> Moments:
         """Rate and its variance with so many pseudo-successes and pseudo-failures."""
@@ -78,95 +76,72 @@ class Contrasts:
         value = (rate.hits + pseudo) / rows
         return value, value * (1 - value) / rows
 
+    def counted(self, rate: str) -> Rate:
+        """Hits and rows of a rate of :data:`~levelhead.metrics.group.RATES`, (..., classes compared, groups)."""
+        if rate not in self._counted:
+            if rate == "false_positive_rate":  # from the other two, which are counted anyway
+                selected, found = self.counted("selection_rate"), self.counted("true_positive_rate")
+                self._counted[rate] = Rate(selected.hits - found.hits, selected.rows - found.rows)
+            else:
+                self._counted[rate] = group_metrics.RATES[rate](self.table, self.positive)
+        return self._counted[rate]
+
+    def share(self, rate: str) -> Moments:
+        """A rate with one pseudo-success and one pseudo-failure, and its variance."""
+        if rate not in self._shares:
+            self._shares[rate] = self._share(self.counted(rate), 1)
+        return self._shares[rate]
+
+    def pairs(self, rate: str) -> Moments:
+        """Differences of a rate over pairs of groups, and their variances, (..., classes compared, pairs)."""
+        if rate not in self._pairs:
+            self._pairs[rate] = _pairs(self.share(rate))
+        return self._pairs[rate]
+
     @cached_property
     def cells(self) -> Rate:
         """Hits and rows of each (group, label)."""
         return group_metrics.cell_hits(self.table)
 
-    @cached_property
-    def _selected_rows(self) -> Rate:
-        return group_metrics.selection(self.table, self.positive)
-
-    @cached_property
-    def _found_rows(self) -> Rate:
-        return group_metrics.true_positives(self.table, self.positive)
-
-    @cached_property
-    def _alarm_rows(self) -> Rate:
-        selected, found = self._selected_rows, self._found_rows
-        return Rate(selected.hits - found.hits, selected.rows - found.rows)
-
-    @cached_property
-    def _selection(self) -> Moments:
-        return self._share(self._selected_rows, 1)
-
-    @cached_property
-    def _found(self) -> Moments:
-        return self._share(self._found_rows, 1)
-
-    @cached_property
-    def _alarms(self) -> Moments:
-        return self._share(self._alarm_rows, 1)
-
-    @cached_property
-    def _selection_pairs(self) -> Moments:
-        return _pairs(self._selection)
-
-    @cached_property
-    def _found_pairs(self) -> Moments:
-        return _pairs(self._found)
-
-    @cached_property
-    def _alarms_pairs(self) -> Moments:
-        return _pairs(self._alarms)
-
     def contrasts(self, name: str) -> Moments:
         """Contrasts and their variances, both (..., classes compared, contrasts)."""
-        base = name.removesuffix("_mean")
-        if base == "accuracy":
+        metric = metric_of(name)
+        if metric.name == "accuracy":
             rate = Rate(self.cells.hits.sum((-2, -1)), self.cells.rows.sum((-2, -1)))
             value, variance = self._share(rate, 2)
             return value[..., None, None], variance[..., None, None]
-        if base == "balanced_accuracy":
+        if metric.name == "balanced_accuracy":
             value, variance = self._share(Rate(self.cells.hits.sum(-2), self.cells.rows.sum(-2)), 1)
             size = value.shape[-1]
             return value.mean(-1)[..., None, None], (variance.sum(-1) / size**2)[..., None, None]
-        if base == "worst_group_accuracy":
+        if metric.kind == "lowest":
             value, variance = self._share(self.cells, 2)
             shape = (*value.shape[:-2], 1, -1)
             return -value.reshape(shape), variance.reshape(shape)
-        if base == "demographic_parity":
-            return self._selection_pairs
-        if base == "equal_opportunity":
-            return self._found_pairs
-        (found, found_var), (alarms, alarms_var) = self._found_pairs, self._alarms_pairs
-        if base == "equalized_odds":
-            variance = (found_var + alarms_var) / 4
-            deltas = np.concatenate([(found + alarms) / 2, (found - alarms) / 2], -1)
-            return deltas, np.concatenate([variance, variance], -1)
-        return np.concatenate([found, alarms], -1), np.concatenate([found_var, alarms_var], -1)
+        if len(metric.rates_used) == len(metric.rates) == 1:
+            return self.pairs(metric.rates_used[0])
+        deltas, variances = [], []
+        for part in metric.rates:
+            differences = [self.pairs(rate) for rate in part]
+            variance = reduce(operator.add, [variance for _, variance in differences]) / len(part) ** 2
+            for signs in _signs(part):
+                deltas.append(_signed_sum(signs, [value for value, _ in differences]) / len(part))
+                variances.append(variance)
+        return np.concatenate(deltas, -1), np.concatenate(variances, -1)
 
     def rarest(self, name: str) -> IntArray:
         """Rows under the rarest rate of each contrast, (..., classes compared, contrasts)."""
-        base = name.removesuffix("_mean")
-        if base in LEVELS:
+        metric = metric_of(name)
+        if metric.kind == "level":
             return self.table.sum((-3, -2, -1))[..., None, None]
-        if base == "worst_group_accuracy":
+        if metric.kind == "lowest":
             return self.cells.rows.reshape(*self.table.shape[:-3], 1, -1)
         first, second = pair_indices(self.table.shape[-3])
-
-        def rarer(rate: Rate) -> IntArray:
-            return np.minimum(rate.rows[..., first], rate.rows[..., second])
-
-        if base == "demographic_parity":
-            return rarer(self._selected_rows)
-        found = rarer(self._found_rows)
-        if base == "equal_opportunity":
-            return found
-        alarms = rarer(self._alarm_rows)
-        if base == "equalized_odds":
-            found = alarms = np.minimum(found, alarms)
-        return np.concatenate([found, alarms], -1)
+        found = []
+        for part in metric.rates:
+            rows = reduce(np.minimum, [self.counted(rate).rows for rate in part])
+            found += [np.minimum(rows[..., first], rows[..., second]) for _ in _signs(part)]
+        return np.concatenate(found, -1)
 
     def by_class(self, name: str) -> FloatArray:
         """Gap of each class that has two groups to compare, (..., classes).
@@ -182,22 +157,19 @@ class Contrasts:
             rates = rates[..., compared, :]
             return np.where(groups, rates, -np.inf).max(-1) - np.where(groups, rates, np.inf).min(-1)
 
-        base = name.removesuffix("_mean")
-        if base == "demographic_parity":
-            return widest(self._selection[0])
-        found = self._found[0]
-        if base == "equal_opportunity":
-            return widest(found)
-        alarms = self._alarms[0]
-        if base == "equalized_odds":
-            return np.maximum(widest(found + alarms), widest(found - alarms)) / 2
-        return np.maximum(widest(found), widest(alarms))
+        gaps = []
+        for part in metric_of(name).rates:
+            values = [self.share(rate)[0] for rate in part]
+            sums = [widest(_signed_sum(signs, values)) for signs in _signs(part)]
+            gaps.append(reduce(np.maximum, sums) / len(part))
+        return reduce(np.maximum, gaps)
 
     def values(self, name: str) -> FloatArray:
         """The metric itself, shape (...)."""
-        if name in LEVELS:
+        kind = metric_of(name).kind
+        if kind == "level":
             return self.contrasts(name)[0][..., 0, 0]
-        if name == "worst_group_accuracy":
+        if kind == "lowest":
             return -self.contrasts(name)[0][..., self.enough.contrasts(name)].max(-1)
         gaps = self.by_class(name)
         return gaps.mean(-1) if name.endswith("_mean") else gaps.max(-1)
@@ -209,18 +181,25 @@ class Contrasts:
         most the sum of its two groups' squared distances, each in its own standard errors (Cauchy and Schwarz), so
         that the largest is among these.
         """
-        groups = self.enough.groups(name)
-        sums = {
-            "demographic_parity": (("_selection",),),
-            "equal_opportunity": (("_found",),),
-            "equalized_odds": (("_found", "_alarms"),),
-            "equalized_odds_worst": (("_found",), ("_alarms",)),
-        }[name.removesuffix("_mean")]
+        groups, parts = self.enough.groups(name), metric_of(name).rates
         if groups.shape[-1] > FEW:
-            found = [_largest_t(*_farthest([getattr(self, rate) for rate in rates], groups)) for rates in sums]
+            found = [_largest_t(*_farthest([self.share(rate) for rate in part], groups)) for part in parts]
         else:
-            found = [_largest_t([getattr(self, f"{rate}_pairs") for rate in rates], groups) for rates in sums]
+            found = [_largest_t([self.pairs(rate) for rate in part], groups) for part in parts]
         return np.max(found, axis=0)
+
+
+def _signs(part: tuple[str, ...]) -> list[tuple[int, ...]]:
+    """Signs of the rates in each contrast of a part: of the contrasts that differ in all signs only one counts."""
+    return [(1, *others) for others in itertools.product((1, -1), repeat=len(part) - 1)]
+
+
+def _signed_sum(signs: tuple[int, ...], values: list[FloatArray]) -> FloatArray:
+    """Sum of ``values`` with their signs; the first sign is positive."""
+    total = values[0]
+    for sign, value in zip(signs[1:], values[1:], strict=True):
+        total = total + value if sign > 0 else total - value
+    return total
 
 
 def _largest_t(differences: list[Moments], groups: BoolArray) -> FloatArray:

@@ -13,11 +13,14 @@ Sources: demographic parity (Dwork et al. 2012), equal opportunity and equalized
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from levelhead.metrics.names import GAPS, METRICS
 from levelhead.types import ConfigError
 
 FloatArray = NDArray[np.float64]
@@ -77,6 +80,10 @@ def false_positives(table: Table, positive: int | None = None) -> Rate:
     """Count false alarms among the rows of all other classes; shape (..., classes compared, groups)."""
     chosen, found = selection(table, positive), true_positives(table, positive)
     return Rate(chosen.hits - found.hits, chosen.rows - found.rows)
+
+
+RATES = {"selection_rate": selection, "true_positive_rate": true_positives, "false_positive_rate": false_positives}
+"""What a gap may compare, by the names that :class:`~levelhead.metrics.names.Metric` has for them."""
 
 
 def cell_hits(table: Table) -> Rate:
@@ -181,23 +188,12 @@ def gaps_by_class(table: Table, metric: str, positive: int | None = None) -> Flo
     Raises:
         ConfigError: unknown metric or class.
     """
-    if metric == "demographic_parity":
-        gaps = np.abs(_pair_differences(selection(table, positive).value))
-    else:
-        found = np.abs(_pair_differences(true_positives(table, positive).value))
-        if metric == "equal_opportunity":
-            gaps = found
-        else:
-            alarms = np.abs(_pair_differences(false_positives(table, positive).value))
-            if metric == "equalized_odds":
-                gaps = (found + alarms) / 2
-            elif metric == "equalized_odds_worst":
-                gaps = np.maximum(found, alarms)
-            else:
-                raise ConfigError(
-                    f"Unknown gap {metric!r}. Known: demographic_parity, equal_opportunity, equalized_odds, "
-                    "equalized_odds_worst."
-                )
+    if metric not in GAPS:
+        raise ConfigError(f"Unknown gap {metric!r}. Known: {', '.join(GAPS)}.")
+    record = METRICS[metric]
+    far = {name: np.abs(_pair_differences(RATES[name](table, positive).value)) for name in record.rates_used}
+    parts = [reduce(operator.add, [far[name] for name in part]) / len(part) for part in record.rates]
+    gaps = reduce(np.maximum, parts)
     if gaps.shape[-1] == 0:
         return np.full(gaps.shape[:-1], np.nan)
     return gaps.max(-1)

@@ -53,16 +53,17 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.contrasts import FEW, GAPS, LEVELS, METRICS, BoolArray, Contrasts, Enough, Moments
+from levelhead.metrics.contrasts import FEW, BoolArray, Contrasts, Enough, Moments
 from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
+from levelhead.metrics.names import GAPS, LEVELS, METRICS, metric_of
 from levelhead.types import ConfigError, Estimate, quoted
 
 
 def metric_names(classes: int, positive: int | None = None) -> tuple[str, ...]:
     """Names of the metrics that exist for so many classes; means over classes only where there are several."""
     several = len(group_metrics.classes_compared(classes, positive)) > 1
-    return METRICS + tuple(f"{name}_mean" for name in GAPS) if several else METRICS
+    return (*METRICS, *(f"{name}_mean" for name in GAPS)) if several else tuple(METRICS)
 
 
 def estimate(
@@ -255,7 +256,7 @@ class Resampled:
 
     def no_gap(self, name: str, level: float) -> float:
         """Largest absolute t that a permutation test of "no gap" lets pass."""
-        shuffled = self._shuffled[0 if name.startswith("demographic_parity") else 1]
+        shuffled = self._shuffled[0 if metric_of(name).rates_used == ["selection_rate"] else 1]
         t = np.sort(shuffled.largest_t(name))
         # The measured table is one more draw: with its rank among them the test is exact for any number of draws.
         rank = min(len(t), math.ceil(level * (len(t) + 1)))
@@ -264,7 +265,7 @@ class Resampled:
 
 def interval_ends(name: str, seen: Resampled, level: float) -> tuple[float, float]:
     """Lower and upper end of the interval, before clipping to what a fraction can be."""
-    if name == "worst_group_accuracy":
+    if metric_of(name).kind == "lowest":
         return _lowest_rate(seen.plain.cells, seen.plain.enough.cells, level)
     alpha, z = 1 - level, normal_quantile(level)
     kept = seen.plain.enough.contrasts(name)
@@ -388,11 +389,11 @@ def rows_used(table: IntArray, name: str, positive: int | None = None, min_count
     """Count the rows that a figure rests on: the positives for equal opportunity, else rows of the groups compared."""
     if name in LEVELS:
         return int(table.sum())
-    enough = Enough.of(table, positive, min_count)
-    if name == "worst_group_accuracy":
+    enough, metric = Enough.of(table, positive, min_count), metric_of(name)
+    if metric.kind == "lowest":
         return int(table.sum(-1)[enough.cells].sum())
     compared = enough.groups(name) & enough.classes(name)[:, None]
-    if name.startswith("equal_opportunity"):
+    if metric.rates_used == ["true_positive_rate"]:
         return int(group_metrics.true_positives(table, positive).rows[compared].sum())
     return int(table[compared.any(0)].sum())
 
@@ -403,18 +404,18 @@ def undefined_reason(counts: Counts, name: str, positive: int | None = None, min
     A gap needs two groups, and every rate that it compares needs rows. Only rates over fewer than ``min_count`` rows
     are left out to make it computable.
     """
-    base = name.removesuffix("_mean")
+    metric = metric_of(name)
     labels, groups = counts.classes, counts.groups
     if counts.n == 0:
         return "no rows"
-    if base == "accuracy":
+    if metric.name == "accuracy":
         return None
-    if base == "balanced_accuracy":
+    if metric.name == "balanced_accuracy":
         sizes = counts.cell_sizes.sum(0)
         missing = [repr(label) for label, size in zip(labels, sizes, strict=True) if not size]
         return f"no rows have label {', '.join(missing)}" if missing else None
     enough = Enough.of(counts.table, positive, min_count)
-    if base == "worst_group_accuracy":
+    if metric.kind == "lowest":
         if not enough.cells.any():
             return f"no group has {min_count} rows of a label"
         empty = [
@@ -425,11 +426,8 @@ def undefined_reason(counts: Counts, name: str, positive: int | None = None, min
     if len(groups) < 2:
         return f"a gap needs at least two groups, there is {len(groups)}"
     chosen = group_metrics.classes_compared(len(labels), positive)
-    wanted = [("rows", group_metrics.selection(counts.table, positive).rows)]
-    if base != "demographic_parity":
-        wanted = [("label", group_metrics.true_positives(counts.table, positive).rows)]
-    if base.startswith("equalized"):
-        wanted.append(("label other than", group_metrics.false_positives(counts.table, positive).rows))
+    kinds = {"selection_rate": "rows", "true_positive_rate": "label", "false_positive_rate": "label other than"}
+    wanted = [(kinds[rate], group_metrics.RATES[rate](counts.table, positive).rows) for rate in metric.rates_used]
 
     def sizes_of(kind: str, rows: IntArray, k: int) -> tuple[str, str]:
         what = "rows" if kind == "rows" else f"rows with {kind} {quoted(str(labels[k]))}"

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special, stats
 
-from levelhead.metrics.contrasts import LEVELS, Enough
+from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.counts import Counts, IntArray, JointCounts
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import (
@@ -47,6 +47,7 @@ from levelhead.metrics.intervals import (
     selection_threshold,
     undefined_reason,
 )
+from levelhead.metrics.names import LEVELS, metric_of
 from levelhead.types import ConfigError, DataError, Estimate
 
 
@@ -219,7 +220,7 @@ def joint(
         differences = {method: analysis.difference(name, method, baseline, shared_seeds) for method in others}
         adjusted = holm([differences[method].p_value for method in others])
         holm_by_method = dict(zip(others, adjusted, strict=True))
-        sign = 1 if name in LEVELS or name == "worst_group_accuracy" else -1
+        sign = 1 if metric_of(name).larger_is_better else -1
         best_by_method = dict.fromkeys(arrays, math.nan)
         if contenders:
             best = max(contenders, key=lambda method: _ranked(sign * own[name][method].estimate.value))
@@ -347,7 +348,7 @@ class Paired:
         for position in range(max(len(first), len(second))):
             i, j = position % len(first), position % len(second)
             low, high = _difference_ends(outward[0][i], outward[1][j], self.level, self.counts.n)
-            if name == "worst_group_accuracy":
+            if metric_of(name).kind == "lowest":
                 low, high = -high, -low
             down.append(a[i] - b[j] - low)
             up.append(high - (a[i] - b[j]))
@@ -443,7 +444,7 @@ class _Outward(NamedTuple):
         shift, rows = shift - shift.mean(0), seed.plain.rarest(name)
         if name in LEVELS:
             return cls(value, shift, rows)
-        if name != "worst_group_accuracy":
+        if metric_of(name).kind == "gap":
             value, shift = np.concatenate([value, -value], -1), np.concatenate([shift, -shift], -1)
             rows = np.concatenate([rows, rows], -1)
         if not name.endswith("_mean"):

@@ -4,22 +4,169 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from levelhead.types import printable
+from levelhead.types import ConfigError, listed, printable, quoted
 
 Key = str | tuple[str, ...]
 """A column or one of its groups; for a crossing, the columns or their groups in a tuple. Names are for printing."""
 
 MISSING_GROUP = "(missing)"
-TITLES = {
-    "accuracy": "Accuracy",
-    "balanced_accuracy": "Balanced accuracy",
-    "worst_group_accuracy": "Worst (group, label) accuracy",
-    "demographic_parity": "Demographic parity gap",
-    "equal_opportunity": "Equal opportunity gap",
-    "equalized_odds": "Equalized odds gap (mean of |dTPR|, |dFPR|)",
-    "equalized_odds_worst": "Equalized odds gap (larger of |dTPR|, |dFPR|)",
-}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: what it is computed from, and what it is called wherever it is shown.
+
+    Attributes:
+        name: key in :data:`METRICS`, in options and in JSON.
+        title: name in an audit's table.
+        short: head of a column.
+        heading: name above the ``definition`` in a page's appendix.
+        subject: name in a sentence.
+        definition: one sentence that says what is measured.
+        kind: ``level`` (a share of rows; larger is better), ``lowest`` (the lowest of several), or ``gap`` (the largest
+            difference between two groups; smaller is better).
+        rates: of a gap alone. A gap is the largest of these parts; the gap of a part is the mean of the absolute
+            differences of its rates: ``selection_rate`` by itself, or ``true_positive_rate`` and
+            ``false_positive_rate``.
+        compared: whether tables of several runs show it.
+    """
+
+    name: str
+    title: str
+    short: str
+    heading: str
+    subject: str
+    definition: str
+    kind: Literal["level", "lowest", "gap"]
+    rates: tuple[tuple[str, ...], ...] = ()
+    compared: bool = True
+
+    def __post_init__(self) -> None:
+        used, known = set(self.rates_used), {"true_positive_rate", "false_positive_rate"}
+        if (self.kind == "gap") != bool(used) or not (used <= known or used == {"selection_rate"}):
+            raise ConfigError(
+                f"Metric {self.name}: a gap, and nothing else, has rates: selection_rate by itself, or "
+                "true_positive_rate and false_positive_rate."
+            )
+
+    @property
+    def rates_used(self) -> list[str]:
+        """The rates that a gap compares, each once."""
+        return list(dict.fromkeys(rate for part in self.rates for rate in part))
+
+    @property
+    def larger_is_better(self) -> bool:
+        """Whether a larger figure is the better one."""
+        return self.kind != "gap"
+
+    @property
+    def column(self) -> str:
+        """The short name inside a line: it keeps its capital only where that belongs to an abbreviation."""
+        return self.short if self.short[1].isupper() else self.short[0].lower() + self.short[1:]
+
+    @property
+    def phrase(self) -> str:
+        """What a sentence calls the figure."""
+        return f"measured gap in {self.subject}" if self.kind == "gap" else self.subject
+
+
+def _by_name(*metrics: Metric) -> dict[str, Metric]:
+    return {metric.name: metric for metric in metrics}
+
+
+METRICS = _by_name(
+    Metric(
+        "accuracy",
+        title="Accuracy",
+        short="Accuracy",
+        heading="Accuracy",
+        subject="accuracy",
+        definition="The share of all rows whose predicted class is the labelled one.",
+        kind="level",
+    ),
+    Metric(
+        "balanced_accuracy",
+        title="Balanced accuracy",
+        short="Balanced accuracy",
+        heading="Balanced accuracy",
+        subject="balanced accuracy",
+        definition="The mean over classes of the share of their rows predicted right.",
+        kind="level",
+    ),
+    Metric(
+        "worst_group_accuracy",
+        title="Worst (group, label) accuracy",
+        short="Worst group accuracy",
+        heading="Worst group accuracy",
+        subject="worst group accuracy",
+        definition="The lowest accuracy over the cells of group and label, as in GroupDRO and JTT.",
+        kind="lowest",
+    ),
+    Metric(
+        "demographic_parity",
+        title="Demographic parity gap",
+        short="DP gap",
+        heading="Demographic parity gap (DP)",
+        subject="demographic parity",
+        definition="The largest difference between two groups in the share of rows that are predicted positive.",
+        kind="gap",
+        rates=(("selection_rate",),),
+    ),
+    Metric(
+        "equal_opportunity",
+        title="Equal opportunity gap",
+        short="EOp gap",
+        heading="Equal opportunity gap (EOp)",
+        subject="equal opportunity",
+        definition="The largest difference between two groups in the true positive rate.",
+        kind="gap",
+        rates=(("true_positive_rate",),),
+    ),
+    Metric(
+        "equalized_odds",
+        title="Equalized odds gap (mean of |dTPR|, |dFPR|)",
+        short="EOd gap",
+        heading="Equalized odds gap (EOd)",
+        subject="equalized odds",
+        definition="The largest mean, over two groups, of the differences in the true positive rate and in the false "
+        "positive rate: (|ΔTPR| + |ΔFPR|) / 2.",
+        kind="gap",
+        rates=(("true_positive_rate", "false_positive_rate"),),
+    ),
+    Metric(
+        "equalized_odds_worst",
+        title="Equalized odds gap (larger of |dTPR|, |dFPR|)",
+        short="EOd gap, larger part",
+        heading="Equalized odds gap, larger part",
+        subject="equalized odds (larger of the two parts)",
+        definition="The same with the larger of the two differences. Several libraries call this the equalized odds "
+        "difference.",
+        kind="gap",
+        rates=(("true_positive_rate",), ("false_positive_rate",)),
+        compared=False,
+    ),
+)
+"""Every metric, in the order in which tables show them. With several classes each is set against the rest: the worst
+class counts, or with ``_mean`` behind the name of a gap, the mean over classes."""
+
+GAPS = tuple(name for name, metric in METRICS.items() if metric.kind == "gap")
+LEVELS = tuple(name for name, metric in METRICS.items() if metric.kind == "level")
+
+
+def metric_of(name: str) -> Metric:
+    """Return the record of a metric, also of a mean over classes (``equalized_odds_mean``).
+
+    Raises :class:`~levelhead.types.ConfigError` for a name that no metric has.
+    """
+    base = name.removesuffix("_mean")
+    if base not in METRICS:
+        raise ConfigError(f"Unknown metric {quoted(name)}. Known: {listed(METRICS)}.")
+    return METRICS[base]
+
+
 RATE_TITLES = {
     "accuracy": "Accuracy",
     "selection_rate": "Selection rate",
@@ -35,8 +182,9 @@ NOTE = (
 def metric_title(name: str, worst: str | None = None) -> str:
     """Say a metric's name in words; ``worst`` is the class that it is about, where several are compared."""
     plain = name.removesuffix("_mean")
+    title = METRICS[plain].title if plain in METRICS else plain
     mean = ", mean over classes" if name.endswith("_mean") else ""
-    return TITLES.get(plain, plain) + mean + (f", worst class: {printable(worst)}" if worst is not None else "")
+    return title + mean + (f", worst class: {printable(worst)}" if worst is not None else "")
 
 
 def group_name(group: Key) -> str:

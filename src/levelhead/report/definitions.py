@@ -2,33 +2,10 @@
 
 from __future__ import annotations
 
+from levelhead.metrics.names import METRICS
 from levelhead.report import marks
 
-DEFINITIONS = {
-    "accuracy": ("Accuracy", "The share of all rows whose predicted class is the labelled one."),
-    "balanced_accuracy": ("Balanced accuracy", "The mean over classes of the share of their rows predicted right."),
-    "worst_group_accuracy": (
-        "Worst group accuracy",
-        "The lowest accuracy over the cells of group and label, as in GroupDRO and JTT.",
-    ),
-    "demographic_parity": (
-        "Demographic parity gap (DP)",
-        "The largest difference between two groups in the share of rows that are predicted positive.",
-    ),
-    "equal_opportunity": (
-        "Equal opportunity gap (EOp)",
-        "The largest difference between two groups in the true positive rate.",
-    ),
-    "equalized_odds": (
-        "Equalized odds gap (EOd)",
-        "The largest mean, over two groups, of the differences in the true positive rate and in the false positive "
-        "rate: (|ΔTPR| + |ΔFPR|) / 2.",
-    ),
-    "equalized_odds_worst": (
-        "Equalized odds gap, larger part",
-        "The same with the larger of the two differences. Several libraries call this the equalized odds difference.",
-    ),
-}
+DEFINITIONS = {name: (metric.heading, metric.definition) for name, metric in METRICS.items()}
 """Title and definition of each metric. With several classes each is set against the rest; the worst class counts."""
 
 STATISTICS = {
@@ -72,16 +49,6 @@ STATISTICS = {
         "The rows without a mark that no other such row beats in both columns, by the measured means alone.",
     ),
     **{mark: (mark, meaning) for mark, meaning in marks.MEANINGS.items()},
-}
-
-SHORT_TITLES = {
-    "accuracy": "Accuracy",
-    "balanced_accuracy": "Balanced accuracy",
-    "worst_group_accuracy": "Worst group accuracy",
-    "demographic_parity": "DP gap",
-    "equal_opportunity": "EOp gap",
-    "equalized_odds": "EOd gap",
-    "equalized_odds_worst": "EOd gap, larger part",
 }
 
 CAUTION = (

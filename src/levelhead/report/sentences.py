@@ -10,20 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from levelhead.metrics.names import METRICS
 from levelhead.report.text import counted, joined, number, percent, percent_interval, short
 from levelhead.types import Estimate
 
-GAP_WORDS = {
-    "demographic_parity": "measured gap in demographic parity",
-    "equal_opportunity": "measured gap in equal opportunity",
-    "equalized_odds": "measured gap in equalized odds",
-    "equalized_odds_worst": "measured gap in equalized odds (larger of the two parts)",
-}
-LEVEL_WORDS = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "worst_group_accuracy": "worst group accuracy",
-}
 NAMED_IN_HEADLINE = 3
 
 
@@ -66,7 +56,7 @@ def possessive(name: str) -> str:
 def difference_sentence(difference: Difference, baseline: str, metric: str = "equalized_odds") -> str:
     """Say how a method's figure differs from the baseline's, and whether that is decided."""
     figure = difference.estimate
-    what = f"{possessive(difference.label)} {GAP_WORDS.get(metric) or LEVEL_WORDS[metric]}"
+    what = f"{possessive(difference.label)} {METRICS[metric].phrase}"
     if not figure.defined:
         return f"{what} cannot be compared with {possessive(baseline)}: it is undefined, because {_ends(figure.reason)}"
     span = percent_interval(figure, signed=True)
@@ -87,7 +77,7 @@ def difference_sentence(difference: Difference, baseline: str, metric: str = "eq
 
 def comparison_sentence(differences: list[Difference], baseline: str, metric: str = "equalized_odds") -> str:
     """Say what a whole comparison found about one metric."""
-    what = GAP_WORDS.get(metric) or LEVEL_WORDS[metric]
+    what = METRICS[metric].phrase
     if not differences:
         return f"There is nothing to compare {short(baseline)} with: one set of runs alone shows no difference."
     if len(differences) == 1:
@@ -135,7 +125,7 @@ def _range(differences: Sequence[Difference]) -> str:
 
 def gap_sentence(figure: Estimate, attribute: str, metric: str = "equalized_odds") -> str:
     """Say how large one set of predictions' gap between groups is, and whether these rows show one at all."""
-    what = f"The {GAP_WORDS[metric]} between groups of “{short(attribute)}”"
+    what = f"The {METRICS[metric].phrase} between groups of “{short(attribute)}”"
     if not figure.defined:
         return f"{what} is undefined: {_ends(figure.reason)}"
     span = percent_interval(figure)
@@ -154,7 +144,7 @@ def several_sentence(
 ) -> str:
     """Say what several comparisons, each a title and its differences, found together."""
     decided = [short(title) for title, differences in findings if any(one.decided for one in differences)]
-    what = GAP_WORDS.get(metric) or LEVEL_WORDS[metric]
+    what = METRICS[metric].phrase
     count = counted(len(findings), "comparison")
     if decided:
         return (
@@ -169,7 +159,7 @@ def several_sentence(
 
 
 def _size(metric: str, value: float) -> str:
-    small, large = ("smaller", "larger") if metric in GAP_WORDS else ("lower", "higher")
+    small, large = ("lower", "higher") if METRICS[metric].larger_is_better else ("smaller", "larger")
     return small if value < 0 else large
 
 
