@@ -69,31 +69,46 @@ VERBS = [
     "train",
     "evaluate",
     "audit",
-    "card",
-    "bounds",
     "table",
     "grid",
     "compare",
-    "pareto",
     "report",
-    "klaad",
-    "lm-bias",
-    "lm-gap",
-    "lm-compare",
     "demo",
     "list",
+    "figure pareto",
     "figure qk",
     "figure attention",
+    "figure bounds",
     "features list",
     "features prune",
     "features build",
+    "lm bench",
+    "lm train",
+    "lm compare",
+    "lm gap",
 ]
+OLD_VERBS = ["bounds", "card", "certify", "klaad", "lm-bias", "lm-compare", "lm-gap", "pareto"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*verb.split(), "--help") == 0
     assert len(capsys.readouterr().out) > 300
+
+
+@pytest.mark.parametrize("verb", OLD_VERBS)
+def test_old_verbs_are_hidden_and_do_what_they_did(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    assert f"│ {verb} " not in capsys.readouterr().out
+    assert run(verb, "--help") == 0
+    assert len(capsys.readouterr().out) > 300
+
+
+def test_a_page_and_a_card_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("report", str(tmp_path)) == 2
+    assert "--html FILE for a page, or --card" in capsys.readouterr().err
+    assert run("report", str(tmp_path), "--print") == 2
+    assert "give --card as well" in capsys.readouterr().err
 
 
 def test_mistakes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -451,13 +451,15 @@ def test_the_old_verb_still_works_hidden_and_names_the_new_one(
 ) -> None:
     told = CliRunner().invoke(main_app, ["certify", str(runs / "dam"), "--json", str(tmp_path / "old.json")])
     assert told.exit_code == 0, told.output
-    assert told.stderr.splitlines() == ["`levelhead certify` is called `levelhead bounds` now; the old name will go."]
-    plain = CliRunner().invoke(main_app, ["bounds", str(runs / "dam"), "--json", str(tmp_path / "new.json")])
+    assert told.stderr.splitlines() == [
+        "`levelhead certify` is called `levelhead figure bounds` now; the old name will go."
+    ]
+    plain = CliRunner().invoke(main_app, ["figure", "bounds", str(runs / "dam"), "--json", str(tmp_path / "new.json")])
     assert plain.exit_code == 0, plain.output
     assert plain.stderr == ""
     assert (tmp_path / "old.json").read_bytes() == (tmp_path / "new.json").read_bytes()
     listed = CliRunner().invoke(main_app, ["--help"]).output
-    assert "bounds" in listed
+    assert "bounds" in CliRunner().invoke(main_app, ["figure", "--help"]).output
     assert "certify" not in listed
 
 

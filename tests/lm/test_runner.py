@@ -337,7 +337,7 @@ def test_the_verbs_from_model_to_comparison(
     monkeypatch.chdir(tmp_path)
     out = call(commands, "lm-bias", "parity", "--model", "models/6", "--json", "out.json", "--html", "out.html")
     assert page_of(Path("runs/lm-6"))["finding"] in Path("out.html").read_text()
-    for text in ("accuracy", "0.5000", "nothing: never", "a note", "Next: levelhead lm-compare runs/lm-6"):
+    for text in ("accuracy", "0.5000", "nothing: never", "a note", "Next: levelhead lm compare runs/lm-6"):
         assert text in out
     assert read_json(Path("out.json"))["benchmarks"][0]["overall"]["accuracy"]["value"] == 0.5
     call(commands, "lm-bias", "parity", "--model", "models/9", "--out", "after", "--limit", "8")

@@ -88,7 +88,7 @@ def test_what_it_cannot_read_is_said(tmp_path: Path, runs: Path) -> None:
             page_of(tmp_path / "x.json")
     (tmp_path / "lm").mkdir()
     (tmp_path / "lm" / "scores-bbq.json").write_text("{}")
-    with pytest.raises(DataError, match="is not what `lm-bias` writes"):
+    with pytest.raises(DataError, match="is not what `lm bench` writes"):
         page_of(tmp_path / "lm")
     with pytest.raises(ConfigError, match="baseline"):
         page_of(runs, baseline="nonsense")

@@ -14,14 +14,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead._version import __version__
-from levelhead.cli.audit import audit_command, bounds_command, certify_command
+from levelhead.cli.audit import audit_command, bounds_command
 from levelhead.cli.card import card_command
 from levelhead.cli.features import features_app
 from levelhead.cli.figure import figure_app
-from levelhead.cli.gap import lm_gap_command
-from levelhead.cli.klaad import klaad_command
-from levelhead.cli.lm import lm_bias_command, lm_compare_command
-from levelhead.cli.options import HtmlFile, SplitName
+from levelhead.cli.gap import gap_command
+from levelhead.cli.klaad import train_command as lm_train_command
+from levelhead.cli.lm import bench_command, lm_app
+from levelhead.cli.lm import compare_command as lm_compare_command
+from levelhead.cli.options import DataRoot, HtmlFile, SplitName, renamed
 from levelhead.cli.pareto import pareto_command
 from levelhead.cli.report import report_command
 from levelhead.storage import check_outputs, write_json
@@ -39,23 +40,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 console = Terminal()
-app.command("audit")(audit_command)
-app.command("bounds")(bounds_command)
-app.command("certify", hidden=True)(certify_command)
-app.command("card")(card_command)
-app.command("klaad")(klaad_command)
-app.command("lm-bias")(lm_bias_command)
-app.command("lm-compare")(lm_compare_command)
-app.command("lm-gap")(lm_gap_command)
-app.command("pareto")(pareto_command)
-app.command("report")(report_command)
-app.add_typer(figure_app, name="figure")
-app.add_typer(features_app, name="features")
-
-DataRoot = Annotated[
-    Path | None,
-    typer.Option(help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.", show_default=False),
-]
+TRAINING, AUDITING, MORE = "Train and compare", "Audit and report", "More"
+app.command("audit", rich_help_panel=AUDITING)(audit_command)
+app.command("report", rich_help_panel=AUDITING)(report_command)
+app.add_typer(figure_app, name="figure", rich_help_panel=AUDITING)
+figure_app.command("pareto")(pareto_command)
+figure_app.command("bounds")(bounds_command)
+app.add_typer(lm_app, name="lm", rich_help_panel=MORE)
+lm_app.command("train")(lm_train_command)
+lm_app.command("gap")(gap_command)
+app.add_typer(features_app, name="features", rich_help_panel=MORE)
+for old, new, command in (
+    ("bounds", "figure bounds", bounds_command),
+    ("card", "report RUN --card", card_command),
+    ("certify", "figure bounds", bounds_command),
+    ("klaad", "lm train", lm_train_command),
+    ("lm-bias", "lm bench", bench_command),
+    ("lm-compare", "lm compare", lm_compare_command),
+    ("lm-gap", "lm gap", gap_command),
+    ("pareto", "figure pareto", pareto_command),
+):
+    app.command(old, hidden=True)(renamed(command, old, new))
 
 
 class Kind(StrEnum):
@@ -97,7 +102,7 @@ def _options(
     pass
 
 
-@app.command()
+@app.command(rich_help_panel=TRAINING)
 def train(
     recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe (`levelhead list recipes`).")],
     data_root: DataRoot = None,
@@ -144,7 +149,7 @@ def train(
     console.print(f"Next: levelhead evaluate {escape(str(folder))} --split test")
 
 
-@app.command()
+@app.command(rich_help_panel=TRAINING)
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A finished run folder.")],
     split: Annotated[SplitName, typer.Option(help="Which split to predict.")] = SplitName.test,
@@ -180,7 +185,7 @@ def evaluate(
         write_page(html_file, run_page(run, split=split.value, command=command_line()))
 
 
-@app.command()
+@app.command(rich_help_panel=TRAINING)
 def table(
     runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.")],
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
@@ -253,7 +258,7 @@ RayAddress = Annotated[
 ]
 
 
-@app.command()
+@app.command(rich_help_panel=TRAINING)
 def grid(
     grid: Annotated[str, typer.Argument(help="A YAML file with base, seeds and rows, or the name of one of ours.")],
     out: Annotated[
@@ -283,7 +288,7 @@ def grid(
     _run_cells(cells, folder, workers, ray)
 
 
-@app.command()
+@app.command(rich_help_panel=TRAINING)
 def compare(
     data: Annotated[
         str | None,
@@ -392,7 +397,7 @@ def _run_cells(cells: list[Cell], folder: Path, workers: int, ray: str | None) -
     console.print(f"Next: levelhead table {escape(str(folder))} --baseline '{escape(cells[0].row)}'", soft_wrap=True)
 
 
-@app.command()
+@app.command(rich_help_panel=MORE)
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the pictures and the table.")] = Path("demo"),
     seeds: Annotated[int, typer.Option(min=2, max=1000, help="Training seeds per row.")] = 3,
@@ -409,7 +414,7 @@ def demo(
         raise typer.Exit(130) from None
 
 
-@app.command("list")
+@app.command("list", rich_help_panel=MORE)
 def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
     """List the methods, data sets, recipes or selectors that there are."""
     from levelhead.data import DATASETS

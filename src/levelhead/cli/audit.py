@@ -1,10 +1,9 @@
-"""The commands that audit: ``levelhead audit`` a file of predictions, ``levelhead bounds`` of a run's attention."""
+"""The commands ``levelhead audit`` (a file of predictions) and ``levelhead figure bounds`` (the attention of a run)."""
 
 from __future__ import annotations
 
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -123,11 +122,3 @@ def bounds_command(
     for path in (json_file, html_file):
         if path is not None:
             console.print(f"Wrote {path}", markup=False)
-
-
-@wraps(bounds_command)
-def certify_command(*args: Any, **options: Any) -> None:
-    """Do what :func:`bounds_command` does, under the name that it had."""
-    told = "`levelhead certify` is called `levelhead bounds` now; the old name will go."
-    Terminal(stderr=True).print(told, soft_wrap=True)
-    bounds_command(*args, **options)

@@ -1,4 +1,4 @@
-"""The command ``levelhead card``: the model card of a run."""
+"""The model card of a run, for ``levelhead report --card``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``levelhead lm-gap``: where the attention of a language model differs within stereotype pairs."""
+"""The command ``levelhead lm gap``: where the attention of a language model differs within stereotype pairs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.lm import DataRoot, MismatchedWeights, Precision
-from levelhead.cli.options import HtmlFile
+from levelhead.cli.lm import Precision
+from levelhead.cli.options import DataRoot, HtmlFile, MismatchedWeights
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, Estimate, printable
@@ -23,7 +23,7 @@ console = Terminal()
 RESULT, PICTURE = "result.json", "attention-gap"
 
 
-def lm_gap_command(
+def gap_command(
     model: Annotated[str, typer.Option(help="A causal language model: a folder, or a name on the Hub.")],
     out: Annotated[Path, typer.Option(help="Folder of the result and the picture.")],
     against: Annotated[str | None, typer.Option(help="The model before, to compare with.", show_default=False)] = None,
@@ -51,7 +51,7 @@ def lm_gap_command(
     Only pairs of target terms that the model was not trained on are used. Entropy and log-probabilities stand beside
     the gap: a model that looks everywhere alike has none and has learnt nothing.
 
-    Example: levelhead lm-gap --model runs/klaad --against MODEL --data-root DATA --out runs/gap
+    Example: levelhead lm gap --model runs/klaad --against MODEL --data-root DATA --out runs/gap
     """
     pictures = {f"--out {PICTURE}.{ending}": out / f"{PICTURE}.{ending}" for ending in ("png", "svg")}
     check_outputs(

@@ -1,4 +1,4 @@
-"""The command ``levelhead klaad``: attention alignment of a language model."""
+"""The command ``levelhead lm train``: attention alignment of a language model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Likelier: by how many nats a token the stereotype is likelier than the anti-ster
 * no other cell has both a smaller cross-entropy and a smaller divergence."""
 
 
-def klaad_command(
+def train_command(
     recipe: Annotated[str, typer.Argument(help="A KLAAD recipe: its path, or a name in recipes/lm.")],
     triplets: Annotated[Path, typer.Option(help="StereoSet's file, or a table: stereo, anti, unrelated, ....")],
     out: Annotated[Path, typer.Option(help="Folder of the training; the same folder goes on.")],

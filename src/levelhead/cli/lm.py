@@ -1,4 +1,4 @@
-"""The commands ``levelhead lm-bias`` and ``levelhead lm-compare``: bias benchmarks of language models."""
+"""The commands ``levelhead lm``: bias benchmarks, attention alignment and attention gaps of language models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.options import HtmlFile
+from levelhead.cli.options import DataRoot, HtmlFile, JsonFile, MismatchedWeights
 from levelhead.storage import check_outputs, read_json, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, Estimate, printable, quoted
@@ -20,16 +20,8 @@ if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need 
     from levelhead.lm.base import Benchmark, Scores
     from levelhead.lm.runner import Difference
 
+lm_app = typer.Typer(help="Language models: measure and reduce stereotypes.", no_args_is_help=True)
 console = Terminal()
-
-DataRoot = Annotated[
-    Path | None,
-    typer.Option(help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.", show_default=False),
-]
-MismatchedWeights = Annotated[
-    bool, typer.Option("--allow-mismatched-weights", help="Take a model whose weights do not fit its config.json.")
-]
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)]
 
 
 class Precision(StrEnum):
@@ -40,7 +32,8 @@ class Precision(StrEnum):
     float16 = "float16"
 
 
-def lm_bias_command(
+@lm_app.command("bench")
+def bench_command(
     benchmarks: Annotated[str, typer.Argument(help="One or more, e.g. stereoset,crows-pairs,bbq,bold.")],
     model: Annotated[
         str | None, typer.Option(help="A language model: a folder, or a name on the Hub.", show_default=False)
@@ -78,7 +71,7 @@ def lm_bias_command(
     Answers are kept one by one: the same command goes on where it was stopped, also after kill -9. A score near its
     ideal on one benchmark does not show that a model is free of bias.
 
-    Example: levelhead lm-bias stereoset,crows-pairs,bbq,bold --model MODEL --data-root DATA --out runs/lm-before
+    Example: levelhead lm bench stereoset,crows-pairs,bbq,bold --model MODEL --data-root DATA --out runs/lm-before
     """
     names = [name for name in dict.fromkeys(part.strip() for part in benchmarks.split(",")) if name]
     folder = out or Path("runs") / f"lm-{Path(str(model)).name}"
@@ -102,7 +95,7 @@ def lm_bias_command(
             raise ConfigError(f"An option of {name} is given, and {name} is not among the benchmarks: add it.")
     chosen = [_benchmark(name, options.get(name, {})) for name in names]
     if not chosen:
-        raise ConfigError("Name a benchmark, e.g. `levelhead lm-bias bbq --model MODEL`.")
+        raise ConfigError("Name a benchmark, e.g. `levelhead lm bench bbq --model MODEL`.")
     if (model is None) == (predictions is None):
         raise ConfigError("Give --model (a language model to ask) or --predictions (answers of any system).")
     if predictions is not None:
@@ -137,7 +130,7 @@ def lm_bias_command(
         write_json(json_file, {"model": loaded.fingerprint(), "limit": limit, "benchmarks": results})
     if html_file is not None:
         _write_page(html_file, [read_json(scores_file(folder, name)) for name in names], Path(str(model)).name)
-    console.print(f"Next: levelhead lm-compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)
+    console.print(f"Next: levelhead lm compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)
 
 
 def _write_page(path: Path, records: list[dict[str, Any]], name: str) -> None:
@@ -148,8 +141,9 @@ def _write_page(path: Path, records: list[dict[str, Any]], name: str) -> None:
     console.print(f"Wrote {escape(str(path))}", soft_wrap=True)
 
 
-def lm_compare_command(
-    first: Annotated[Path, typer.Argument(help="A folder of `lm-bias`, e.g. of the model before.")],
+@lm_app.command("compare")
+def compare_command(
+    first: Annotated[Path, typer.Argument(help="A folder of `lm bench`, e.g. of the model before.")],
     second: Annotated[Path, typer.Argument(help="Another one, e.g. of the model after.")],
     data_root: DataRoot = None,
     examples: Annotated[
@@ -163,7 +157,7 @@ def lm_compare_command(
     Differences are drawn over the same items for both models, so they need the data (--data-root); without it the
     kept scores are shown, and differences have no interval.
 
-    Example: levelhead lm-compare runs/lm-before runs/lm-after --data-root DATA
+    Example: levelhead lm compare runs/lm-before runs/lm-after --data-root DATA
     """
     check_outputs({"--json": json_file, "--html": html_file}, runs=[first, second])
     from levelhead.lm.comparison import benchmarks_of, summarized, write_examples

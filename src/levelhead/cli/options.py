@@ -1,16 +1,28 @@
-"""Options that several verbs share."""
+"""Options that several verbs share, and verbs that have a new name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from levelhead.terminal import Terminal
 
 HtmlFile = Annotated[
     Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
 ]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.", show_default=False),
+]
+MismatchedWeights = Annotated[
+    bool, typer.Option("--allow-mismatched-weights", help="Take a model whose weights do not fit its config.json.")
+]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)]
 
 
 class SplitName(StrEnum):
@@ -19,3 +31,15 @@ class SplitName(StrEnum):
     train = "train"
     validation = "validation"
     test = "test"
+
+
+def renamed(command: Callable[..., Any], old: str, new: str) -> Callable[..., Any]:
+    """Return a verb under the name that it had: it says what it is called now, and does the same."""
+
+    @wraps(command)
+    def called_as_before(*args: Any, **options: Any) -> Any:
+        told = f"`levelhead {old}` is called `levelhead {new}` now; the old name will go."
+        Terminal(stderr=True).print(told, markup=False, soft_wrap=True)
+        return command(*args, **options)
+
+    return called_as_before

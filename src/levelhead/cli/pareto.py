@@ -1,4 +1,4 @@
-"""The command ``levelhead pareto``: runs in the plane of accuracy and gap, with the FACT line of the baseline."""
+"""The command ``levelhead figure pareto``: runs in the plane of accuracy and gap, with the baseline's FACT line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pareto_command(
     The FACT line is the best that post-processing of the baseline's predictions by group could reach on these rows.
     It belongs to the columns accuracy and equalized_odds, and to two classes. Existing files are replaced.
 
-    Example: levelhead pareto runs/utk --out pareto.png
+    Example: levelhead figure pareto runs/utk --out pareto.png
     """
     outputs = {"--json": json_file, "--html": html_file}
     check_outputs({"--out": out} | outputs, runs=runs)

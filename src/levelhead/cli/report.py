@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.cli.card import card_command
 from levelhead.cli.options import SplitName
 from levelhead.storage import as_written, check_outputs, read_json
 from levelhead.terminal import Terminal
-from levelhead.types import DataError
+from levelhead.types import ConfigError, DataError
 
 if TYPE_CHECKING:  # importing pandas and torch takes seconds, and --help does not need them
     from levelhead.report.text import Record
@@ -21,11 +22,18 @@ def report_command(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A folder of a run, of several, or of `lm-bias`; or the JSON that another verb wrote.",
+            help="A folder of a run, of several, or of `lm bench`; or the JSON that another verb wrote.",
             show_default=False,
         ),
     ],
-    html_file: Annotated[Path, typer.Option("--html", help="Write the page here.", show_default=False)],
+    html_file: Annotated[Path | None, typer.Option("--html", help="Write the page here.", show_default=False)] = None,
+    card: Annotated[
+        bool,
+        typer.Option(
+            "--card", help="Write the model card of a run into its model folder, ready for the Hugging Face Hub."
+        ),
+    ] = False,
+    show: Annotated[bool, typer.Option("--print", help="With --card: print the card instead of writing it.")] = False,
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to show.")] = SplitName.test,
     baseline: Annotated[str, typer.Option(help="Of several runs: the row that others are compared with.")] = "erm",
 ) -> None:
@@ -34,9 +42,20 @@ def report_command(
     The page loads nothing and runs no script: it can be mailed, archived and printed. Its first line is the finding
     with its uncertainty.
 
+    The model card says how to load the model, on what it was trained, what saw groups, what was measured with which
+    intervals, what it cost and what it is not for. Training and evaluation write it, too; an existing card is replaced.
+
     Example: levelhead report runs/utkface64 --html page.html
     """
+    if html_file is None and not card:
+        raise ConfigError("Say what to make: --html FILE for a page, or --card for the model card of a run.")
+    if show and not card:
+        raise ConfigError("--print prints a model card: give --card as well.")
     check_outputs({"--html": html_file}, inputs=[source], runs=[source])
+    if card:
+        card_command(source, show)
+    if html_file is None:
+        return
     from levelhead.report.page import command_line, write_page
 
     page = page_of(source, split=split.value, baseline=baseline, command=command_line())
@@ -87,7 +106,7 @@ def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
         from levelhead.lm.page import gap_page
 
         return gap_page(record, command=command)
-    verbs = "`audit`, `evaluate`, `table`, `bounds`, `lm-compare` or `lm-gap`"
+    verbs = "`audit`, `evaluate`, `table`, `figure bounds`, `lm compare` or `lm gap`"
     raise DataError(f"{source} is not what {verbs} write.")
 
 
@@ -102,7 +121,7 @@ def _page_of_folder(folder: Path, split: str, baseline: str, command: str) -> Re
         records = [read_json(path) for path in scores]
         for path, record in zip(scores, records, strict=True):
             if not isinstance(record, dict) or not {"benchmark", "overall", "parts"} <= record.keys():
-                raise DataError(f"{path} is not what `lm-bias` writes: delete it, and run `lm-bias` again.")
+                raise DataError(f"{path} is not what `lm bench` writes: delete it, and run `lm bench` again.")
         return scores_page(records, name=str(records[0].get("model") or folder.name), command=command)
     return runs_page([folder], split=split, baseline=baseline, command=command)
 

@@ -17,7 +17,7 @@ _CAUTION = (
 
 
 def bounds_page(record: Record, *, command: str = "") -> Record:
-    """Summarise what ``levelhead bounds`` found.
+    """Summarise what ``levelhead figure bounds`` found.
 
     Args:
         record: of :meth:`levelhead.inspecting.bounds_report.BoundsReport.to_dict`; null in place of NaN will do, and

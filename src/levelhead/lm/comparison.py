@@ -104,7 +104,7 @@ def write_examples(before: Path, after: Path, root: Path | None = None, *, count
     """
     benchmark = benchmarks_of(before).get("bold")
     if benchmark is None:
-        raise DataError(f"{before} has no scores of BOLD: run `levelhead lm-bias bold` into both folders.")
+        raise DataError(f"{before} has no scores of BOLD: run `levelhead lm bench bold` into both folders.")
     items = take(benchmark, benchmark.read(root), read_json(scores_file(before, "bold"))["limit"])
     first, second = (kept_answers(folder, benchmark, items) for folder in (before, after))
     groups: dict[str, list[Any]] = {}

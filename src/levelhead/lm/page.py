@@ -22,7 +22,7 @@ _NAMED = 3
 
 
 def language_model_page(summary: Record, *, examples: Sequence[Record] = (), command: str = "") -> Record:
-    """Summarise what ``levelhead lm-compare`` found.
+    """Summarise what ``levelhead lm compare`` found.
 
     Args:
         summary: of :func:`levelhead.lm.comparison_summary`.
@@ -54,7 +54,7 @@ def language_model_page(summary: Record, *, examples: Sequence[Record] = (), com
 
 
 def scores_page(records: Sequence[Record], *, name: str, command: str = "") -> Record:
-    """Summarise what ``levelhead lm-bias`` found about one model.
+    """Summarise what ``levelhead lm bench`` found about one model.
 
     Args:
         records: one a benchmark, as :func:`levelhead.lm.runner.scores_to_dict` makes them.
@@ -120,7 +120,7 @@ def scores_sentence(main: Sequence[Record], name: str) -> str:
 
 
 def gap_page(record: Record, *, picture: Path | None = None, command: str = "") -> Record:
-    """Summarise what ``levelhead lm-gap`` found.
+    """Summarise what ``levelhead lm gap`` found.
 
     Args:
         record: of :meth:`levelhead.lm.gap_report.GapReport.to_dict`.

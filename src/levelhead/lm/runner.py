@@ -161,7 +161,7 @@ def compare_runs(
     if not names:
         raise DataError(
             f"{first} and {second} have no scores of the same benchmark. There: {', '.join(scored(first)) or 'none'} "
-            f"and {', '.join(scored(second)) or 'none'}. Run `levelhead lm-bias` into both."
+            f"and {', '.join(scored(second)) or 'none'}. Run `levelhead lm bench` into both."
         )
     found: list[Difference] = []
     notes: list[str] = []
