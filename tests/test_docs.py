@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -82,7 +83,7 @@ def test_the_readme_shows_what_the_example_really_prints(
 
 
 def commands_in_blocks(text: str) -> list[str]:
-    """Return the commands of levelhead in a page's blocks of code; a line that ends in a backslash goes on."""
+    """Return the commands of levelhead in a page's blocks of code; a backslash joins a line to the next."""
     blocks = re.findall(r"```(?:sh)?\n(.*?)```", text, flags=re.DOTALL)
     lines = [line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return [line for line in lines if line.startswith("levelhead ")]
@@ -288,3 +289,20 @@ def test_the_site_shows_equations_linked_scripts_and_docstrings(site: Path) -> N
     assert "number of most attended tokens" in api
     for room in sorted((site / "api").glob("*.html")):
         assert not re.search(r":(class|func|meth):|(<|&lt;)autoref", room.read_text()), room.name
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["index.html", "methods/dam.html"])
+def test_the_search_works_on_pages_opened_from_disk(site: Path, page: str, tmp_path: Path) -> None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next((path for name in names if (path := shutil.which(name))), None)
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
+    command = [chromium, *options, f"--user-data-dir={tmp_path}", (site / page).as_uri() + "?q=gradient+accumulation"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True).stdout
+    found = re.search(r"(\d+) matching documents", shown)
+    assert found is not None
+    assert int(found[1]) > 1
+    assert "footguns.html" in shown[found.start() :]

@@ -1,4 +1,4 @@
-"""docs/paper.md: every table and figure of the paper, a state for each, and commands that stand for real experiments."""
+"""docs/paper.md: every table and figure of the paper, its state here, and commands that stand for real experiments."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_docs import commands_in_blocks, verb_of
 
 from levelhead.bench.grid import comparison_grid, make_cells, read_grid
 from levelhead.config import load_experiment
+from test_docs import commands_in_blocks, verb_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")

@@ -71,7 +71,8 @@ class DebiasConfig:
             one read and the layer is known, unless :func:`~levelhead.attention.read_one_row` was told False for the
             plain model. True makes it an error if it cannot be done.
 
-    The eight before the last are there to reproduce what the authors' notebooks do (:meth:`preset`, docs/presets.md).
+    ``attention_temperature`` to ``queue`` serve one purpose: to reproduce the authors' notebooks (:meth:`preset`,
+    docs/presets.md).
 
     Errors: :class:`~levelhead.ConfigError` for a value that cannot be right.
 
@@ -216,7 +217,8 @@ def attach(
     config = config or DebiasConfig()
     if not isinstance(model, PreTrainedModel):
         raise UnsupportedModelError(
-            f"{type(model).__name__} is not a Hugging Face model; put levelhead.attention.DebiasedBlock into it."
+            f"attach debiases Hugging Face models, and {type(model).__name__} is none. In a network of your own use "
+            "levelhead.attention.DebiasedBlock as its last layer."
         )
     if is_debiased(model):
         raise ConfigError(
