@@ -77,7 +77,7 @@ def test_the_front_page_names_the_largest_of_the_other_differences() -> None:
         name: figures["equalized_odds"]["difference"] for name, figures in methods.items() if name not in ("ERM", "DAM")
     }
     largest = max(others.values(), key=lambda figure: abs(figure["value"]))
-    (line,) = rows_of(EVIDENCE, f"the largest of {len(others)} other differences")
+    (line,) = rows_of(EVIDENCE, f"{len(others)} other variants: the largest difference")
     assert points(largest) in line
     assert "undecided" in line
     assert all(figure["low"] <= 0 <= figure["high"] for figure in others.values())
