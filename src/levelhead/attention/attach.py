@@ -217,8 +217,8 @@ def attach(
     config = config or DebiasConfig()
     if not isinstance(model, PreTrainedModel):
         raise UnsupportedModelError(
-            f"attach debiases Hugging Face models, and {type(model).__name__} is none. In a network of your own use "
-            "levelhead.attention.DebiasedBlock as its last layer."
+            f"{type(model).__name__} is not a Hugging Face model, and attach debiases no other. In a network of your own, "
+            "use levelhead.attention.DebiasedBlock as the last layer."
         )
     if is_debiased(model):
         raise ConfigError(
