@@ -1,7 +1,7 @@
 """The finding: which part of a smaller gap comes from the method, and which from depth, rate, selection, threshold.
 
-Reads the runs of one grid (``levelhead grid finding_utkface64 --data-root DATA --workers 2``) and writes the aggregates
-and a picture::
+Reads the runs of one grid (``levelhead compare finding_utkface64 --data-root DATA --workers 2``) and writes the
+aggregates and a picture::
 
     python benchmarks/finding.py finding_utkface64 runs/finding_utkface64 \
         --json results/finding_utkface64.json --picture docs/images/finding_utkface64.png
@@ -120,7 +120,7 @@ def markdown(
     lines = [
         f"**{own.title}**; percent, {own.table.level:.0%} interval over test rows and seeds",
         "",
-        "| row | seeds | accuracy | DP gap | EOp gap | EOd gap | EOd minus ERM, points | p (Holm) | "
+        "| variant | seeds | accuracy | DP gap | EOp gap | EOd gap | EOd minus ERM, points | p (Holm) | "
         "EOd minus ERM at ERM's positive rate | p (Holm) |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
@@ -136,7 +136,7 @@ def markdown(
     assert own.areas is not None
     groups = list(next(iter(own.areas.values())))
     lines += ["", "Area under the ROC curve, percent; difference to ERM in points", ""]
-    lines.append("| row | " + " | ".join(groups) + " |")
+    lines.append("| variant | " + " | ".join(groups) + " |")
     lines.append("|---|" + "---:|" * len(groups))
     for name, areas in own.areas.items():
         cells = [
@@ -144,9 +144,9 @@ def markdown(
             for area, difference in (areas[one] for one in groups)
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines += ["", "What choosing the epoch by the test gap does to each row (LEAKING minus label-only)", ""]
+    lines += ["", "What choosing the epoch by the test gap does to each variant (LEAKING minus label-only)", ""]
     lines += [
-        "| row | EOd, label-only | EOd, LEAKING | difference, points | accuracy, points |",
+        "| variant | EOd, label-only | EOd, LEAKING | difference, points | accuracy, points |",
         "|---|---:|---:|---:|---:|",
     ]
     for name, one in effect.items():
@@ -165,7 +165,7 @@ def markdown(
         "The alignment term over the last epoch (lower is more aligned; chance: all projections equal; collapse: "
         "each class one point)",
         "",
-        "| row | alignment term | chance | collapse |",
+        "| variant | alignment term | chance | collapse |",
         "|---|---:|---:|---:|",
     ]
     for name, loss in alignment.items():

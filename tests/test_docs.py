@@ -6,10 +6,13 @@ import doctest
 import importlib
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -28,16 +31,120 @@ def python_blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
-WITH_PYTHON = [page for page in PAGES if python_blocks(page) and str(page.relative_to(ROOT)) not in NOT_RUN]
+RUN_BY_ITSELF = ["README.md", *NOT_RUN]
+WITH_PYTHON = [page for page in PAGES if python_blocks(page) and str(page.relative_to(ROOT)) not in RUN_BY_ITSELF]
 
 
-def test_the_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 120
+    assert not [line for line in lines if len(line) > 120]
+
+
+@pytest.fixture
+def folder_with_the_readmes_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which README's model name is a small saved model: a path comes before the hub."""
+    from transformers import ViTConfig, ViTModel
+
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
-    assert (tmp_path / "out" / "config.json").exists()
+    config = ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    ViTModel(config).save_pretrained("google/vit-base-patch16-224")
+    return tmp_path
+
+
+def test_the_readme_python_debiases_a_pretrained_model_and_loads_it(folder_with_the_readmes_model: Path) -> None:
+    import torch
+
+    blocks = python_blocks(ROOT / "README.md")
+    assert len(blocks) == 1
+    assert len([line for line in blocks[0].splitlines() if line]) == 8
+    names: dict[str, Any] = {}
+    exec(compile(blocks[0], "README.md", "exec"), names)
+    model, saved = names["model"], names["lh"].from_pretrained(folder_with_the_readmes_model / "out")
+    assert model.config.levelhead["debias"]["absolute"] is True
+    model.eval(), saved.eval()
+    assert torch.equal(model(pixel_values=names["pictures"]).logits, saved(pixel_values=names["pictures"]).logits)
+
+
+def test_the_readme_shows_what_the_example_really_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from levelhead.auditing.example import EXAMPLE
+    from levelhead.cli.app import main
+
+    monkeypatch.setenv("COLUMNS", "110")
+    with pytest.raises(SystemExit):
+        main(["audit", "--example"])
+    printed = capsys.readouterr().out.replace(f"{EXAMPLE.parent}{os.sep}", "")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "```\n" + "\n".join(line.rstrip() for line in printed.splitlines()) + "\n```" in text
+    for rate in re.findall(r"\b(\d\d)%", text[text.index("The network finds") : text.index("Add `--html")]):
+        assert re.search(rf"│ +{rate}\.[0-4]\d \[|│ +{int(rate) - 1}\.[5-9]\d \[", printed)
+
+
+def commands_in_blocks(text: str) -> list[str]:
+    """Return the commands of levelhead in a page's blocks of code; a backslash joins a line to the next."""
+    blocks = re.findall(r"```(?:sh)?\n(.*?)```", text, flags=re.DOTALL)
+    lines = [line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if line.startswith("levelhead ")]
+
+
+def commands_in_sentences(text: str) -> list[str]:
+    """Return what stands in backticks; often an option without its value, so only verb and options are known."""
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return re.findall(r"`(levelhead [a-z-][^`{|\n]*)`", prose)
+
+
+def verb_of(line: str) -> tuple[Any, list[str]]:
+    """Return the command line's own parser of the verb in ``line``, and the words behind it."""
+    import typer
+
+    from levelhead.cli.app import app
+
+    words = shlex.split(line, comments=True)[1:]
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        command = command.commands[words.pop(0)]
+    return command, words
+
+
+def parse(line: str) -> None:
+    """Parse a command; an unknown verb or option, a missing value or a value too many raises."""
+    command, words = verb_of(line)
+    if "--help" not in words:
+        command.make_context(command.name, words)
+
+
+def name_only(line: str) -> None:
+    """Look up verb and options of a command; an unknown one raises."""
+    command, words = verb_of(line)
+    known = {"--help"} | {option for parameter in command.params for option in parameter.opts}
+    unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
+    if unknown:
+        raise LookupError(f"no option {unknown}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_in_pages_are_understood(page: Path) -> None:
+    if page.name == "CHANGELOG.md":
+        return  # tells of commands that have other names by now
+    text = page.read_text(encoding="utf-8")
+    lines = [(parse, line) for line in commands_in_blocks(text)]
+    lines += [(name_only, line) for line in commands_in_sentences(text)]
+    for read, line in lines:
+        try:
+            read(line)
+        except (Exception, SystemExit) as error:
+            raise AssertionError(f"{page.name}: {line}: {type(error).__name__}: {error}") from error
+
+
+def test_a_command_that_is_not_understood_is_noticed() -> None:
+    for line in ("levelhead adit x.csv", "levelhead audit --exmple", "levelhead evaluate a b", "levelhead list cars"):
+        with pytest.raises(Exception):  # noqa: B017, PT011  (of the parser, whose library may change)
+            parse(line)
+    for line in ("levelhead adit", "levelhead audit --exmple", "levelhead figure pie"):
+        with pytest.raises(LookupError):
+            name_only(line)
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: str(page.relative_to(ROOT)))
@@ -182,3 +289,20 @@ def test_the_site_shows_equations_linked_scripts_and_docstrings(site: Path) -> N
     assert "number of most attended tokens" in api
     for room in sorted((site / "api").glob("*.html")):
         assert not re.search(r":(class|func|meth):|(<|&lt;)autoref", room.read_text()), room.name
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["index.html", "methods/dam.html"])
+def test_the_search_works_on_pages_opened_from_disk(site: Path, page: str, tmp_path: Path) -> None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next((path for name in names if (path := shutil.which(name))), None)
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
+    command = [chromium, *options, f"--user-data-dir={tmp_path}", (site / page).as_uri() + "?q=gradient+accumulation"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True).stdout
+    found = re.search(r"(\d+) matching documents", shown)
+    assert found is not None
+    assert int(found[1]) > 1
+    assert "footguns.html" in shown[found.start() :]

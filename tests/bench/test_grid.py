@@ -352,7 +352,7 @@ def test_what_is_given_beside_resume_is_added(
         (["--methods", "jt"], "Unknown method 'jt'"),
         (["--methods", ","], "--methods names no method"),
         (["--grid", "method.upweigth=7"], "None of the methods erm, jtt has the option method.upweigth"),
-        (["--grid", "a=1", "--grid", "a=2"], "--grid names 'a' twice"),
+        (["--grid", "a=1", "--grid", "a=2"], "--try names 'a' twice"),
         (["--set", "method.upweight=7"], "options of methods are given with --grid"),
         (["--set", "seed=7"], "a grid has seeds and rows of its own"),
         (["--seeds", "0-99999"], "more than 2,000 seeds"),
@@ -375,7 +375,7 @@ def test_a_setting_of_one_method_is_not_dropped_from_a_new_comparison(
     line = ("--data", "portraits", "--methods", "erm,jtt", "--set", "method.upweight=7", "--out", tmp_path / "runs")
     assert compare(*line) == 2
     assert (
-        "are given with --grid, which names them in the rows: --grid method.upweight=VALUE" in capsys.readouterr().err
+        "are given with --grid, which names them in the rows: --try method.upweight=VALUE" in capsys.readouterr().err
     )
 
 

@@ -264,7 +264,7 @@ def test_lists_of_methods_seeds_and_values() -> None:
     for text in [*TEXTS, *more]:
         for parse in (parse_methods, parse_seeds, lambda one: parse_options([one, "a=1"])):
             attempt(f"{parse} {text[:60]!r}", lambda parse=parse, text=text: parse(text))
-        attempt(f"--grid {text[:60]!r}", lambda text=text: parse_options([f"method.upweight={text}"]))
+        attempt(f"--try {text[:60]!r}", lambda text=text: parse_options([f"method.upweight={text}"]))
         for find in (find_recipe, find_grid, task_recipe, find_klaad_recipe):
             attempt(f"{find.__name__} {text[:60]!r}", lambda find=find, text=text: find(text))
 

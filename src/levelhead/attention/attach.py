@@ -67,7 +67,8 @@ def attach(
     config = config or DebiasConfig()
     if not isinstance(model, PreTrainedModel):
         raise UnsupportedModelError(
-            f"{type(model).__name__} is not a Hugging Face model; put levelhead.attention.DebiasedBlock into it."
+            f"{type(model).__name__} is not a Hugging Face model, and attach debiases no other. In a network of your "
+            "own, use levelhead.attention.DebiasedBlock as the last layer."
         )
     if is_debiased(model):
         raise ConfigError(

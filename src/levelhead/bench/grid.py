@@ -176,7 +176,7 @@ def comparison_grid(
         if key.partition(".")[0] == "method":
             raise ConfigError(
                 f"--set {quoted(key)}: options of methods are given with --grid, which names them in the rows: "
-                f"--grid {printable(key)}=VALUE"
+                f"--try {printable(key)}=VALUE"
             )
     if before is None or task is not None or recipe is not None:
         base = read_recipe(find_recipe(recipe or task_recipe(str(task))))
@@ -271,12 +271,12 @@ def parse_options(settings: Iterable[str]) -> dict[str, list[Any]]:
     options: dict[str, list[Any]] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
-        where = f"--grid {quoted(setting)}"
+        where = f"--try {quoted(setting)}"
         values = [read_yaml(value, where) for value in text.split(",") if value.strip()]
         if not equals or not key.strip() or not values:
             raise ConfigError(f"{where} is not of the form key=value,value, e.g. method.upweight=20,50.")
         if key.strip() in options:
-            raise ConfigError(f"--grid names {quoted(key.strip())} twice: give all its values in one.")
+            raise ConfigError(f"--try names {quoted(key.strip())} twice: give all its values in one.")
         options[key.strip()] = values
     return options
 

@@ -115,7 +115,7 @@ def train(
         Path | None, typer.Option(help="Run folder. Default: runs/RECIPE-seedN.", show_default=False)
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run folder where it stopped, also after kill -9.")
+        bool, typer.Option("--resume", help="Resume the run folder where it stopped, also after kill -9.")
     ] = False,
     energy: Annotated[
         Energy, typer.Option(help="How a GPU's energy is measured: its counter, the paper's formula too, or off.")
@@ -260,7 +260,7 @@ RayAddress = Annotated[
 
 @app.command(rich_help_panel=TRAINING)
 def grid(
-    grid: Annotated[str, typer.Argument(help="A YAML file with base, seeds and rows, or the name of one of ours.")],
+    grid: Annotated[str, typer.Argument(help="A YAML file with base, seeds and rows, or the name of a built-in one.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder of the runs. Default: runs/GRID.", show_default=False)
     ] = None,
@@ -275,7 +275,7 @@ def grid(
 ) -> None:
     """Train and evaluate every row and seed of a grid; the same command again does only what is missing.
 
-    Example: levelhead grid finding_utkface64 --data-root DATA --workers 2
+    Example: levelhead compare finding_utkface64 --data-root DATA --workers 2
     """
     from levelhead.bench.grid import make_cells, read_grid, remember
 
@@ -292,7 +292,7 @@ def grid(
 def compare(
     data: Annotated[
         str | None,
-        typer.Option(help="A task of ours, e.g. utkface64 or portraits: its small recipe.", show_default=False),
+        typer.Option(help="A built-in task, e.g. utkface64 or portraits: its small recipe.", show_default=False),
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Or any recipe: its data, model and train sections.", show_default=False)

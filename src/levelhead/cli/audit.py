@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, PREDICTION
 from levelhead.cli.options import HtmlFile, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
+from levelhead.types import ConfigError
 
 
 def audit_command(
     predictions: Annotated[
-        Path,
+        Path | None,
         typer.Argument(help="File with one prediction a row: .csv, .tsv (also .gz) or .parquet.", show_default=False),
-    ],
-    label: Annotated[str, typer.Option(help="Column with the true class.", show_default=False)],
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column with the true class.", show_default=False)] = None,
     prediction: Annotated[
-        str,
+        str | None,
         typer.Option(help="Column with the predicted class, in the same words as the label.", show_default=False),
-    ],
+    ] = None,
     group: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="Column that says which group a row belongs to. Repeat it to audit several columns.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    example: Annotated[
+        bool,
+        typer.Option(
+            "--example",
+            help="Audit a small file that comes with levelhead, and print the command for a file of your own.",
+        ),
+    ] = False,
     intersect: Annotated[
         bool, typer.Option("--intersect", help="Also cross the group columns: sex & race and so on.")
     ] = False,
@@ -58,7 +68,20 @@ def audit_command(
     Needs no model and no GPU. An interval that reaches 0 means that these rows cannot tell whether there is a gap.
     Fields of csv and tsv are texts, exactly as they are written: 1 and 1.0 are two classes. Existing output files are
     replaced.
+
+    To see it on a file that comes along: levelhead audit --example
     """
+    given = {"FILE": predictions, "--label": label, "--prediction": prediction, "--group": group}
+    if example:
+        if named := [name for name, value in given.items() if value is not None]:
+            raise ConfigError(f"--example brings its own file and columns: leave out {', '.join(named)}, or --example.")
+        predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
+    if predictions is None or label is None or prediction is None or not group:
+        missing = [name for name, value in given.items() if not value]
+        raise ConfigError(
+            f"An audit needs FILE, --label, --prediction and --group; missing: {', '.join(missing)}. To see one first: "
+            "levelhead audit --example"
+        )
     check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.audit import audit_file
@@ -75,6 +98,10 @@ def audit_command(
 
         write_page(html_file, audit_page(result.to_dict(), source=predictions.name, command=command_line()))
     console = Terminal()
+    if example:
+        words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
+        console.print(ABOUT, "This is the command for it, and for a file of your own:", sep="\n")
+        console.print(shlex.join(words), markup=False, highlight=False, soft_wrap=True)
     console.print(result.table())
     for path in (json_file, html_file):
         if path is not None:

@@ -1,0 +1,116 @@
+"""``levelhead audit --example``: a real audit of a file that comes with the package."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from levelhead import audit_file
+from levelhead.auditing.example import EXAMPLE, GROUP, LABEL, PREDICTION
+from levelhead.cli.app import main
+from levelhead.data.portraits import GROUP_NAMES
+from levelhead.runs.recipe import load_experiment
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
+    with pytest.raises(SystemExit) as stopped:
+        main(["audit", *map(str, arguments)])
+    assert stopped.value.code == 0
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(["audit", *map(str, arguments)])
+    assert stopped.value.code == 2
+    printed = capsys.readouterr()
+    assert not printed.out
+    return printed.err
+
+
+def test_the_printed_command_gives_the_same_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, "--example")
+    assert "drawn portraits" in lines[0]
+    place = next(number for number, line in enumerate(lines) if line.startswith("levelhead audit "))
+    tables = lines[place + 1 :]
+    assert shown(capsys, *shlex.split(lines[place])[2:]) == tables
+    assert any("Demographic parity gap" in line for line in tables)
+
+
+def test_further_options_hold_for_the_example_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shown(capsys, "--example", "--positive", "dark", "--json", tmp_path / "a.json", "--html", tmp_path / "a.html")
+    figures = json.loads((tmp_path / "a.json").read_text())
+    assert figures == audit_file(EXAMPLE, LABEL, PREDICTION, [GROUP], positive="dark").to_dict()
+    assert "example.csv" in (tmp_path / "a.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["mine.csv"], "FILE"),
+        (["--label", "y"], "--label"),
+        (["--prediction", "p"], "--prediction"),
+        (["--group", "g"], "--group"),
+        (["mine.csv", "--label", "y", "--prediction", "p", "--group", "g"], "FILE, --label, --prediction, --group"),
+    ],
+)
+def test_the_example_with_a_file_or_columns_is_an_error(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
+) -> None:
+    assert f"leave out {named}, or --example" in error(capsys, "--example", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        ([], "FILE, --label, --prediction, --group"),
+        (["mine.csv"], "--label, --prediction, --group"),
+        (["mine.csv", "--label", "y", "--group", "g"], "--prediction"),
+        (["--label", "y", "--prediction", "p", "--group", "g"], "FILE"),
+    ],
+)
+def test_what_is_missing_is_named_and_the_example_offered(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], missing: str
+) -> None:
+    said = error(capsys, *arguments)
+    assert f"missing: {missing}." in said
+    assert "levelhead audit --example" in said
+
+
+def test_an_output_never_replaces_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    before = EXAMPLE.read_bytes()
+    assert "is an input" in error(capsys, "--example", "--json", EXAMPLE)
+    assert EXAMPLE.read_bytes() == before
+
+
+def test_help_names_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "levelhead audit --example" in "\n".join(shown(capsys, "--help"))
+
+
+def test_the_example_is_audited_without_torch() -> None:
+    code = (
+        "import sys\n"
+        "from levelhead.cli.app import main\n"
+        "try:\n    main(['audit', '--example'])\nexcept SystemExit:\n    pass\n"
+        "print('loaded:', {'torch', 'transformers'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "Equal opportunity gap" in done.stdout
+    assert done.stdout.endswith("loaded: set()\n")
+
+
+def test_the_file_is_small_and_of_the_portraits_that_its_recipe_draws() -> None:
+    assert EXAMPLE.stat().st_size <= 20_000
+    table = pd.read_csv(EXAMPLE)
+    assert list(table.columns) == [LABEL, PREDICTION, GROUP]
+    assert len(table) == 1000
+    data = load_experiment("portraits_erm_shortcut", [f"data.test_size={len(table)}"]).data
+    examples = data.examples("test")
+    assert [examples.class_names[code] for code in examples.labels] == [f"{hair} hair" for hair in table[LABEL]]
+    assert [GROUP_NAMES[code] for code in data.groups("test")[0].values] == list(table[GROUP])
