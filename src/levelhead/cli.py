@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -23,12 +23,14 @@ from levelhead.lm.gap_command import lm_gap_command
 from levelhead.lm.klaad_command import klaad_command
 from levelhead.model_card import card_command
 from levelhead.report.command import report_command
-from levelhead.storage import check_outputs, write_json
+from levelhead.storage import check_outputs, write_json, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, LevelheadError, visible
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need it
-    from levelhead.bench.grid import Cell, Failure
+    from collections.abc import Callable
+
+    from levelhead.bench.grid import Cell
 
 app = typer.Typer(
     name="levelhead",
@@ -63,6 +65,7 @@ class Kind(StrEnum):
     methods = "methods"
     datasets = "datasets"
     recipes = "recipes"
+    grids = "grids"
     selectors = "selectors"
 
 
@@ -83,7 +86,10 @@ class ThresholdName(StrEnum):
 
 def _version(value: bool) -> None:
     if value:
-        console.print(__version__)
+        from levelhead.checkout import commit
+
+        known = commit()
+        console.print(__version__ + ("" if known is None else f" (commit {known})"), highlight=False)
         raise typer.Exit
 
 
@@ -205,6 +211,9 @@ def table(
         Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
     ] = None,
     html_file: HtmlFile = None,
+    latex_file: Annotated[
+        Path | None, typer.Option("--latex", help="Also write LaTeX tables (booktabs) here.", show_default=False)
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a drawn table.")] = False,
 ) -> None:
     """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.
@@ -212,7 +221,7 @@ def table(
     Runs of one data set and one set of hyperparameters make a row; a row's runs differ in the seed alone. A method
     that only moves its threshold moves the gaps too: --threshold matched shows what is left.
     """
-    check_outputs({"--json": json_file, "--html": html_file}, runs=runs)
+    check_outputs({"--json": json_file, "--html": html_file, "--latex": latex_file}, runs=runs)
     from levelhead.bench.tables import collect
     from levelhead.bench.tuning import choices_section, choices_to_dict, tune
 
@@ -236,6 +245,10 @@ def table(
             console.print("\n".join(comparison.findings()), markup=False)
     if json_file:
         write_json(json_file, {"comparisons": results})
+    if latex_file:
+        from levelhead.bench.latex import latex
+
+        write_text(latex_file, latex(part for _, one, more in pages for part in [*one.sections(), *more]))
     if html_file:
         from levelhead.report.comparison_page import compared, comparison_page
         from levelhead.report.page import command_line, write_page
@@ -270,15 +283,15 @@ def grid(
 
     Example: levelhead grid finding_utkface64 --data-root DATA --workers 2
     """
-    from levelhead.bench.grid import make_cells, read_grid, remember
+    from levelhead.bench.grid import joined, make_cells, read_grid, remember
+    from levelhead.report.page import command_line
 
     folder = out or Path("runs") / Path(grid).stem
     check_outputs({}, folders={"--out": folder})
-    plan = read_grid(grid)
-    make_cells(plan, folder, data_root=data_root, rows=row, seeds=seed, settings=settings or ())  # mistakes first
-    plan = remember(plan, folder)
+    plan = joined(read_grid(grid), folder)
     cells = make_cells(plan, folder, data_root=data_root, seeds=seed, rows=row, settings=settings or ())
-    _run_cells(cells, folder, workers, ray)
+    again = command_line() or "the same command"
+    _run_cells(cells, folder, workers, ray, begin=lambda: remember(plan, folder), again=again)
 
 
 @app.command()
@@ -333,7 +346,7 @@ def compare(
         raise ConfigError("--resume names the folder to go on with: leave out --out.")
     folder = resume or out or Path("runs") / Path(data or str(recipe)).stem
     check_outputs({"--html": html_file}, folders={"--out": folder}, inputs=[recipe], runs=[folder])
-    from levelhead.bench.grid import GRID, comparison_grid, make_cells, remember
+    from levelhead.bench.grid import GRID, comparison_grid, joined, make_cells, remember
     from levelhead.bench.grid import read_grid as read
 
     if resume is not None and not (resume / GRID).exists():
@@ -348,46 +361,35 @@ def compare(
         settings=settings or (),
         data_root=data_root,
     )
-    make_cells(plan, folder, data_root=data_root)  # mistakes first
-    plan = remember(plan, folder)
+    plan = joined(plan, folder)
     cells = make_cells(plan, folder, data_root=data_root)
-    _run_cells(cells, folder, workers, ray)
-    if html_file is not None:
-        from levelhead.report.command import runs_page
-        from levelhead.report.page import command_line, write_page
+    parts = ["levelhead", "compare", "--resume", str(folder)]
+    parts += ["--workers", str(workers)] * (workers > 1) + ["--ray", str(ray)] * (ray is not None)
+    parts += ["--html", str(html_file)] * (html_file is not None)
+    again = shlex.join(parts)
+    _run_cells(cells, folder, workers, ray, begin=lambda: remember(plan, folder), again=again, html_file=html_file)
 
-        write_page(html_file, runs_page([folder], baseline=cells[0].row, command=command_line()))
 
+def _run_cells(
+    cells: list[Cell],
+    folder: Path,
+    workers: int,
+    ray: str | None,
+    *,
+    begin: Callable[[], object],
+    again: str,
+    html_file: Path | None = None,
+) -> None:
+    """Check everything, call ``begin``, run what is missing, and show the table; ``again`` is the command to go on."""
+    from levelhead.bench.checks import check_cells
+    from levelhead.bench.running import run_all, show_results
 
-def _run_cells(cells: list[Cell], folder: Path, workers: int, ray: str | None) -> None:
-    """Run what is missing, with a bar, and say how to go on."""
-    from levelhead.bench.grid import run_grid
-    from levelhead.progress import counted
-
-    done = sum(cell.done for cell in cells)
-    try:
-        if ray is None:
-            cluster: Any = contextlib.nullcontext((None, workers))
-        else:
-            from levelhead.bench.ray_cluster import connected
-
-            cluster = connected(ray, folder)
-        with cluster as (launch, slots), counted(console, f"{len(cells)} runs", len(cells), done) as advance:
-
-            def report(cell: Cell, failure: Failure | None) -> None:
-                if failure is not None:
-                    text = f"[bold red]failed[/bold red] {escape(str(cell.folder))}: {escape(failure.message)}"
-                    console.print(text, soft_wrap=True)
-                advance()
-
-            failures = run_grid(cells, workers=slots, launch=launch, report=report)
-    except KeyboardInterrupt:
-        console.print("Stopped. The same command goes on from there.")
-        raise typer.Exit(130) from None
-    if failures:
-        console.print(f"{len(failures)} of {len(cells)} runs failed; the same command tries them again.")
-        raise typer.Exit(1)
-    console.print(f"Next: levelhead table {escape(str(folder))} --baseline '{escape(cells[0].row)}'", soft_wrap=True)
+    check_cells(cells, local=ray is None)
+    begin()
+    status = run_all(cells, folder, workers=workers, ray=ray, console=console, again=again)
+    if status:
+        raise typer.Exit(status)
+    show_results(cells, folder, console=console, html_file=html_file)
 
 
 @app.command()
@@ -409,29 +411,13 @@ def demo(
 
 @app.command("list")
 def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
-    """List the methods, data sets, recipes or selectors that there are."""
-    from levelhead.config import recipe_folder
-    from levelhead.data import DATASETS
-    from levelhead.methods import METHODS
-    from levelhead.select import SELECTORS
+    """List methods, data sets, recipes, grids or selectors; also methods and data sets of installed packages."""
+    from levelhead.bench.listing import listed_kind
 
-    rows: dict[str, tuple[str, ...]]
-    if kind is Kind.methods:
-        columns: tuple[str, ...] = ("method", "what it does", "sees groups")
-        rows = {name: (cls.summary, "ORACLE" if cls.uses_groups else "no") for name, cls in METHODS.items()}
-    elif kind is Kind.selectors:
-        columns = ("selector", "which checkpoint is kept", "sees groups")
-        rows = {name: (rule.summary, "ORACLE" if rule.uses_groups else "no") for name, rule in SELECTORS.items()}
-    elif kind is Kind.datasets:
-        columns = ("data set", "task", "groups", "terms")
-        rows = {name: (cls.card.task, cls.card.groups, cls.card.licence) for name, cls in DATASETS.items()}
-    else:
-        columns = ("recipe", "what it is")
-        files = sorted(recipe_folder().glob("*.yaml"))
-        rows = {file.stem: (file.read_text(encoding="utf-8").splitlines()[0].lstrip("# "),) for file in files}
+    columns, rows = listed_kind(kind.value)
     drawn = Table(*columns)
-    for name, texts in rows.items():
-        drawn.add_row(name, *(escape(text) for text in texts))
+    for row in rows:
+        drawn.add_row(*map(escape, row))
     console.print(drawn)
 
 
