@@ -200,6 +200,7 @@ def test_a_run_without_epochs_says_what_to_do(finished: Path, tmp_path: Path) ->
         group.compare("ERM", selection="val_los")
 
 
+@pytest.mark.slow
 def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = {"ERM": {}, "too fast": {"train.learning_rate": 1e30}}
     write_grid(tmp_path, rows=rows, seeds=[0])
@@ -213,6 +214,7 @@ def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path, capsys: pytest.C
     assert (folder_of(tmp_path, "erm") / "evaluation-test.json").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_grid_goes_on(tmp_path: Path) -> None:
     grid = write_grid(tmp_path, seeds=[0], rows={"ERM": {}, "balanced": {"method.name": "balanced"}})
     command = [sys.executable, "-m", "levelhead", "grid", str(grid), "--out", str(tmp_path / "runs")]
@@ -285,6 +287,7 @@ def test_a_folder_holds_one_grid_that_may_grow(tmp_path: Path) -> None:
     assert first.base == grown.base
 
 
+@pytest.mark.slow
 def test_compare_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
     out = str(tmp_path / "runs")
@@ -309,7 +312,8 @@ def test_compare_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.fixture
 def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that `compare` began, and no run is ever started."""
-    monkeypatch.setattr("levelhead.bench.grid.run_grid", lambda cells, **options: [])
+    monkeypatch.setattr("levelhead.bench.running.run_all", lambda cells, folder, **options: 0)
+    monkeypatch.setattr("levelhead.bench.running.show_results", lambda cells, folder, **options: None)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
     assert compare("--recipe", tmp_path / "mine.yaml", "--methods", "erm,jtt", "--seeds", "0", "--out", tmp_path) == 0
     return tmp_path
@@ -448,6 +452,7 @@ def test_an_undefined_score_is_never_preferred(finished: Path, tmp_path: Path) -
     assert group.compare("ERM", selection="val_loss").selection == "val_loss"
 
 
+@pytest.mark.slow
 def test_a_killed_grid_leaves_no_run_behind(tmp_path: Path) -> None:
     grid = write_grid(tmp_path, seeds=[0], rows={"long": {"train.epochs": 100_000}})
     command = [sys.executable, "-m", "levelhead", "grid", str(grid), "--out", str(tmp_path / "runs")]

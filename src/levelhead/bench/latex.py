@@ -36,7 +36,7 @@ def escaped(text: str) -> str:
 
 def latex(sections: Iterable[Section]) -> str:
     """Return one ``table`` environment for each section, with the interval of a figure below it."""
-    head = "% Needs \\usepackage{booktabs} in the preamble.\n"
+    head = "% Needs \\usepackage{booktabs}; names in other scripts than Latin need LuaLaTeX or XeLaTeX.\n"
     return head + "\n".join(_table(section) for section in sections)
 
 
