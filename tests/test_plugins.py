@@ -27,6 +27,7 @@ TINY = [
 ]
 HEAD = """
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 from levelhead.data.portraits import Portraits
@@ -36,10 +37,16 @@ from levelhead.objectives.cross_entropy import WeightedCrossEntropy
 FOCAL = (
     HEAD
     + """
+class Kind(StrEnum):
+    soft = "soft"
+    hard = "hard"
+
+
 @dataclass(frozen=True)
 class Focal(Method):
     summary: ClassVar[str] = "a method of my own"
     gamma: float = 2.0
+    kind: Kind = Kind.soft
 
     def stages(self, lab):
         yield Stage(WeightedCrossEntropy(lab.new_model()))
@@ -117,18 +124,26 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_method_and_a_data_set_in_the_current_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own = ["--set", "method={name: focal:Focal, gamma: 1.5}", "--set", "data.name=focal:MyPortraits", "--out", "run"]
+    own = [
+        "--set",
+        "method={name: focal:Focal, gamma: 1.5, kind: hard}",
+        "--set",
+        "data.name=focal:MyPortraits",
+        "--out",
+        "run",
+    ]
     arguments = ["train", "portraits_erm", *TINY, *own]
     assert run(*arguments) == 0
     written = load_run(here / "run").to_dict()
-    assert written["method"] == {"name": "focal:Focal", "gamma": 1.5}
+    assert written["method"] == {"name": "focal:Focal", "gamma": 1.5, "kind": "hard"}
     assert (written["data"]["name"], written["data"]["note"]) == ("focal:MyPortraits", "mine")
     assert run(*arguments, "--resume") == 0  # the same recipe is recognised
     # Another process, which knows the classes by their names alone.
     command = [sys.executable, "-m", "levelhead", "evaluate", "run"]
-    subprocess.run(command, cwd=here, check=True, capture_output=True)
+    done = subprocess.run(command, cwd=here, check=True, capture_output=True, text=True)
+    assert f": running the code of {here / 'focal.py'}" in done.stderr
     assert read_json(here / "run" / "evaluation-test.json")["run"]["method"] == "focal:Focal"
-    assert run("table", "run", "--baseline", "focal:Focal (gamma=1.5)") == 0
+    assert run("table", "run", "--baseline", "focal:Focal (gamma=1.5, kind=hard)") == 0
     assert "focal:MyPortraits" in said(capsys)
     assert "a method of my own" in (here / "run" / "model" / "README.md").read_text()
 
@@ -140,7 +155,7 @@ def test_debiased_attention_goes_on_top_of_a_method_of_ones_own(here: Path) -> N
     assert isinstance(experiment.method, DAM)
     assert type(experiment.method.base).__name__ == "Focal"
     method = experiment.to_dict()["method"]
-    assert (method["name"], method["base"]) == ("dam+focal:Focal", {"gamma": 3.0})
+    assert (method["name"], method["base"]) == ("dam+focal:Focal", {"gamma": 3.0, "kind": "soft"})
     assert build_experiment(experiment.to_dict()) == experiment
 
 

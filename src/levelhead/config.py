@@ -15,6 +15,7 @@ import shlex
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ def _plain(value: Any) -> Any:
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, Enum):
+        return value.value
     return list(value) if isinstance(value, tuple) else value
 
 

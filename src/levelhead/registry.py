@@ -3,7 +3,7 @@
 A recipe names a class of ours (``erm``), one that an installed package offers as an entry point (``focal``), or any
 class as ``module:Class`` (``mypackage.focal:Focal``), which is imported as ``python -m`` would import it: installed
 packages, ``PYTHONPATH``, and the current folder. Whoever reads a recipe or a run folder with such a name runs the
-code of that module.
+code of that module; code out of the current folder is named in the log as it is run.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import logging
 import operator
 import re
 import sys
@@ -22,9 +23,11 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from levelhead.types import ConfigError, listed, quoted
+from levelhead.types import ConfigError, listed, quoted, visible
 
 Base = TypeVar("Base")
+
+logger = logging.getLogger(__name__)
 
 
 class Registry(Mapping[str, type[Base]], Generic[Base]):
@@ -112,6 +115,7 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         if search_here and not {"", here} & set(sys.path):
             sys.path.append(here)  # the last place: no file there can take the place of an installed module
         importlib.invalidate_caches()
+        new = module not in sys.modules
         try:
             loaded = importlib.import_module(module)
         except (Exception, SystemExit) as error:  # a script may end Python when it is imported
@@ -122,6 +126,9 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
                     "which PYTHONPATH adds. Start levelhead in the folder that holds it, or install its package."
                 ) from None
             raise ConfigError(f"{quoted(path)}: {module} cannot be imported: {_told(error)}.") from error
+        file = getattr(loaded, "__file__", None)
+        if new and search_here and file and Path(file).is_relative_to(here):
+            logger.warning("%s: running the code of %s", path, visible(str(file)))
         found = _found(module, attribute)
         if found is None:
             there = [
@@ -132,7 +139,7 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
             near = difflib.get_close_matches(attribute, there, 1)
             hint = f" Did you mean {quoted(f'{module}:{near[0]}')}?" if near else ""
             raise ConfigError(
-                f"{quoted(path)}: {module} ({getattr(loaded, '__file__', None) or 'built in'}) has no "
+                f"{quoted(path)}: {module} ({file or 'built in'}) has no "
                 f"{quoted(attribute)}.{hint} {self.kind.capitalize()}s there: {listed(there) or 'none'}."
             )
         return found

@@ -18,7 +18,7 @@ def listed_kind(kind: str) -> tuple[list[str], list[list[str]]]:
     """Return the columns and the rows of ``kind``: methods, datasets, selectors, recipes or grids."""
     if kind == "methods":
         columns = ["method", "what it does", "sees groups"]
-        return _registered(METHODS, columns, lambda cls: [str(cls.summary), "ORACLE" if cls.uses_groups else "no"])
+        return _registered(METHODS, columns, lambda cls: [cls.summary, "ORACLE" if cls.uses_groups else "no"])
     if kind == "datasets":
         columns = ["data set", "task", "groups", "terms"]
         return _registered(DATASETS, columns, lambda cls: [cls.card.task, cls.card.groups, cls.card.licence])
@@ -40,7 +40,7 @@ def _registered(
             texts = describe(registry[name])
         except (ConfigError, AttributeError) as error:  # one broken package must not hide the others
             texts = [f"cannot be used: {error}", *[""] * (len(columns) - 2)]
-        rows.append([name, *texts, registry.source(name)])
+        rows.append([name, *map(str, texts), registry.source(name)])
     if {row[-1] for row in rows} == {"levelhead"}:
         return columns, [row[:-1] for row in rows]
     return [*columns, "from"], rows

@@ -82,7 +82,7 @@ def _announce(
 ) -> None:
     """Say how many runs there are; and that more at a time than processors make each slower, if so."""
     rows, seeds = {cell.row for cell in cells}, {cell.experiment.seed for cell in cells}
-    done = f"; {len(cells) - len(missing)} of them done" if len(missing) < len(cells) else ""
+    done = "" if len(missing) == len(cells) else f"; {len(cells) - len(missing) if missing else 'all'} of them done"
     _line(console, f"{len(cells)} runs ({len(rows)} rows x {len(seeds)} seeds) in {folder}{done}.")
     if workers is None or not missing:
         return
