@@ -1,15 +1,20 @@
-# On a fresh machine each target first makes .venv and installs levelhead into it.
+# On a fresh machine each target first makes .venv and installs levelhead into it: `make demo` the runtime alone, the
+# others what tests, checks and pages need besides.
 PYTHON ?= python3
 BIN := .venv/bin
+RUNTIME := .venv/.runtime
 INSTALLED := .venv/.installed
 
-.PHONY: demo test check docs bench bench-quick mutants clean
+.PHONY: demo test test-quick check docs bench bench-quick mutants clean
 
-demo: $(INSTALLED)  ## train ERM and DAM on drawn portraits, print the table, save pictures
+demo: $(RUNTIME)  ## train ERM and DAM on drawn portraits, print the table, save pictures
 	$(BIN)/levelhead demo --out demo
 
 test: $(INSTALLED)  ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-quick: $(INSTALLED)  ## run the tests that take less than about ten seconds each
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 check: $(INSTALLED)  ## lint, formatting and types
 	$(BIN)/ruff check .
@@ -37,9 +42,14 @@ docs: $(INSTALLED)  ## build the site of the pages in docs/; a warning is an err
 clean:
 	rm -rf .venv demo site
 
-# torch first: with it installed, no other package can pull in another build.
-$(INSTALLED): pyproject.toml constraints.txt
+# What levelhead needs to run, and no more. torch first: with it installed, no other package can pull in another build.
+$(RUNTIME): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+# What its tests, checks and pages need besides.
+$(INSTALLED): $(RUNTIME)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import levelhead
+from levelhead._version import commit
 from levelhead.cli.app import app, main
 from levelhead.data import DATASETS
 from levelhead.methods import METHODS
+from levelhead.runs.recipe import recipe_folder
 from levelhead.training.select import SELECTORS
 
 TINY = [
@@ -65,12 +71,64 @@ def test_list_recipes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "utkface64_dam_small" in capsys.readouterr().out
 
 
+def test_list_grids(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run("list", "grids") == 0
+    out = capsys.readouterr().out
+    files = sorted((recipe_folder() / "grids").glob("*.yaml"))
+    assert len(files) > 5
+    for file in files:
+        assert file.stem in out
+        assert file.read_text().splitlines()[0].removeprefix("# ") in out
+
+
+def test_a_version_of_a_clone_names_its_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(levelhead.__file__).parents[2]
+    if not (root / ".git").exists():
+        pytest.skip("levelhead does not run from a clone here")
+    assert run("--version") == 0
+    found = re.fullmatch(r"(\S+) \(commit ([0-9a-f]+)(, changed)?\)", capsys.readouterr().out.strip())
+    assert found is not None
+    head = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    assert found[1] == levelhead.__version__
+    assert head.startswith(found[2])
+
+
+def test_a_version_needs_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    known = commit()
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))  # as in a hook of another repository
+    assert commit() == known
+    for broken in ("exit 1", "sleep 10", "echo '\xff'"):
+        (tmp_path / "git").write_text(f"#!/bin/sh\n{broken}\n", encoding="latin-1")
+        (tmp_path / "git").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert commit() is None
+    (tmp_path / "git").unlink()
+    assert commit() is None
+    # In a folder of somebody else's repository.
+    copy = tmp_path / "theirs" / "src" / "levelhead" / "_version.py"
+    copy.parent.mkdir(parents=True)
+    (tmp_path / "theirs" / ".git").mkdir()
+    monkeypatch.setattr("levelhead._version.__file__", str(copy))
+    assert commit() is None
+
+
+def test_help_and_version_load_no_heavy_library() -> None:
+    code = (
+        "import sys\nfrom levelhead.cli.app import main\n"
+        "for arguments in (['--help'], ['--version'], ['compare', '--help']):\n"
+        "    try:\n        main(arguments)\n    except SystemExit:\n        pass\n"
+        "heavy = {'torch', 'pandas', 'numpy', 'transformers', 'scipy', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
 VERBS = [
     "train",
     "evaluate",
     "audit",
     "table",
-    "grid",
     "compare",
     "report",
     "demo",
@@ -87,7 +145,7 @@ VERBS = [
     "lm compare",
     "lm gap",
 ]
-OLD_VERBS = ["bounds", "card", "certify", "klaad", "lm-bias", "lm-compare", "lm-gap", "pareto"]
+OLD_VERBS = ["bounds", "card", "certify", "grid", "klaad", "lm-bias", "lm-compare", "lm-gap", "pareto"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

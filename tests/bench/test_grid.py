@@ -201,6 +201,7 @@ def test_a_run_without_epochs_says_what_to_do(finished: Path, tmp_path: Path) ->
         group.compare("ERM", selection="val_los")
 
 
+@pytest.mark.slow
 def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = {"ERM": {}, "too fast": {"train.learning_rate": 1e30}}
     write_grid(tmp_path, rows=rows, seeds=[0])
@@ -214,6 +215,7 @@ def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path, capsys: pytest.C
     assert (folder_of(tmp_path, "erm") / "evaluation-test.json").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_grid_goes_on(tmp_path: Path) -> None:
     grid = write_grid(tmp_path, seeds=[0], rows={"ERM": {}, "balanced": {"method.name": "balanced"}})
     command = [sys.executable, "-m", "levelhead", "grid", str(grid), "--out", str(tmp_path / "runs")]
@@ -286,6 +288,7 @@ def test_a_folder_holds_one_grid_that_may_grow(tmp_path: Path) -> None:
     assert first.base == grown.base
 
 
+@pytest.mark.slow
 def test_compare_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
     out = str(tmp_path / "runs")
@@ -304,13 +307,14 @@ def test_compare_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert "holds another grid" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["compare", "--resume", str(tmp_path)])
-    assert "no folder that `compare`" in capsys.readouterr().err
+    assert "no folder that `levelhead compare`" in capsys.readouterr().err
 
 
 @pytest.fixture
 def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that `compare` began, and no run is ever started."""
-    monkeypatch.setattr("levelhead.bench.grid.run_grid", lambda cells, **options: [])
+    monkeypatch.setattr("levelhead.bench.running.run_all", lambda cells, folder, **options: 0)
+    monkeypatch.setattr("levelhead.bench.running.show_results", lambda cells, folder, **options: None)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
     assert compare("--recipe", tmp_path / "mine.yaml", "--methods", "erm,jtt", "--seeds", "0", "--out", tmp_path) == 0
     return tmp_path
@@ -328,8 +332,8 @@ def compare(*arguments: object) -> int:
         ([], ["erm", "jtt"], (0,)),
         (["--seeds", "1-2"], ["erm", "jtt"], (0, 1, 2)),
         (["--methods", "dam+jtt,erm"], ["erm", "jtt", "dam+jtt"], (0,)),
-        (["--grid", "method.upweight=7,9"], ["erm", "jtt", "jtt, upweight 7", "jtt, upweight 9"], (0,)),
-        (["--methods", "dam+jtt", "--grid", "method.upweight=7"], ["erm", "jtt", "dam+jtt, upweight 7"], (0,)),
+        (["--try", "method.upweight=7,9"], ["erm", "jtt", "jtt, upweight 7", "jtt, upweight 9"], (0,)),
+        (["--methods", "dam+jtt", "--try", "method.upweight=7"], ["erm", "jtt", "dam+jtt, upweight 7"], (0,)),
         (["--set", "model.layers=2"], ["erm", "jtt"], (0,)),  # as it is
         (["--recipe", "mine.yaml", "--methods", "dro"], ["erm", "jtt", "dro"], (0,)),
     ],
@@ -348,12 +352,12 @@ def test_what_is_given_beside_resume_is_added(
     [
         (["--set", "train.epochs=3"], "holds another grid; what differs is 'train.epochs'. It can get more rows"),
         (["--data", "utkface64"], "holds another grid; what differs is 'data."),
-        (["--out", "elsewhere"], "--resume names the folder to go on with: leave out --out"),
+        (["--out", "elsewhere"], "is the folder to go on with: leave out --out"),
         (["--methods", "jt"], "Unknown method 'jt'"),
         (["--methods", ","], "--methods names no method"),
-        (["--grid", "method.upweigth=7"], "None of the methods erm, jtt has the option method.upweigth"),
-        (["--grid", "a=1", "--grid", "a=2"], "--try names 'a' twice"),
-        (["--set", "method.upweight=7"], "options of methods are given with --grid"),
+        (["--try", "method.upweigth=7"], "None of the methods erm, jtt has the option method.upweigth"),
+        (["--try", "a=1", "--try", "a=2"], "--try names 'a' twice"),
+        (["--set", "method.upweight=7"], "options of methods are given with --try"),
         (["--set", "seed=7"], "a grid has seeds and rows of its own"),
         (["--seeds", "0-99999"], "more than 2,000 seeds"),
         (["--seeds", "9223372036854775808"], "A seed of the grid is 9223372036854775808; it must be"),
@@ -374,9 +378,7 @@ def test_a_setting_of_one_method_is_not_dropped_from_a_new_comparison(
 ) -> None:
     line = ("--data", "portraits", "--methods", "erm,jtt", "--set", "method.upweight=7", "--out", tmp_path / "runs")
     assert compare(*line) == 2
-    assert (
-        "are given with --grid, which names them in the rows: --try method.upweight=VALUE" in capsys.readouterr().err
-    )
+    assert "are given with --try, which names them in the rows: --try method.upweight=VALUE" in capsys.readouterr().err
 
 
 def test_a_grid_that_others_made_gets_more_seeds(tmp_path: Path) -> None:
@@ -449,6 +451,7 @@ def test_an_undefined_score_is_never_preferred(finished: Path, tmp_path: Path) -
     assert group.compare("ERM", selection="val_loss").selection == "val_loss"
 
 
+@pytest.mark.slow
 def test_a_killed_grid_leaves_no_run_behind(tmp_path: Path) -> None:
     grid = write_grid(tmp_path, seeds=[0], rows={"long": {"train.epochs": 100_000}})
     command = [sys.executable, "-m", "levelhead", "grid", str(grid), "--out", str(tmp_path / "runs")]

@@ -24,6 +24,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -169,13 +170,15 @@ def comparison_grid(
     for options that cannot be right.
     """
     if None not in (task, recipe) or (before, task, recipe) == (None, None, None):
-        raise ConfigError("Give --data (a task of ours) or --recipe, or --resume with a folder.")
+        raise ConfigError(
+            "Say what to compare: --data (a built-in task), --recipe or a GRID; or name a folder with --resume."
+        )
     _refuse_seed_and_name(settings)
     for setting in settings:
         key = setting.partition("=")[0].strip()
         if key.partition(".")[0] == "method":
             raise ConfigError(
-                f"--set {quoted(key)}: options of methods are given with --grid, which names them in the rows: "
+                f"--set {quoted(key)}: options of methods are given with --try, which names them in the rows: "
                 f"--try {printable(key)}=VALUE"
             )
     if before is None or task is not None or recipe is not None:
@@ -281,8 +284,8 @@ def parse_options(settings: Iterable[str]) -> dict[str, list[Any]]:
     return options
 
 
-def remember(grid: Grid, out: Path) -> Grid:
-    """Write the grid into ``out``, joined with what is there, and return it.
+def joined(grid: Grid, out: Path) -> Grid:
+    """Return the grid joined with the one that ``out`` holds, if it holds one; nothing is written.
 
     More seeds and more rows may come; a base, a shared setting or a row that differs from what the folder began with
     is another grid, and :class:`ConfigError`.
@@ -299,13 +302,18 @@ def remember(grid: Grid, out: Path) -> Grid:
             raise ConfigError(
                 f"{out} holds another grid; what differs is {', '.join(map(quoted, changed[:20]))}. It can get more "
                 "rows and seeds, not other settings: choose another --out, or go on with the grid that is there: "
-                f"levelhead compare --resume {out}"
+                f"levelhead compare {out} --resume"
             )
         seeds = tuple(sorted({*before.seeds, *grid.seeds}))
         grid = Grid(grid.base, before.rows | grid.rows, seeds, grid.shared)
-        if grid == before:
-            return grid
-    write_text(file, yaml.safe_dump(grid.to_dict(), sort_keys=False))
+    return grid
+
+
+def remember(grid: Grid, out: Path) -> Grid:
+    """Write the grid into ``out``, :func:`joined` with what is there, and return it."""
+    grid, file = joined(grid, out), out / GRID
+    if not file.exists() or read_grid(file) != grid:
+        write_text(file, yaml.safe_dump(grid.to_dict(), sort_keys=False))
     return grid
 
 
@@ -365,24 +373,29 @@ def run_grid(
     *,
     workers: int = 1,
     launch: Launcher | None = None,
-    report: Callable[[Cell, Failure | None], None] = lambda cell, failure: None,
+    report: Callable[[Cell, Failure | None, float], None] = lambda cell, failure, seconds: None,
 ) -> list[Failure]:
     """Train and evaluate every cell that is not done; a failed cell is reported and does not stop the others.
 
     ``workers`` cells are under way at a time, each a local process unless ``launch`` says otherwise. ``report(cell,
-    failure)`` is called as each cell ends. Ctrl-C stops the runs; each resumes from its last checkpoint.
+    failure, seconds)`` is called as each cell ends. Ctrl-C stops the runs; each resumes from its last checkpoint.
     """
     missing = [cell for cell in cells if not cell.done]
     local = LocalProcesses()
     failures = []
+
+    def timed(cell: Cell) -> tuple[Failure | None, float]:
+        began = time.monotonic()
+        return (launch or local)(cell), time.monotonic() - began
+
     with ThreadPoolExecutor(workers) as pool:
-        futures = {pool.submit(launch or local, cell): cell for cell in missing}
+        futures = {pool.submit(timed, cell): cell for cell in missing}
         try:
             for future in as_completed(futures):
-                failure = future.result()
+                failure, seconds = future.result()
                 if failure is not None:
                     failures.append(failure)
-                report(futures[future], failure)
+                report(futures[future], failure, seconds)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             local.stop()
@@ -412,9 +425,14 @@ class LocalProcesses:
             self._running.add(process)
             _, errors = process.communicate(message)
             self._running.discard(process)
+        trace = cell.folder.with_name(f"{cell.folder.name}-error.txt")
         if process.returncode == 0:
+            trace.unlink(missing_ok=True)
             return None
         said = (errors.strip().splitlines() or ["it said nothing"])[-1]
+        if "Traceback" in errors:  # a mistake in a method of the user's own, say: the last line is not enough
+            write_text(trace, errors)
+            said = f"{said} (where: {trace})"
         # A killed process had no time to say why; what it said last is about something else.
         return Failure(cell, f"ended by signal {-process.returncode}" if process.returncode < 0 else said)
 

@@ -88,7 +88,7 @@ class Section:
     def draw(self) -> Table:
         """Return it as a drawn table."""
         drawn = Table(title=self.title, caption=self.caption, show_lines=True)
-        drawn.add_column(self.columns[0])
+        drawn.add_column(self.columns[0], overflow="fold")
         for title in self.columns[1:]:
             drawn.add_column(title.replace(" ", "\n", 1), justify="right", min_width=7)
         for row in self.cells:

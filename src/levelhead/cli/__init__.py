@@ -1,5 +1,5 @@
 """The command line: one file a group of verbs."""
 
-from levelhead.cli.app import app, console, main
+from levelhead.cli.app import app, main
 
-__all__ = ["app", "console", "main"]
+__all__ = ["app", "main"]

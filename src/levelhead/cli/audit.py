@@ -76,13 +76,13 @@ def audit_command(
         if named := [name for name, value in given.items() if value is not None]:
             raise ConfigError(f"--example brings its own file and columns: leave out {', '.join(named)}, or --example.")
         predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
+    check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
     if predictions is None or label is None or prediction is None or not group:
         missing = [name for name, value in given.items() if not value]
         raise ConfigError(
             f"An audit needs FILE, --label, --prediction and --group; missing: {', '.join(missing)}. To see one first: "
             "levelhead audit --example"
         )
-    check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.audit import audit_file
 

@@ -47,10 +47,10 @@ def report_command(
 
     Example: levelhead report runs/utkface64 --html page.html
     """
-    if html_file is None and not card:
-        raise ConfigError("Say what to make: --html FILE for a page, or --card for the model card of a run.")
     if show and not card:
         raise ConfigError("--print prints a model card: give --card as well.")
+    if html_file is None and not card:
+        raise ConfigError("Say what to make: --html FILE for a page, or --card for the model card of a run.")
     check_outputs({"--html": html_file}, inputs=[source], runs=[source])
     if card:
         card_command(source, show)

@@ -1,4 +1,4 @@
-"""Data sets, one a file. A new one is a file here and a line in :data:`DATASETS`."""
+"""Data sets, one a file. A new one is a file here and a line in :data:`DATASETS`, or a user's own class."""
 
 from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Inputs, Split
 from levelhead.data.celeba import CelebA
@@ -12,20 +12,27 @@ from levelhead.data.portraits import Portraits
 from levelhead.data.text_csv import TextCsv
 from levelhead.data.utkface import UTKFace
 from levelhead.data.utkface_folder import UTKFaceFolder
+from levelhead.registry import Registry
 
-DATASETS: dict[str, type[DataSet]] = {
-    "portraits": Portraits,
-    "celeba64": CelebA,
-    "celeba": CelebAFolder,
-    "utkface64": UTKFace,
-    "utkface": UTKFaceFolder,
-    "hub": Hub,
-    "image-folder-csv": ImageFolderCsv,
-    "phrases": Phrases,
-    "hatexplain": HateXplain,
-    "multinli": MultiNLI,
-    "text-csv": TextCsv,
-}
+DATASETS: Registry[DataSet] = Registry(
+    "data set",
+    DataSet,
+    "levelhead.datasets",
+    "card",
+    {
+        "portraits": Portraits,
+        "celeba64": CelebA,
+        "celeba": CelebAFolder,
+        "utkface64": UTKFace,
+        "utkface": UTKFaceFolder,
+        "hub": Hub,
+        "image-folder-csv": ImageFolderCsv,
+        "phrases": Phrases,
+        "hatexplain": HateXplain,
+        "multinli": MultiNLI,
+        "text-csv": TextCsv,
+    },
+)
 
 __all__ = [
     "DATASETS",

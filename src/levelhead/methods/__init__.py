@@ -1,4 +1,4 @@
-"""Training methods, one paper a file. A new one is a file here and a line in :data:`METHODS`."""
+"""Training methods, one paper a file. A new one is a file here and a line in :data:`METHODS`, or a user's own class."""
 
 from levelhead.methods.arl import ARL
 from levelhead.methods.balanced import Balanced
@@ -11,19 +11,26 @@ from levelhead.methods.group_dro import GroupDRO
 from levelhead.methods.jtt import JTT
 from levelhead.methods.kd import KD
 from levelhead.methods.lff import LfF
+from levelhead.registry import Registry
 from levelhead.training.stage import Stage
 
-METHODS: dict[str, type[Method]] = {
-    "erm": ERM,
-    "balanced": Balanced,
-    "dro": DRO,
-    "arl": ARL,
-    "kd": KD,
-    "jtt": JTT,
-    "lff": LfF,
-    "eiil": EIIL,
-    "dam": DAM,
-    "group_dro": GroupDRO,
-}
+METHODS: Registry[Method] = Registry(
+    "method",
+    Method,
+    "levelhead.methods",
+    "summary",
+    {
+        "erm": ERM,
+        "balanced": Balanced,
+        "dro": DRO,
+        "arl": ARL,
+        "kd": KD,
+        "jtt": JTT,
+        "lff": LfF,
+        "eiil": EIIL,
+        "dam": DAM,
+        "group_dro": GroupDRO,
+    },
+)
 
 __all__ = ["ARL", "DAM", "DRO", "EIIL", "ERM", "JTT", "KD", "METHODS", "Balanced", "GroupDRO", "LfF", "Method", "Stage"]

@@ -39,6 +39,9 @@ COUNTS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "longformer")  # p
 class ModelConfig(ABC):
     """How the network of an experiment is made, and what it takes as input."""
 
+    def check(self) -> None:  # noqa: B027  (a network from scratch has nothing to look for)
+        """Raise :class:`~levelhead.types.ConfigError` early and cheaply for what a network cannot be made of here."""
+
     @abstractmethod
     def prepare(
         self, examples: Examples, device: torch.device, describe: dict[str, str], trained: Any = None
@@ -175,6 +178,13 @@ class BackboneModel(ModelConfig):
             object.__setattr__(self, "backbone", str(folder.resolve()))
         counts = ("layers", "heads", "intermediate_size", "max_length", "feature_batch_size", "length_parts")
         check_numbers("model", self, at_least_one=counts)
+
+    def check(self) -> None:
+        """Read the backbone's configuration, and its tokenizer or picture processor; no weights."""
+        if load_backbone_class(self.backbone, self.revision)[0].main_input_name == "input_ids":
+            self._longest()
+        else:
+            load_image_processor(self.backbone, self.revision)
 
     @property
     def from_features(self) -> bool:

@@ -62,16 +62,33 @@ def oracle_reason(experiment: Experiment) -> str | None:
     return " and ".join(reasons) or None
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for this process; the lock goes with the process, also when it is killed."""
+def refuse_foreign(folder: Path) -> str:
+    """Raise :class:`ConfigError` if a run cannot be put into ``folder``; return the pattern of files left by a kill."""
     check_outputs({}, folders={"The run folder": folder})
     leftovers = "**/.*.tmp" if (folder / CONFIG).exists() else f".{CONFIG}.*.tmp"
     if not (folder / CONFIG).exists() and folder.exists():
-        # Before anything is made or deleted in it.
         others = {file.name for file in folder.iterdir()} - {".lock"} - {file.name for file in folder.glob(leftovers)}
         if others:
             raise ConfigError(f"{folder} exists and is not a run folder; choose another with --out.")
+    return leftovers
+
+
+def in_use(folder: Path) -> bool:
+    """Return whether another process is training in ``folder`` right now."""
+    try:
+        with (folder / ".lock").open() as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder for this process; the lock goes with the process, also when it is killed."""
+    leftovers = refuse_foreign(folder)  # before anything is made or deleted in it
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     lock = folder / ".lock"

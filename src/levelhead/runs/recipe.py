@@ -1,8 +1,8 @@
 """An experiment as frozen dataclasses, read from a YAML recipe with dotted overrides.
 
-A recipe has five sections: ``data`` and ``method`` (``name`` picks the class in DATASETS and METHODS, the other keys
-are its fields), ``model``, ``train`` and ``seed``, and may have a ``name`` for tables. Every mistake is found before
-any work begins.
+A recipe has five sections: ``data`` and ``method`` (``name`` picks the class in DATASETS and METHODS, a user's own as
+``module:Class``; the other keys are its fields), ``model``, ``train`` and ``seed``, and may have a ``name`` for tables.
+Every mistake is found before any work begins.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shlex
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from levelhead.data import DATASETS, DataSet
 from levelhead.methods import DAM, ERM, METHODS, Method
 from levelhead.models.networks import BackboneModel, ModelConfig, ScratchViT
 from levelhead.plain_yaml import DEEPEST, LONGEST_DOCUMENT, read_yaml
+from levelhead.registry import Registry
 from levelhead.training.config import TrainConfig
 from levelhead.training.select import SELECTORS
 from levelhead.types import LONGEST_NAME, ConfigError, check_seed, listed, printable, quoted, visible
@@ -55,21 +57,21 @@ class Experiment:
         }
 
 
-def name_of(value: Any, table: Mapping[str, type]) -> str:
-    """Return the name under which the class of ``value`` stands in ``table``."""
-    return next(name for name, cls in table.items() if cls is type(value))
+def name_of(value: Any, table: Registry[Any]) -> str:
+    """Return the name under which ``table`` finds the class of ``value``."""
+    return table.name_of(type(value))
 
 
 def method_name(method: Method) -> str:
     """Return a method's name in a recipe; debiased attention on top of another method is ``dam+...``."""
     name = name_of(method, METHODS)
-    base = getattr(method, "base", None)
+    base = method.base if isinstance(method, DAM) else None
     return name if base is None or isinstance(base, ERM) else f"{name}+{name_of(base, METHODS)}"
 
 
 def _method_options(method: Method) -> dict[str, Any]:
     options: dict[str, Any] = plain_options(method)
-    if isinstance(getattr(method, "base", None), ERM):
+    if isinstance(method, DAM) and isinstance(method.base, ERM):
         del options["base"]
     return options
 
@@ -80,6 +82,8 @@ def plain_options(value: Any) -> Any:
         return {field.name: plain_options(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, Enum):
+        return value.value
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -282,13 +286,14 @@ def _refuse_unknown_keys(cls: Any, options: Mapping[str, Any], where: str) -> No
             _refuse_unknown_keys(types[key], value, f"{where}.{key}")
 
 
-def _choose(table: Mapping[str, type], options: Any, where: str) -> Any:
+def _choose(table: Registry[Any], options: Any, where: str) -> Any:
     if not isinstance(options, dict) or "name" not in options:
         raise ConfigError(f"Section {where} needs a name. Known: {', '.join(table)}.")
     rest = {key: value for key, value in options.items() if key != "name"}
     name = str(options["name"])
     if name not in table:
-        raise ConfigError(f"Unknown {where}.name {quoted(name)}. {nearest(name, table)}")
+        own = " A class of your own is named module:Class, e.g. mypackage.focal:Focal." if "." in name else ""
+        raise ConfigError(f"Unknown {where}.name {quoted(name)}. {nearest(name, table)}{own}")
     return build_options(table[name], rest, where)
 
 

@@ -1,0 +1,76 @@
+"""What is looked at before the first run of a grid starts, so that one mistake is one error, not a failure a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from levelhead.bench.grid import Cell
+from levelhead.runs.folder import in_use, refuse_foreign
+from levelhead.training.select import SELECTORS
+from levelhead.training.trackers import check_installed
+from levelhead.types import ConfigError, LevelheadError, quoted
+
+
+def check_cells(cells: Sequence[Cell], *, local: bool = True) -> None:
+    """Raise a :class:`~levelhead.types.LevelheadError` for the first mistake that would make a missing run fail.
+
+    Looked at are the folder of each run, and, once for each that differs: the data set with the sensitive columns that
+    its evaluation needs, the network's backbone, the device and the trackers. The groups are read for the evaluation
+    alone, and forgotten. A run that is done needs none of it. With ``local`` False the runs are for other machines,
+    whose devices cannot be seen from here.
+    """
+    missing = [cell for cell in cells if not cell.done]
+    for cell in missing:
+        refuse_foreign(cell.folder)
+        if in_use(cell.folder):
+            raise LevelheadError(f"Another process is working in {cell.folder}; wait for it or end it.")
+    # The data first: a wrong folder is the mistake that is made most.
+    for what in (_data, _model, _training) if local else (_data, _model):
+        seen: dict[str, None] = {}
+        for cell in missing:
+            key, check = what(cell)
+            if key in seen:
+                continue
+            seen[key] = None
+            try:
+                check()
+            except LevelheadError as error:
+                shared = len({what(other)[0] for other in missing}) == 1
+                raise error if shared else type(error)(f"Row {quoted(cell.row)}: {error}") from None
+
+
+def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
+    experiment = cell.experiment
+    splits: list[Any] = ["test"]
+    splits += ["train"] * experiment.method.uses_groups
+    splits += ["validation"] * SELECTORS[experiment.train.select].uses_groups
+
+    def check() -> None:
+        experiment.data.check()
+        for split in splits:
+            experiment.data.groups(split)
+
+    return f"{experiment.data} {splits}", check
+
+
+def _model(cell: Cell) -> tuple[str, Callable[[], object]]:
+    return str(cell.experiment.model), cell.experiment.model.check
+
+
+def _training(cell: Cell) -> tuple[str, Callable[[], object]]:
+    train = cell.experiment.train
+
+    def check() -> None:
+        if not torch.cuda.is_available():
+            for option, value, remedy in (
+                ("device", "cuda", "leave it out, or use device: cpu"),
+                ("precision", "fp16", "use precision: no"),
+            ):
+                if getattr(train, option) == value:
+                    raise ConfigError(f"train.{option} is {value}, and torch sees no GPU here: {remedy}.")
+        check_installed(train.trackers)
+
+    return f"{train.device} {train.precision} {train.trackers}", check

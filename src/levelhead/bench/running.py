@@ -1,0 +1,144 @@
+"""Run a grid and tell how it goes: a bar on a terminal, a line a run elsewhere; then the table, or what failed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from levelhead.bench import grid
+from levelhead.bench.grid import GRID, Cell, Failure
+from levelhead.bench.tables import collect
+from levelhead.terminal import counted
+
+
+def run_all(cells: Sequence[Cell], folder: Path, *, workers: int, ray: str | None, console: Console, again: str) -> int:
+    """Run what is missing and return the exit status: 0, 1 if a run failed, 130 if Ctrl-C stopped them.
+
+    ``again`` is the command that goes on after a failure or a stop. ``workers`` runs go side by side on this machine,
+    or as many as the Ray cluster ``ray`` has processors.
+    """
+    missing = [cell for cell in cells if not cell.done]
+    _announce(cells, missing, folder, workers if ray is None else None, console)
+    failures: list[Failure] = []
+    try:
+        with (
+            _cluster(ray, folder, min(workers, max(1, len(missing)))) as (launch, slots),
+            _told(cells, missing, console) as report,
+        ):
+            failures = grid.run_grid(cells, workers=slots, launch=launch, report=report)
+    except KeyboardInterrupt:
+        _tell_of_stop(cells, missing, console, again)
+        return 130
+    if not failures:
+        return 0
+    console.print(f"\n{len(failures)} of {len(cells)} runs failed:", highlight=False)
+    for failure in failures:
+        _line(console, f"  {_name(failure.cell)} ({failure.cell.folder}): {failure.message}")
+    _line(console, f"The other runs are kept. To try these again: {again}")
+    return 1
+
+
+def show_results(cells: Sequence[Cell], folder: Path, *, console: Console, html_file: Path | None = None) -> None:
+    """Print the tables of finished runs, write the page if one is asked for, and name what was written.
+
+    Runs on different data are different tables; in each, the first row of the grid is the baseline.
+    """
+    groups = collect([cell.folder for cell in cells], "test")
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    comparisons = [group.compare(next(row for row in rows if row in group.rows())) for group in groups]
+    for comparison in comparisons:
+        for table in comparison.tables():
+            console.print(table)
+        console.print("\n".join(comparison.findings()), markup=False)
+    if html_file is not None:
+        from levelhead.bench.page import compared, comparison_page
+        from levelhead.report.page import command_line, write_page
+
+        pages = [compared(*each) for each in zip(groups, comparisons, strict=True)]
+        write_page(html_file, comparison_page(pages, command=command_line()))
+        _line(console, f"Wrote {html_file}: the same figures on a page.")
+    _line(console, f"Wrote {folder}: {len(cells)} runs, and {GRID}, which remembers them.")
+    baseline = shlex.quote(comparisons[0].table.baseline)
+    _line(console, f"Next: levelhead table {shlex.quote(str(folder))} --baseline {baseline} --latex table.tex")
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.row}, seed {cell.experiment.seed}"
+
+
+def _line(console: Console, text: str) -> None:
+    console.print(escape(text), soft_wrap=True, highlight=False)
+
+
+def _announce(
+    cells: Sequence[Cell], missing: Sequence[Cell], folder: Path, workers: int | None, console: Console
+) -> None:
+    """Say how many runs there are; and that more at a time than processors make each slower, if so."""
+    rows, seeds = {cell.row for cell in cells}, {cell.experiment.seed for cell in cells}
+    done = "" if len(missing) == len(cells) else f"; {len(cells) - len(missing) if missing else 'all'} of them done"
+    _line(console, f"{len(cells)} runs ({len(rows)} rows x {len(seeds)} seeds) in {folder}{done}.")
+    if workers is None or not missing:
+        return
+    threads = max(cell.experiment.train.threads or 1 for cell in missing)
+    together, processors = min(workers, len(missing)), os.cpu_count() or 1
+    if together > 1 and together * threads > processors:
+        _line(
+            console,
+            f"Caution: {together} runs at a time with {threads} thread{'s' * (threads > 1)} each, and this machine has "
+            f"{processors} processors. Their seconds say little then; fewer --workers may be as fast.",
+        )
+
+
+@contextlib.contextmanager
+def _cluster(ray: str | None, folder: Path, workers: int) -> Iterator[tuple[Any, int]]:
+    if ray is None:
+        yield None, workers
+        return
+    from levelhead.bench.ray_cluster import connected
+
+    with connected(ray, folder) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def _told(
+    cells: Sequence[Cell], missing: Sequence[Cell], console: Console
+) -> Iterator[Callable[[Cell, Failure | None, float], None]]:
+    """Yield what is called as each run ends. On a terminal a bar moves, and only failures are lines."""
+    ended = len(cells) - len(missing)
+
+    def line(cell: Cell, failure: Failure | None, seconds: float) -> None:
+        nonlocal ended
+        ended += 1
+        minutes, rest = divmod(round(seconds), 60)
+        outcome = f"done in {minutes}:{rest:02d}" if failure is None else f"FAILED after {minutes}:{rest:02d}"
+        reason = "" if failure is None else f": {failure.message}"
+        _line(console, f"[{ended}/{len(cells)}] {_name(cell)}: {outcome}{reason}")
+
+    if not console.is_terminal:
+        yield line
+        return
+    with counted(console, f"{len(cells)} runs", len(cells), ended) as advance:
+
+        def moved(cell: Cell, failure: Failure | None, seconds: float) -> None:
+            if failure is not None:
+                line(cell, failure, seconds)
+            advance()
+
+        yield moved
+
+
+def _tell_of_stop(cells: Sequence[Cell], missing: Sequence[Cell], console: Console, again: str) -> None:
+    under_way = [_name(cell) for cell in missing if not cell.done and (cell.folder / "checkpoints").exists()]
+    done = sum(cell.done for cell in cells)
+    _line(console, f"\nStopped: {done} of {len(cells)} runs are done.")
+    if under_way:
+        _line(console, f"Under way, and kept up to their last checkpoint: {'; '.join(under_way)}.")
+    _line(console, f"To go on: {again}")

@@ -1,0 +1,190 @@
+"""The command ``levelhead compare``: train and evaluate methods over seeds and options, and show the table."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from levelhead.cli.options import DataRoot
+from levelhead.storage import check_outputs
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, quoted
+
+if TYPE_CHECKING:  # importing torch takes seconds, and --help does not need it
+    from levelhead.bench.grid import Grid
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key for every method.")
+]
+Workers = Annotated[int, typer.Option(min=1, help="Runs side by side, each in a process of its own.")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option("--ray", help="Spread the runs over a Ray cluster: auto, or its address.", show_default=False),
+]
+
+
+def compare_command(
+    grid: Annotated[
+        str | None,
+        typer.Argument(
+            help="A grid: a YAML file, a built-in name (`levelhead list grids`), or with --resume the folder of a "
+            "comparison. Without it, --data or --recipe and --methods say what to compare.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="A built-in task, e.g. utkface64 or portraits: its small recipe.", show_default=False),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Or any recipe: its data, model and train sections.", show_default=False)
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Methods, e.g. erm,jtt,dam,dam+jtt (`levelhead list methods`). Default: erm,dam.", show_default=False
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds, e.g. 0-4 or 0,2,5. Default: 0-2, or those of GRID.", show_default=False)
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),
+    ] = None,
+    options_before: Annotated[list[str] | None, typer.Option("--grid", hidden=True)] = None,
+    settings: Settings = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--row", help="Of GRID, only this variant; may be repeated.")
+    ] = None,
+    data_root: DataRoot = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the runs. Default: runs/DATA or runs/GRID.", show_default=False)
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Finish the comparison in the folder GRID or --out. The folder holds everything else; more --methods, "
+            "--try values and --seeds may be given beside it.",
+        ),
+    ] = False,
+    workers: Workers = 1,
+    ray: RayAddress = None,
+    html_file: Annotated[
+        Path | None,
+        typer.Option("--html", help="When all is done, write one standalone HTML page.", show_default=False),
+    ] = None,
+) -> None:
+    """Train and evaluate methods with the same model, budget, batches and selection, over seeds, and show the table.
+
+    Everything is checked before the first run starts. The same command again does only what is missing, also after
+    kill -9.
+
+    Example: levelhead compare --data utkface64 --methods erm,balanced,jtt,dam --seeds 0-4 --out runs/utk --workers 2
+    """
+    if options_before:
+        Terminal(stderr=True).print("`compare --grid` is called `compare --try` now; the old name will go.")
+    options = [*(options or ()), *(options_before or ())]
+    from levelhead.bench.grid import GRID, comparison_grid, read_grid
+
+    begun = None if grid is None else Path(grid)
+    if begun is not None and ((begun / GRID).exists() or (resume and begun.is_dir())):
+        if not resume:
+            raise ConfigError(f"{begun} holds a comparison: add --resume to finish it.")
+        if out is not None:
+            raise ConfigError(f"{begun} is the folder to go on with: leave out --out.")
+        folder = begun
+    else:
+        folder, begun = out or Path("runs") / Path(grid or data or str(recipe)).stem, out if resume else None
+    check_outputs({"--html": html_file}, folders={"--out": folder}, inputs=[recipe], runs=[folder])
+    if resume and (begun is None or not (begun / GRID).exists()):
+        raise ConfigError(
+            "--resume needs the folder of a comparison: levelhead compare FOLDER --resume."
+            if begun is None
+            else f"{begun} holds no {GRID}: it is no folder that `levelhead compare` made."
+        )
+    chosen: list[int] | None = None
+    if grid is not None and begun is None:
+        named = {"--data": data, "--recipe": recipe, "--methods": methods, "--try": options or None}
+        if given := [name for name, value in named.items() if value is not None]:
+            raise ConfigError(f"The grid {quoted(grid)} says what to compare: leave out {', '.join(given)}.")
+        plan = read_grid(grid)
+        chosen = _seeds(seeds)
+    else:
+        if only:
+            raise ConfigError("--row chooses variants of a GRID: name one, or choose with --methods.")
+        plan = comparison_grid(
+            None if begun is None else read_grid(begun / GRID),
+            task=data,
+            recipe=recipe,
+            methods=methods,
+            seeds=seeds,
+            options=options,
+            settings=settings or (),
+            data_root=data_root,
+        )
+        settings = None
+    _run(plan, folder, workers, ray, html_file, data_root=data_root, rows=only, seeds=chosen, settings=settings or ())
+
+
+def grid_command(
+    grid: Annotated[str, typer.Argument(help="A YAML file with base, seeds and rows, or the name of a built-in one.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the runs. Default: runs/GRID.", show_default=False)
+    ] = None,
+    data_root: DataRoot = None,
+    workers: Workers = 1,
+    ray: RayAddress = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Only these seeds; may be repeated.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Only these variants; may be repeated.")] = None,
+    settings: Settings = None,
+) -> None:
+    """Do what ``levelhead compare GRID`` does."""
+    from levelhead.bench.grid import read_grid
+
+    folder = out or Path("runs") / Path(grid).stem
+    check_outputs({}, folders={"--out": folder})
+    _run(read_grid(grid), folder, workers, ray, data_root=data_root, rows=row, seeds=seed, settings=settings or ())
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    from levelhead.bench.grid import parse_seeds
+
+    return None if text is None else parse_seeds(text)
+
+
+def _run(
+    plan: Grid,
+    folder: Path,
+    workers: int,
+    ray: str | None,
+    html_file: Path | None = None,
+    *,
+    rows: Sequence[str] | None,
+    seeds: Sequence[int] | None,
+    **options: Any,
+) -> None:
+    """Check everything, remember the grid in ``folder``, run what is missing of it, and show the table."""
+    from levelhead.bench.checks import check_cells
+    from levelhead.bench.grid import joined, make_cells, remember
+    from levelhead.bench.running import run_all, show_results
+    from levelhead.report.page import command_line
+
+    plan = joined(plan, folder)
+    cells = make_cells(plan, folder, rows=rows, seeds=seeds, **options)
+    check_cells(cells, local=ray is None)
+    remember(plan, folder)
+    parts = ["levelhead", "compare", str(folder), "--resume", *["--workers", str(workers)] * (workers > 1)]
+    parts += [*["--ray", str(ray)] * (ray is not None), *["--html", str(html_file)] * (html_file is not None)]
+    part_of_grid = rows is not None or seeds is not None or options["settings"]
+    again = (command_line() or "the same command") if part_of_grid else shlex.join(parts)
+    console = Terminal()
+    status = run_all(cells, folder, workers=workers, ray=ray, console=console, again=again)
+    if status:
+        raise typer.Exit(status)
+    show_results(cells, folder, console=console, html_file=html_file)

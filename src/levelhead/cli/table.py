@@ -1,0 +1,95 @@
+"""The command ``levelhead table``: finished runs, compared."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from levelhead.cli.options import HtmlFile, SplitName
+from levelhead.storage import check_outputs, write_json, write_text
+from levelhead.terminal import Terminal
+from levelhead.types import visible
+
+
+class ThresholdName(StrEnum):
+    """The thresholds that a table can compare at."""
+
+    own = "own"
+    matched = "matched"
+
+
+def table_command(
+    runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.")],
+    split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
+    baseline: Annotated[str, typer.Option(help="The row that the others are compared with.")] = "erm",
+    select: Annotated[
+        str | None,
+        typer.Option(
+            help="Choose epochs anew (runs with train.keep_epochs): a label-only selector, or LEAKING_equalized_odds.",
+            show_default=False,
+        ),
+    ] = None,
+    tune_by: Annotated[
+        str | None,
+        typer.Option(
+            "--tune",
+            help="Keep one row a method: the best by this label-only selector on validation.",
+            show_default=False,
+        ),
+    ] = None,
+    threshold: Annotated[
+        ThresholdName, typer.Option(help="Each run's own, or matched to the baseline's positive rate.")
+    ] = ThresholdName.own,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
+    ] = None,
+    html_file: HtmlFile = None,
+    latex_file: Annotated[
+        Path | None, typer.Option("--latex", help="Also write LaTeX tables (booktabs) here.", show_default=False)
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a drawn table.")] = False,
+) -> None:
+    """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.
+
+    Runs of one data set and one set of hyperparameters make a row; a row's runs differ in the seed alone. A method
+    that only moves its threshold moves the gaps too: --threshold matched shows what is left.
+    """
+    check_outputs({"--json": json_file, "--html": html_file, "--latex": latex_file}, runs=runs)
+    from levelhead.bench.tables import collect
+    from levelhead.bench.tuning import choices_section, choices_to_dict, tune
+
+    console = Terminal()
+    results, pages = [], []
+    for group in collect(runs, split.value):
+        options: dict[str, Any] = {"selection": select, "threshold": threshold.value}
+        more, picked = [], {}
+        if tune_by is not None:
+            chosen, choices = tune(group, tune_by)
+            more = [choices_section(choices, group.compare(baseline, **options), tune_by)] if choices else []
+            picked, group = {"tuning": choices_to_dict(choices, tune_by)}, chosen
+        comparison = group.compare(baseline, **options)
+        results.append(comparison.to_dict() | picked)
+        pages.append((group, comparison, more))
+        if markdown:
+            text = "\n".join([comparison.markdown(), *(section.markdown() for section in more)])
+            sys.stdout.write(visible(text, keep="\n") + "\n")
+        else:
+            for drawn in [*comparison.tables(), *(section.draw() for section in more)]:
+                console.print(drawn)
+            console.print("\n".join(comparison.findings()), markup=False)
+    if json_file:
+        write_json(json_file, {"comparisons": results})
+    if latex_file:
+        from levelhead.bench.latex import latex
+
+        write_text(latex_file, latex(part for _, one, more in pages for part in [*one.sections(), *more]))
+    if html_file:
+        from levelhead.bench.page import compared, comparison_page
+        from levelhead.report.page import command_line, write_page
+
+        page = comparison_page([compared(*each) for each in pages], command=command_line())
+        write_page(html_file, page)

@@ -1,0 +1,107 @@
+"""The commands ``levelhead train`` and ``levelhead evaluate``: one run."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from levelhead.cli.options import DataRoot, HtmlFile, SplitName
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
+
+
+class Energy(StrEnum):
+    """The ways to measure energy."""
+
+    counter = "counter"
+    paper_formula = "paper-formula"
+    off = "off"
+
+
+def train_command(
+    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe (`levelhead list recipes`).")],
+    data_root: DataRoot = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Overrides the recipe's seed.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the recipe, e.g. --set train.epochs=3."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder. Default: runs/RECIPE-seedN.", show_default=False)
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the run folder where it stopped, also after kill -9.")
+    ] = False,
+    energy: Annotated[
+        Energy, typer.Option(help="How a GPU's energy is measured: its counter, the paper's formula too, or off.")
+    ] = Energy.counter,
+) -> None:
+    """Train one recipe with one seed into a run folder.
+
+    The sensitive column is not read, unless the method or the selector declares that it sees groups (ORACLE).
+
+    Example: levelhead train recipes/utkface64_dam_small.yaml --data-root DATA --seed 1
+    """
+    check_outputs({}, folders={"--out": out})
+    from levelhead.runs.recipe import load_experiment
+    from levelhead.runs.train import train_run
+    from levelhead.terminal import training_progress
+
+    experiment = load_experiment(recipe, settings or (), data_root=data_root, seed=seed)
+    folder = out or Path("runs") / f"{Path(recipe).stem}-seed{experiment.seed}"
+    console = Terminal()
+    console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks
+    try:
+        with training_progress(console) as progress:
+            metrics = train_run(experiment, folder, resume=resume, progress=progress, energy=energy.value)
+    except KeyboardInterrupt:
+        console.print(f"\nStopped. Go on with the same command and --resume; the run is in {folder}.")
+        raise typer.Exit(130) from None
+    table = Table(title=f"{escape(str(folder))}: validation, kept by {metrics['selected_by']}")
+    for column in metrics["validation"]:
+        table.add_column(column, justify="right")
+    table.add_row(*(f"{abs(value):.4f}" for value in metrics["validation"].values()))
+    console.print(table)
+    console.print(f"Next: levelhead evaluate {escape(str(folder))} --split test")
+
+
+def evaluate_command(
+    run: Annotated[Path, typer.Argument(help="A finished run folder.")],
+    split: Annotated[SplitName, typer.Option(help="Which split to predict.")] = SplitName.test,
+    data_root: DataRoot = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)
+    ] = None,
+    html_file: HtmlFile = None,
+    allow_mismatched_weights: Annotated[
+        bool,
+        typer.Option("--allow-mismatched-weights", help="Take a network whose weights do not fit its config.json."),
+    ] = False,
+) -> None:
+    """Predict a split with a run's network and print its metrics by group, with intervals.
+
+    Writes predictions-SPLIT.parquet and evaluation-SPLIT.json into the run folder.
+    """
+    check_outputs({"--json": json_file, "--html": html_file}, runs=[run])
+    from levelhead.runs.evaluate import evaluate_run
+    from levelhead.runs.folder import load_run, oracle_reason
+
+    console = Terminal()
+    result = evaluate_run(run, split.value, data_root=data_root, allow_mismatched_weights=allow_mismatched_weights)
+    reason = oracle_reason(load_run(run))
+    if reason:
+        console.print(f"[bold]ORACLE[/bold]: the {reason} of this run saw groups.")
+    console.print(result.table())
+    if json_file:
+        write_json(json_file, result.to_dict())
+    if html_file:
+        from levelhead.report.page import command_line, write_page
+        from levelhead.runs.page import run_page
+
+        write_page(html_file, run_page(run, split=split.value, command=command_line()))

@@ -1,0 +1,306 @@
+"""What `compare` and `grid` look at before the first run, and what they say while runs end, fail or are stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+
+from levelhead.bench.checks import check_cells
+from levelhead.bench.grid import Cell, Failure, compare_methods, make_cells
+from levelhead.bench.running import run_all, show_results
+from levelhead.cli.app import main
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.train import train_run
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, DataError, LevelheadError
+
+BASE: dict[str, Any] = {
+    "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 80, "correlation": 0.5},
+    "model": {"hidden_size": 16, "layers": 2, "heads": 2},
+    "train": {"batch_size": 16, "device": "cpu", "threads": 1, "epochs": 1},
+}
+
+
+def cells_of(folder: Path, *methods: str, seeds: Iterable[int] = (0,), **sections: Any) -> list[Cell]:
+    return make_cells(compare_methods({**BASE, **sections}, methods or ["erm", "jtt"], list(seeds), {}), folder)
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(map(str, arguments)))
+    return int(ended.value.code or 0)
+
+
+def train(cells: list[Cell]) -> None:
+    for cell in cells:
+        train_run(cell.experiment, cell.folder)
+        evaluate_run(cell.folder)
+
+
+@pytest.fixture
+def no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where a run is started."""
+    monkeypatch.setattr("levelhead.bench.grid.run_grid", lambda *cells, **options: pytest.fail("a run was started"))
+
+
+@pytest.mark.usefixtures("no_run")
+@pytest.mark.parametrize("verb", ["compare", "grid"])
+def test_a_wrong_data_root_is_one_error_and_leaves_nothing(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ("--data-root", tmp_path / "nowhere", "--out", tmp_path / "runs")
+    if verb == "compare":
+        assert run("compare", "--data", "utkface64", "--methods", "erm,jtt,dam", "--seeds", "0-3", *out) == 2
+    else:
+        assert run("grid", "finding_utkface64", *out) == 2
+    printed = capsys.readouterr()
+    *renamed, line = printed.err.strip().splitlines()
+    assert len(renamed) == (verb == "grid")
+    assert line.startswith(f"Error: There is no folder {tmp_path / 'nowhere' / 'utkface64'}.")
+    assert "--data-root" in line
+    assert not printed.out
+    assert not (tmp_path / "runs").exists()
+
+
+def write_utkface(root: Path, columns: dict[str, list[int]]) -> None:
+    (root / "utkface64").mkdir(parents=True)
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(buffer, "JPEG")
+    for split in ("train", "validation", "test"):
+        image = [{"bytes": buffer.getvalue(), "path": None}] * 4
+        pq.write_table(
+            pa.table({"image": image, "gender": [0, 1, 0, 1], **columns}), root / f"utkface64/{split}.parquet"
+        )
+
+
+def test_a_missing_sensitive_column_is_found_before_hours_of_training(tmp_path: Path) -> None:
+    write_utkface(tmp_path / "without", {})
+    write_utkface(tmp_path / "with", {"race": [0, 1, 0, 1]})
+    for name, root in (("without", tmp_path / "without"), ("with", tmp_path / "with")):
+        cells = cells_of(tmp_path / "runs", data={"name": "utkface64", "root": str(root)})
+        if name == "with":
+            check_cells(cells)
+        else:
+            with pytest.raises(DataError, match="race"):
+                check_cells(cells)
+
+
+def test_each_thing_is_looked_at_once_and_only_for_runs_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = cells_of(tmp_path / "runs", "erm", "jtt", "group_dro", seeds=(0, 1, 2))
+    looked: list[str] = []
+    kind = type(cells[0].experiment.data)
+    groups = kind.groups
+    monkeypatch.setattr(kind, "check", lambda self: looked.append("check"))
+    monkeypatch.setattr(kind, "groups", lambda self, split: looked.append(split) or groups(self, split))
+    check_cells(cells)
+    # The second time for the method that sees groups in training.
+    assert looked == ["check", "test", "check", "test", "train"]
+    looked.clear()
+    for cell in cells:
+        cell.folder.mkdir(parents=True)
+        (cell.folder / "evaluation-test.json").write_text("{}")
+    check_cells(cells)
+    assert looked == []
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"model": {"backbone": "./nowhere"}}, "model.backbone ./nowhere"),
+        ({"train": {"device": "cuda"}}, "train.device is cuda, and torch sees no GPU here"),
+        ({"train": {"precision": "fp16"}}, "train.precision is fp16, and torch sees no GPU here"),
+    ],
+)
+def test_backbone_and_device_are_looked_at(
+    sections: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    cells = cells_of(tmp_path, **sections)
+    with pytest.raises(ConfigError, match=message):
+        check_cells(cells)
+    if "train" in sections:
+        check_cells(cells, local=False)  # other machines may have one
+
+
+def test_a_mistake_of_one_row_names_the_row(tmp_path: Path) -> None:
+    grid = compare_methods(BASE, ["erm"], [0], {"model.backbone": ["./nowhere"]})
+    both = [*cells_of(tmp_path, "jtt"), *make_cells(type(grid)({**BASE, "model": {}}, grid.rows, (0,)), tmp_path)]
+    with pytest.raises(ConfigError, match=r"Row 'erm, backbone ./nowhere': model.backbone ./nowhere"):
+        check_cells(both)
+
+
+def test_folders_that_cannot_take_a_run_are_refused(tmp_path: Path) -> None:
+    cells = cells_of(tmp_path)
+    cells[1].folder.mkdir(parents=True)
+    (cells[1].folder / "holiday.jpg").touch()
+    with pytest.raises(ConfigError, match="exists and is not a run folder"):
+        check_cells(cells)
+    (cells[1].folder / "holiday.jpg").unlink()
+    with (cells[1].folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(LevelheadError, match=r"Another process is working in .*jtt-"):
+            check_cells(cells)
+    check_cells(cells)
+
+
+def told(cells: list[Cell], outcome: Any, *, terminal: bool = False, workers: int = 1) -> tuple[int, str]:
+    """Return the exit status and what is printed; ``outcome(cell)`` takes the place of a run."""
+    console = Terminal(file=io.StringIO(), width=100, force_terminal=terminal)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("levelhead.bench.grid.LocalProcesses.__call__", lambda self, cell: outcome(cell))
+        status = run_all(cells, Path("runs"), workers=workers, ray=None, console=console, again="go on like this")
+    return status, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_without_a_terminal_each_run_is_a_line(tmp_path: Path) -> None:
+    cells = cells_of(tmp_path, seeds=(0, 1))
+    cells[0].folder.mkdir(parents=True)
+    (cells[0].folder / "evaluation-test.json").write_text("{}")
+    status, text = told(cells, lambda cell: None)
+    assert status == 0
+    assert text.splitlines() == [
+        "4 runs (2 rows x 2 seeds) in runs; 1 of them done.",
+        "[2/4] jtt, seed 0: done in 0:00",
+        "[3/4] erm, seed 1: done in 0:00",
+        "[4/4] jtt, seed 1: done in 0:00",
+    ]
+
+
+def test_failures_say_which_why_and_how_to_go_on(tmp_path: Path) -> None:
+    cells = cells_of(tmp_path, seeds=(0, 1))
+
+    def outcome(cell: Cell) -> Failure | None:
+        return Failure(cell, "the disk [red]is full") if cell.experiment.seed else None
+
+    for terminal in (False, True):
+        status, text = told(cells, outcome, terminal=terminal)
+        assert status == 1
+        assert "2 of 4 runs failed:" in text
+        for cell in cells[2:]:
+            assert f"{cell.row}, seed 1: FAILED after 0:00: the disk [red]is full" in text
+            assert f"  {cell.row}, seed 1 ({cell.folder}): the disk [red]is full" in text
+        assert text.rstrip().endswith("The other runs are kept. To try these again: go on like this")
+
+
+def test_a_stop_says_what_is_kept(tmp_path: Path) -> None:
+    cells = cells_of(tmp_path, seeds=(0, 1))
+
+    def stop(cell: Cell) -> None:
+        (cell.folder / "checkpoints").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    status, text = told(cells, stop)
+    assert status == 130
+    assert "Stopped: 0 of 4 runs are done." in text
+    assert "Under way, and kept up to their last checkpoint: erm, seed 0" in text
+    assert "To go on: go on like this" in text
+
+
+def test_more_runs_than_processors_are_a_caution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    cells = cells_of(tmp_path, seeds=(0, 1))
+    assert "Caution: 3 runs at a time with 1 thread each" in told(cells, lambda cell: None, workers=3)[1]
+    # No more go side by side than there are.
+    assert "Caution: 4 runs at a time" in told(cells, lambda cell: None, workers=10**9)[1]
+    assert "Caution" not in told(cells, lambda cell: None, workers=2)[1]
+
+
+def test_a_comparison_ends_with_its_tables_and_what_it_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
+    arguments = ("compare", "--recipe", tmp_path / "mine.yaml", "--seeds", "0-1", "--out", tmp_path / "runs")
+    arguments += ("--methods", "erm,balanced", "--html", tmp_path / "page.html")
+    # In this process, because starting others takes seconds each.
+    monkeypatch.setattr("levelhead.bench.grid.LocalProcesses.__call__", lambda self, cell: train([cell]))
+    assert run(*arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("[1/4] erm, seed 0: done in ")
+    text = "\n".join(lines)
+    assert "balanced AT CHANCE minus erm" in text
+    assert lines[-3:] == [
+        f"Wrote {tmp_path / 'page.html'}: the same figures on a page.",
+        f"Wrote {tmp_path / 'runs'}: 4 runs, and grid.yaml, which remembers them.",
+        f"Next: levelhead table {tmp_path / 'runs'} --baseline erm --latex table.tex",
+    ]
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_runs_on_different_data_are_different_tables(tmp_path: Path) -> None:
+    grid = compare_methods(BASE, ["erm", "balanced"], [0], {"data.correlation": [0.0, 1.0]})
+    cells = make_cells(grid, tmp_path / "runs")
+    train(cells)
+    console = Terminal(file=io.StringIO(), width=200)
+    show_results(cells, tmp_path / "runs", console=console, html_file=tmp_path / "page.html")
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for correlation in ("0.0", "1.0"):
+        assert f"Difference to erm, correlation {correlation}" in text
+    assert (tmp_path / "page.html").exists()
+
+
+def test_an_unexpected_error_leaves_its_traceback_beside_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "broken_method.py").write_text(
+        "from dataclasses import dataclass\nfrom levelhead.methods import ERM\n\n@dataclass(frozen=True)\n"
+        "class Broken(ERM):\n    def stages(self, lab):\n        raise ZeroDivisionError('here')\n        yield\n"
+    )
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BASE))
+    arguments = (
+        "compare",
+        "--recipe",
+        "mine.yaml",
+        "--seeds",
+        "0",
+        "--methods",
+        "broken_method:Broken",
+        "--out",
+        "out",
+    )
+    assert run(*arguments) == 1
+    (file,) = (tmp_path / "out").rglob("*-error.txt")
+    assert 'broken_method.py", line 7, in stages' in file.read_text()
+    printed = capsys.readouterr().out
+    assert f"ZeroDivisionError: here (where: {file.relative_to(tmp_path)})" in printed
+    assert "To try these again: levelhead compare out --resume" in printed
+    del sys.modules["broken_method"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_the_runs_and_says_how_to_go_on(tmp_path: Path) -> None:
+    recipe = {**BASE, "train": {**BASE["train"], "epochs": 100_000, "checkpoint_seconds": 0.1}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(recipe))
+    command = [sys.executable, "-m", "levelhead", "compare", "--recipe", "mine.yaml", "--seeds", "0", "--out", "out"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    for _ in range(1200):
+        if list((tmp_path / "out").rglob("checkpoints/*")):
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Stopped: 0 of 2 runs are done." in printed
+    assert "Under way, and kept up to their last checkpoint: erm, seed 0." in printed
+    assert "To go on: levelhead compare out --resume" in printed

@@ -1,0 +1,102 @@
+r"""LaTeX tables: the figures of the printed table, and names that are never commands."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from levelhead.bench.latex import escaped, latex
+from levelhead.bench.tables import Section, collect
+from levelhead.cli.app import main
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "0.1.0.dev0" / "runs"
+HOSTILE = r"a_b & 50% of {C:\new} ~ #1 ^ $x$ <|>"
+
+
+def plain(text: str) -> str:
+    """Undo the escapes: what a reader of the typeset page sees."""
+    words = {"textbackslash": "\\", "textasciitilde": "~", "textasciicircum": "^", "textless": "<", "textgreater": ">"}
+    words["textbar"] = "|"
+    text = text.replace("$-$", "-").replace("{}[", "[").replace("{}*", "*")
+    text = re.sub(r"\\(text[a-z]+)\{\}", lambda match: words[match[1]], text)
+    return re.sub(r"\\([&%$#_{}])", r"\1", text)
+
+
+def tables_of(text: str) -> list[list[list[str]]]:
+    """Return the cells of each ``tabular``, row by row, its head first."""
+    tables = []
+    for body in re.findall(r"\\toprule\n(.*?)\\bottomrule", text, flags=re.DOTALL):
+        lines = [line for line in body.splitlines() if line not in (r"\midrule", r"\addlinespace")]
+        assert all(line.endswith(r" \\") for line in lines)
+        rows = [re.split(r"(?<!\\)&", line.removesuffix(r" \\")) for line in lines]
+        tables.append([[plain(cell.strip()) for cell in row] for row in rows])
+    return tables
+
+
+def test_the_file_holds_the_figures_and_intervals_of_the_printed_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["table", str(FIXTURE), "--markdown", "--latex", str(tmp_path / "table.tex")])
+    assert not ended.value.code
+    (group,) = collect([FIXTURE], "test")
+    sections = group.compare("erm").sections()
+    text = (tmp_path / "table.tex").read_text()
+    tables = tables_of(text)
+    assert len(tables) == len(sections) == 4
+    for section, (head, *rows) in zip(sections, tables, strict=True):
+        assert head == section.columns
+        expected = []
+        for name, *figures in section.cells:
+            depth = max(figure.count("\n") for figure in figures) + 1
+            for line in range(depth):
+                parts = [(figure.split("\n") + [""] * depth)[line] for figure in figures]
+                expected.append(["" if line else name, *parts])
+        assert rows == expected
+    # And these are the figures on the terminal.
+    printed = capsys.readouterr().out
+    for name, *figures in sections[0].cells:
+        assert f"| {name} | " + " | ".join(figure.replace("\n", " ") for figure in figures) in printed
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 4
+
+
+def test_names_are_text_and_no_commands() -> None:
+    assert plain(escaped(HOSTILE)) == HOSTILE
+    for character in "&%$#_{}":
+        assert f"\\{character}" in escaped(HOSTILE)
+    assert escaped("[x]") == "{}[x]"  # at the start of a row it would be an option of the row before
+    assert escaped("a\nb\tc") == "a b c"
+    assert escaped("\x1b[2J") == r"\textbackslash{}x1b[2J"
+    section = Section(
+        "50% of_it\nsecond", "100% sure.\nand more", ["method", "A & B"], [[HOSTILE, "-1.5\n[-2, 1e-05]"]]
+    )
+    text = latex([section])
+    assert r"\caption{50\% of\_it. second. 100\% sure. and more.}" in text
+    (((_, title), (name, figure), (nothing, interval)),) = tables_of(text)
+    assert (title, name, figure, nothing, interval) == ("A & B", HOSTILE, "-1.5", "", "[-2, 1e-05]")
+    assert "$-$1.5" in text
+    assert "1e-05" in text
+    depth = 0
+    for character in re.sub(r"\\[{}\\]", "", text):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+def test_it_compiles(tmp_path: Path) -> None:
+    (group,) = collect([FIXTURE], "test")
+    section = Section(HOSTILE, HOSTILE, [HOSTILE, HOSTILE], [[HOSTILE, "-1\n[-2, 3]"], ["[x]", "*"]])
+    (tmp_path / "table.tex").write_text(latex([section, *group.compare("erm").sections()]))
+    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table}\end{document}"
+    (tmp_path / "main.tex").write_text(document)
+    subprocess.run(
+        ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "main"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )

@@ -1,0 +1,143 @@
+"""The templates of CONTRIBUTING.md, each taken from the page as it stands, run by the command that stands below it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from levelhead import Batch
+from levelhead.bench.grid import Cell
+from levelhead.cli.app import main
+from levelhead.data import DATASETS
+from levelhead.methods import METHODS
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.train import train_run
+from levelhead.storage import read_json
+from words import word_tokenizer
+
+PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+FILES: dict[str, str] = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOTALL))
+SMALL = [
+    *("--set", "model.hidden_size=16", "--set", "model.layers=2", "--set", "model.heads=2"),
+    *("--set", "train.epochs=1", "--set", "train.batch_size=16", "--set", "train.threads=1"),
+]
+SMALL_PORTRAITS = [
+    *("--set", "data.train_size=64", "--set", "data.validation_size=32", "--set", "data.test_size=80"),
+    *("--seeds", "0"),
+]
+
+
+def command_after(name: str) -> list[str]:
+    """Return the words of the command in the block that follows the code of a template."""
+    found = re.search(rf"# {name}\n.*?```\n.*?```\n(.*?)\n```", PAGE, flags=re.DOTALL)
+    assert found is not None
+    return shlex.split(found[1])
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name, code in FILES.items():
+        Path(name).write_text(code, encoding="utf-8")
+        monkeypatch.delitem(sys.modules, Path(name).stem, raising=False)
+    return tmp_path
+
+
+def run(words: list[str], *more: str) -> int:
+    assert words[0] == "levelhead"
+    with pytest.raises(SystemExit) as ended:
+        main([*words[1:], *more])
+    return int(ended.value.code or 0)
+
+
+def test_there_is_a_template_of_each() -> None:
+    assert list(FILES) == ["focal.py", "lamps.py", "pairs.py"]
+    for code in FILES.values():
+        assert len(code.splitlines()) < 50
+
+
+def test_the_method(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def train(launcher: object, cell: Cell) -> None:
+        train_run(cell.experiment, cell.folder)
+        evaluate_run(cell.folder)
+
+    # In this process, because starting others takes seconds each.
+    monkeypatch.setattr("levelhead.bench.grid.LocalProcesses.__call__", train)
+    words = command_after("focal.py")
+    assert run(words, *SMALL, *SMALL_PORTRAITS) == 0
+    printed = capsys.readouterr().out
+    assert "[3/3]" in printed
+    assert "focal:Focal" in printed
+    assert len(list(here.glob("runs/focal/*/seed-0/evaluation-test.json"))) == 3
+
+
+def test_its_loss_is_the_papers(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(here)
+    from focal import FocalLoss  # type: ignore[import-not-found]
+
+    class Given(nn.Module):
+        def forward(self, logits: torch.Tensor) -> SequenceClassifierOutput:
+            return SequenceClassifierOutput(logits=logits)
+
+    # The right classes have probabilities 0.9 and 0.25.
+    logits = torch.tensor([[0.9, 0.1], [0.75, 0.25]]).log()
+    batch = Batch({"logits": logits}, torch.tensor([0, 1]), torch.arange(2), torch.ones(2))
+    loss, _ = FocalLoss(Given(), 2.0)(batch)
+    assert loss.item() == pytest.approx((0.01 * -np.log(0.9) + 0.5625 * -np.log(0.25)) / 2, rel=1e-5)
+
+
+def test_the_data_set(here: Path) -> None:
+    (here / "data" / "lamps").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for split, rows in (("train", 64), ("validation", 32), ("test", 80)):
+        on, hall = rng.integers(0, 2, rows), rng.integers(0, 2, rows)
+        pixels = (rng.integers(0, 100, (rows, 3, 64, 64)) + 120 * on[:, None, None, None]).astype(np.uint8)
+        columns = {"pixels": pixels, "on": on} | ({"hall": hall} if split == "test" else {})
+        np.savez(here / "data" / "lamps" / f"{split}.npz", **columns)  # training does without the sensitive column
+    assert run(command_after("lamps.py"), *SMALL) == 0
+    assert run(["levelhead", "evaluate", "runs/lamps"]) == 0
+    evaluation = read_json(here / "runs" / "lamps" / "evaluation-test.json")
+    assert evaluation["run"] | {"data": "lamps:Lamps", "attribute": "room"} == evaluation["run"]
+
+
+def test_the_entry_points_name_the_templates() -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    groups = tomllib.loads(text)["project"]["entry-points"]
+    for group, file in (("levelhead.methods", "focal.py"), ("levelhead.datasets", "lamps.py")):
+        ((name, value),) = groups[group].items()
+        assert f"class {value.partition(':')[2]}(" in FILES[file]
+        assert name == Path(file).stem
+    assert {METHODS.group, DATASETS.group} == set(groups)
+
+
+def test_the_benchmark_of_language_models(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "data").mkdir()
+    on, off = "the lamp is on", "the lamp is off"
+    # Whichever of the two is likelier, it comes first in a quarter of the lines or in three quarters.
+    (here / "data" / "pairs.tsv").write_text(f"{on}\t{off}\n" * 3 + f"{off}\t{on}\n" * 9)
+    tokenizer = word_tokenizer(on.split() + off.split())
+    tokenizer.save_pretrained(here / "MODEL")
+    config = GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=32, bos_token_id=2)
+    GPT2LMHeadModel(config).save_pretrained(here / "MODEL")
+    words = command_after("pairs.py")
+    assert words[0] == "python"
+    monkeypatch.setattr(sys, "argv", words[1:])
+    runpy.run_path(words[1], run_name="__main__")
+    assert re.match(r"(25|75)\.00 \[", capsys.readouterr().out)
+    assert read_json(here / "runs" / "pairs" / "scores-pairs.json")["items"] == 12
+    assert len((here / "runs" / "pairs" / "answers-pairs.jsonl").read_text().splitlines()) == 13
+    assert run(["levelhead", "report", "runs/pairs", "--html", "page.html"]) == 0
