@@ -43,13 +43,14 @@ def latex(sections: Iterable[Section]) -> str:
 def _table(section: Section) -> str:
     title, *more = section.title.split("\n")
     caption = ". ".join(escaped(part).rstrip(".") for part in (title, *more, *section.caption.split("\n")) if part)
-    columns = "l" + "r" * (len(section.columns) - 1)
+    columns = r"p{0.22\linewidth}" + "r" * (len(section.columns) - 1)  # long names break
+    head = _rows([section.columns[0], *(title.replace(" ", "\n", 1) for title in section.columns[1:])])
     rows = "\n\\addlinespace\n".join(_rows(cells) for cells in section.cells)
     return (
-        "\\begin{table}\n\\centering\n\\small\n"
+        "\\begin{table}\n\\centering\n\\footnotesize\n\\setlength{\\tabcolsep}{4pt}\n"
         f"\\caption{{{caption}.}}\n"
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n"
-        f"{_row([escaped(title) for title in section.columns])}\n\\midrule\n"
+        f"{head}\n\\midrule\n"
         f"{rows}\n"
         "\\bottomrule\n\\end{tabular}\n\\end{table}\n"
     )

@@ -242,10 +242,14 @@ class Comparison:
             f"epochs by {self.selection or select}"
         )
 
-    def tables(self) -> list[Table]:
-        """Return the sections as drawn tables, which fit 80 columns."""
+    def narrow_sections(self) -> list[Section]:
+        """Return the sections with the columns that fit a terminal of 80 columns, or a page."""
         narrow = [name for name in COLUMNS if name != "balanced_accuracy"]
-        return [section.draw() for section in self.sections(narrow, cost_table.NARROW)]
+        return self.sections(narrow, cost_table.NARROW)
+
+    def tables(self) -> list[Table]:
+        """Return the narrow sections as drawn tables."""
+        return [section.draw() for section in self.narrow_sections()]
 
     def findings(self, metric: str = "equalized_odds") -> list[str]:
         """Return one plain sentence a method: the measured difference to the baseline, and whether it is decided."""

@@ -86,7 +86,7 @@ def table_command(
     if latex_file:
         from levelhead.bench.latex import latex
 
-        write_text(latex_file, latex(part for _, one, more in pages for part in [*one.sections(), *more]))
+        write_text(latex_file, latex(part for _, one, more in pages for part in [*one.narrow_sections(), *more]))
     if html_file:
         from levelhead.bench.page import compared, comparison_page
         from levelhead.report.page import command_line, write_page
