@@ -23,6 +23,7 @@ from PIL import Image
 from levelhead.data import CelebAFolder, ImageFolderCsv, UTKFaceFolder
 from levelhead.data.base import DataSet
 from levelhead.types import LONGEST_MESSAGE, LevelheadError
+from shares import cases
 
 # Python's own warnings are allowed here: that a name does not fit, say. What must not happen is a traceback.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -229,7 +230,7 @@ def fill(folder: Path, names: list[str], draw: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_hostile_pictures(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)
-    for case in range(CASES):
+    for case in cases(CASES):
         name = draw.choice([*SETS, "utkface"])
         root = tmp_path / str(case)
         content = draw.choice([odd_picture, hostile_picture, hostile_picture])(draw)
@@ -250,7 +251,7 @@ def test_hostile_pictures(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_hostile_paths(seed: int, tmp_path: Path) -> None:
     draw = random.Random(1000 + seed)
-    for case in range(CASES):
+    for case in cases(CASES):
         make, place = SETS[name := draw.choice(list(SETS))]
         root, names = tmp_path / str(case), [f"{row}.png" for row in range(ROWS)]
         fill(root / place, names, draw)
@@ -266,7 +267,7 @@ def test_hostile_paths(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_hostile_names_in_utkface(seed: int, tmp_path: Path) -> None:
     draw = random.Random(2000 + seed)
-    for case in range(CASES):
+    for case in cases(CASES):
         root = tmp_path / str(case)
         folder, names = root / "utkface", [f"2{row}_{row % 2}_{row % 5}_2017{row % 3}.jpg" for row in range(ROWS)]
         fill(folder, names, draw)
@@ -292,7 +293,7 @@ def test_hostile_names_in_utkface(seed: int, tmp_path: Path) -> None:
 def test_hostile_tables(seed: int, tmp_path: Path) -> None:
     draw = random.Random(3000 + seed)
     values = ["", " ", "nan", "1", "1.0", "01", "1e3", "-1", "x" * 200_000, "a,b", 'a"b', "a\nb", "\0", "\x1b[31m", "é"]
-    for case in range(CASES):
+    for case in cases(CASES):
         make, place = SETS[name := draw.choice(list(SETS))]
         root, names = tmp_path / str(case), [f"{row}.png" for row in range(ROWS)]
         fill(root / place, names, draw)

@@ -23,6 +23,7 @@ from levelhead.lm.klaad_training import find_klaad_recipe
 from levelhead.lm.klaad_tuning import read_cells
 from levelhead.runs.recipe import find_recipe, load_experiment, read_recipe, recipe_folder, task_recipe
 from levelhead.types import LONGEST_MESSAGE, LevelheadError
+from shares import cases
 
 LONGEST_ECHO = 160  # characters of a file in a row that an error may repeat: two names
 SECONDS = 10
@@ -147,7 +148,7 @@ def nested(value: Any, keys: list[str]) -> Any:
 def test_settings(chunk: int) -> None:
     chance = random.Random(f"settings {chunk}")
     worked = 0
-    for number in range(80):
+    for number in cases(80):
         settings = [f"{chance.choice(PATHS)}={chance.choice(TEXTS)}" for _ in range(chance.choice((1, 1, 1, 3)))]
         if chance.random() < 0.1:
             settings.append(chance.choice(TEXTS))
@@ -161,7 +162,7 @@ def test_settings(chunk: int) -> None:
 def test_recipes_with_hostile_values(chunk: int, tmp_path: Path) -> None:
     chance = random.Random(f"values {chunk}")
     file = tmp_path / "recipe.yaml"
-    for number in range(80):
+    for number in cases(80):
         recipe: dict[str, Any] = read_recipe(recipe_folder() / f"{chance.choice(PLAIN)}.yaml")
         *parents, last = chance.choice(PATHS).split(".")
         place = recipe
@@ -182,7 +183,7 @@ def test_recipes_with_hostile_values(chunk: int, tmp_path: Path) -> None:
 def test_recipes_with_broken_text(chunk: int, tmp_path: Path) -> None:
     chance = random.Random(f"text {chunk}")
     file = tmp_path / "recipe.yaml"
-    for number in range(60):
+    for number in cases(60):
         lines = (recipe_folder() / f"{chance.choice(PLAIN)}.yaml").read_text(encoding="utf-8").splitlines()
         for _ in range(chance.choice((1, 2, 5))):
             at = chance.randrange(len(lines))
@@ -223,7 +224,7 @@ def test_files_that_are_no_recipes(number: int, tmp_path: Path) -> None:
 def test_grids(chunk: int, tmp_path: Path) -> None:
     chance = random.Random(f"grids {chunk}")
     file = tmp_path / "grid.yaml"
-    for number in range(60):
+    for number in cases(60):
         content: dict[str, Any] = {
             "base": chance.choice(
                 ["portraits_erm", "portraits_erm", "nobody", {"data": {"name": "portraits"}}, [1], None]

@@ -33,6 +33,7 @@ from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.types import LONGEST_MESSAGE, LevelheadError
+from shares import cases
 from tiny import tiny_appended, tiny_bert, tiny_vit
 from words import save_tiny_backbone, word_tokenizer
 
@@ -223,7 +224,7 @@ def use_model(folder: Path) -> object:
 @pytest.mark.parametrize("seed", range(10))
 def test_altered_runs(seed: int, whole: Path, tmp_path: Path) -> None:
     draw = random.Random(seed)
-    for case in range(CASES):
+    for case in cases(CASES):
         source = whole / draw.choice(["run", "run", "run of texts"])
         folder = tmp_path / str(case)
         shutil.copytree(source, folder)
@@ -236,7 +237,7 @@ def test_altered_runs(seed: int, whole: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_altered_checkpoints_of_a_run_that_goes_on(seed: int, whole: Path, tmp_path: Path) -> None:
     draw = random.Random(2000 + seed)
-    for case in range(CASES):
+    for case in cases(CASES):
         folder = tmp_path / str(case)
         shutil.copytree(whole / "run", folder)
         (folder / "metrics.json").unlink()
@@ -249,7 +250,7 @@ def test_altered_checkpoints_of_a_run_that_goes_on(seed: int, whole: Path, tmp_p
 @pytest.mark.parametrize("seed", range(15))
 def test_altered_models(seed: int, whole: Path, tmp_path: Path) -> None:
     draw = random.Random(1000 + seed)
-    for case in range(CASES):
+    for case in cases(CASES):
         name = draw.choice(["plain", "attached", "attached to text", "appended", "language model"])
         folder = tmp_path / str(case) / name
         shutil.copytree(whole / name, folder)

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from levelhead.cli.lm import lm_bias_command, lm_compare_command
+from levelhead.cli.lm import bench_command, compare_command
 from levelhead.lm import BENCHMARKS
 from levelhead.lm.base import Answer, Benchmark, drawn_by
 from levelhead.lm.bold import BOLD
@@ -154,8 +154,8 @@ def test_prompts_drawn_by_group_are_the_same_ones_and_from_all_articles(root: Pa
 def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     monkeypatch.setattr("levelhead.lm.model.LanguageModel.load", lambda *_, **__: Fake("m", "some", 1.0))
     made = typer.Typer()
-    made.command("lm-bias")(lm_bias_command)
-    made.command("lm-compare")(lm_compare_command)
+    made.command("lm-bias")(bench_command)
+    made.command("lm-compare")(compare_command)
     return made
 
 

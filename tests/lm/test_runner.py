@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from levelhead import lm
-from levelhead.cli.lm import lm_bias_command, lm_compare_command
+from levelhead.cli.lm import bench_command, compare_command
 from levelhead.cli.report import page_of
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Item, Scores
@@ -320,8 +320,8 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
 
     monkeypatch.setattr(LanguageModel, "load", load)
     app = typer.Typer()
-    app.command("lm-bias")(lm_bias_command)
-    app.command("lm-compare")(lm_compare_command)
+    app.command("lm-bias")(bench_command)
+    app.command("lm-compare")(compare_command)
     return app
 
 
