@@ -27,7 +27,6 @@ from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.names import (
-    GAPS,
     METRICS,
     MISSING_GROUP,
     NOTE,
@@ -375,7 +374,7 @@ def _audit_column(
     several = len(group_metrics.classes_compared(len(counts.classes), positive)) > 1
     worst = {}
     if several:
-        for name in (key for key in metrics if key in GAPS):
+        for name in (key for key in metrics if key in METRICS and METRICS[key].kind == "gap"):
             if metrics[name].defined:
                 worst[name] = str(counts.classes[worst_class(compared, name, min_count=min_count)])
     groups = {
