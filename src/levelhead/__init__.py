@@ -13,6 +13,7 @@ from levelhead._version import __version__
 if TYPE_CHECKING:
     from levelhead.attention import DebiasConfig as DebiasConfig
     from levelhead.attention import DebiasedBlock as DebiasedBlock
+    from levelhead.attention import NotebookOptions as NotebookOptions
     from levelhead.attention import QueryKeyStandardizer as QueryKeyStandardizer
     from levelhead.attention import alignment as alignment
     from levelhead.attention import append_encoder as append_encoder
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from levelhead.attention import detach as detach
     from levelhead.attention import from_pretrained as from_pretrained
     from levelhead.attention import read_one_row as read_one_row
+    from levelhead.attention import readout_only as readout_only
     from levelhead.auditing.audit import AuditResult as AuditResult
     from levelhead.auditing.audit import audit as audit
     from levelhead.auditing.audit import audit_file as audit_file
@@ -37,10 +39,11 @@ _HOME = {
     "DebiasConfig": "attention",
     "DebiasedBlock": "attention",
     "Estimate": "types",
-    "Lab": "engine",
+    "Lab": "training.lab",
     "LevelheadError": "types",
+    "NotebookOptions": "attention",
     "QueryKeyStandardizer": "attention",
-    "TrainConfig": "engine",
+    "TrainConfig": "training.config",
     "alignment": "attention",
     "append_encoder": "attention",
     "attach": "attention",
@@ -48,9 +51,10 @@ _HOME = {
     "audit_file": "auditing.audit",
     "calibrate": "attention",
     "detach": "attention",
-    "fit": "engine",
+    "fit": "methods.fit",
     "from_pretrained": "attention",
     "read_one_row": "attention",
+    "readout_only": "attention",
 }
 
 __all__ = ["__version__", "lm", *sorted(_HOME)]

@@ -52,8 +52,8 @@ class Tap:
 
     def __init__(self, readout: str, debias: DebiasConfig | None = None) -> None:
         self.readout, self.debias = readout, debias
-        self.attention_temperature = 1.0 if debias is None else debias.attention_temperature
-        self.padding_mask = debias is None or debias.padding_mask
+        self.attention_temperature = 1.0 if debias is None else debias.notebook.attention_temperature
+        self.padding_mask = debias is None or debias.notebook.padding_mask
         self.armed = False
         self.used = False
         self.reading: Reading | None = None
@@ -192,8 +192,8 @@ def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = No
         readout=reading.readout,
         valid=reading.valid,
         include_readout=options.include_readout,
-        selection=options.selection,
-        off_by_one=options.off_by_one,
+        ranking=options.ranking,
+        off_by_one=options.notebook.off_by_one,
         project=reading.project,
     )
     if torch.is_grad_enabled() and not values.requires_grad and _values_can_learn(model):
@@ -205,7 +205,7 @@ def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = No
     if head.queue:
         z, labels = head.enqueue(z, labels)
         weight = None  # what is in the queue has lost its weights
-    return supervised_contrastive(z, labels, options.temperature, weight, options.contrastive_smoothing)
+    return supervised_contrastive(z, labels, options.temperature, weight, options.notebook.contrastive_smoothing)
 
 
 def _of_all_processes(z: Tensor, labels: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -118,9 +118,9 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
         The model.
 
     Errors: :class:`~levelhead.ConfigError` for a model without debiased attention, or with ``normalize=False`` or
-    ``twice=True``, a loader without batches, a batch that is no mapping; :class:`LengthError` for another length than
-    per-position statistics were made for. The statistics are unchanged after an error. One process: ranks are not
-    pooled.
+    ``notebook.twice=True``, a loader without batches, a batch that is no mapping; :class:`LengthError` for another
+    length than per-position statistics were made for. The statistics are unchanged after an error. One process: ranks
+    are not pooled.
 
     Source: the pooling of T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample variance", 1983.
     """
@@ -132,7 +132,7 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
         raise ConfigError("This model was made with normalize=False: it keeps no statistics, so none can be set.")
     if any(standardizer.twice for standardizer in standardizers):
         raise ConfigError(
-            "calibrate does not set the second mean that debias.twice=True keeps: train the model instead."
+            "calibrate does not set the second mean that debias.notebook.twice=True keeps: train the model instead."
         )
     collectors = [Collector(standardizer) for standardizer in standardizers]
     device = next(model.parameters()).device

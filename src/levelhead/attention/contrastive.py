@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from levelhead.types import ConfigError
 
-Selection = Literal["mean_probability", "mean_logit", "per_head"]
+Ranking = Literal["mean_probability", "mean_logit", "per_head"]
 
 
 def supervised_contrastive(
@@ -146,7 +146,7 @@ def rank_tokens(
     readout: Tensor | None,
     valid: Tensor | None = None,
     include_readout: bool = False,
-    selection: Selection = "mean_probability",
+    ranking: Ranking = "mean_probability",
     off_by_one: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Find the tokens that the readout row attends to most.
@@ -157,7 +157,7 @@ def rank_tokens(
         readout: (batch,) index of the readout row, or None when no single row is read.
         valid: (batch, tokens) bool, False at padding; None when nothing is padded.
         include_readout: let the readout row select itself.
-        selection: a token's score: its attention probability averaged over heads, its logit averaged over heads, or
+        ranking: a token's score: its attention probability averaged over heads, its logit averaged over heads, or
             each head choosing for itself.
         off_by_one: return the token before each chosen one, as the authors' text code does by mistake.
 
@@ -172,9 +172,9 @@ def rank_tokens(
     selectable = torch.ones(batch, tokens, dtype=torch.bool, device=logits.device) if valid is None else valid.clone()
     if valid is not None:
         logits = logits.masked_fill(~valid[:, None], torch.finfo(logits.dtype).min)
-    if selection == "per_head":
+    if ranking == "per_head":
         score = logits.softmax(dim=-1)
-    elif selection == "mean_logit":
+    elif ranking == "mean_logit":
         score = logits.mean(dim=1, keepdim=True)
     else:
         score = logits.softmax(dim=-1).mean(dim=1, keepdim=True)
@@ -197,14 +197,14 @@ def select_top_values(
     readout: Tensor | None,
     valid: Tensor | None = None,
     include_readout: bool = False,
-    selection: Selection = "mean_probability",
+    ranking: Ranking = "mean_probability",
     off_by_one: bool = False,
     project: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Take the value vectors of the tokens that the readout row attends to most.
 
     ``value`` is (batch, key-value heads, tokens, value size); the other arguments are those of
-    :func:`rank_tokens`. With ``project`` (not for ``selection="per_head"``), ``value`` is (batch, 1, tokens, width)
+    :func:`rank_tokens`. With ``project`` (not for ``ranking="per_head"``), ``value`` is (batch, 1, tokens, width)
     and only the chosen rows become values: ``project`` takes (batch, top_t, width) to (batch, top_t, values of all
     heads). Returns (batch, top_t * key-value heads * value size): the vectors of all heads side by side, most attended
     token first, zeros where fewer than ``top_t`` tokens can be selected. The gradient reaches ``value`` (and
@@ -216,7 +216,7 @@ def select_top_values(
         readout=readout,
         valid=valid,
         include_readout=include_readout,
-        selection=selection,
+        ranking=ranking,
         off_by_one=off_by_one,
     )
     heads, size = value.shape[1], value.shape[3]

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -24,9 +24,6 @@ from levelhead.attention import interface
 from levelhead.attention.aligning import Reading, Tap
 from levelhead.attention.contrastive import readout_logits
 from levelhead.attention.standardize import QueryKeyStandardizer
-
-if TYPE_CHECKING:
-    from levelhead.attention.config import DebiasConfig
 
 
 class Projections(NamedTuple):
@@ -237,19 +234,6 @@ def why_all_rows(layer: nn.Module, readout: str) -> str | None:
     attention: Any = layer.get_submodule(family.attention)
     if getattr(attention, "is_causal", False) or getattr(layer, "is_decoder", False):
         return "it looks back only"
-    return None
-
-
-def why_pooled(config: DebiasConfig) -> str | None:
-    """Say why a debiased layer with these (resolved) options has to compute all rows, or None."""
-    if config.readout != "first":
-        return f"debias.readout is {config.readout!r}, which is not the row that the classifier reads"
-    if config.selection == "per_head":
-        return "debias.selection is 'per_head'"
-    if config.normalize and config.statistics == "feature":
-        return "debias.statistics is 'feature', which needs the queries of all rows"
-    if config.normalize and config.twice:
-        return "debias.twice needs all rows"
     return None
 
 
