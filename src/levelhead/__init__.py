@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from levelhead.attention import append_encoder as append_encoder
     from levelhead.attention import attach as attach
     from levelhead.attention import calibrate as calibrate
+    from levelhead.attention import describe as describe
     from levelhead.attention import detach as detach
     from levelhead.attention import from_pretrained as from_pretrained
     from levelhead.attention import read_one_row as read_one_row
@@ -50,6 +51,7 @@ _HOME = {
     "audit": "auditing.audit",
     "audit_file": "auditing.audit",
     "calibrate": "attention",
+    "describe": "attention",
     "detach": "attention",
     "fit": "methods.fit",
     "from_pretrained": "attention",

@@ -5,6 +5,7 @@ from levelhead.attention.attach import attach, detach, read_one_row, readout_onl
 from levelhead.attention.block import DebiasedBlock, append_encoder
 from levelhead.attention.calibration import calibrate
 from levelhead.attention.config import DebiasConfig, NotebookOptions
+from levelhead.attention.description import describe
 from levelhead.attention.pretrained import from_pretrained
 from levelhead.attention.standardize import QueryKeyStandardizer
 
@@ -17,6 +18,7 @@ __all__ = [
     "append_encoder",
     "attach",
     "calibrate",
+    "describe",
     "detach",
     "from_pretrained",
     "read_one_row",

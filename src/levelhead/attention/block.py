@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal, Self, cast, get_args
 
 import torch
@@ -28,9 +28,9 @@ from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassif
 
 from levelhead.attention.aligning import Tap
 from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment
-from levelhead.attention.config import DebiasConfig, Facts, Readout
+from levelhead.attention.config import NOT_WANTED, DebiasConfig, Facts, Readout
 from levelhead.attention.length_parts import last_hidden_state
-from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain
+from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain, rows_in_words
 from levelhead.attention.probe import probe_inputs
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.types import ConfigError, UnsupportedModelError
@@ -329,9 +329,21 @@ class AppendedClassifier(PreTrainedModel):
         return output_class(loss=loss, logits=logits)
 
     def extra_repr(self) -> str:
-        """Say whether the appended layer computes one row or all."""
-        one = self.readout.readout != "none" and self.block.reads_one_row()
-        return f"last layer computes {'the readout row alone' if one else 'all rows'}"
+        """Say whether the appended layer computes one row or all, and why."""
+        return rows_in_words(self.why_all_rows())
+
+    def why_all_rows(self) -> str | None:
+        """Say why the appended layer computes all rows as it stands, or None; padding may be one more reason."""
+        if self.readout.readout == "none":
+            return "no single row is read"
+        if self.block.reads_one_row():
+            return None
+        options = self.block.attention.tap.debias
+        if options is not None and not options.readout_only:
+            undecided = replace(options, readout_only="auto")
+            return undecided.why_all_rows(_facts(self.config.levelhead, False)) or NOT_WANTED
+        hooked = any(map(is_hooked, self.block.modules()))
+        return "somebody hooked into it" if hooked else "a projection is no plain linear layer"
 
     def _features(self, inputs: dict[str, Any]) -> Tensor:
         if "features" in inputs:

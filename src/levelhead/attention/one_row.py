@@ -355,12 +355,19 @@ def remove(model: Any) -> OneRow | None:
 
 def describe(model: Any) -> str:
     """Say in a few words whether the last layer computes one row, or why not; empty where nobody asked."""
-    state = getattr(model, "one_row", None)
-    if state is None:
-        return ""
-    because = state.because
-    if because is None:
-        layer = model.get_submodule(state.path)
-        family = cast(Family, family_of(layer))
-        because = _why_not_now(layer, family, layer.get_submodule(family.attention))
+    return "" if getattr(model, "one_row", None) is None else rows_in_words(why_all_rows_now(model))
+
+
+def why_all_rows_now(model: Any) -> str | None:
+    """Say why the last layer of a model that carries a :class:`OneRow` computes all rows as it stands, or None."""
+    state: OneRow = model.one_row
+    if state.because is not None:
+        return state.because
+    layer = model.get_submodule(state.path)
+    family = cast(Family, family_of(layer))
+    return _why_not_now(layer, family, layer.get_submodule(family.attention))
+
+
+def rows_in_words(because: str | None) -> str:
+    """Say what the last layer computes; ``because`` says why all rows, or is None."""
     return f"last layer computes {'the readout row alone' if because is None else f'all rows: {because}'}"
