@@ -165,7 +165,17 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
 
     Errors: :class:`~levelhead.ConfigError` when there is no pass to align, or the model has no alignment head.
 
-    Source: Lu, Wang, Wang, ICLR 2024, equation 7.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, equation 7.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import torch
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> model = lh.attach(network).train()
+        >>> pictures, labels = torch.randn(4, 3, 224, 224), torch.tensor([0, 1, 0, 1])
+        >>> task = torch.nn.functional.cross_entropy(model(pixel_values=pictures).logits, labels)
+        >>> (task + 1.0 * lh.alignment(model, labels)).backward()
     """
     check_labels(labels)
     if getattr(model, "alignment_head", None) is None:

@@ -61,7 +61,16 @@ def attach(
     :class:`~levelhead.ConfigError` for a model that is debiased already, or not a single-label classifier. The
     model is unchanged after an error.
 
-    Source: Lu, Wang, Wang, ICLR 2024.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import torch
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> model = lh.attach(network).train()
+        >>> batch = {"pixel_values": torch.randn(4, 3, 224, 224), "labels": torch.tensor([0, 1, 0, 1])}
+        >>> model(**batch).loss.backward()  # the loss is task + alpha * alignment
     """
     config = config or DebiasConfig()
     if not isinstance(model, PreTrainedModel):
@@ -115,6 +124,15 @@ def readout_only(
         example_inputs: as for :func:`attach`.
 
     Errors: :class:`~levelhead.ConfigError` for a debiased model, or where ``wanted`` is True and one row is not enough.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> print(lh.describe(lh.readout_only(network)))
+        ViTForImageClassification: nothing is debiased
+          last layer   computes ...
+          parameters   220,626 trainable of 220,626 (100%), 0 added by levelhead
     """
     if wanted not in (True, False, "auto"):
         raise ConfigError(f"wanted={wanted!r}; choose True, False or 'auto'")
@@ -166,6 +184,14 @@ def detach(model: AnyModel) -> AnyModel:
 
     The projector and the running statistics are dropped, and all rows are computed again. Raises
     :class:`~levelhead.ConfigError` for a model that :func:`attach` did not make.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> model = lh.detach(lh.attach(network))
+        >>> lh.describe(model).debias is None
+        True
     """
     record = getattr(getattr(model, "config", None), "levelhead", None)
     if not record or record["kind"] != "attach":

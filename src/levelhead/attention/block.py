@@ -125,7 +125,15 @@ class DebiasedBlock(nn.Module):
     Input and output (batch, tokens, hidden size). The running statistics move when the model around it calls
     ``block.attention.debias.commit()``, once per training pass; :func:`append_encoder` does so.
 
-    Source: Lu, Wang, Wang, ICLR 2024.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ.
+
+    Examples:
+        >>> import torch
+        >>> import levelhead as lh
+        >>> block = lh.DebiasedBlock(16, 2, lh.DebiasConfig(statistics="feature", readout="none"))
+        >>> block(torch.randn(4, 5, 16)).shape  # in training mode, with the statistics of this batch
+        torch.Size([4, 5, 16])
+        >>> block.attention.debias.commit()
     """
 
     def __init__(
@@ -458,7 +466,16 @@ def append_encoder(
     Errors: :class:`~levelhead.UnsupportedModelError` for a backbone without a sequence of hidden states;
     :class:`~levelhead.ConfigError` for options that cannot be right.
 
-    Source: Lu, Wang, Wang, ICLR 2024, the experiments with pretrained backbones.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, the experiments with pretrained backbones.
+
+    Examples:
+        >>> from transformers import BertConfig, BertModel
+        >>> import torch
+        >>> import levelhead as lh
+        >>> backbone = BertModel(BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> model = lh.append_encoder(backbone, num_labels=3).train()  # or a backbone of AutoModel.from_pretrained
+        >>> model(input_ids=torch.tensor([[101, 7, 8, 102], [101, 9, 5, 102]])).logits.shape
+        torch.Size([2, 3])
     """
     if not isinstance(num_labels, int) or num_labels < 2:
         raise ConfigError(f"num_labels={num_labels!r}; a classifier needs at least 2 classes")

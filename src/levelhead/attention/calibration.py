@@ -122,7 +122,18 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
     length than per-position statistics were made for. The statistics are unchanged after an error. One process: ranks
     are not pooled.
 
-    Source: the pooling of T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample variance", 1983.
+    Source: the pooling of T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample variance", 1983, DOI
+    10.1080/00031305.1983.10483115; the statistics of Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import torch
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> model = lh.attach(network)
+        >>> loader = [{"pixel_values": torch.randn(4, 3, 224, 224)} for _ in range(3)]
+        >>> lh.describe(lh.calibrate(model, loader)).batches
+        3
     """
     if batches is not None and batches < 1:
         raise ConfigError(f"batches={batches}; use at least 1, or None for the whole loader")

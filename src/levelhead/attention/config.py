@@ -34,8 +34,15 @@ class NotebookOptions:
 
     Errors: :class:`~levelhead.ConfigError` for a value that cannot be right.
 
-    Source: the code that the authors of Lu, Wang, Wang, ICLR 2024, released; docs/presets.md says which notebook does
-    what.
+    Source: the code that the authors of Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, released;
+    docs/presets.md says which notebook does what.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> lh.DebiasConfig(notebook=lh.NotebookOptions(queue=1536)).notebook.padding_mask
+        True
+        >>> lh.DebiasConfig.preset("released-multinli").notebook.queue
+        1536
     """
 
     attention_temperature: float = 1.0
@@ -165,7 +172,16 @@ class DebiasConfig:
 
     Errors: :class:`~levelhead.ConfigError` for a value that cannot be right.
 
-    Source: Lu, Wang, Wang, ICLR 2024; t = 2, tau = 0.07 and a projector of 512 and 128 as in the authors' code.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ; t = 2, tau = 0.07 and a projector of 512 and
+    128 as in the authors' code.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> config = lh.DebiasConfig(top_t=4, alpha=0.5)
+        >>> config.statistics  # decided when a model is known
+        'auto'
+        >>> lh.DebiasConfig.preset("paper", alpha=0.5).ranking
+        'mean_logit'
     """
 
     top_t: int = 2

@@ -42,7 +42,8 @@ def supervised_contrastive(
         Scalar: the (weighted) mean over the anchors that have a positive. A zero that still carries a graph
         when there is none, or when all their weights are zero.
 
-    Source: Lu, Wang, Wang, ICLR 2024, equation 7.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, equation 7; Khosla et al., "Supervised
+    contrastive learning", NeurIPS 2020, arXiv:2004.11362.
     """
     if z.ndim != 2 or labels.shape != z.shape[:1]:
         raise ConfigError(
@@ -80,7 +81,8 @@ class AlignmentHead(nn.Module):
     """Projector g: Linear (no bias), ReLU, Linear (no bias), then length 1 (unless ``normalize`` is False).
 
     Input (batch, t * width): the selected value vectors, all heads, side by side. Output (batch, size), each row
-    of Euclidean length 1. Source: Lu, Wang, Wang, ICLR 2024, section on local alignment (z = g(v_selected)).
+    of Euclidean length 1. Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, section on local
+    alignment (z = g(v_selected)).
 
     With ``queue`` above 0, :meth:`enqueue` remembers that many detached projections, as the authors' text code does.
     """
@@ -165,7 +167,8 @@ def rank_tokens(
         ``(index, found)``, both (batch, heads or 1, top_t): token indices by falling score, ties by rising index, and
         whether there was a token left to take.
 
-    Source: Lu, Wang, Wang, ICLR 2024, section on local alignment (s* = the t largest w_i).
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, section on local alignment (s* = the t
+    largest w_i).
     """
     logits = logits.detach()  # a choice has no gradient
     batch, _, tokens = logits.shape

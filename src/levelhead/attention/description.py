@@ -128,6 +128,21 @@ def describe(model: nn.Module) -> Description:
         A :class:`~levelhead.attention.description.Description`: ``print`` it, or take its ``to_dict()``.
 
     Errors: :class:`~levelhead.ConfigError` for anything but a torch module.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> print(lh.describe(lh.attach(network, lh.DebiasConfig(alpha=0))))
+        ViTForImageClassification: its last attention layer is debiased (levelhead.attach)
+          attention    vit...
+          readout      the first token
+          debiasing    queries and keys become |(x - mean) / deviation|
+          statistics   position: one mean and deviation for each head, token position and feature
+                       no training batch seen yet: train the model, or call levelhead.calibrate(model, loader)
+          alignment    none (alpha=0)
+          last layer   computes ...
+          parameters   220,626 trainable of 220,626 (100%), 0 added by levelhead
     """
     if not isinstance(model, nn.Module):
         raise ConfigError(f"describe takes a model, a torch.nn.Module; it got a {type(model).__name__}.")

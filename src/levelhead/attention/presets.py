@@ -1,7 +1,8 @@
 """The paper's options and those of the authors' notebooks, by name.
 
-Source: Lu, Wang, Wang, ICLR 2024, and the code that its authors released. docs/presets.md says what each option
-changes, and what of a notebook (layers, optimiser, selection of the checkpoint) is not a matter of attention.
+Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, and the code that its authors released.
+docs/presets.md says what each option changes, and what of a notebook (layers, optimiser, selection of the checkpoint)
+is not a matter of attention.
 """
 
 from __future__ import annotations
