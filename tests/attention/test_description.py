@@ -62,6 +62,10 @@ def test_it_looks_and_changes_nothing(family):
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
+def test_a_model_without_memory_is_described():
+    assert lh.describe(lh.attach(build("vit")).to("meta")) == lh.describe(lh.attach(build("vit")))
+
+
 def test_a_hook_shows_at_once():
     model = lh.attach(build("vit"))
     layer = model.get_submodule(lh.describe(model).attention)

@@ -160,6 +160,8 @@ def test_a_block_of_its_own_resolves_its_options():
     assert block.attention.tap.debias.absolute is True
     assert block.attention.tap.debias.readout_only is True
     assert block.reads_one_row()
+    with pytest.raises(ConfigError, match="needs length="):
+        DebiasedBlock(8, 2, DebiasConfig(statistics="position", readout="first"))
 
 
 def test_read_one_row_is_the_earlier_name_of_readout_only():

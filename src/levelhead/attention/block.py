@@ -158,7 +158,8 @@ class DebiasedBlock(nn.Module):
             raise ConfigError("DebiasedBlock needs debias.statistics and debias.readout spelled out, not 'auto'")
         standardizer = None
         if debias is not None:
-            debias = debias.resolved(Facts("append", "the backbone", cast(Readout, debias.readout), length=length))
+            # Without a length the standardizer says what it needs.
+            debias = debias.resolved(Facts("append", "the backbone", cast(Readout, debias.readout), length=length or 0))
         if debias is not None and debias.normalize:
             standardizer = debias.standardizer(num_heads, hidden_size // num_heads, length=length)
         tap = Tap("none") if debias is None else debias.tap()

@@ -191,7 +191,8 @@ def _made_by(inner: nn.Module | None, attention: nn.Module | None) -> str | None
 def _batches(attention: nn.Module) -> int | None:
     for module in attention.modules():
         if isinstance(module, QueryKeyStandardizer):
-            return int(module.key.num_batches_tracked.max())
+            tracked = module.key.num_batches_tracked
+            return 0 if tracked.is_meta else int(tracked.max())
     return None
 
 
