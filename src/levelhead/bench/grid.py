@@ -424,7 +424,7 @@ class LocalProcesses:
             process.terminate()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """End this process when the grid's process ends, however that was killed; else its run would go on unseen."""
     if sys.platform == "linux":
         import ctypes
@@ -436,7 +436,7 @@ def _main() -> None:
     """Train and evaluate the cell that stands on standard input; say a mistake in one line."""
     from levelhead.runs import evaluate_run, train_run
 
-    _end_with_parent()
+    end_with_parent()
     message: dict[str, Any] = json.load(sys.stdin)
     folder = Path(message["folder"])
     try:
