@@ -21,6 +21,7 @@ from levelhead.bench.grid import Cell
 from levelhead.cli.app import main
 from levelhead.data import DATASETS
 from levelhead.methods import METHODS
+from levelhead.metrics import METRICS
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
@@ -63,7 +64,7 @@ def run(words: list[str], *more: str) -> int:
 
 
 def test_there_is_a_template_of_each() -> None:
-    assert list(FILES) == ["focal.py", "lamps.py", "pairs.py"]
+    assert list(FILES) == ["focal.py", "lamps.py", "fpr_gap.py", "pairs.py"]
     for code in FILES.values():
         assert len(code.splitlines()) < 50
 
@@ -110,6 +111,21 @@ def test_the_data_set(here: Path) -> None:
     assert run(["levelhead", "evaluate", "runs/lamps"]) == 0
     evaluation = read_json(here / "runs" / "lamps" / "evaluation-test.json")
     assert evaluation["run"] | {"data": "lamps:Lamps", "attribute": "room"} == evaluation["run"]
+
+
+def test_the_metric(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {("no", "no", "a"): 80, ("no", "yes", "a"): 20, ("no", "no", "b"): 50, ("no", "yes", "b"): 50}
+    rows |= {("yes", "yes", "a"): 40, ("yes", "no", "b"): 10, ("yes", "yes", "b"): 30}
+    lines = [",".join(row) for row, count in rows.items() for _ in range(count)]
+    (here / "predictions.csv").write_text("label,prediction,group\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    words = command_after("fpr_gap.py")
+    monkeypatch.setattr(sys, "argv", words[1:])
+    try:
+        runpy.run_path(words[1], run_name="__main__")
+    finally:
+        METRICS.pop("predictive_equality", None)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "Predictive equality gap" in line]
+    assert " 30.00 " in line
 
 
 def test_the_entry_points_name_the_templates() -> None:

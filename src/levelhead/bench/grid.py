@@ -35,8 +35,10 @@ import yaml
 
 from levelhead.methods import METHODS
 from levelhead.plain_yaml import read_yaml
+from levelhead.renamed import renamed
 from levelhead.runs.folder import refuse_changes
 from levelhead.runs.recipe import (
+    RENAMED,
     Experiment,
     assign,
     build_experiment,
@@ -46,6 +48,7 @@ from levelhead.runs.recipe import (
     is_file,
     nearest,
     override,
+    present_key,
     read_recipe,
     recipe_folder,
     section,
@@ -60,7 +63,10 @@ MOST_RUNS = 2000
 
 @dataclass(frozen=True)
 class Grid:
-    """What is run: ``base`` is a recipe's content; ``rows`` maps names to settings, ``shared`` holds those of all."""
+    """What is run: ``base`` is a recipe's content; ``rows`` maps names to settings, ``shared`` holds those of all.
+
+    Options that have an earlier name get their present one.
+    """
 
     base: dict[str, Any]
     rows: dict[str, dict[str, Any]]
@@ -68,6 +74,9 @@ class Grid:
     shared: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "base", renamed(self.base, RENAMED))
+        object.__setattr__(self, "rows", {row: _present(settings) for row, settings in self.rows.items()})
+        object.__setattr__(self, "shared", _present(self.shared))
         if not self.seeds or len(set(map(str, self.seeds))) < len(self.seeds):
             raise ConfigError(f"A grid needs seeds, each once; got {listed(self.seeds, 20) or 'none'}.")
         for seed in self.seeds:
@@ -112,6 +121,14 @@ class Failure:
 
 def _slug(row: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-")
+
+
+def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted key under their present names."""
+    result = {present_key(key): value for key, value in settings.items()}
+    if len(result) < len(settings):
+        raise ConfigError(f"One option stands there under an earlier and its present name: {listed(settings)}.")
+    return result
 
 
 def find_grid(grid: str | Path) -> Path:
@@ -237,6 +254,7 @@ def compare_methods(
 
 def _place_of(key: str, known: Mapping[str, Any]) -> str | None:
     """Return the key under which a method has an option, its own or that of its base; None if it has none."""
+    key = present_key(key)
     option = key.removeprefix("method.")
     if option == key or option in known:
         return key
@@ -348,9 +366,11 @@ def make_cells(
             recipe = override(recipe, settings)
             data = section(recipe, "data")
             root = data.get("root") if data_root is None else str(data_root)
-            # Of the recipe as written, not of every default: a later version with one more option finds the cell again.
+            # Of the recipe as written, not of every default, and by its first names: a later version with one more
+            # option, or with another name for one, finds the cell again.
+            written = renamed(recipe, {present: earlier for earlier, present in RENAMED.items()})
             text = json.dumps(
-                flatten(recipe | {"data": {k: v for k, v in data.items() if k != "root"}}), sort_keys=True
+                flatten(written | {"data": {k: v for k, v in data.items() if k != "root"}}), sort_keys=True
             )
             digest = hashlib.sha256(text.encode()).hexdigest()[:8]
             located = data if root is None else {**data, "root": root}

@@ -206,7 +206,7 @@ def _why_not_own(options: DebiasConfig | None) -> str | None:
         return None
     if not options.scale:
         return "this model does not divide by the deviation"
-    if options.twice:
+    if options.notebook.twice:
         return "this model centres a second time"
     return None
 
@@ -421,7 +421,7 @@ def _bounds(
     absolute = options is not None and bool(options.absolute)
     if folded is None and not absolute:
         folded = "does not apply: this model keeps the sign of queries and keys"
-    elif folded is None and options is not None and options.twice:
+    elif folded is None and options is not None and options.notebook.twice:
         folded = "does not apply: this model centres and folds a second time"
     pooled = options is not None and options.statistics != "position"
     two = folded

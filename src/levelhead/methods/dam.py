@@ -26,6 +26,9 @@ class DAM(Method):
     ``alpha=0``, alignment only is ``normalize=False``. ``base`` is the method that trains the debiased network, plain
     cross-entropy in the paper; in a recipe, ``name: dam+jtt`` with JTT's options under ``base``. Only the network that
     is kept is debiased: scouts, teachers and adversaries are plain.
+
+    Source: Lu, Wang, Wang, "Debiasing attention mechanism in transformer without demographics", ICLR 2024,
+    openreview.net/forum?id=jLIUfrAcMQ.
     """
 
     summary: ClassVar[str] = "debiased attention in the last layer, and alignment of its values (ICLR 2024)"

@@ -25,6 +25,8 @@ def infer_environments(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tens
     The original climbs a soft assignment q by gradient. Its objective, (mean q g)^2 + (mean (1-q) g)^2 with the slopes
     g of :func:`~levelhead.objectives.group.scale_slopes`, is convex in q and so largest at a corner: q = 1[g > 0] or
     its complement, which is the same division. No iteration is needed.
+
+    Source: Creager, Jacobsen, Zemel, "Environment inference for invariant learning", ICML 2021, arXiv:2010.07249.
     """
     return (scale_slopes(logits, labels) > 0).long()
 
@@ -35,6 +37,8 @@ class EIIL(Method):
 
     ``second`` is what serves them: ``group_dro`` (as in Lu, Wang, Wang, ICLR 2024) or ``irm`` (as in the original).
     ``reference_epochs`` None takes the recipe's number.
+
+    Source: Creager, Jacobsen, Zemel, "Environment inference for invariant learning", ICML 2021, arXiv:2010.07249.
     """
 
     summary: ClassVar[str] = "environment inference, then GroupDRO on what was inferred (ICML 2021)"
