@@ -76,6 +76,7 @@ class Kind(StrEnum):
     recipes = "recipes"
     grids = "grids"
     selectors = "selectors"
+    benchmarks = "benchmarks"
 
 
 def _version(value: bool) -> None:
@@ -118,8 +119,8 @@ def demo(
 
 @app.command("list", rich_help_panel=MORE)
 def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
-    """List methods, data sets, recipes, grids or selectors; also methods and data sets of installed packages."""
-    from levelhead.bench.listing import listed_kind
+    """List methods, data sets, recipes, grids, selectors or benchmarks; also those of installed packages."""
+    from levelhead.cli.listing import listed_kind
 
     columns, rows = listed_kind(kind.value)
     drawn = Table(*columns)
