@@ -469,7 +469,7 @@ class LocalProcesses:
             process.terminate()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """End this process when the grid's process ends, however that was killed; else its run would go on unseen."""
     if sys.platform == "linux":
         import ctypes
@@ -482,7 +482,7 @@ def _main() -> None:
     from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.train import train_run
 
-    _end_with_parent()
+    end_with_parent()
     message: dict[str, Any] = json.load(sys.stdin)
     folder = Path(message["folder"])
     try:
