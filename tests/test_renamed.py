@@ -1,4 +1,4 @@
-"""Recipes, overrides and grids with the names that options had in version 0.1.0.dev0."""
+"""Recipes, overrides and grids with the names that options and methods had in version 0.1.0.dev0."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from levelhead.bench.grid import Grid, comparison_grid, make_cells, read_grid, remember
+from levelhead.bench.grid import Grid, compare_methods, comparison_grid, make_cells, parse_methods, read_grid, remember
+from levelhead.data import DATASETS
+from levelhead.lm import BENCHMARKS
+from levelhead.methods import METHODS
 from levelhead.renamed import renamed
 from levelhead.runs.folder import load_run, refuse_changes
 from levelhead.runs.recipe import assign, build_experiment, load_experiment, override
@@ -132,3 +135,54 @@ def test_the_recipes_that_come_along_use_present_names() -> None:
     assert experiment.model.readout_only is True  # type: ignore[attr-defined]
     for file in (Path(__file__).parents[1] / "recipes").rglob("*.yaml"):
         assert "cls_only" not in file.read_text(), file
+
+
+def method_recipe(method: str, **more: Any) -> dict[str, Any]:
+    return {"data": {"name": "portraits"}, "method": {"name": method}, **more}
+
+
+def test_registered_names_have_one_separator() -> None:
+    for registry in (METHODS, DATASETS, BENCHMARKS):
+        assert not [name for name in registry if "_" in name]
+    assert METHODS["group_dro"] is METHODS["group-dro"]
+    assert "group_dro" not in list(METHODS)
+
+
+@pytest.mark.parametrize("outer", ["", "dam+"])
+def test_an_earlier_name_of_a_method_is_the_same_experiment(outer: str, tmp_path: Path) -> None:
+    earlier, present = f"{outer}group_dro", f"{outer}group-dro"
+    experiment = build_experiment(method_recipe(earlier, name=f"{earlier}, step 0.1"))
+    assert experiment == build_experiment(method_recipe(present, name=f"{present}, step 0.1"))
+    assert experiment.to_dict()["method"]["name"] == present
+    assert build_experiment(method_recipe(present, name="my group_dro")).name == "my group_dro"  # the user's own words
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(method_recipe(earlier, name=earlier)))
+    refuse_changes(tmp_path, build_experiment(method_recipe(present)))
+    assert load_run(tmp_path).name == present
+    assert load_experiment("portraits_erm", [f"method={{name: {earlier}}}"]) == load_experiment(
+        "portraits_erm", [f"method={{name: {present}}}"]
+    )
+
+
+def test_what_serves_the_parts_of_eiil_has_its_earlier_name_too() -> None:
+    made = build_experiment(override(method_recipe("eiil"), ["method.second=group_dro"]))
+    assert made == build_experiment(method_recipe("eiil"))
+    assert made.to_dict()["method"]["second"] == "group-dro"
+
+
+def test_a_comparison_begun_with_an_earlier_name_of_a_method_is_found_again(tmp_path: Path) -> None:
+    """The folders are those that version 0.1.0.dev0 made of this grid."""
+    methods = parse_methods("erm,group_dro,dam+group_dro,group-dro")
+    assert methods == ["erm", "group-dro", "dam+group-dro"]
+    grid = compare_methods({"data": {"name": "portraits"}}, methods, [0], {"train.epochs": [2]})
+    assert cells_of(grid) == [
+        "out/erm-epochs-2-5f5ecfa9/seed-0",
+        "out/group-dro-epochs-2-a9de8dff/seed-0",
+        "out/dam-group-dro-epochs-2-7107e591/seed-0",
+    ]
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid.to_dict()).replace("group-dro", "group_dro"))
+    assert "group_dro, epochs 2" in (tmp_path / "grid.yaml").read_text()
+    assert remember(grid, tmp_path) == grid
+    resumed = comparison_grid(read_grid(tmp_path / "grid.yaml"), methods="group_dro", options=["train.epochs=2"])
+    assert remember(resumed, tmp_path) == grid
+    with pytest.raises(ConfigError, match="rows whose names differ"):
+        Grid(grid.base, {name: {"method.name": name} for name in ("group_dro", "group-dro")})

@@ -103,7 +103,7 @@ def test_a_missing_sensitive_column_is_found_before_hours_of_training(tmp_path: 
 def test_each_thing_is_looked_at_once_and_only_for_runs_that_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells = cells_of(tmp_path / "runs", "erm", "jtt", "group_dro", seeds=(0, 1, 2))
+    cells = cells_of(tmp_path / "runs", "erm", "jtt", "group-dro", seeds=(0, 1, 2))
     looked: list[str] = []
     kind = type(cells[0].experiment.data)
     groups = kind.groups

@@ -35,20 +35,22 @@ import yaml
 
 from levelhead.methods import METHODS
 from levelhead.plain_yaml import read_yaml
-from levelhead.renamed import renamed
 from levelhead.runs.folder import refuse_changes
 from levelhead.runs.recipe import (
-    RENAMED,
     Experiment,
     assign,
     build_experiment,
     check_row_name,
     find_recipe,
+    first_recipe,
     flatten,
     is_file,
     nearest,
     override,
     present_key,
+    present_method,
+    present_recipe,
+    present_row,
     read_recipe,
     recipe_folder,
     section,
@@ -65,7 +67,7 @@ MOST_RUNS = 2000
 class Grid:
     """What is run: ``base`` is a recipe's content; ``rows`` maps names to settings, ``shared`` holds those of all.
 
-    Options that have an earlier name get their present one.
+    Options and methods that have an earlier name get their present one.
     """
 
     base: dict[str, Any]
@@ -74,8 +76,11 @@ class Grid:
     shared: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "base", renamed(self.base, RENAMED))
-        object.__setattr__(self, "rows", {row: _present(settings) for row, settings in self.rows.items()})
+        object.__setattr__(self, "base", present_recipe(self.base))
+        names = [present_row(row, settings.get("method.name")) for row, settings in self.rows.items()]
+        if len(set(names)) == len(names):  # otherwise their names are refused below
+            rows = dict(zip(names, map(_present, self.rows.values()), strict=True))
+            object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "shared", _present(self.shared))
         if not self.seeds or len(set(map(str, self.seeds))) < len(self.seeds):
             raise ConfigError(f"A grid needs seeds, each once; got {listed(self.seeds, 20) or 'none'}.")
@@ -126,6 +131,8 @@ def _slug(row: str) -> str:
 def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by dotted key under their present names."""
     result = {present_key(key): value for key, value in settings.items()}
+    if isinstance(result.get("method.name"), str):
+        result["method.name"] = present_method(result["method.name"])
     if len(result) < len(settings):
         raise ConfigError(f"One option stands there under an earlier and its present name: {listed(settings)}.")
     return result
@@ -270,7 +277,7 @@ def parse_methods(text: str) -> list[str]:
         for name in method.split("+"):
             if name not in METHODS:
                 raise ConfigError(f"Unknown method {quoted(name)}. {nearest(name, METHODS)}")
-    return methods
+    return list(dict.fromkeys(map(present_method, methods)))
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -368,7 +375,7 @@ def make_cells(
             root = data.get("root") if data_root is None else str(data_root)
             # Of the recipe as written, not of every default, and by its first names: a later version with one more
             # option, or with another name for one, finds the cell again.
-            written = renamed(recipe, {present: earlier for earlier, present in RENAMED.items()})
+            written = first_recipe(recipe)
             text = json.dumps(
                 flatten(written | {"data": {k: v for k, v in data.items() if k != "root"}}), sort_keys=True
             )

@@ -38,7 +38,7 @@ class DAM(Method):
     def __post_init__(self) -> None:
         if isinstance(self.base, DAM):
             raise ConfigError("method dam+dam: attention can be debiased once; choose another base.")
-        # On the instance: the class itself is blind, and dam+group_dro is not.
+        # On the instance: the class itself is blind, and dam+group-dro is not.
         object.__setattr__(self, "uses_groups", self.base.uses_groups)
 
     def stages(self, lab: Lab) -> Iterator[Stage]:

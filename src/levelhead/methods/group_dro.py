@@ -36,7 +36,7 @@ class GroupDRO(Method):
 
     def __post_init__(self) -> None:
         if self.step <= 0 or self.adjustment < 0:
-            raise ConfigError("method group_dro needs step > 0 and adjustment >= 0")
+            raise ConfigError("method group-dro needs step > 0 and adjustment >= 0")
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train one model once."""

@@ -366,9 +366,41 @@ def check_row_name(name: Any) -> str:
     return text
 
 
+def present_method(name: str) -> str:
+    """Return a method's name as it is now, also in ``dam+...``, from one of this version or an earlier one."""
+    return "+".join(METHODS.present_name(part) for part in name.split("+"))
+
+
+def present_row(row: Any, method: Any) -> Any:
+    """Return a row's name in which its ``method``, if the row is called after it, has its present name."""
+    if isinstance(row, str) and isinstance(method, str) and (row == method or row.startswith(f"{method}, ")):
+        return present_method(method) + row.removeprefix(method)
+    return row
+
+
+def present_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a recipe of this version or an earlier one, with the names that options and methods have now."""
+    result = renamed(recipe, RENAMED)
+    method = result.get("method")
+    if isinstance(method, dict) and isinstance(method.get("name"), str):
+        if "name" in result:
+            result["name"] = present_row(result["name"], method["name"])
+        method["name"] = present_method(method["name"])
+    return result
+
+
+def first_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a recipe with the first names of options and methods: what it is hashed by."""
+    result = renamed(recipe, {present: earlier for earlier, present in RENAMED.items()})
+    method = result.get("method")
+    if isinstance(method, dict) and isinstance(method.get("name"), str):
+        method["name"] = "+".join(METHODS.first_name(part) for part in method["name"].split("+"))
+    return result
+
+
 def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
     """Make a validated experiment from a recipe's content, of this version or an earlier one."""
-    recipe = renamed(recipe, RENAMED)
+    recipe = present_recipe(recipe)
     sections = [field.name for field in dataclasses.fields(Experiment)]
     for key in recipe:
         if key not in sections:
