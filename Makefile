@@ -37,7 +37,7 @@ mutants: $(INSTALLED)  ## change the code in one place at a time, and list what 
 
 docs: $(INSTALLED)  ## build the site of the pages in docs/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "The site lies in site/: open site/index.html. Its search needs a server: $(BIN)/python -m http.server --directory site"
+	@echo "The site lies in site/: open site/index.html. Its search works without a server."
 
 clean:
 	rm -rf .venv demo site

@@ -37,7 +37,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"\.to\([\w.]+\).* -> .*\.to\(None\)", "arithmetic brings them to that type by itself"),
     (r"_statistics: .* -> .*remembered\(None", "arithmetic brings them to that type by itself"),
     (r"readout_logits.*(cpu|squeeze|autocast)", "seen on a GPU alone: on the CPU both ways give the same numbers"),
-    (r"selection: Selection", "what is neither 'per_head' nor 'mean_logit' is ranked by mean probability"),
+    (r"ranking: Ranking", "what is neither 'per_head' nor 'mean_logit' is ranked by mean probability"),
     (r"masked_fill|itself, 0\.0", "the diagonal is left out again where positives are summed"),
     (r"torch\.where\((total > 0|varies).* -> .*, 2\)", "the other branch is taken wherever this number would matter"),
     (r"_apply: ", "there are no children, and what is moved is moved either way"),

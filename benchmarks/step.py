@@ -29,7 +29,7 @@ from rich.console import Console
 from torch import Tensor, distributed, multiprocessing, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from levelhead.attention import DebiasConfig, QueryKeyStandardizer, attach, read_one_row
+from levelhead.attention import DebiasConfig, QueryKeyStandardizer, attach, readout_only
 from levelhead.attention.aligning import Tap
 from levelhead.attention.block import BlockAttention
 from levelhead.attention.standardize import RunningMoments
@@ -87,9 +87,9 @@ def networks(sizes: Sizes) -> dict[str, Any]:
     """Build what is compared; all from the same weights."""
     found = {
         "ERM": vit(sizes),
-        "ERM, one row": read_one_row(vit(sizes), True),
-        "DAM": attach(vit(sizes), DebiasConfig(cls_only=False)),
-        "DAM, one row": attach(vit(sizes), DebiasConfig(cls_only=True)),
+        "ERM, one row": readout_only(vit(sizes), True),
+        "DAM": attach(vit(sizes), DebiasConfig(readout_only=False)),
+        "DAM, one row": attach(vit(sizes), DebiasConfig(readout_only=True)),
     }
     found["DAM, one row"].alignment_head.load_state_dict(found["DAM"].alignment_head.state_dict())
     return found

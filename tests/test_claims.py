@@ -114,6 +114,27 @@ def test_the_front_page_calls_hatexplain_undecided_as_it_is() -> None:
     assert "on HateXplain the difference is undecided" in " ".join(EVIDENCE.split())
 
 
+def test_the_first_page_reads_the_picture_as_the_results_are() -> None:
+    """What the first page says of each setting of the demonstration holds in the committed figures."""
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    records = json.loads((ROOT / "results" / "portraits_demo.json").read_text(encoding="utf-8"))["comparisons"]
+    none, shortcut, rates = (record["methods"] for record in records)
+    for record in records:
+        assert f"**{record['title']}.**" in page
+
+    def sign(row: dict[str, dict[str, dict[str, float]]], metric: str) -> int:
+        """Return the sign of a difference to plain training, 0 if its interval holds 0."""
+        figure = row[metric]["difference"]
+        return (figure["low"] > 0) - (figure["high"] < 0)
+
+    assert max(sign(none[name], "accuracy") for name in list(none)[1:]) <= 0, "no method has anything to gain"
+    for name in ("JTT (reweighting)", "GroupDRO"):
+        assert sign(shortcut[name], "equalized_odds") == sign(rates[name], "equalized_odds") == -1
+        assert (sign(shortcut[name], "accuracy"), sign(rates[name], "accuracy")) == (1, -1), "now it costs accuracy"
+    for methods in (none, shortcut, rates):
+        assert {sign(methods["debiased attention"], metric) for metric in ("accuracy", "equalized_odds")} == {0}
+
+
 def test_no_page_or_test_looks_for_data_outside_the_project() -> None:
     """Data sets are found in $LEVELHEAD_DATA or ./data; a test run may have the variable set for it."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import os
 import re
 import shlex
@@ -199,7 +197,8 @@ def test_every_method_has_a_page_that_names_all_its_options() -> None:
     from levelhead.methods import METHODS
 
     overview = (ROOT / "docs" / "methods" / "index.md").read_text()
-    for name, method in METHODS.items():
+    for key, method in METHODS.items():
+        name = key.replace("-", "_")
         page = (ROOT / "docs" / "methods" / f"{name}.md").read_text()
         assert f"]({name}.md)" in overview
         for heading in ("**Paper.**", "## Equation", "## Cost", "## When it fails", "## Command"):
@@ -215,19 +214,6 @@ def test_the_measured_table_is_that_of_the_benchmarks() -> None:
     table = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "| yes |" in table
     assert table in (ROOT / "docs" / "performance.md").read_text(encoding="utf-8"), "run python benchmarks/measure.py"
-
-
-def modules_with_doctests() -> list[str]:
-    source = ROOT / "src"
-    files = [file for file in sorted(source.rglob("*.py")) if ">>> " in file.read_text()]
-    return [".".join(file.relative_to(source).with_suffix("").parts).removesuffix(".__init__") for file in files]
-
-
-@pytest.mark.parametrize("module", modules_with_doctests())
-def test_examples_in_docstrings_hold(module: str) -> None:
-    result = doctest.testmod(importlib.import_module(module))
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 @pytest.fixture(scope="module")

@@ -132,6 +132,15 @@ def test_repeated_rows_make_an_epoch_longer() -> None:
     assert (lab.labels[order] == 1).all()
 
 
+def test_rows_and_sampling_at_once_are_refused() -> None:
+    lab = make_lab()
+    objective = WeightedCrossEntropy(lab.new_model())
+    for rows, sampling in ((torch.arange(50), None), (None, torch.ones(50))):
+        Stage(objective, rows=rows, sampling=sampling)
+    with pytest.raises(ConfigError, match=r"both rows and sampling.* one by one, or sampling to draw"):
+        Stage(objective, rows=torch.arange(50), sampling=torch.ones(50))
+
+
 def test_a_stage_cannot_select_by_groups_unseen() -> None:
     lab = make_lab()
     with pytest.raises(DemographicsHidden, match="looks at groups"):

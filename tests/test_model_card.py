@@ -229,7 +229,7 @@ def test_the_command_writes_or_prints(run: Path) -> None:
 
 def test_an_unfinished_run_has_no_card(run: Path, tmp_path: Path) -> None:
     (run / "metrics.json").unlink()
-    with pytest.raises(DataError, match="not a finished run folder"):
+    with pytest.raises(DataError, match="is not finished"):
         model_card(run)
-    with pytest.raises(DataError, match="not a finished run folder"):
+    with pytest.raises(DataError, match="is not a run folder"):
         model_card(tmp_path)

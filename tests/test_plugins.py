@@ -234,7 +234,7 @@ def test_a_broken_package_does_not_hide_the_others(
     monkeypatch.syspath_prepend(tmp_path)
     assert run("list", "methods") == 0
     text = said(capsys)
-    assert "group_dro" in text
+    assert "group-dro" in text
     assert "cannot be used: 'broken:Focal': broken cannot be imported: ModuleNotFoundError" in text
     with pytest.raises(ConfigError, match=r"No module named 'nothing_like_this' \(.*broken\.py, line 1\)"):
         METHODS["broken"]

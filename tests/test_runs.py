@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,11 +13,17 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from levelhead.bench.tables import collect
+from levelhead.cli.app import app
+from levelhead.inspecting.bounds import bounds_of_run
 from levelhead.models.networks import load_model
+from levelhead.runs.card import model_card
 from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.finished import open_finished, require_finished
 from levelhead.runs.folder import load_run
+from levelhead.runs.page import run_page
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
@@ -151,9 +158,14 @@ def test_an_unfinished_run_cannot_be_evaluated(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         train_run(build_experiment(recipe()), run, progress=stop)
-    with pytest.raises(DataError, match="not finished"):
+    with pytest.raises(DataError, match="not finished") as refused:
         evaluate_run(run)
-    train_run(build_experiment(recipe()), run, resume=True)
+    for refuse in (require_finished, open_finished, model_card, run_page, bounds_of_run):  # all say the same
+        with pytest.raises(DataError) as again:
+            refuse(run)
+        assert str(again.value) == str(refused.value)
+    words = shlex.split(str(refused.value).partition("first: levelhead ")[2])
+    assert CliRunner().invoke(app, words).exit_code == 0  # the command in the message does what it says
     evaluate_run(run)
 
 

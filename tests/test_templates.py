@@ -20,7 +20,9 @@ from levelhead import Batch
 from levelhead.bench.grid import Cell
 from levelhead.cli.app import main
 from levelhead.data import DATASETS
+from levelhead.lm import BENCHMARKS
 from levelhead.methods import METHODS
+from levelhead.metrics import METRICS
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
@@ -63,7 +65,7 @@ def run(words: list[str], *more: str) -> int:
 
 
 def test_there_is_a_template_of_each() -> None:
-    assert list(FILES) == ["focal.py", "lamps.py", "pairs.py"]
+    assert list(FILES) == ["focal.py", "lamps.py", "pairs.py", "fpr_gap.py"]
     for code in FILES.values():
         assert len(code.splitlines()) < 50
 
@@ -112,14 +114,33 @@ def test_the_data_set(here: Path) -> None:
     assert evaluation["run"] | {"data": "lamps:Lamps", "attribute": "room"} == evaluation["run"]
 
 
+def test_the_metric(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {("no", "no", "a"): 80, ("no", "yes", "a"): 20, ("no", "no", "b"): 50, ("no", "yes", "b"): 50}
+    rows |= {("yes", "yes", "a"): 40, ("yes", "no", "b"): 10, ("yes", "yes", "b"): 30}
+    lines = [",".join(row) for row, count in rows.items() for _ in range(count)]
+    (here / "predictions.csv").write_text("label,prediction,group\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    words = command_after("fpr_gap.py")
+    monkeypatch.setattr(sys, "argv", words[1:])
+    try:
+        runpy.run_path(words[1], run_name="__main__")
+    finally:
+        METRICS.pop("predictive_equality", None)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "Predictive equality gap" in line]
+    assert " 30.00 " in line
+
+
 def test_the_entry_points_name_the_templates() -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
     groups = tomllib.loads(text)["project"]["entry-points"]
-    for group, file in (("levelhead.methods", "focal.py"), ("levelhead.datasets", "lamps.py")):
+    for group, file in (
+        ("levelhead.methods", "focal.py"),
+        ("levelhead.datasets", "lamps.py"),
+        ("levelhead.benchmarks", "pairs.py"),
+    ):
         ((name, value),) = groups[group].items()
         assert f"class {value.partition(':')[2]}(" in FILES[file]
         assert name == Path(file).stem
-    assert {METHODS.group, DATASETS.group} == set(groups)
+    assert {METHODS.group, DATASETS.group, BENCHMARKS.group} == set(groups)
 
 
 def test_the_benchmark_of_language_models(
@@ -133,11 +154,11 @@ def test_the_benchmark_of_language_models(
     tokenizer.save_pretrained(here / "MODEL")
     config = GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=32, bos_token_id=2)
     GPT2LMHeadModel(config).save_pretrained(here / "MODEL")
-    words = command_after("pairs.py")
-    assert words[0] == "python"
-    monkeypatch.setattr(sys, "argv", words[1:])
-    runpy.run_path(words[1], run_name="__main__")
-    assert re.match(r"(25|75)\.00 \[", capsys.readouterr().out)
+    assert run(command_after("pairs.py")) == 0
+    assert re.search(r"prefers_first +│ 0\.[27]500", capsys.readouterr().out)
     assert read_json(here / "runs" / "pairs" / "scores-pairs.json")["items"] == 12
     assert len((here / "runs" / "pairs" / "answers-pairs.jsonl").read_text().splitlines()) == 13
+    compare = ["levelhead", "lm", "compare", "runs/pairs", "runs/pairs", "--data-root", "data", "--json", "same.json"]
+    assert run(compare) == 0
+    assert read_json(here / "same.json")["differences"][0]["paired"]["high"] == 0  # the answers were scored again
     assert run(["levelhead", "report", "runs/pairs", "--html", "page.html"]) == 0

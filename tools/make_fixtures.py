@@ -78,7 +78,7 @@ def make(out: Path) -> None:
     pictures = torch.randn(4, 3, 16, 16)
     for name, debias in (
         ("attached", lh.DebiasConfig(**small)),
-        ("attached-all-rows", lh.DebiasConfig(cls_only=False, top_t=3, **small)),
+        ("attached-all-rows", lh.DebiasConfig(readout_only=False, top_t=3, **small)),
         ("attached-notebook", lh.DebiasConfig.preset("released-vision", **small)),
     ):
         model = lh.attach(ViTForImageClassification(config), debias).train()

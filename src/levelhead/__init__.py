@@ -13,14 +13,17 @@ from levelhead._version import __version__
 if TYPE_CHECKING:
     from levelhead.attention import DebiasConfig as DebiasConfig
     from levelhead.attention import DebiasedBlock as DebiasedBlock
+    from levelhead.attention import NotebookOptions as NotebookOptions
     from levelhead.attention import QueryKeyStandardizer as QueryKeyStandardizer
     from levelhead.attention import alignment as alignment
     from levelhead.attention import append_encoder as append_encoder
     from levelhead.attention import attach as attach
     from levelhead.attention import calibrate as calibrate
+    from levelhead.attention import describe as describe
     from levelhead.attention import detach as detach
     from levelhead.attention import from_pretrained as from_pretrained
     from levelhead.attention import read_one_row as read_one_row
+    from levelhead.attention import readout_only as readout_only
     from levelhead.auditing.audit import AuditResult as AuditResult
     from levelhead.auditing.audit import audit as audit
     from levelhead.auditing.audit import audit_file as audit_file
@@ -39,6 +42,7 @@ _HOME = {
     "Estimate": "types",
     "Lab": "training.lab",
     "LevelheadError": "types",
+    "NotebookOptions": "attention",
     "QueryKeyStandardizer": "attention",
     "TrainConfig": "training.config",
     "alignment": "attention",
@@ -47,10 +51,12 @@ _HOME = {
     "audit": "auditing.audit",
     "audit_file": "auditing.audit",
     "calibrate": "attention",
+    "describe": "attention",
     "detach": "attention",
     "fit": "methods.fit",
     "from_pretrained": "attention",
     "read_one_row": "attention",
+    "readout_only": "attention",
 }
 
 __all__ = ["__version__", "lm", *sorted(_HOME)]

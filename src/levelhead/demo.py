@@ -1,92 +1,343 @@
-"""The demonstration: ERM and DAM on drawn portraits, with the style ever more tied to the hair colour."""
+"""The demonstration: four methods in three settings where it is known by construction why a gap arises.
+
+Drawn portraits: hair colour is the task, the drawing style is the group. Two sets of training pictures serve three
+settings. A shortcut and a difference of base rates look the same in training and differ in the test alone, so those
+networks are trained once and evaluated twice. Labels alone cannot tell the two apart, and neither can a method that
+sees nothing else.
+"""
 
 from __future__ import annotations
 
+import logging
+import shlex
+import shutil
 import signal
+from collections import defaultdict
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
+import torch
+import yaml
+from PIL import Image
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.markup import escape
+from rich.table import Table
 
-from levelhead.bench.page import compared, comparison_page
+from levelhead.bench.grid import end_with_parent
+from levelhead.bench.page import compared, comparison_page, differences
 from levelhead.bench.pictures import draw_comparisons
-from levelhead.bench.tables import collect
+from levelhead.bench.tables import COLUMNS, Comparison, Group, collect
+from levelhead.data import SPLITS
+from levelhead.data.portraits import Portraits, contact_sheet
 from levelhead.report.page import command_line, write_page
-from levelhead.storage import write_atomically, write_json
+from levelhead.report.sentences import Difference
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.folder import CONFIG, refuse_changes
+from levelhead.runs.recipe import Experiment, build_experiment, find_recipe, read_recipe, section
+from levelhead.runs.train import train_run
+from levelhead.storage import check_outputs, write_atomically, write_json, write_text
+from levelhead.terminal import counted
+from levelhead.types import LevelheadError
 
-CORRELATIONS = (0.0, 0.5, 1.0)
-RECIPES = ("portraits_erm", "portraits_dam")
+RECIPE = "portraits_erm_shortcut"
+"""Pictures, network and training of every run, chosen by the figures of ERM, JTT and GroupDRO alone."""
+
+BASELINE = "plain training"
+METHODS: dict[str, dict[str, Any]] = {
+    BASELINE: {"name": "erm"},
+    "debiased attention": {"name": "dam"},
+    "JTT (reweighting)": {"name": "jtt", "identification_epochs": 2, "upweight": 5, "repeat": "weights"},
+    "GroupDRO": {"name": "group_dro"},
+}
+METRICS = ("accuracy", "equalized_odds")
+FILES = ("page.html", "comparison.png", "portraits.png", "table.json", "predictions.csv")
+EXAMPLE = "your-pictures"
+EXAMPLE_ROWS = {"train": 400, "validation": 100, "test": 300}
 
 
-def _train_one(recipe: str, correlation: float, seed: int, folder: Path) -> None:
-    """Train and evaluate one run on one thread; a finished run is left as it is."""
-    import torch
+@dataclass(frozen=True)
+class Setting:
+    """Pictures of which we know why a gap arises: ``truth`` says it, and the options ``data`` draw them.
 
-    from levelhead.runs.evaluate import evaluate_run
-    from levelhead.runs.recipe import load_experiment
-    from levelhead.runs.train import train_run
+    ``training`` names the training pictures: settings that share them share the networks.
+    """
 
-    torch.set_num_threads(1)
-    experiment = load_experiment(recipe, [f"data.correlation={correlation}", "train.threads=1"], seed=seed)
-    train_run(experiment, folder, resume=True)
-    evaluate_run(folder)
+    folder: str
+    title: str
+    truth: str
+    data: dict[str, Any]
+    training: str
+
+
+SETTINGS = (
+    Setting(
+        "no-shortcut",
+        "No shortcut",
+        "Hair colour and style are independent, in training and in the test.",
+        {"correlation": 0.0},
+        training="independent",
+    ),
+    Setting(
+        "shortcut",
+        "A shortcut that some training rows contradict",
+        "The style predicts hair colour in 9 of 10 training pictures, not in the test.",
+        {"correlation": 1.0, "test_correlation": 0.0},
+        training="tied",
+    ),
+    Setting(
+        "base-rates",
+        "Different base rates, and no shortcut",
+        "The same training pictures, but the style predicts hair colour in the test, too.",
+        {"correlation": 1.0, "test_correlation": None},
+        training="tied",
+    ),
+)
+
+SHORTCUT = SETTINGS[1]
+
+Run = tuple[Experiment, Path]
+"""What is trained or evaluated, and its run folder."""
 
 
 def run_demo(out: Path, *, seeds: int, workers: int, console: Console) -> None:
-    """Train every combination of recipe, correlation and seed, print the tables, and save the pictures in ``out``.
+    """Train what is missing, print one table a setting, and write :data:`FILES` and an example folder into ``out``.
 
-    Finished runs are kept: a second call, or one after an interruption, does only what is missing.
+    Finished runs are kept: a second call, or one after an interruption, does only what is missing. ``workers``
+    processes train side by side, each on one thread.
+
+    Raises:
+        ConfigError: ``out`` or something in it cannot be written, or holds runs with other settings; before any work.
+        LevelheadError: a training process was ended from outside.
     """
-    from levelhead.data.portraits import Portraits, contact_sheet
+    outputs = {f"--out {name}": out / name for name in FILES}
+    folders = {f"--out {name}": out / name for name in ("runs", EXAMPLE)}
+    check_outputs(outputs, folders={"--out": out} | folders)
+    runs = [_runs(setting, out, seeds) for setting in SETTINGS]
+    for experiment, folder in [run for each in runs for run in each]:
+        refuse_changes(folder, experiment)
+    console.print(
+        "Drawn portraits. The task is the hair colour, light or dark. The groups are two drawing styles, round and "
+        "angular, which say nothing about anybody."
+    )
+    _write_example(out)
+    _train(runs, workers, console)
 
-    write_atomically(out / "portraits.png", lambda temporary: contact_sheet(Portraits()).save(temporary, format="PNG"))
-    cells = [  # one correlation after the other: a worker draws its portraits once
-        (recipe, correlation, seed, out / "runs" / f"correlation-{correlation}" / f"{Path(recipe).stem}-seed{seed}")
-        for correlation in CORRELATIONS
-        for recipe in RECIPES
+    groups = [collect([folder for _, folder in each], "test")[0] for each in runs]
+    comparisons = [group.compare(BASELINE) for group in groups]
+    for setting, comparison in zip(SETTINGS, comparisons, strict=True):
+        console.print(f"\n[bold]{setting.title}[/bold]\n{setting.truth}")
+        console.print(_compact_table(comparison))
+    console.print("\n".join(_notes(comparisons[0])), markup=False)
+    _write(out, groups, comparisons)
+    console.print(f"\nWrote {', '.join(str(out / name) for name in FILES)}.", markup=False, soft_wrap=True)
+    for line in _next(out):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _runs(setting: Setting, out: Path, seeds: int) -> list[Run]:
+    """Return the runs of a setting, always in the same order."""
+    base = read_recipe(find_recipe(RECIPE))
+    recipe = base | {"data": section(base, "data") | setting.data}
+    folder = out / "runs" / setting.folder
+    return [
+        (
+            build_experiment(recipe | {"method": options, "seed": seed, "name": name}),
+            folder / f"{options['name']}-seed{seed}",
+        )
+        for name, options in METHODS.items()
         for seed in range(seeds)
     ]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with (
-        Progress(*columns, console=console) as bars,
-        # A fresh interpreter for each worker: forking after torch has started threads can hang.
-        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
-    ):
-        task = bars.add_task(f"training {len(cells)} small networks", total=len(cells))
+
+
+def _train(runs: Sequence[list[Run]], workers: int, console: Console) -> None:
+    """Train and evaluate what is missing of each setting's ``runs``, with a bar."""
+    shared = defaultdict(list)
+    for setting, its_runs in zip(SETTINGS, runs, strict=True):
+        shared[setting.training].append(its_runs)
+    networks = [list(zip(*settings, strict=True)) for settings in shared.values()]  # each with all of its runs
+    missing = [[network for network in each if not all(map(_is_done, network))] for each in networks]
+    missing = [each for each in missing if each]
+    total, left = sum(map(len, networks)), sum(map(len, missing))
+    if not left:
+        return
+    console.print(
+        f"Training {total} small networks: {len(METHODS)} methods, {len(networks)} sets of training pictures, "
+        f"{total // len(METHODS) // len(networks)} seeds. It takes one to two minutes on two cores. If it is stopped, "
+        "the same command continues."
+    )
+    with counted(console, "training", total, done=total - left) as advance, ExitStack() as stack:
+        # A worker keeps the pictures that it drew, so each set of training pictures has workers of its own.
+        count = min(workers, len(missing))
+        pools = [stack.enter_context(_pool((workers + position) // count)) for position in range(count)]
         # Workers start at the first submission and inherit that Ctrl-C is not for them: a run in progress is kept.
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        futures = [pool.submit(_train_one, *cell) for cell in cells]
+        futures = [
+            pools[position % count].submit(_train_one, network)
+            for position, each in enumerate(missing)
+            for network in each
+        ]
         signal.signal(signal.SIGINT, interrupt)
         try:
             for future in as_completed(futures):
                 future.result()
-                bars.advance(task)
-        except BaseException:
+                advance()
+        except KeyboardInterrupt:
+            console.print("Stopping as soon as the runs in progress are done. The same command continues from there.")
+            raise
+        except BrokenProcessPool:
+            raise LevelheadError(
+                "A training process was ended from outside, perhaps because memory ran out. What is finished is kept: "
+                "the same command continues. With --workers 1 it needs less memory."
+            ) from None
+        finally:
             for future in futures:
                 future.cancel()
-            console.print("Stopping as soon as the runs in progress are done; the same command goes on from there.")
-            raise
-    folders = [out / "runs" / f"correlation-{correlation}" for correlation in CORRELATIONS]
-    groups = [collect([folder], "test")[0] for folder in folders]
-    comparisons = [group.compare("erm") for group in groups]
-    titles = [f"correlation {correlation}" for correlation in CORRELATIONS]
-    for title, comparison in zip(titles, comparisons, strict=True):
-        console.rule(f"Hair colour and style: {title}")
-        for table in comparison.tables():
-            console.print(table)
-        console.print("\n".join(comparison.findings()))
-    draw_comparisons(comparisons, titles, out / "comparison.png")
-    write_json(out / "table.json", {"comparisons": [comparison.to_dict() for comparison in comparisons]})
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # Fresh interpreters: forking after torch has started threads can hang.
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker)
+
+
+def _begin_worker() -> None:
+    end_with_parent()
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)  # they advise on options, which are fixed here, and would break the bar
+
+
+def _is_done(run: Run) -> bool:
+    return (run[1] / "evaluation-test.json").exists()
+
+
+def _train_one(network: Sequence[Run]) -> None:
+    """Train a network and evaluate it in all its settings; what is finished is left as it is."""
+    (experiment, trained), *others = network
+    train_run(experiment, trained, resume=True)
+    for other, folder in others:
+        if not folder.exists():
+            _copy_run(trained, folder, other)
+    for run in network:
+        if not _is_done(run):
+            evaluate_run(run[1])
+
+
+def _copy_run(trained: Path, folder: Path, experiment: Experiment) -> None:
+    """Copy a trained run for other test pictures, in one step: if it is killed, no half of a run is left."""
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.copytree(trained, temporary, ignore=shutil.ignore_patterns("checkpoints", "*-test.*", ".*"))
+    write_text(temporary / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+    temporary.replace(folder)
+
+
+def _compact_table(comparison: Comparison) -> Table:
+    """Return figures and differences to plain training in percent, one line a method; fits 80 columns."""
+    drawn = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
+    drawn.add_column("method", min_width=18)
+    for metric in METRICS:
+        drawn.add_column(COLUMNS[metric], justify="right")
+        drawn.add_column("minus plain", justify="right", min_width=19)
+    for method, row in comparison.table.rows.items():
+        cells = []
+        for metric in METRICS:
+            figure = row[metric].estimate
+            cells.append(f"{100 * figure.value:.1f}" if figure.defined else "undefined")
+            found = [each for each in differences(comparison, metric) if each.method == method]
+            cells.append(_difference(found[0]) if found else "")
+        drawn.add_row(escape(comparison.label(method)), *map(escape, cells))
+    return drawn
+
+
+def _difference(difference: Difference) -> str:
+    """Return a difference with its interval, and a star if it is distinguishable from zero."""
+    figure = difference.estimate
+    if not figure.defined:
+        return "undefined"
+    value, low, high = (100 * each for each in (figure.value, figure.low, figure.high))
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]{'*' if difference.decided else ' '}"
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    """Say how to read the tables."""
+    level, methods = comparison.table.level, len(comparison.table.rows) - 1
+    return [
+        "",
+        f"Percent, mean over seeds. In brackets: {level:.0%} intervals over {comparison.sources}.",
+        "EOd gap: difference between the styles in right and wrong calls of light hair.",
+        f"* distinguishable from {BASELINE}: p < {1 - level:.2g}, adjusted for {methods} methods.",
+        "ORACLE: saw the groups in training. The other methods saw labels alone.",
+        "The last two settings look the same in training, and share their networks.",
+    ]
+
+
+def _write(out: Path, groups: Sequence[Group], comparisons: Sequence[Comparison]) -> None:
+    """Write the picture, the page, the table, and the predictions of one network."""
+    titles, truths = [setting.title for setting in SETTINGS], [setting.truth for setting in SETTINGS]
+    draw_comparisons(comparisons, titles, truths, out / "comparison.png", METRICS)
     pages = [
         compared(group, comparison, title=title)
         for group, comparison, title in zip(groups, comparisons, titles, strict=True)
     ]
     write_page(out / "page.html", comparison_page(pages, command=command_line()))
-    console.print(
-        "Hair colour is the task; the drawing style (glasses, collar) is the group that nobody told ERM or DAM."
-    )
-    console.print(
-        f"Saved {out / 'portraits.png'}, {out / 'comparison.png'}, {out / 'table.json'} and {out / 'page.html'}."
-    )
+    records = [
+        {"title": title, "truth": truth, **comparison.to_dict()}
+        for title, truth, comparison in zip(titles, truths, comparisons, strict=True)
+    ]
+    write_json(out / "table.json", {"comparisons": records})
+    frame = groups[SETTINGS.index(SHORTCUT)].rows()[BASELINE][0].predictions
+    write_atomically(out / "predictions.csv", lambda temporary: frame.to_csv(temporary, index=False))
+
+
+def _write_example(out: Path) -> None:
+    """Write a sheet of portraits, and a folder with pictures, csv and recipe, as one's own pictures would have them.
+
+    The folder appears in one step. One that is there is left as it is: it may hold somebody's own pictures.
+    """
+    recipe = read_recipe(find_recipe(RECIPE))
+    options = section(recipe, "data") | SHORTCUT.data | {f"{split}_size": rows for split, rows in EXAMPLE_ROWS.items()}
+    portraits = Portraits(**{key: value for key, value in options.items() if key != "name"})
+    write_atomically(out / "portraits.png", lambda file: contact_sheet(portraits).save(file, format="PNG"))
+    folder = out / EXAMPLE
+    if folder.exists():
+        return
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    rows = ["file,hair,style,split"]
+    for split in SPLITS:
+        examples, (groups,) = portraits.examples(split), portraits.groups(split)
+        pixels = examples.inputs.batch(torch.arange(len(examples.labels)))["pixel_values"]
+        pictures = ((pixels + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
+        for number, picture in enumerate(pictures):
+            name = f"{split}-{number:03}.png"
+            Image.fromarray(picture).save(temporary / name)
+            hair = examples.class_names[int(examples.labels[number])]
+            rows.append(f"{name},{hair},{groups.names[int(groups.values[number])]},{split}")
+    write_text(temporary / "labels.csv", "\n".join(rows) + "\n")
+    data = {"name": "image-folder-csv", "folder": str(folder.absolute()), "csv": "labels.csv", "file_column": "file"}
+    data |= {"target": "hair", "sensitive": "style", "split_column": "split"}
+    write_text(temporary / "recipe_erm.yaml", yaml.safe_dump(recipe | {"data": data}, sort_keys=False))
+    temporary.replace(folder)
+
+
+def _next(out: Path) -> list[str]:
+    """Return what to type next."""
+    audit = ["levelhead", "audit", str(out / "predictions.csv")]
+    audit += ["--label", "label", "--prediction", "prediction", "--group", "style"]
+    recipe = out / EXAMPLE / "recipe_erm.yaml"
+    compare = ["levelhead", "compare", "--recipe", str(recipe), "--methods", "erm,dam", "--workers", "2"]
+    compare += ["--out", str(out / "your-runs"), "--html", str(out / "your-page.html")]
+    return [
+        "",
+        "Type next, to audit the predictions of one plainly trained network where there is a shortcut:",
+        f"  {shlex.join(audit)}",
+        f"and to compare methods on your own pictures; {recipe.parent} holds examples to replace:",
+        f"  {shlex.join(compare)}",
+    ]

@@ -43,11 +43,21 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         group: the group of entry points, e.g. ``levelhead.methods``.
         described_by: the attribute without which a class cannot be listed.
         own: our own classes by name.
+        earlier: from names that classes of ours had to those that they have now; both are found, and only the second
+            are listed.
     """
 
-    def __init__(self, kind: str, base: type, group: str, described_by: str, own: Mapping[str, type[Base]]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        base: type,
+        group: str,
+        described_by: str,
+        own: Mapping[str, type[Base]],
+        earlier: Mapping[str, str] | None = None,
+    ) -> None:
         self.kind, self.base, self.group, self.described_by = kind, base, group, described_by
-        self._own = dict(own)
+        self._own, self._earlier = dict(own), dict(earlier or {})
 
     def __iter__(self) -> Iterator[str]:
         yield from self._own
@@ -57,12 +67,21 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         return len(self._own) + len(self._offered())
 
     def __getitem__(self, name: str) -> type[Base]:
+        name = self.present_name(name)
         if name in self._own:
             return self._own[name]
         if ":" in name:
             return self._checked(name, self._imported(name, search_here=True))
         point = self._offered()[name]
         return self._checked(name, self._imported(point.value.partition("[")[0].strip(), search_here=False))
+
+    def present_name(self, name: str) -> str:
+        """Return the name that a class has now, from one that it has or had."""
+        return self._earlier.get(name, name)
+
+    def first_name(self, name: str) -> str:
+        """Return the first name that a class had, from its present one."""
+        return next((first for first, present in self._earlier.items() if present == name), name)
 
     def name_of(self, cls: type) -> str:
         """Return the name under which ``cls`` is found again, in this process or in another.
@@ -97,9 +116,10 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         """
         points = list(entry_points(group=self.group))
         times = Counter(point.name for point in points)
+        ours = {*self._own, *self._earlier}
         return {
             point.name
-            if times[point.name] == 1 and point.name not in self._own and re.fullmatch(r"[\w.-]+", point.name)
+            if times[point.name] == 1 and point.name not in ours and re.fullmatch(r"[\w.-]+", point.name)
             else point.value: point
             for point in points
         }

@@ -78,6 +78,14 @@ class LevelheadError(Exception):
     """Base of every error that levelhead raises on purpose; its text says what, where and what to do.
 
     The text is one line, whatever names are in it, and short: what a file holds is nobody's business in an error.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> try:
+        ...     lh.audit([], [], sensitive_features=[])
+        ... except lh.LevelheadError as error:
+        ...     print(error)
+        There are no rows to audit. Pass at least one labelled prediction.
     """
 
     def __init__(self, text: object = "") -> None:
@@ -110,6 +118,14 @@ class Batch(NamedTuple):
     ``inputs`` is exactly what the Hugging Face model takes; ``labels`` (batch,) int64; ``index`` (batch,)
     position in the training set; ``weight`` (batch,) float32, 1.0 unless an earlier stage decided otherwise;
     ``group`` (batch,) int64, or None unless the method declares ``uses_groups`` or inferred the groups itself.
+
+    Examples:
+        >>> import torch
+        >>> import levelhead as lh
+        >>> inputs = {"pixel_values": torch.zeros(2, 3, 8, 8)}
+        >>> batch = lh.Batch(inputs, labels=torch.tensor([0, 1]), index=torch.tensor([5, 9]), weight=torch.ones(2))
+        >>> batch.group is None
+        True
     """
 
     inputs: dict[str, Tensor]
@@ -125,6 +141,13 @@ class Estimate:
 
     ``n`` is the number of rows that the figure rests on. An undefined figure is NaN, never 0, and ``reason``
     says why. ``corrected`` is the bias-corrected value where the plain one is biased (maxima and absolute gaps).
+
+    Examples:
+        >>> import levelhead as lh
+        >>> print(lh.Estimate(0.75, 0.66, 0.82, n=100))
+        75.00 [66.00, 82.00]
+        >>> lh.Estimate.undefined("no positives").reason
+        'no positives'
     """
 
     value: float

@@ -297,13 +297,17 @@ def test_the_probe_changes_neither_random_numbers_nor_mode_nor_weights(family):
 @pytest.mark.parametrize(
     ("make", "config", "message"),
     [
-        (lambda: build("bert"), DebiasConfig(twice=True), "twice=True needs"),
-        (lambda: build("vit"), DebiasConfig(twice=True, absolute=False), "twice=True needs"),
-        (lambda: llama(), DebiasConfig(selection="per_head"), "as many key heads"),
-        (lambda: llama(), DebiasConfig(padding_mask=False), "causal mask"),
-        (lambda: llama(), DebiasConfig(off_by_one=True), "LlamaForSequenceClassification reads the last real token"),
-        (lambda: modernbert(), DebiasConfig(padding_mask=False), "sliding window"),
-        (lambda: modernbert(local_attention=64), DebiasConfig(padding_mask=False), "sliding window"),
+        (lambda: build("bert"), DebiasConfig(notebook={"twice": True}), "twice=True needs"),
+        (lambda: build("vit"), DebiasConfig(absolute=False, notebook={"twice": True}), "twice=True needs"),
+        (lambda: llama(), DebiasConfig(ranking="per_head"), "as many key heads"),
+        (lambda: llama(), DebiasConfig(notebook={"padding_mask": False}), "causal mask"),
+        (
+            lambda: llama(),
+            DebiasConfig(notebook={"off_by_one": True}),
+            "LlamaForSequenceClassification reads the last real token",
+        ),
+        (lambda: modernbert(), DebiasConfig(notebook={"padding_mask": False}), "sliding window"),
+        (lambda: modernbert(local_attention=64), DebiasConfig(notebook={"padding_mask": False}), "sliding window"),
     ],
 )
 def test_the_model_is_unchanged_after_an_error(make, config, message):
@@ -319,7 +323,7 @@ def test_the_model_is_unchanged_after_an_error(make, config, message):
 
 def test_padding_can_be_let_into_a_global_layer_between_local_ones():
     with pytest.warns(UserWarning, match="rotary"):
-        model = attach(modernbert(num_hidden_layers=1), DebiasConfig(padding_mask=False, alpha=0.0))
+        model = attach(modernbert(num_hidden_layers=1), DebiasConfig(alpha=0.0, notebook={"padding_mask": False}))
     assert torch.isfinite(model.train()(**batch("bert")).logits).all()
 
 

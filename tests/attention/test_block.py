@@ -199,7 +199,7 @@ def test_impossible_options(options):
 def test_off_by_one_says_which_row_was_found():
     config = GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=16, vocab_size=50)
     with pytest.raises(ConfigError, match="layer appended to GPT2Model reads the last real token"):
-        append_encoder(GPT2Model(config), 3, debias=DebiasConfig(off_by_one=True))
+        append_encoder(GPT2Model(config), 3, debias=DebiasConfig(notebook={"off_by_one": True}))
 
 
 def test_auto_options_are_refused_by_the_bare_block():

@@ -108,7 +108,11 @@ def test_weights_explain_what_the_attention_layer_puts_out(kind: str, family: st
     """Readout row of softmax(q k) v, by hand from the captured weights, is what the layer hands on."""
     model, inputs = build(family), batch(family)
     released = kind.endswith("released")
-    debias = lh.DebiasConfig(attention_temperature=0.07, padding_mask=False) if released else lh.DebiasConfig()
+    debias = (
+        lh.DebiasConfig(notebook={"attention_temperature": 0.07, "padding_mask": False})
+        if released
+        else lh.DebiasConfig()
+    )
     if kind.startswith("attached"):
         model = trained(lh.attach(model, debias), family)
     elif kind.startswith("appended"):

@@ -10,7 +10,7 @@ import torch
 from tiny_models import LABELS, batch, bert_config, build, vit_config
 from transformers import BertModel, GPT2Config, GPT2ForSequenceClassification, ViTModel
 
-from levelhead.attention import append_encoder, attach, from_pretrained, read_one_row
+from levelhead.attention import append_encoder, attach, from_pretrained, readout_only
 from levelhead.attention.aligning import debiased_attention
 
 EXACT = {"atol": 1e-6, "rtol": 1e-6}
@@ -124,7 +124,7 @@ def test_the_warning_of_an_untrained_model_stays(family, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit", "bert"])
 def test_a_plain_model_that_computes_one_row_has_no_graph_breaks(name):
-    model = read_one_row(build(name, **ONE), True).eval()
+    model = readout_only(build(name, **ONE), True).eval()
     torch._dynamo.reset()
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="eager")
     first, _, last = of_other_sizes(name)

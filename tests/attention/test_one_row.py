@@ -49,7 +49,9 @@ CONFIGS = {
     "normalise only": DebiasConfig(absolute=False, alpha=0),
     "alignment only": DebiasConfig(normalize=False),
     "last row, three tokens": DebiasConfig(readout="last", top_t=3),
-    "no padding mask": DebiasConfig(padding_mask=False, attention_temperature=0.3, include_readout=True),
+    "no padding mask": DebiasConfig(
+        include_readout=True, notebook={"padding_mask": False, "attention_temperature": 0.3}
+    ),
     "more tokens than there are": DebiasConfig(top_t=6),
 }
 
@@ -83,7 +85,7 @@ def test_one_row_equals_the_whole_layer(name: str, norm: str, padded: bool) -> N
 
 def test_what_needs_the_whole_layer_gets_it() -> None:
     assert not make(DebiasConfig(statistics="feature")).block.reads_one_row()
-    assert not make(DebiasConfig(selection="per_head")).block.reads_one_row()
+    assert not make(DebiasConfig(ranking="per_head")).block.reads_one_row()
     assert "all rows" in repr(make(DebiasConfig(readout="none")))
     model = make(DebiasConfig())
     assert model.block.reads_one_row()
@@ -135,7 +137,7 @@ def test_a_row_of_padding_alone_spoils_nothing() -> None:
 
 
 def test_half_precision_is_as_good_as_the_whole_layers() -> None:
-    debias = DebiasConfig(alpha=0, attention_temperature=0.07)
+    debias = DebiasConfig(alpha=0, notebook={"attention_temperature": 0.07})
     exact = make(debias).train()
     exact(**batch(True))
     expected = exact.eval()(**batch(True)).logits.detach()

@@ -31,7 +31,7 @@ from levelhead.attention import (
     calibrate,
     detach,
     from_pretrained,
-    read_one_row,
+    readout_only,
 )
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.capture import capture
@@ -58,10 +58,10 @@ CONFIGS = {
     "debiased": DebiasConfig(),
     "no alignment": DebiasConfig(alpha=0, absolute=False),
     "alignment only": DebiasConfig(normalize=False, top_t=3),
-    "as the paper": DebiasConfig(running="std", selection="mean_logit"),
+    "as the paper": DebiasConfig(running="std", ranking="mean_logit"),
     "as released": DebiasConfig(
-        statistics="position", unbiased=True, eps=0.0, running="std", padding_mask=False, include_readout=True,
-        attention_temperature=0.3, statistics_gradient=False,
+        statistics="position", unbiased=True, eps=0.0, running="std", include_readout=True,
+        notebook={"padding_mask": False, "attention_temperature": 0.3, "statistics_gradient": False},
     ),
 }  # fmt: skip
 
@@ -74,9 +74,9 @@ def make(name, debias, one_row, **more):
             nn.init.normal_(parameter, std=0.3)
     torch.manual_seed(1)
     if debias is None:
-        return read_one_row(model, one_row)
+        return readout_only(model, one_row)
     example = inputs_of(name) if debias.statistics == "position" and "pixel_values" not in inputs_of(name) else None
-    return attach(model, DebiasConfig(**{**vars(debias), "cls_only": one_row}), example_inputs=example)
+    return attach(model, DebiasConfig(**{**vars(debias), "readout_only": one_row}), example_inputs=example)
 
 
 def inputs_of(name):
@@ -141,33 +141,33 @@ def test_eager_attention_of_a_plain_model(rows):
 
 def test_the_text_says_which_rows_are_computed(family):
     assert "computes the readout row alone" in repr(attach(build(family)))
-    assert "computes the readout row alone" in repr(read_one_row(build(family)))
-    assert "cls_only is False" in repr(attach(build(family), DebiasConfig(cls_only=False)))
+    assert "computes the readout row alone" in repr(readout_only(build(family)))
+    assert "readout_only is False" in repr(attach(build(family), DebiasConfig(readout_only=False)))
     assert "'feature'" in repr(attach(build(family), DebiasConfig(statistics="feature")))
-    assert "per_head" in repr(attach(build(family), DebiasConfig(selection="per_head")))
+    assert "per_head" in repr(attach(build(family), DebiasConfig(ranking="per_head")))
     assert "'last'" in repr(attach(build(family), DebiasConfig(readout="last")))
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"statistics": "feature"}, "feature"), ({"selection": "per_head"}, "per_head"), ({"readout": "last"}, "last")],
+    [({"statistics": "feature"}, "feature"), ({"ranking": "per_head"}, "per_head"), ({"readout": "last"}, "last")],
 )
 def test_what_cannot_be_done_is_said_where_it_was_demanded(options, words):
     with pytest.raises(ConfigError, match=words):
-        attach(build("bert"), DebiasConfig(cls_only=True, **options))
+        attach(build("bert"), DebiasConfig(readout_only=True, **options))
 
 
 def test_unknown_layers_and_other_readers_compute_all_rows():
     torch.manual_seed(0)
     dino = Dinov2ForImageClassification(Dinov2Config(**PICTURE))
     with pytest.raises(ConfigError, match="none that levelhead"):
-        read_one_row(dino, True)
+        readout_only(dino, True)
     electra = ElectraForSequenceClassification(ElectraConfig(**TEXT, embedding_size=16))
-    assert not attach(electra).config.levelhead["debias"]["cls_only"]
+    assert not attach(electra).config.levelhead["debias"]["readout_only"]
     assert "none that levelhead can take apart" in describe(electra)
     decoder = BertForSequenceClassification(bert_config(is_decoder=True))
     with pytest.raises(ConfigError, match="looks back"):
-        read_one_row(decoder, True)
+        readout_only(decoder, True)
 
     class Mean(ViTForImageClassification):
         def forward(self, pixel_values, labels=None, **kwargs):
@@ -175,12 +175,12 @@ def test_unknown_layers_and_other_readers_compute_all_rows():
             return (self.classifier(self.vit(pixel_values).last_hidden_state.mean(dim=1)), output)
 
     with pytest.raises(ConfigError, match="no single row"):
-        read_one_row(Mean(vit_config()), True)
+        readout_only(Mean(vit_config()), True)
 
 
 @pytest.mark.parametrize("debias", [None, DebiasConfig()])
 def test_all_rows_where_more_than_the_logits_is_asked_for(family, debias, rows):
-    model = read_one_row(build(family)) if debias is None else attach(build(family)).train()
+    model = readout_only(build(family)) if debias is None else attach(build(family)).train()
     inputs = batch(family)
     model(**inputs)
     model.eval()
@@ -233,19 +233,19 @@ def test_all_rows_where_the_layer_is_not_what_it_was(change, rows):
 
 def test_a_later_attach_follows_what_the_plain_model_was_told(family):
     for wanted, expected in ((True, True), ("auto", True), (False, False)):
-        model = attach(read_one_row(build(family), wanted))
-        assert model.config.levelhead["debias"]["cls_only"] is expected
-    model = attach(read_one_row(build(family), False), DebiasConfig(cls_only=True))
+        model = attach(readout_only(build(family), wanted))
+        assert model.config.levelhead["debias"]["readout_only"] is expected
+    model = attach(readout_only(build(family), False), DebiasConfig(readout_only=True))
     assert "readout row alone" in repr(model)
     with pytest.raises(ConfigError, match="not a plain"):
-        read_one_row(model)
+        readout_only(model)
 
 
 def test_everything_can_be_undone(family, rows):
     plain = build(family).eval()
     kind, layer = type(plain), type(layer_of(plain, {"vit": "vit.layers.1", "bert": "bert.encoder.layer.1"}[family]))
     expected = plain(**batch(family)).logits
-    for undo in (lambda model: read_one_row(read_one_row(model), False), lambda model: detach(attach(model))):
+    for undo in (lambda model: readout_only(readout_only(model), False), lambda model: detach(attach(model))):
         model = undo(build(family)).eval()
         assert type(model) is kind
         assert layer in {type(module) for module in model.modules()}
@@ -262,7 +262,7 @@ def test_saved_and_loaded(family, tmp_path, rows):
     assert "readout row alone" in repr(loaded)
     assert torch.equal(loaded(**batch(family)).logits, model(**batch(family)).logits)
     assert len(rows) == 3
-    plain = read_one_row(build(family)).eval()
+    plain = readout_only(build(family)).eval()
     plain.save_pretrained(tmp_path / "plain")
     loaded = build(family).from_pretrained(tmp_path / "plain").eval()
     torch.testing.assert_close(loaded(**batch(family)).logits, plain(**batch(family)).logits)
@@ -273,7 +273,7 @@ def test_saved_and_loaded(family, tmp_path, rows):
 def test_models_of_an_earlier_version_compute_all_rows(family, tmp_path, rows):
     model = attach(build(family)).train()
     model(**batch(family), labels=LABELS)
-    del model.config.levelhead["debias"]["cls_only"]
+    del model.config.levelhead["debias"]["readout_only"]
     model.eval().save_pretrained(tmp_path)
     rows.clear()
     loaded = from_pretrained(tmp_path)
@@ -284,7 +284,7 @@ def test_models_of_an_earlier_version_compute_all_rows(family, tmp_path, rows):
 
 @pytest.mark.parametrize("debias", [None, DebiasConfig()])
 def test_copies_work_and_are_apart(family, debias, rows):
-    model = read_one_row(build(family)) if debias is None else attach(build(family))
+    model = readout_only(build(family)) if debias is None else attach(build(family))
     model.train()(**batch(family), labels=LABELS)
     twin = copy.deepcopy(model)
     assert torch.equal(twin.eval()(**batch(family)).logits, model.eval()(**batch(family)).logits)
@@ -295,7 +295,7 @@ def test_copies_work_and_are_apart(family, debias, rows):
 
 @pytest.mark.parametrize("debias", [None, DebiasConfig()])
 def test_an_error_in_a_pass_leaves_nothing_armed(debias):
-    model = read_one_row(build("vit")) if debias is None else attach(build("vit"))
+    model = readout_only(build("vit")) if debias is None else attach(build("vit"))
     with pytest.raises(ValueError, match="channel"):
         model(torch.zeros(1, 1, 8, 8))
     assert not model.one_row.armed
@@ -374,27 +374,27 @@ def test_alignment_by_hand_equals_the_models_own(family, rows):
 
 def test_recipes_compute_all_rows_unless_they_say_otherwise():
     weights = []
-    for cls_only in (False, True):
+    for alone in (False, True):
         torch.manual_seed(0)
         size = {"hidden_size": 16, "layers": 1, "heads": 2, "image_size": 8, "patch_size": 4}
-        model = ScratchViT(**size, cls_only=cls_only).build(("no", "yes"))
-        assert ("readout row alone" in repr(model)) is cls_only
+        model = ScratchViT(**size, readout_only=alone).build(("no", "yes"))
+        assert ("readout row alone" in repr(model)) is alone
         weights.append(copy.deepcopy(model.state_dict()))
-        assert attach(model).config.levelhead["debias"]["cls_only"] is cls_only
+        assert attach(model).config.levelhead["debias"]["readout_only"] is alone
     torch.testing.assert_close(weights[0], weights[1], atol=0, rtol=0)
-    assert ScratchViT().cls_only is False
+    assert ScratchViT().readout_only is False
 
 
 def test_an_appended_layer_with_statistics_of_positions_computes_one_row_if_asked(rows):
     results = []
-    for cls_only in (False, True):
+    for alone in (False, True):
         torch.manual_seed(0)
-        model = append_encoder(ViTModel(vit_config()), 3, debias=DebiasConfig(cls_only=cls_only)).double()
-        assert ("alone" in repr(model)) is cls_only
+        model = append_encoder(ViTModel(vit_config()), 3, debias=DebiasConfig(readout_only=alone)).double()
+        assert ("alone" in repr(model)) is alone
         results.append(outcome(model, inputs_of("vit"), LABELS))
     for key, value in results[1].items():
         torch.testing.assert_close(value, results[0][key], atol=1e-6, rtol=1e-6, msg=key)
     model = append_encoder(ViTModel(vit_config()), 3)
     assert "all rows" in repr(model)  # as before there was a choice
-    with pytest.raises(ConfigError, match="of its own"):
-        append_encoder(ViTModel(vit_config()), 3, debias=DebiasConfig(cls_only=True, statistics="feature"))
+    with pytest.raises(ConfigError, match="needs the queries of all rows"):
+        append_encoder(ViTModel(vit_config()), 3, debias=DebiasConfig(readout_only=True, statistics="feature"))

@@ -80,9 +80,9 @@ def test_alignment_follows_every_option_of_a_preset():
     reading = debiased_attention(model).tap.reading
     with torch.no_grad():  # projections so long that smoothing matters, and not of length 1
         model.alignment_head.output.weight.mul_(8)
-    common = {"readout": reading.readout, "selection": "per_head", "off_by_one": True}
+    common = {"readout": reading.readout, "ranking": "per_head", "off_by_one": True}
     expected = {}
-    for changed in ({}, {"selection": "mean_probability"}, {"off_by_one": False}, {"include_readout": True}):
+    for changed in ({}, {"ranking": "mean_probability"}, {"off_by_one": False}, {"include_readout": True}):
         values = select_top_values(reading.logits, reading.value, 2, **{**common, **changed})
         z = model.alignment_head(values)
         expected[str(changed)] = supervised_contrastive(z, LABELS, 0.07, smoothing=1e-5).item()
@@ -158,7 +158,8 @@ def test_every_preset_trains_saves_and_loads(name, appended, tmp_path):
 
 def test_temperature_divides_the_logits():
     plain, sharp = (
-        attach(build("vit"), DebiasConfig(attention_temperature=value, alpha=0)).train() for value in (1.0, 0.07)
+        attach(build("vit"), DebiasConfig(alpha=0, notebook={"attention_temperature": value})).train()
+        for value in (1.0, 0.07)
     )
     inputs = batch("vit")
     assert not torch.allclose(plain(**inputs).logits, sharp(**inputs).logits)
@@ -234,12 +235,12 @@ def test_selection_per_head_and_by_logits():
     key[0, 0, 1], key[0, 1, 3] = 5.0, 4.0
     logits = readout_logits(query, key, 1.0)
     options = {"readout": torch.zeros(1, dtype=torch.int64)}
-    assert rank_tokens(logits, 1, selection="per_head", **options)[0].tolist() == [[[1], [3]]]
-    assert rank_tokens(logits, 1, selection="mean_logit", **options)[0].tolist() == [[[1]]]
-    before, _ = rank_tokens(logits, 1, selection="per_head", off_by_one=True, **options)
+    assert rank_tokens(logits, 1, ranking="per_head", **options)[0].tolist() == [[[1], [3]]]
+    assert rank_tokens(logits, 1, ranking="mean_logit", **options)[0].tolist() == [[[1]]]
+    before, _ = rank_tokens(logits, 1, ranking="per_head", off_by_one=True, **options)
     assert before.tolist() == [[[0], [2]]]  # the readout token itself when token 1 wins
     value = torch.arange(8.0).view(1, 2, 4, 1)
-    assert select_top_values(logits, value, 1, selection="per_head", **options).tolist() == [[1.0, 7.0]]
+    assert select_top_values(logits, value, 1, ranking="per_head", **options).tolist() == [[1.0, 7.0]]
 
 
 def test_probabilities_and_logits_rank_differently():
@@ -250,7 +251,7 @@ def test_probabilities_and_logits_rank_differently():
     logits = readout_logits(query, key, 1.0)
     options = {"readout": torch.zeros(1, dtype=torch.int64)}
     assert rank_tokens(logits, 1, **options)[0].item() == 1
-    assert rank_tokens(logits, 1, selection="mean_logit", **options)[0].item() == 2
+    assert rank_tokens(logits, 1, ranking="mean_logit", **options)[0].item() == 2
 
 
 def test_padding_can_be_let_in():
@@ -258,7 +259,7 @@ def test_padding_can_be_let_in():
     options = {"statistics": "feature", "alpha": 0.0}
     changed = {**inputs, "input_ids": torch.where(inputs["attention_mask"] == 1, inputs["input_ids"], 7)}
     for mask, same in ((True, True), (False, False)):
-        model = attach(build("bert"), DebiasConfig(padding_mask=mask, **options)).train()
+        model = attach(build("bert"), DebiasConfig(notebook={"padding_mask": mask}, **options)).train()
         logits = [model(**one).logits for one in (inputs, changed)]
         assert torch.allclose(*logits, atol=1e-6) == same
 
@@ -279,7 +280,7 @@ def test_recipes_name_presets():
     ("options", "message"),
     [
         ({"off_by_one": True, "include_readout": True}, "off_by_one"),
-        ({"selection": "median"}, "selection"),
+        ({"ranking": "median"}, "ranking"),
         ({"attention_temperature": 0.0}, "attention_temperature"),
         ({"queue": -1}, "queue"),
         ({"queue": 1.5}, "queue"),

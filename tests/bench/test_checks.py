@@ -103,7 +103,7 @@ def test_a_missing_sensitive_column_is_found_before_hours_of_training(tmp_path: 
 def test_each_thing_is_looked_at_once_and_only_for_runs_that_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells = cells_of(tmp_path / "runs", "erm", "jtt", "group_dro", seeds=(0, 1, 2))
+    cells = cells_of(tmp_path / "runs", "erm", "jtt", "group-dro", seeds=(0, 1, 2))
     looked: list[str] = []
     kind = type(cells[0].experiment.data)
     groups = kind.groups
@@ -292,14 +292,23 @@ def test_ctrl_c_stops_the_runs_and_says_how_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(recipe))
     command = [sys.executable, "-m", "levelhead", "compare", "--recipe", "mine.yaml", "--seeds", "0", "--out", "out"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        # A shell starts what runs in its background with Ctrl-C ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     for _ in range(1200):
         if list((tmp_path / "out").rglob("checkpoints/*")):
             break
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=60)
+    try:
+        printed, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "Stopped: 0 of 2 runs are done." in printed
     assert "Under way, and kept up to their last checkpoint: erm, seed 0." in printed

@@ -469,3 +469,30 @@ def test_a_killed_grid_leaves_no_run_behind(tmp_path: Path) -> None:
         if log.read_text() == before:
             return
     pytest.fail("the run went on without its grid")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["methods_utkface64", "--methods", "erm"], "says what to compare: leave out --methods"),
+        (["methods_utkface64", "--try", "method.upweight=2", "--data", "utkface64"], "leave out --data, --try"),
+        (["FOLDER"], "holds a comparison: add --resume to finish it"),
+        (["FOLDER", "--resume", "--out", "other"], "is the folder to go on with: leave out --out"),
+        (["--resume"], "--resume needs the folder of a comparison: levelhead compare FOLDER --resume"),
+        (["--resume", "--out", "nowhere"], "nowhere holds no grid.yaml"),
+        (["--data", "portraits", "--row", "dam"], "--row chooses variants of a GRID"),
+        ([], "Say what to compare: --data (a built-in task), --recipe or a GRID; or name a folder with --resume"),
+    ],
+)
+def test_what_is_compared_is_said_once(
+    compared: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(*(compared if word == "FOLDER" else word for word in words)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_option_that_was_called_grid_still_works(compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(compared, "--resume", "--grid", "method.upweigth=7") == 2
+    renamed, said = capsys.readouterr().err.strip().splitlines()
+    assert renamed == "`compare --grid` is called `compare --try` now; the old name will go."
+    assert "has the option method.upweigth" in said

@@ -85,7 +85,7 @@ def test_a_group_without_a_class_is_refused() -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pareto")
-    for cell in make_cells(compare_methods(BASE, ["erm", "dam", "group_dro"], [0, 1], {}), folder):
+    for cell in make_cells(compare_methods(BASE, ["erm", "dam", "group-dro"], [0, 1], {}), folder):
         train_run(cell.experiment, cell.folder)
         evaluate_run(cell.folder)
     return folder
@@ -114,9 +114,9 @@ def test_what_sees_groups_is_marked_and_not_in_the_set(group: Group) -> None:
     able = replace(comparison, table=replace(comparison.table, at_chance=(), few_seeds=()))
     value = pareto_to_dict(able)
     by_row = {point["row"]: point for point in value["points"]}
-    assert by_row["group_dro"]["oracle"] == "method"
-    assert by_row["group_dro"]["marks"] == ["ORACLE"]
-    assert not by_row["group_dro"]["in_pareto_set"]
+    assert by_row["group-dro"]["oracle"] == "method"
+    assert by_row["group-dro"]["marks"] == ["ORACLE"]
+    assert not by_row["group-dro"]["in_pareto_set"]
     assert any(point["in_pareto_set"] for point in value["points"])
 
 

@@ -188,7 +188,7 @@ def test_models_without_statistics_are_refused():
     for kind in ("attach", "append"):
         with pytest.raises(ConfigError, match="normalize=False"):
             lh.calibrate(build(family, kind, lh.DebiasConfig(normalize=False)), [family.batch()])
-    config = lh.DebiasConfig(statistics="feature", twice=True)
+    config = lh.DebiasConfig(statistics="feature", notebook={"twice": True})
     with pytest.raises(ConfigError, match="twice"):
         lh.calibrate(build(family, "attach", config), [family.batch()])
     with pytest.raises(ConfigError, match="no debiased attention"):

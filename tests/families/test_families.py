@@ -101,7 +101,7 @@ def test_gradient_checkpointing_changes_nothing(name, kind):
             model = lh.append_encoder(family.encoder(), 3, freeze=False).train()
         else:
             # All rows either way: a checkpointed layer computes them, and has then more to count.
-            model = build(family, kind, lh.DebiasConfig(cls_only=False)).train()
+            model = build(family, kind, lh.DebiasConfig(readout_only=False)).train()
         if checkpointing:
             (model.backbone if kind == "append" else model).gradient_checkpointing_enable()
         loss = model(**family.batch(), labels=LABELS).loss

@@ -4,7 +4,9 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import re
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from levelhead.cli.report import page_of
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Item, Scores
 from levelhead.lm.bbq import BBQ
+from levelhead.lm.benchmarks import make_benchmark, recorded_class
 from levelhead.lm.bold import BOLD
 from levelhead.lm.comparison import benchmarks_of
 from levelhead.lm.intervals import bootstrap, ratio
@@ -36,6 +39,7 @@ from levelhead.lm.runner import (
     scores_to_dict,
 )
 from levelhead.lm.stereoset import StereoSet
+from levelhead.registry import Registry
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError, LevelheadError
 
@@ -185,7 +189,8 @@ def test_options_that_only_score_leave_the_answers_alone(tmp_path: Path) -> None
 
 
 def test_options_are_written_and_read_back_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lm, "BENCHMARKS", {"parity": Parity}, raising=False)
+    own = Registry("benchmark", Benchmark, "levelhead.benchmarks", "card", {"parity": Parity})
+    monkeypatch.setattr(lm, "BENCHMARKS", own, raising=False)
     benchmark = Parity(bonus=0.5, words=frozenset("dcab"), places=(Path("x"),))
     assert options_of(benchmark)["words"] == ["a", "b", "c", "d"]  # the order of a set differs between processes
     ask(tmp_path, Oracle(), benchmark)
@@ -313,7 +318,8 @@ def test_runs_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     """The two verbs, with the toy benchmark as the only one there is, and an oracle in the place of a model."""
-    monkeypatch.setattr(lm, "BENCHMARKS", {"parity": Parity}, raising=False)
+    own = Registry("benchmark", Benchmark, "levelhead.benchmarks", "card", {"parity": Parity})
+    monkeypatch.setattr(lm, "BENCHMARKS", own, raising=False)
 
     def load(name: str, device: str, **_: Any) -> Oracle:
         return Oracle(Path(name).name, wrong_from=int(Path(name).name))
@@ -360,7 +366,7 @@ def test_predictions_are_scored_by_the_verb(commands: typer.Typer, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["bbc", "--model", "1"], "There is no benchmark 'bbc'. There are: parity"),
+        (["bbc", "--model", "1"], "There is no benchmark 'bbc'. Known: parity"),
         ([",", "--model", "1"], "Name a benchmark"),
         (["parity"], "Give --model"),
         (["parity", "--model", "1", "--predictions", "x"], "Give --model"),
@@ -392,3 +398,72 @@ def test_scores_of_another_version_are_told_apart(tmp_path: Path) -> None:
     answers_file(tmp_path, "parity").write_text("\n".join(['{"format": 0}', *lines[1:]]) + "\n")
     with pytest.raises(ConfigError, match="another version of this file's format"):
         ask(tmp_path, Oracle())
+
+
+OWN = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from levelhead.data import Card
+from levelhead.lm.bbq import BBQ
+from levelhead.lm.perplexity import Perplexity
+
+
+@dataclass(frozen=True)
+class Mine(Perplexity):
+    name: ClassVar[str] = "mine"
+    card: ClassVar[Card] = Card("My text", "foresee", "none", "CC0", "none", "none", "An example.")
+
+
+@dataclass(frozen=True)
+class Twin(BBQ):
+    pass
+
+
+@dataclass(frozen=True)
+class Outside(Mine):
+    name: ClassVar[str] = "../mine"
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "mine.py").write_text(OWN)
+    yield tmp_path
+    sys.modules.pop("mine", None)
+
+
+def test_a_benchmark_of_the_users_own_is_found_again(own: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = make_benchmark("mine:Mine", {"file": own / "text"})
+    (own / "text").write_text("one\ntwo\n")
+    assert recorded_class(made) == {"class": "mine:Mine"}
+    assert recorded_class(BBQ()) == {}
+    write_json(scores_file(own, "mine"), {"benchmark": "mine", "class": "mine:Mine", "options": options_of(made)})
+    assert benchmarks_of(own) == {"mine": made}
+    del sys.modules["mine"]
+    (own / "mine.py").unlink()
+    assert benchmarks_of(own) == {}
+    assert "there is no module 'mine'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mine:Twin", "calls itself 'bbq', which is another benchmark"),
+        ("mine:Outside", "must be a word of letters"),
+        ("mine:OWN", "has no 'OWN'"),
+        ("mine:Card", "is not a benchmark"),
+        ("bbc", "There is no benchmark 'bbc'. Known: bbq, bold, crows-pairs, perplexity, stereoset."),
+    ],
+)
+def test_a_benchmark_that_cannot_be_used_says_why(own: Path, name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        make_benchmark(name)
+
+
+def test_two_benchmarks_of_one_name_are_refused(own: Path) -> None:
+    (own / "other.py").write_text(OWN)
+    with pytest.raises(ConfigError, match="Two of these benchmarks have one name, mine, mine"):
+        bench_command("mine:Mine,other:Mine", model="m")

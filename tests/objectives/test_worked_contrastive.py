@@ -218,16 +218,16 @@ def ranked(top_t: int, **options: object) -> tuple[list, list]:
 def test_tokens_are_ranked_by_mean_probability_mean_logit_or_head_by_head() -> None:
     # Mean probabilities: (.294, .356, .094, .256); sums of logits: ln 16, ln 64, ln 4, ln 16.
     assert ranked(4) == ([[[1, 0, 3, 2]]], [[[True] * 4]])
-    assert ranked(3, selection="mean_logit")[0] == [[[1, 0, 3]]]
-    assert ranked(2, selection="per_head") == ([[[0, 1], [1, 3]]], [[[True, True], [True, True]]])
+    assert ranked(3, ranking="mean_logit")[0] == [[[1, 0, 3]]]
+    assert ranked(2, ranking="per_head") == ([[[0, 1], [1, 3]]], [[[True, True], [True, True]]])
 
 
-@pytest.mark.parametrize("selection", ["mean_probability", "mean_logit", "per_head"])
-def test_each_row_of_a_batch_is_ranked_by_itself(selection: str) -> None:
+@pytest.mark.parametrize("ranking", ["mean_probability", "mean_logit", "per_head"])
+def test_each_row_of_a_batch_is_ranked_by_itself(ranking: str) -> None:
     logits, readout = normal(3, 2, 4), torch.tensor([0, 2, 3])
-    index, found = rank_tokens(logits, 2, readout=readout, selection=selection)
+    index, found = rank_tokens(logits, 2, readout=readout, ranking=ranking)
     for row in range(3):
-        alone = rank_tokens(logits[row : row + 1], 2, readout=readout[row : row + 1], selection=selection)
+        alone = rank_tokens(logits[row : row + 1], 2, readout=readout[row : row + 1], ranking=ranking)
         assert torch.equal(index[row], alone[0][0])
         assert torch.equal(found[row], alone[1][0])
 
@@ -245,7 +245,7 @@ def test_padding_takes_no_probability_and_is_not_chosen() -> None:
     assert valid.tolist() == [[True, False, True, True]]
     assert ranked(3, valid=valid, readout=torch.tensor([3])) == ([[[0, 2, 1]]], [[[True, True, False]]])
     assert valid.tolist() == [[True, False, True, True]]  # not written to
-    assert ranked(2, valid=valid, selection="mean_logit")[0] == [[[0, 3]]]
+    assert ranked(2, valid=valid, ranking="mean_logit")[0] == [[[0, 3]]]
 
 
 def test_the_authors_mistake_takes_the_token_before_each_chosen_one() -> None:
@@ -265,9 +265,9 @@ def test_a_choice_has_no_gradient() -> None:
 def test_chosen_values_lie_token_after_token_and_head_beside_head() -> None:
     value = torch.arange(16.0).view(1, 2, 4, 2)  # head h, token t: 8 h + 2 t and one more
     assert select_top_values(LOGITS, value, 2, readout=None).tolist() == [[2, 3, 10, 11, 0, 1, 8, 9]]
-    per_head = select_top_values(LOGITS, value, 1, readout=None, selection="per_head")
+    per_head = select_top_values(LOGITS, value, 1, readout=None, ranking="per_head")
     assert per_head.tolist() == [[0, 1, 10, 11]]
-    by_logit = select_top_values(LOGITS[:, 1:], value, 1, readout=None, selection="mean_logit", off_by_one=True)
+    by_logit = select_top_values(LOGITS[:, 1:], value, 1, readout=None, ranking="mean_logit", off_by_one=True)
     assert by_logit.tolist() == [[0, 1, 8, 9]]
     valid = torch.tensor([[True, False, False, True]])
     left = select_top_values(LOGITS, value, 2, readout=torch.tensor([3]), valid=valid)

@@ -430,7 +430,7 @@ def test_a_run_without_groups_says_how_to_get_them(tmp_path: Path) -> None:
     assert "levelhead evaluate" in page["finding"]
     read(render(page))
     (tmp_path / "run" / "metrics.json").unlink()
-    with pytest.raises(DataError, match="is not a finished run"):
+    with pytest.raises(DataError, match="is not finished"):
         run_page(tmp_path / "run")
 
 

@@ -52,8 +52,8 @@ class Tap:
 
     def __init__(self, readout: str, debias: DebiasConfig | None = None) -> None:
         self.readout, self.debias = readout, debias
-        self.attention_temperature = 1.0 if debias is None else debias.attention_temperature
-        self.padding_mask = debias is None or debias.padding_mask
+        self.attention_temperature = 1.0 if debias is None else debias.notebook.attention_temperature
+        self.padding_mask = debias is None or debias.notebook.padding_mask
         self.armed = False
         self.used = False
         self.reading: Reading | None = None
@@ -165,7 +165,17 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
 
     Errors: :class:`~levelhead.ConfigError` when there is no pass to align, or the model has no alignment head.
 
-    Source: Lu, Wang, Wang, ICLR 2024, equation 7.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, equation 7.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import torch
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> model = lh.attach(network).train()
+        >>> pictures, labels = torch.randn(4, 3, 224, 224), torch.tensor([0, 1, 0, 1])
+        >>> task = torch.nn.functional.cross_entropy(model(pixel_values=pictures).logits, labels)
+        >>> (task + 1.0 * lh.alignment(model, labels)).backward()
     """
     check_labels(labels)
     if getattr(model, "alignment_head", None) is None:
@@ -192,8 +202,8 @@ def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = No
         readout=reading.readout,
         valid=reading.valid,
         include_readout=options.include_readout,
-        selection=options.selection,
-        off_by_one=options.off_by_one,
+        ranking=options.ranking,
+        off_by_one=options.notebook.off_by_one,
         project=reading.project,
     )
     if torch.is_grad_enabled() and not values.requires_grad and _values_can_learn(model):
@@ -205,7 +215,7 @@ def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = No
     if head.queue:
         z, labels = head.enqueue(z, labels)
         weight = None  # what is in the queue has lost its weights
-    return supervised_contrastive(z, labels, options.temperature, weight, options.contrastive_smoothing)
+    return supervised_contrastive(z, labels, options.temperature, weight, options.notebook.contrastive_smoothing)
 
 
 def _of_all_processes(z: Tensor, labels: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -12,7 +12,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar, cast
 
 from torch import Tensor, nn
@@ -20,10 +20,9 @@ from transformers import PreTrainedModel
 
 from levelhead.attention import interface, one_row
 from levelhead.attention.aligning import Tap, align, check_labels, refuse_lost_labels, training_pass
-from levelhead.attention.config import DebiasConfig
+from levelhead.attention.config import NOT_WANTED, DebiasConfig
 from levelhead.attention.contrastive import AlignmentHead
 from levelhead.attention.probe import (
-    NOT_WANTED,
     as_probed,
     layer_of,
     one_row_class,
@@ -62,7 +61,16 @@ def attach(
     :class:`~levelhead.ConfigError` for a model that is debiased already, or not a single-label classifier. The
     model is unchanged after an error.
 
-    Source: Lu, Wang, Wang, ICLR 2024.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import torch
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> model = lh.attach(network).train()
+        >>> batch = {"pixel_values": torch.randn(4, 3, 224, 224), "labels": torch.tensor([0, 1, 0, 1])}
+        >>> model(**batch).loss.backward()  # the loss is task + alpha * alignment
     """
     config = config or DebiasConfig()
     if not isinstance(model, PreTrainedModel):
@@ -77,9 +85,6 @@ def attach(
     if getattr(model.config, "levelhead", None):  # append_encoder(..., debias=None) made it
         return cast(AnyModel, model.debias(config))
     _check_task(model)
-    before = vars(model).get("one_row")
-    if before is not None and before.wanted is False and config.cls_only == "auto":
-        config = replace(config, cls_only=False)
     found, config, because = probe_attention(model, config, example_inputs)
     if getattr(model.config, "_name_or_path", ""):
         warnings.warn(
@@ -100,30 +105,42 @@ def attach(
     return cast(AnyModel, model)
 
 
-def read_one_row(
+def readout_only(
     model: AnyModel, wanted: bool | Literal["auto"] = "auto", *, example_inputs: Mapping[str, Any] | None = None
 ) -> AnyModel:
     """Compute the last layer of a plain classifier for the row that it reads, in place, and return the model.
 
-    This is what ``DebiasConfig.cls_only`` does to a debiased model, done to its plain twin, for a fair comparison of
-    costs. Outputs and gradients stay equal to rounding; with dropout they stay equal in distribution. All rows are
+    This is what ``DebiasConfig.readout_only`` does to a debiased model, done to its plain twin, for a fair comparison
+    of costs. Outputs and gradients stay equal to rounding; with dropout they stay equal in distribution. All rows are
     computed where hidden states or attentions are asked for, where somebody hooks into the layer, with LoRA, quantised
     projections or gradient checkpointing; ``print(model)`` says what is done. What is saved is a plain model. A
     model of :func:`append_encoder` needs no such call: it computes one row by itself.
 
+    ``read_one_row`` is its earlier name.
+
     Args:
         model: a Hugging Face classifier that is not debiased.
         wanted: ``auto`` computes all rows where one is not enough, True makes that an error, False undoes an earlier
-            call, and holds for a later :func:`attach` with ``cls_only="auto"``.
+            call, and holds for a later :func:`attach` with ``readout_only="auto"``.
         example_inputs: as for :func:`attach`.
 
     Errors: :class:`~levelhead.ConfigError` for a debiased model, or where ``wanted`` is True and one row is not enough.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> print(lh.describe(lh.readout_only(network)))
+        ViTForImageClassification: nothing is debiased
+          last layer   computes ...
+          parameters   220,626 trainable of 220,626 (100%), 0 added by levelhead
     """
     if wanted not in (True, False, "auto"):
         raise ConfigError(f"wanted={wanted!r}; choose True, False or 'auto'")
     if not isinstance(model, PreTrainedModel) or getattr(model.config, "levelhead", None):
         raise ConfigError(
-            f"{type(model).__name__} is not a plain Hugging Face model: for a debiased one, set DebiasConfig.cls_only."
+            f"{type(model).__name__} is not a plain Hugging Face model: for a debiased one, set "
+            "DebiasConfig.readout_only."
         )
     _all_rows(model)
     if wanted is False:
@@ -146,8 +163,12 @@ def read_one_row(
     return cast(AnyModel, model)
 
 
+read_one_row = readout_only
+"""The earlier name of :func:`readout_only`."""
+
+
 def _all_rows(model: Any) -> None:
-    """Undo :func:`read_one_row`."""
+    """Undo :func:`readout_only`."""
     state = one_row.remove(model)
     if state is not None and state.because is None:
         model.__class__ = type(model).__mro__[1]
@@ -164,6 +185,14 @@ def detach(model: AnyModel) -> AnyModel:
 
     The projector and the running statistics are dropped, and all rows are computed again. Raises
     :class:`~levelhead.ConfigError` for a model that :func:`attach` did not make.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> model = lh.detach(lh.attach(network))
+        >>> lh.describe(model).debias is None
+        True
     """
     record = getattr(getattr(model, "config", None), "levelhead", None)
     if not record or record["kind"] != "attach":
@@ -257,10 +286,10 @@ def _parts(model: PreTrainedModel, record: dict[str, Any]) -> _Parts:
     """Build what ``record`` describes, or say why that cannot be; ``model`` stays as it is."""
     config = DebiasConfig(**record["debias"])  # a record of an earlier version lacks the newer options
     attention = model.get_submodule(record["attention"])
-    if not config.padding_mask and getattr(attention, "is_causal", False):
-        raise ConfigError("debias.padding_mask=False would also take away the causal mask of this decoder")
-    if config.selection == "per_head" and record["key_heads"] != record["heads"]:
-        raise ConfigError("debias.selection='per_head' needs as many key heads as query heads")
+    if not config.notebook.padding_mask and getattr(attention, "is_causal", False):
+        raise ConfigError("debias.notebook.padding_mask=False would also take away the causal mask of this decoder")
+    if config.ranking == "per_head" and record["key_heads"] != record["heads"]:
+        raise ConfigError("debias.ranking='per_head' needs as many key heads as query heads")
     # Not next(model.parameters()): an embedding may be kept in another type or on another device.
     like = next(parameter for parameter in attention.parameters() if parameter.is_floating_point())
     standardizer, head = None, None
@@ -284,8 +313,7 @@ def _put(model: PreTrainedModel, parts: _Parts, because: str | None) -> None:
         model.alignment_head = parts.alignment_head
     interface.switch(model, interface.NAME)
     record = model.config.levelhead
-    wanted = record["debias"].get("cls_only")
-    if wanted is not True:  # a record of an earlier version lacks it
+    if DebiasConfig(**record["debias"]).readout_only is not True:  # a record of an earlier version lacks it
         model.one_row = one_row.OneRow(False, because=because or NOT_WANTED)
         return
     layer = layer_of(model, record["attention"])

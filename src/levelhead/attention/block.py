@@ -28,14 +28,13 @@ from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassif
 
 from levelhead.attention.aligning import Tap
 from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment
-from levelhead.attention.config import DebiasConfig
+from levelhead.attention.config import NOT_WANTED, DebiasConfig, Facts, Readout
 from levelhead.attention.length_parts import last_hidden_state
-from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain
-from levelhead.attention.probe import check_off_by_one, probe_inputs
+from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain, rows_in_words
+from levelhead.attention.probe import probe_inputs
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.types import ConfigError, UnsupportedModelError
 
-Readout = Literal["first", "last", "none"]
 POOLING = ("add_pooling_layer",)  # what a record may say about how the backbone is built
 
 
@@ -80,15 +79,11 @@ class BlockAttention(nn.Module):
         if not all(map(is_plain, (self.query, self.key, self.value, self.output))):
             return False
         options = self.tap.debias
-        if options is not None and (options.selection == "per_head" or options.cls_only is False):
+        if options is not None and not options.readout_only:
             return False
         if any(map(is_hooked, self.modules())):
             return False
-        if self.debias is None or self.debias.statistics == "cls_feature":
-            return True
-        # Asked for by name only: its running statistics are then those of one row.
-        asked = options is not None and options.cls_only is True and options.readout == "first"
-        return asked and self.debias.knows_one_row and not padded
+        return self.debias is None or self.debias.statistics == "cls_feature" or not padded
 
     def read_row(self, hidden: Tensor, valid: Tensor | None, row: Tensor) -> Tensor:
         """Return what :meth:`forward` gives in each example's ``row`` (batch,), as (batch, hidden size).
@@ -130,7 +125,15 @@ class DebiasedBlock(nn.Module):
     Input and output (batch, tokens, hidden size). The running statistics move when the model around it calls
     ``block.attention.debias.commit()``, once per training pass; :func:`append_encoder` does so.
 
-    Source: Lu, Wang, Wang, ICLR 2024.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ.
+
+    Examples:
+        >>> import torch
+        >>> import levelhead as lh
+        >>> block = lh.DebiasedBlock(16, 2, lh.DebiasConfig(statistics="feature", readout="none"))
+        >>> block(torch.randn(4, 5, 16)).shape  # in training mode, with the statistics of this batch
+        torch.Size([4, 5, 16])
+        >>> block.attention.debias.commit()
     """
 
     def __init__(
@@ -154,9 +157,10 @@ class DebiasedBlock(nn.Module):
         if debias is not None and "auto" in (debias.statistics, debias.readout):
             raise ConfigError("DebiasedBlock needs debias.statistics and debias.readout spelled out, not 'auto'")
         standardizer = None
+        if debias is not None:
+            # Without a length the standardizer says what it needs.
+            debias = debias.resolved(Facts("append", "the backbone", cast(Readout, debias.readout), length=length or 0))
         if debias is not None and debias.normalize:
-            if debias.absolute in ("auto", None):
-                debias = replace(debias, absolute=True)
             standardizer = debias.standardizer(num_heads, hidden_size // num_heads, length=length)
         tap = Tap("none") if debias is None else debias.tap()
         wide = intermediate_size or hidden_size
@@ -224,7 +228,7 @@ class AppendedClassifier(PreTrainedModel):
         record = config.levelhead
         if record["readout"] not in get_args(Readout):
             raise ConfigError(f"readout={record['readout']!r}; choose one of {get_args(Readout)}")
-        debias = None if record["debias"] is None else DebiasConfig(**record["debias"])
+        debias = None if record["debias"] is None else DebiasConfig(**record["debias"])  # of any version
         if backbone is None:
             backbone = _new_backbone(config.backbone, record)
         else:
@@ -334,9 +338,21 @@ class AppendedClassifier(PreTrainedModel):
         return output_class(loss=loss, logits=logits)
 
     def extra_repr(self) -> str:
-        """Say whether the appended layer computes one row or all."""
-        one = self.readout.readout != "none" and self.block.reads_one_row()
-        return f"last layer computes {'the readout row alone' if one else 'all rows'}"
+        """Say whether the appended layer computes one row or all, and why."""
+        return rows_in_words(self.why_all_rows())
+
+    def why_all_rows(self) -> str | None:
+        """Say why the appended layer computes all rows as it stands, or None; padding may be one more reason."""
+        if self.readout.readout == "none":
+            return "no single row is read"
+        if self.block.reads_one_row():
+            return None
+        options = self.block.attention.tap.debias
+        if options is not None and not options.readout_only:
+            undecided = replace(options, readout_only="auto")
+            return undecided.why_all_rows(_facts(self.config.levelhead, False)) or NOT_WANTED
+        hooked = any(map(is_hooked, self.block.modules()))
+        return "somebody hooked into it" if hooked else "a projection is no plain linear layer"
 
     def _features(self, inputs: dict[str, Any]) -> Tensor:
         if "features" in inputs:
@@ -393,27 +409,14 @@ def _new_backbone(described: Mapping[str, Any], record: Mapping[str, Any]) -> Pr
     return cast(PreTrainedModel, kind(config, **{key: bool(arguments[key]) for key in arguments if key in POOLING}))
 
 
-def _debiased(record: dict[str, Any], debias: DebiasConfig, image: bool) -> dict[str, Any]:
+def _facts(record: Mapping[str, Any], images: bool) -> Facts:
+    return Facts("append", record["backbone_class"], record["readout"], images=images, length=record["tokens"])
+
+
+def _debiased(record: dict[str, Any], debias: DebiasConfig, images: bool) -> dict[str, Any]:
     """Return the record of a plain appended layer with debiasing, whose automatic options are spelled out."""
-    readout = record["readout"] if debias.readout == "auto" else debias.readout
-    check_off_by_one(debias, readout, f"the layer appended to {record['backbone_class']}")
-    statistics = debias.statistics
-    if statistics == "auto":
-        statistics = "position" if image else "feature" if readout == "none" else "cls_feature"
-    if statistics == "position" and record["tokens"] is None:
-        raise ConfigError(
-            "debias.statistics='position' ties the model to one number of tokens: pass example_inputs of that length "
-            "to append_encoder."
-        )
-    absolute = True if debias.absolute in ("auto", None) else debias.absolute
-    debias = replace(debias, statistics=statistics, absolute=absolute, readout=readout)
-    row_alone = statistics == "cls_feature" or (statistics == "position" and readout == "first" and not debias.twice)
-    if debias.cls_only is True and (readout == "none" or debias.selection == "per_head" or not row_alone):
-        raise ConfigError(
-            "debias.cls_only=True needs a readout row whose query has statistics of its own: statistics 'cls_feature', "
-            "or 'position' with readout 'first' and without twice; and another selection than 'per_head'."
-        )
-    return {**record, "debias": asdict(debias), "readout": readout}
+    debias = debias.resolved(_facts(record, images))
+    return {**record, "debias": asdict(debias), "readout": debias.readout}
 
 
 def _block(record: Mapping[str, Any], debias: DebiasConfig | None) -> DebiasedBlock:
@@ -464,7 +467,16 @@ def append_encoder(
     Errors: :class:`~levelhead.UnsupportedModelError` for a backbone without a sequence of hidden states;
     :class:`~levelhead.ConfigError` for options that cannot be right.
 
-    Source: Lu, Wang, Wang, ICLR 2024, the experiments with pretrained backbones.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, the experiments with pretrained backbones.
+
+    Examples:
+        >>> from transformers import BertConfig, BertModel
+        >>> import torch
+        >>> import levelhead as lh
+        >>> backbone = BertModel(BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> model = lh.append_encoder(backbone, num_labels=3).train()  # or a backbone of AutoModel.from_pretrained
+        >>> model(input_ids=torch.tensor([[101, 7, 8, 102], [101, 9, 5, 102]])).logits.shape
+        torch.Size([2, 3])
     """
     if not isinstance(num_labels, int) or num_labels < 2:
         raise ConfigError(f"num_labels={num_labels!r}; a classifier needs at least 2 classes")

@@ -118,11 +118,22 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
         The model.
 
     Errors: :class:`~levelhead.ConfigError` for a model without debiased attention, or with ``normalize=False`` or
-    ``twice=True``, a loader without batches, a batch that is no mapping; :class:`LengthError` for another length than
-    per-position statistics were made for. The statistics are unchanged after an error. One process: ranks are not
-    pooled.
+    ``notebook.twice=True``, a loader without batches, a batch that is no mapping; :class:`LengthError` for another
+    length than per-position statistics were made for. The statistics are unchanged after an error. One process: ranks
+    are not pooled.
 
-    Source: the pooling of T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample variance", 1983.
+    Source: the pooling of T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample variance", 1983, DOI
+    10.1080/00031305.1983.10483115; the statistics of Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import torch
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> model = lh.attach(network)
+        >>> loader = [{"pixel_values": torch.randn(4, 3, 224, 224)} for _ in range(3)]
+        >>> lh.describe(lh.calibrate(model, loader)).batches
+        3
     """
     if batches is not None and batches < 1:
         raise ConfigError(f"batches={batches}; use at least 1, or None for the whole loader")
@@ -132,7 +143,7 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
         raise ConfigError("This model was made with normalize=False: it keeps no statistics, so none can be set.")
     if any(standardizer.twice for standardizer in standardizers):
         raise ConfigError(
-            "calibrate does not set the second mean that debias.twice=True keeps: train the model instead."
+            "calibrate does not set the second mean that debias.notebook.twice=True keeps: train the model instead."
         )
     collectors = [Collector(standardizer) for standardizer in standardizers]
     device = next(model.parameters()).device

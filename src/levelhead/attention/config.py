@@ -2,15 +2,140 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar, cast
 
 from levelhead.attention.aligning import Tap
-from levelhead.attention.contrastive import AlignmentHead, Selection
+from levelhead.attention.contrastive import AlignmentHead, Ranking
 from levelhead.attention.standardize import QueryKeyStandardizer
+from levelhead.renamed import renamed
 from levelhead.types import ConfigError
 
+Readout = Literal["first", "last", "none"]
+NOT_WANTED = "readout_only is False"
 
+
+@dataclass(frozen=True)
+class NotebookOptions:
+    """What the authors' notebooks do and the paper does not; the defaults are the paper's.
+
+    Attributes:
+        attention_temperature: divides the attention logits of the debiased layer.
+        padding_mask: False lets the debiased layer attend to padding, count it in its statistics and select it.
+        statistics_gradient: let the gradient through the batch statistics.
+        twice: centre |n(x)| a second time, in evaluation alone (see :class:`QueryKeyStandardizer`).
+        off_by_one: align the value of the token before each selected one.
+        normalize_projection: bring projections to length 1 before the contrastive term.
+        contrastive_smoothing: added to every exponential of the contrastive term.
+        queue: number of remembered projections that replace the batch in the contrastive term; they carry no
+            gradient. 0 means no queue.
+
+    Errors: :class:`~levelhead.ConfigError` for a value that cannot be right.
+
+    Source: the code that the authors of Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, released;
+    docs/presets.md says which notebook does what.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> lh.DebiasConfig(notebook=lh.NotebookOptions(queue=1536)).notebook.padding_mask
+        True
+        >>> lh.DebiasConfig.preset("released-multinli").notebook.queue
+        1536
+    """
+
+    attention_temperature: float = 1.0
+    padding_mask: bool = True
+    statistics_gradient: bool = True
+    twice: bool = False
+    off_by_one: bool = False
+    normalize_projection: bool = True
+    contrastive_smoothing: float = 0.0
+    queue: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.queue, int) or self.queue < 0:
+            raise ConfigError(f"debias.notebook.queue={self.queue!r}; it must be a whole number of at least 0")
+        if not 0 < self.attention_temperature < float("inf"):
+            raise ConfigError(
+                f"debias.notebook.attention_temperature={self.attention_temperature}; it must be finite and above 0"
+            )
+        if not 0 <= self.contrastive_smoothing < float("inf"):
+            raise ConfigError(
+                f"debias.notebook.contrastive_smoothing={self.contrastive_smoothing}; it must be finite and not "
+                "negative"
+            )
+
+
+RENAMED = {
+    "selection": "ranking",
+    "cls_only": "readout_only",
+    **{option.name: f"notebook.{option.name}" for option in fields(NotebookOptions)},
+}
+"""Names of options in models, recipes and calls of version 0.1.0.dev0, and what they are now."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What :meth:`DebiasConfig.resolved` has to know of a model.
+
+    Attributes:
+        kind: ``attach`` for the model's own last layer, ``append`` for a layer on top of it.
+        name: of the model's class, for errors.
+        readout: the row that the classifier reads, as was proved.
+        images: whether the inputs are pictures.
+        length: number of tokens, or None where it is not fixed.
+        rotary: whether positions are in the queries and keys.
+        all_rows: why the layer has to compute all rows whatever the options, or None.
+        wanted: False where the plain model was told to compute all rows.
+    """
+
+    kind: Literal["attach", "append"]
+    name: str
+    readout: Readout
+    images: bool = False
+    length: int | None = None
+    rotary: bool = False
+    all_rows: str | None = None
+    wanted: bool = True
+
+    @property
+    def reader(self) -> str:
+        """What reads the output of the layer, in words."""
+        return f"the classifier of {self.name}" if self.kind == "attach" else self.layer
+
+    @property
+    def layer(self) -> str:
+        """The layer, in words."""
+        return f"the {'last layer of' if self.kind == 'attach' else 'layer appended to'} {self.name}"
+
+
+Class = TypeVar("Class", bound=type)
+
+
+def _knows_earlier_names(cls: Class) -> Class:
+    """Let a class of options be made with the keywords that stand in :data:`RENAMED`."""
+    generated = cls.__init__  # type: ignore[misc]
+
+    @functools.wraps(generated)
+    def with_earlier_names(self: Any, *args: Any, **options: Any) -> None:
+        earlier = {name: options.pop(name) for name in RENAMED if name in options}
+        present = renamed(earlier, RENAMED)
+        # On top of what dataclasses.replace() copies.
+        notebook = options.get("notebook", {})
+        if isinstance(notebook, Mapping):
+            notebook = NotebookOptions(**notebook)
+        if not isinstance(notebook, NotebookOptions):
+            raise ConfigError(f"debias.notebook={notebook!r}; give NotebookOptions or a mapping of them")
+        options["notebook"] = replace(notebook, **present.pop("notebook", {}))
+        generated(self, *args, **{**options, **present})
+
+    cls.__init__ = with_earlier_names  # type: ignore[misc]
+    return cls
+
+
+@_knows_earlier_names
 @dataclass(frozen=True)
 class DebiasConfig:
     """How attention is debiased and values are aligned.
@@ -32,29 +157,31 @@ class DebiasConfig:
         projection_hidden: width of the hidden layer of the projector; None means the width of one token.
         projection_size: size of its output.
         include_readout: let the readout row select its own value.
-        selection: how a token's attention is ranked: ``mean_probability`` or ``mean_logit`` over heads, or
+        ranking: how a token's attention is ranked: ``mean_probability`` or ``mean_logit`` over heads, or
             ``per_head``, where each head selects for itself.
         readout: row that the classifier reads: ``first``, ``last`` (last real token), ``none`` (no single row), or
             ``auto``, which proves it with noise.
-        attention_temperature: divides the attention logits of the debiased layer.
-        padding_mask: False lets the debiased layer attend to padding, count it in its statistics and select it.
-        statistics_gradient: let the gradient through the batch statistics.
-        twice: centre |n(x)| a second time, in evaluation alone (see :class:`QueryKeyStandardizer`).
-        off_by_one: align the value of the token before each selected one.
-        normalize_projection: bring projections to length 1 before the contrastive term.
-        contrastive_smoothing: added to every exponential of the contrastive term.
-        queue: number of remembered projections that replace the batch in the contrastive term; they carry no
-            gradient. 0 means no queue.
-        cls_only: compute the last layer for the row that the classifier reads, and for no other: equal outputs, loss
-            and gradients, for less work (docs/performance.md). ``auto`` does where that row is proved to be the only
-            one read and the layer is known, unless :func:`~levelhead.attention.read_one_row` was told False for the
-            plain model. True makes it an error if it cannot be done.
+        readout_only: compute the last layer for the row that the classifier reads, and for no other: equal outputs,
+            loss and gradients, for less work (docs/performance.md). ``auto`` does where that row is proved to be the
+            only one read and the layer is known, unless :func:`levelhead.readout_only` was told False for the plain
+            model. True makes it an error if it cannot be done.
+        notebook: what the authors' notebooks do beside the paper (:meth:`preset` sets it).
 
-    The eight before the last are there to reproduce what the authors' notebooks do (:meth:`preset`, docs/presets.md).
+    The names that these options had in version 0.1.0.dev0 are known as well: ``selection``, ``cls_only``, and those of
+    ``notebook`` without it.
 
     Errors: :class:`~levelhead.ConfigError` for a value that cannot be right.
 
-    Source: Lu, Wang, Wang, ICLR 2024; t = 2, tau = 0.07 and a projector of 512 and 128 as in the authors' code.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ; t = 2, tau = 0.07 and a projector of 512 and
+    128 as in the authors' code.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> config = lh.DebiasConfig(top_t=4, alpha=0.5)
+        >>> config.statistics  # decided when a model is known
+        'auto'
+        >>> lh.DebiasConfig.preset("paper", alpha=0.5).ranking
+        'mean_logit'
     """
 
     top_t: int = 2
@@ -71,17 +198,10 @@ class DebiasConfig:
     projection_hidden: int | None = 512
     projection_size: int = 128
     include_readout: bool = False
-    selection: Selection = "mean_probability"
+    ranking: Ranking = "mean_probability"
     readout: Literal["auto", "first", "last", "none"] = "auto"
-    attention_temperature: float = 1.0
-    padding_mask: bool = True
-    statistics_gradient: bool = True
-    twice: bool = False
-    off_by_one: bool = False
-    normalize_projection: bool = True
-    contrastive_smoothing: float = 0.0
-    queue: int = 0
-    cls_only: bool | Literal["auto"] = "auto"
+    readout_only: bool | Literal["auto"] = "auto"
+    notebook: NotebookOptions = NotebookOptions()
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -89,12 +209,12 @@ class DebiasConfig:
             ("absolute", (True, False, "auto", None)),
             ("running", ("variance", "std")),
             ("readout", ("auto", "first", "last", "none")),
-            ("selection", ("mean_probability", "mean_logit", "per_head")),
-            ("cls_only", (True, False, "auto")),
+            ("ranking", ("mean_probability", "mean_logit", "per_head")),
+            ("readout_only", (True, False, "auto")),
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"debias.{name}={getattr(self, name)!r}; choose one of {allowed}")
-        for name, least in (("top_t", 1), ("projection_hidden", 1), ("projection_size", 1), ("queue", 0)):
+        for name, least in (("top_t", 1), ("projection_hidden", 1), ("projection_size", 1)):
             value = getattr(self, name)
             if name == "projection_hidden" and value is None:
                 continue
@@ -106,19 +226,75 @@ class DebiasConfig:
             raise ConfigError(f"debias.eps={self.eps}; it must not be negative")
         if not 0 <= self.alpha < float("inf"):
             raise ConfigError(f"debias.alpha={self.alpha}; it must be finite and not negative")
-        for name in ("temperature", "attention_temperature"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"debias.{name}={getattr(self, name)}; it must be finite and above 0")
-        if not 0 <= self.contrastive_smoothing < float("inf"):
-            raise ConfigError(
-                f"debias.contrastive_smoothing={self.contrastive_smoothing}; it must be finite and not negative"
-            )
-        if self.off_by_one and (self.include_readout or self.readout in ("last", "none")):
-            raise ConfigError("debias.off_by_one is defined for readout 'first' without include_readout alone")
+        if not 0 < self.temperature < float("inf"):
+            raise ConfigError(f"debias.temperature={self.temperature}; it must be finite and above 0")
+        if self.notebook.off_by_one and (self.include_readout or self.readout in ("last", "none")):
+            raise ConfigError("debias.notebook.off_by_one is defined for readout 'first' without include_readout alone")
         if self.statistics == "cls_feature" and self.readout == "none":
             raise ConfigError("debias.statistics='cls_feature' needs a readout row, and debias.readout is 'none'")
-        if not self.normalize and self.alpha == 0 and self.attention_temperature == 1 and self.padding_mask:
+        usual = self.notebook.attention_temperature == 1 and self.notebook.padding_mask
+        if not self.normalize and self.alpha == 0 and usual:
             raise ConfigError("debias.normalize=False with alpha=0 changes nothing: train the plain model instead")
+
+    def resolved(self, facts: Facts) -> DebiasConfig:
+        """Return these options for one model, with everything that is ``auto`` decided.
+
+        Options that are spelled out stay as they are, so that resolving twice changes nothing.
+
+        Errors: :class:`~levelhead.ConfigError` for options that this model cannot have.
+        """
+        readout, statistics = self._read(facts)
+        if statistics == "cls_feature" and readout == "none":
+            raise ConfigError(f"debias.statistics='cls_feature', but {facts.reader} reads no single row.")
+        if self.notebook.off_by_one and readout != "first":
+            found = "the last real token" if readout == "last" else "no single row"
+            raise ConfigError(
+                f"debias.notebook.off_by_one is defined for readout 'first' alone, and {facts.reader} reads {found}."
+            )
+        if statistics == "position" and self.normalize and facts.length is None:
+            raise ConfigError(
+                "debias.statistics='position' ties the model to one number of tokens: pass example_inputs of that "
+                "length."
+            )
+        because = self.why_all_rows(facts)
+        if self.readout_only is True and because is not None:
+            raise ConfigError(f"debias.readout_only=True, but {facts.layer} has to compute all rows: {because}.")
+        absolute = not facts.rotary if self.absolute in ("auto", None) else self.absolute
+        return replace(self, statistics=statistics, absolute=absolute, readout=readout, readout_only=because is None)
+
+    def why_all_rows(self, facts: Facts) -> str | None:
+        """Say why the debiased layer of a model computes all rows, or None if the readout row is enough."""
+        if self.readout_only is False or (self.readout_only == "auto" and not facts.wanted):
+            return NOT_WANTED
+        if facts.all_rows is not None:
+            return facts.all_rows
+        readout, statistics = self._read(facts)
+        if facts.kind == "attach" and readout != "first":
+            return f"debias.readout is {readout!r}, which is not the row that the classifier reads"
+        if readout == "none":
+            return "no single row is read"
+        if self.ranking == "per_head":
+            return "debias.ranking is 'per_head'"
+        if not self.normalize:
+            return None
+        if statistics == "feature":
+            return "debias.statistics is 'feature', which needs the queries of all rows"
+        if self.notebook.twice:
+            return "debias.notebook.twice needs all rows"
+        if statistics == "position" and facts.kind == "append":
+            if readout != "first":
+                return "debias.statistics is 'position', and the last real token stands at another one in each text"
+            # Asked for by name only: its running statistics are then those of one row.
+            if self.readout_only == "auto":
+                return "debias.statistics is 'position', and readout_only was not asked for"
+        return None
+
+    def _read(self, facts: Facts) -> tuple[Readout, Literal["position", "cls_feature", "feature"]]:
+        """Return the row that is read, and the statistics that are kept."""
+        readout = facts.readout if self.readout == "auto" else self.readout
+        if self.statistics != "auto":
+            return readout, self.statistics
+        return readout, "position" if facts.images else "feature" if readout == "none" else "cls_feature"
 
     def standardizer(
         self, heads: int, head_size: int, *, key_heads: int | None = None, length: int | None = None
@@ -136,8 +312,8 @@ class DebiasConfig:
             running=self.running,
             momentum=self.momentum,
             eps=self.eps,
-            statistics_gradient=self.statistics_gradient,
-            twice=self.twice,
+            statistics_gradient=self.notebook.statistics_gradient,
+            twice=self.notebook.twice,
         )
 
     def alignment_head(self, value_width: int) -> AlignmentHead:
@@ -146,8 +322,8 @@ class DebiasConfig:
             self.top_t * value_width,
             self.projection_hidden or value_width,
             self.projection_size,
-            normalize=self.normalize_projection,
-            queue=self.queue,
+            normalize=self.notebook.normalize_projection,
+            queue=self.notebook.queue,
         )
 
     def tap(self) -> Tap:
@@ -159,10 +335,14 @@ class DebiasConfig:
         """Return the options that reproduce the paper (``paper``) or one of the authors' notebooks, by name.
 
         ``released-vision``, ``released-hatexplain``, ``released-multinli`` and ``released-dino`` repeat the deviations
-        from the paper that are in the released code; docs/presets.md lists them. ``changes`` replace single options.
+        from the paper that are in the released code; docs/presets.md lists them. ``changes`` replace single options;
+        a mapping ``notebook`` replaces single ones there.
         """
         from levelhead.attention.presets import PRESETS, unknown_preset
 
         if name not in PRESETS:
             raise unknown_preset(name)
-        return replace(PRESETS[name].debias, **changes)
+        preset = PRESETS[name].debias
+        if isinstance(changes.get("notebook"), Mapping):
+            changes["notebook"] = replace(preset.notebook, **changes["notebook"])
+        return replace(preset, **changes)

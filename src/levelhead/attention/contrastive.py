@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from levelhead.types import ConfigError
 
-Selection = Literal["mean_probability", "mean_logit", "per_head"]
+Ranking = Literal["mean_probability", "mean_logit", "per_head"]
 
 
 def supervised_contrastive(
@@ -42,7 +42,8 @@ def supervised_contrastive(
         Scalar: the (weighted) mean over the anchors that have a positive. A zero that still carries a graph
         when there is none, or when all their weights are zero.
 
-    Source: Lu, Wang, Wang, ICLR 2024, equation 7.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, equation 7; Khosla et al., "Supervised
+    contrastive learning", NeurIPS 2020, arXiv:2004.11362.
     """
     if z.ndim != 2 or labels.shape != z.shape[:1]:
         raise ConfigError(
@@ -80,7 +81,8 @@ class AlignmentHead(nn.Module):
     """Projector g: Linear (no bias), ReLU, Linear (no bias), then length 1 (unless ``normalize`` is False).
 
     Input (batch, t * width): the selected value vectors, all heads, side by side. Output (batch, size), each row
-    of Euclidean length 1. Source: Lu, Wang, Wang, ICLR 2024, section on local alignment (z = g(v_selected)).
+    of Euclidean length 1. Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, section on local
+    alignment (z = g(v_selected)).
 
     With ``queue`` above 0, :meth:`enqueue` remembers that many detached projections, as the authors' text code does.
     """
@@ -146,7 +148,7 @@ def rank_tokens(
     readout: Tensor | None,
     valid: Tensor | None = None,
     include_readout: bool = False,
-    selection: Selection = "mean_probability",
+    ranking: Ranking = "mean_probability",
     off_by_one: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Find the tokens that the readout row attends to most.
@@ -157,7 +159,7 @@ def rank_tokens(
         readout: (batch,) index of the readout row, or None when no single row is read.
         valid: (batch, tokens) bool, False at padding; None when nothing is padded.
         include_readout: let the readout row select itself.
-        selection: a token's score: its attention probability averaged over heads, its logit averaged over heads, or
+        ranking: a token's score: its attention probability averaged over heads, its logit averaged over heads, or
             each head choosing for itself.
         off_by_one: return the token before each chosen one, as the authors' text code does by mistake.
 
@@ -165,16 +167,17 @@ def rank_tokens(
         ``(index, found)``, both (batch, heads or 1, top_t): token indices by falling score, ties by rising index, and
         whether there was a token left to take.
 
-    Source: Lu, Wang, Wang, ICLR 2024, section on local alignment (s* = the t largest w_i).
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, section on local alignment (s* = the t
+    largest w_i).
     """
     logits = logits.detach()  # a choice has no gradient
     batch, _, tokens = logits.shape
     selectable = torch.ones(batch, tokens, dtype=torch.bool, device=logits.device) if valid is None else valid.clone()
     if valid is not None:
         logits = logits.masked_fill(~valid[:, None], torch.finfo(logits.dtype).min)
-    if selection == "per_head":
+    if ranking == "per_head":
         score = logits.softmax(dim=-1)
-    elif selection == "mean_logit":
+    elif ranking == "mean_logit":
         score = logits.mean(dim=1, keepdim=True)
     else:
         score = logits.softmax(dim=-1).mean(dim=1, keepdim=True)
@@ -197,14 +200,14 @@ def select_top_values(
     readout: Tensor | None,
     valid: Tensor | None = None,
     include_readout: bool = False,
-    selection: Selection = "mean_probability",
+    ranking: Ranking = "mean_probability",
     off_by_one: bool = False,
     project: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Take the value vectors of the tokens that the readout row attends to most.
 
     ``value`` is (batch, key-value heads, tokens, value size); the other arguments are those of
-    :func:`rank_tokens`. With ``project`` (not for ``selection="per_head"``), ``value`` is (batch, 1, tokens, width)
+    :func:`rank_tokens`. With ``project`` (not for ``ranking="per_head"``), ``value`` is (batch, 1, tokens, width)
     and only the chosen rows become values: ``project`` takes (batch, top_t, width) to (batch, top_t, values of all
     heads). Returns (batch, top_t * key-value heads * value size): the vectors of all heads side by side, most attended
     token first, zeros where fewer than ``top_t`` tokens can be selected. The gradient reaches ``value`` (and
@@ -216,7 +219,7 @@ def select_top_values(
         readout=readout,
         valid=valid,
         include_readout=include_readout,
-        selection=selection,
+        ranking=ranking,
         off_by_one=off_by_one,
     )
     heads, size = value.shape[1], value.shape[3]

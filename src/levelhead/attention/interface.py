@@ -130,7 +130,8 @@ def levelhead_attention(
     ``query`` (batch, heads, queries, head size), ``key`` and ``value`` (batch, key heads, keys, ...). Returns
     (batch, queries, heads, value size), and None for the attention weights, which sdpa never forms.
 
-    Source: Lu, Wang, Wang, ICLR 2024: softmax(q_de k_de^T / sqrt(d)) v, where only q and k are debiased.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ: softmax(q_de k_de^T / sqrt(d)) v, where only
+    q and k are debiased.
     """
     for calls in _recorders:
         calls.append(Call(module, query.shape, key.shape, value.shape, _is_local(attention_mask)))

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -24,9 +24,6 @@ from levelhead.attention import interface
 from levelhead.attention.aligning import Reading, Tap
 from levelhead.attention.contrastive import readout_logits
 from levelhead.attention.standardize import QueryKeyStandardizer
-
-if TYPE_CHECKING:
-    from levelhead.attention.config import DebiasConfig
 
 
 class Projections(NamedTuple):
@@ -240,19 +237,6 @@ def why_all_rows(layer: nn.Module, readout: str) -> str | None:
     return None
 
 
-def why_pooled(config: DebiasConfig) -> str | None:
-    """Say why a debiased layer with these (resolved) options has to compute all rows, or None."""
-    if config.readout != "first":
-        return f"debias.readout is {config.readout!r}, which is not the row that the classifier reads"
-    if config.selection == "per_head":
-        return "debias.selection is 'per_head'"
-    if config.normalize and config.statistics == "feature":
-        return "debias.statistics is 'feature', which needs the queries of all rows"
-    if config.normalize and config.twice:
-        return "debias.twice needs all rows"
-    return None
-
-
 def _why_not_now(layer: Any, family: Family, attention: Any) -> str | None:
     """Say why a layer has to compute all rows as it stands, or None."""
     debias = attention._modules.get("debias")
@@ -371,12 +355,19 @@ def remove(model: Any) -> OneRow | None:
 
 def describe(model: Any) -> str:
     """Say in a few words whether the last layer computes one row, or why not; empty where nobody asked."""
-    state = getattr(model, "one_row", None)
-    if state is None:
-        return ""
-    because = state.because
-    if because is None:
-        layer = model.get_submodule(state.path)
-        family = cast(Family, family_of(layer))
-        because = _why_not_now(layer, family, layer.get_submodule(family.attention))
+    return "" if getattr(model, "one_row", None) is None else rows_in_words(why_all_rows_now(model))
+
+
+def why_all_rows_now(model: Any) -> str | None:
+    """Say why the last layer of a model that carries a :class:`OneRow` computes all rows as it stands, or None."""
+    state: OneRow = model.one_row
+    if state.because is not None:
+        return state.because
+    layer = model.get_submodule(state.path)
+    family = cast(Family, family_of(layer))
+    return _why_not_now(layer, family, layer.get_submodule(family.attention))
+
+
+def rows_in_words(because: str | None) -> str:
+    """Say what the last layer computes; ``because`` says why all rows, or is None."""
     return f"last layer computes {'the readout row alone' if because is None else f'all rows: {because}'}"

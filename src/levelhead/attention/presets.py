@@ -1,15 +1,16 @@
 """The paper's options and those of the authors' notebooks, by name.
 
-Source: Lu, Wang, Wang, ICLR 2024, and the code that its authors released. docs/presets.md says what each option
-changes, and what of a notebook (layers, optimiser, selection of the checkpoint) is not a matter of attention.
+Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, and the code that its authors released.
+docs/presets.md says what each option changes, and what of a notebook (layers, optimiser, selection of the checkpoint)
+is not a matter of attention.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from levelhead.attention.config import DebiasConfig
+from levelhead.attention.config import DebiasConfig, NotebookOptions
 from levelhead.types import ConfigError
 
 
@@ -22,16 +23,17 @@ class Preset:
     block: dict[str, Any]
 
 
-def _released(**options: Any) -> DebiasConfig:
+def _released(notebook: NotebookOptions | None = None, **options: Any) -> DebiasConfig:
     """Return what all released notebooks share: unmasked per-position statistics as plain averages, without eps."""
-    shared = {"statistics": "position", "unbiased": True, "eps": 0.0, "running": "std", "padding_mask": False}
-    return DebiasConfig(**{**shared, "absolute": True, **options})
+    shared = {"statistics": "position", "unbiased": True, "eps": 0.0, "running": "std", "absolute": True}
+    notebook = replace(notebook or NotebookOptions(), padding_mask=False)
+    return DebiasConfig(**{**shared, "notebook": notebook, **options})
 
 
 PRESETS: dict[str, Preset] = {
     "paper": Preset(
         "the equations to the letter: moving average of the deviation, tokens ranked by their logits",
-        DebiasConfig(absolute=True, running="std", selection="mean_logit"),
+        DebiasConfig(absolute=True, running="std", ranking="mean_logit"),
         {"norm": "pre", "activation": "gelu"},
     ),
     "released-vision": Preset(
@@ -43,13 +45,15 @@ PRESETS: dict[str, Preset] = {
         "HateXplain notebook: near one-hot attention, a second centring in evaluation; alignment has no gradient "
         "once projections are longer than about 2.5",
         _released(
-            attention_temperature=0.07,
-            twice=True,
-            selection="per_head",
-            off_by_one=True,
+            NotebookOptions(
+                attention_temperature=0.07,
+                twice=True,
+                off_by_one=True,
+                normalize_projection=False,
+                contrastive_smoothing=1e-5,
+            ),
+            ranking="per_head",
             projection_hidden=None,
-            normalize_projection=False,
-            contrastive_smoothing=1e-5,
             alpha=0.8,
         ),
         {"norm": "post", "activation": "relu", "num_heads": 8},
@@ -57,12 +61,10 @@ PRESETS: dict[str, Preset] = {
     "released-multinli": Preset(
         "MultiNLI notebook: no absolute value; alignment reads a queue and has no gradient",
         _released(
+            NotebookOptions(off_by_one=True, contrastive_smoothing=1e-5, queue=1536),
             absolute=False,
-            selection="per_head",
-            off_by_one=True,
+            ranking="per_head",
             projection_hidden=None,
-            contrastive_smoothing=1e-5,
-            queue=1536,
             alpha=0.8,
         ),
         {"norm": "pre", "activation": "relu", "num_heads": 8},
@@ -70,8 +72,8 @@ PRESETS: dict[str, Preset] = {
     "released-dino": Preset(
         "DINO notebook: no division by the deviation, no gradient through the statistics, t = 5",
         _released(
+            NotebookOptions(statistics_gradient=False),
             scale=False,
-            statistics_gradient=False,
             include_readout=True,
             top_t=5,
             projection_hidden=256,

@@ -33,6 +33,17 @@ def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False,
 
     Errors: :class:`~levelhead.LevelheadError` for a folder without a debiased model, for damaged weights (naming the
     file), for weights that do not fit the recorded model, and for a model that cannot be debiased.
+
+    Examples:
+        >>> import tempfile
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import levelhead as lh
+        >>> network = ViTForImageClassification(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     lh.attach(network).save_pretrained(folder)
+        ...     loaded = lh.from_pretrained(folder)
+        >>> lh.describe(loaded).made_by
+        'levelhead.attach'
     """
     place = str(path)
     config = load_config(OPTION, place, **{name: value for name, value in options.items() if name in PLACES})

@@ -7,7 +7,6 @@ import inspect
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,10 +14,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from levelhead.attention import interface, one_row
-from levelhead.attention.config import DebiasConfig
+from levelhead.attention.config import DebiasConfig, Facts
 from levelhead.types import ConfigError, UnsupportedModelError
-
-NOT_WANTED = "cls_only is False"
 
 
 def readout_layer(
@@ -150,38 +147,40 @@ def probe_attention(
                 f"query {tuple(last.query)}, key {tuple(last.key)} for a batch of {batch}. {way_out}"
             )
         # A window wider than the probe's input shows in no mask, only on the module.
-        if not config.padding_mask and (last.local or getattr(last.module, "sliding_window", None)):
+        if not config.notebook.padding_mask and (last.local or getattr(last.module, "sliding_window", None)):
             raise ConfigError(
-                f"debias.padding_mask=False would take the whole mask away, and in the last layer of {name} it also "
-                "keeps tokens from others that are no padding (a sliding window, or causality). Leave padding_mask "
-                f"at True. {way_out}"
+                "debias.notebook.padding_mask=False would take the whole mask away, and in the last layer of "
+                f"{name} it also keeps tokens from others that are no padding (a sliding window, or causality). Leave "
+                f"padding_mask at True. {way_out}"
             )
         path = next(path for path, module in model.named_modules() if module is last.module)
         readout: Any = config.readout
         proved = find_readout(model, path, inputs, last.query[2]) if readout == "auto" else None
         readout = proved or readout
-        because: str | None = NOT_WANTED
-        if config.cls_only is not False:
-            because = readout_layer(model, path, inputs, last.query[2], proved)[1]
+        told = vars(model).get("one_row")
+        wanted = told is None or told.wanted is not False
+        all_rows = None
+        if config.readout_only is True or (config.readout_only == "auto" and wanted):
+            all_rows = readout_layer(model, path, inputs, last.query[2], proved)[1]
 
-    statistics = config.statistics
-    if statistics == "auto":
-        image = model.main_input_name == "pixel_values"
-        statistics = "position" if image else "feature" if readout == "none" else "cls_feature"
-    if statistics == "cls_feature" and readout == "none":
-        raise ConfigError(f"debias.statistics='cls_feature', but the classifier of {name} reads no single row.")
-    check_off_by_one(config, readout, f"the classifier of {name}")
-    if statistics == "position" and model.main_input_name != "pixel_values" and example_inputs is None:
-        raise ConfigError(
-            "debias.statistics='position' ties the model to one number of tokens: pass example_inputs of that length."
-        )
     text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     rotary = bool(getattr(text, "rope_parameters", None) or getattr(text, "rope_theta", None))
-    absolute = not rotary if config.absolute in ("auto", None) else config.absolute
+    images = model.main_input_name == "pixel_values"
+    facts = Facts(
+        "attach",
+        name,
+        readout,
+        images=images,
+        length=last.query[2] if images or example_inputs is not None else None,
+        rotary=rotary,
+        all_rows=all_rows,
+        wanted=wanted,
+    )
+    resolved, because = config.resolved(facts), config.why_all_rows(facts)
     if rotary and config.normalize and config.absolute is not False:
         choice = (
             "as absolute=True asks (presets set it as well). absolute=False keeps relative position."
-            if absolute
+            if resolved.absolute
             else "so absolute=False is used. Set absolute=False to choose it yourself."
         )
         warnings.warn(
@@ -190,10 +189,6 @@ def probe_attention(
             UserWarning,
             stacklevel=3,
         )
-    if because is None:
-        because = one_row.why_pooled(replace(config, statistics=statistics, readout=readout))
-    if config.cls_only is True and because is not None:
-        raise ConfigError(f"debias.cls_only=True, but the last layer of {name} has to compute all rows: {because}.")
     found = {
         "attention": path,
         "attention_implementation": implementation,
@@ -201,17 +196,9 @@ def probe_attention(
         "key_heads": last.key[1],
         "head_size": last.query[3],
         "value_size": last.value[3],
-        "length": last.query[2] if statistics == "position" else None,
+        "length": last.query[2] if resolved.statistics == "position" else None,
     }
-    config = replace(config, statistics=statistics, absolute=absolute, readout=readout, cls_only=because is None)
-    return found, config, because
-
-
-def check_off_by_one(config: DebiasConfig, readout: str, reader: str) -> None:
-    """Refuse ``off_by_one`` where the probe found that ``reader`` does not read the first row."""
-    if config.off_by_one and readout != "first":
-        found = "the last real token" if readout == "last" else "no single row"
-        raise ConfigError(f"debias.off_by_one is defined for readout 'first' alone, and {reader} reads {found}.")
+    return found, resolved, because
 
 
 def find_readout(model: PreTrainedModel, path: str, inputs: dict[str, Any], tokens: int) -> str:

@@ -50,7 +50,8 @@ def pooled(parts: list[Moments]) -> list[Moments]:
     In float64, with means corrected by their residuals: in float32 the second term would carry the rounding errors of
     means that are large against the spread. Every process computes the same numbers from the same bits.
 
-    Source: T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample variance", 1983.
+    Source: T. Chan, G. Golub, R. LeVeque, "Algorithms for computing the sample variance", 1983, DOI
+    10.1080/00031305.1983.10483115.
     """
     if process_count() == 1:
         return parts
@@ -85,10 +86,10 @@ class RunningMoments(nn.Module):
     - ``variance``, or ``deviation`` with ``running="std"``, of the same shape;
     - ``num_batches_tracked`` (rows,) int64, because padding can hide a position from some batches.
 
-    Source: Lu, Wang, Wang, ICLR 2024, equation 6, which is ``running="std"`` to the letter: start at mean 0 and
-    deviation 1, move by ``momentum``. The default remembers the variance, whose average over small batches is not
-    biased low as that of the deviation is, and corrects the start: after k updates the start values have the
-    weight 0, where the plain average would leave them (1 - momentum)^k.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, equation 6, which is ``running="std"`` to the
+    letter: start at mean 0 and deviation 1, move by ``momentum``. The default remembers the variance, whose average
+    over small batches is not biased low as that of the deviation is, and corrects the start: after k updates the start
+    values have the weight 0, where the plain average would leave them (1 - momentum)^k.
     """
 
     mean: Tensor
@@ -269,7 +270,16 @@ class QueryKeyStandardizer(nn.Module):
 
     In training, every process of ``torch.distributed`` must make its pass: the statistics are exchanged.
 
-    Source: Lu, Wang, Wang, ICLR 2024: the debiased attention and equation 6.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ: the debiased attention and equation 6.
+
+    Examples:
+        >>> import torch
+        >>> import levelhead as lh
+        >>> debias = lh.QueryKeyStandardizer(2, 8, statistics="feature")
+        >>> query, key = debias(torch.randn(4, 2, 5, 8), torch.randn(4, 2, 5, 8))
+        >>> bool((query >= 0).all())
+        True
+        >>> debias.commit()  # once per training step: moves the running statistics
     """
 
     def __init__(

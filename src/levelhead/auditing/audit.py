@@ -27,7 +27,6 @@ from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.names import (
-    GAPS,
     METRICS,
     MISSING_GROUP,
     NOTE,
@@ -99,6 +98,15 @@ class AuditResult:
     names; ``metrics`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. Figures are fractions. ``positive`` is the class that selection, true and false
     positive rates are about; None where every class is set against the rest.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> labels, predictions, groups = [1, 0] * 50, [1, 0, 1, 1] * 25, ["a", "a", "b", "b"] * 25
+        >>> result = lh.audit(labels, predictions, sensitive_features={"sex": groups})
+        >>> sorted(result.groups), result.groups["b"].n
+        (['a', 'b'], 50)
+        >>> list(result.by_attribute)
+        ['sex']
     """
 
     by_attribute: dict[Key, AttributeAudit]
@@ -225,6 +233,15 @@ def audit(
             labels, would match one only if it were written differently, or are scores; more classes or groups than
             can be compared; or two sensitive columns of one name.
         ConfigError: ``positive`` is not a class, or an option is out of range.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> labels, predictions, groups = [1, 0] * 50, [1, 0, 1, 1] * 25, ["a", "a", "b", "b"] * 25
+        >>> result = lh.audit(labels, predictions, sensitive_features=groups)
+        >>> print(result.metrics["accuracy"])
+        75.00 [65.61, 82.46]
+        >>> round(result.metrics["demographic_parity"].value, 2)
+        0.5
     """
     options = _Options(positive, intersect, min_count, level, replicates, seed)
     label, prediction = _outcome(y_true, "label"), _outcome(y_pred, "prediction")
@@ -273,6 +290,15 @@ def audit_file(
     Raises:
         DataError: what :func:`audit` raises, and a file that is missing, unreadable, empty or lacks a column.
         ConfigError: as :func:`audit`.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import levelhead as lh
+        >>> table = pd.DataFrame({"label": [1, 0] * 50, "answer": [1, 0, 1, 1] * 25, "sex": ["f", "f", "m", "m"] * 25})
+        >>> table.to_csv("predictions.csv", index=False)
+        >>> result = lh.audit_file("predictions.csv", "label", "answer", ["sex"])
+        >>> print(result.groups["m"].rates["accuracy"])
+        50.00 [36.64, 63.36]
     """
     names, path = list(dict.fromkeys(groups)), Path(path)
     options = _Options(positive, intersect, min_count, level, replicates, seed)
@@ -375,7 +401,7 @@ def _audit_column(
     several = len(group_metrics.classes_compared(len(counts.classes), positive)) > 1
     worst = {}
     if several:
-        for name in (key for key in metrics if key in GAPS):
+        for name in (key for key in metrics if key in METRICS and METRICS[key].kind == "gap"):
             if metrics[name].defined:
                 worst[name] = str(counts.classes[worst_class(compared, name, min_count=min_count)])
     groups = {

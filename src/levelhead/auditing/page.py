@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from levelhead.metrics import GAPS
+from levelhead.metrics import gaps as gap_names
 from levelhead.metrics.names import RATE_TITLES, left_out_words, metric_title
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION, DEFINITIONS, STATISTICS, help_for
@@ -79,7 +79,7 @@ def audit_sections(name: str, part: Record, result: Record) -> list[Record]:
     level = f"{result.get('level', 0.95):.0%}"
     figures = {key: estimate_from_dict(record) for key, record in part["metrics"].items()}
     worst = part.get("worst_class", {})
-    gaps = {key: figure for key, figure in figures.items() if key.removesuffix("_mean") in GAPS}
+    gaps = {key: figure for key, figure in figures.items() if key.removesuffix("_mean") in gap_names()}
     forest = blocks.forest(
         f"Measured gaps between groups of {short(name)}, percentage points with {level} intervals",
         [

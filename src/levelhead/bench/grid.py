@@ -42,10 +42,15 @@ from levelhead.runs.recipe import (
     build_experiment,
     check_row_name,
     find_recipe,
+    first_recipe,
     flatten,
     is_file,
     nearest,
     override,
+    present_key,
+    present_method,
+    present_recipe,
+    present_row,
     read_recipe,
     recipe_folder,
     section,
@@ -60,7 +65,10 @@ MOST_RUNS = 2000
 
 @dataclass(frozen=True)
 class Grid:
-    """What is run: ``base`` is a recipe's content; ``rows`` maps names to settings, ``shared`` holds those of all."""
+    """What is run: ``base`` is a recipe's content; ``rows`` maps names to settings, ``shared`` holds those of all.
+
+    Options and methods that have an earlier name get their present one.
+    """
 
     base: dict[str, Any]
     rows: dict[str, dict[str, Any]]
@@ -68,6 +76,12 @@ class Grid:
     shared: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "base", present_recipe(self.base))
+        names = [present_row(row, settings.get("method.name")) for row, settings in self.rows.items()]
+        if len(set(names)) == len(names):  # otherwise their names are refused below
+            rows = dict(zip(names, map(_present, self.rows.values()), strict=True))
+            object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "shared", _present(self.shared))
         if not self.seeds or len(set(map(str, self.seeds))) < len(self.seeds):
             raise ConfigError(f"A grid needs seeds, each once; got {listed(self.seeds, 20) or 'none'}.")
         for seed in self.seeds:
@@ -112,6 +126,16 @@ class Failure:
 
 def _slug(row: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-")
+
+
+def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted key under their present names."""
+    result = {present_key(key): value for key, value in settings.items()}
+    if isinstance(result.get("method.name"), str):
+        result["method.name"] = present_method(result["method.name"])
+    if len(result) < len(settings):
+        raise ConfigError(f"One option stands there under an earlier and its present name: {listed(settings)}.")
+    return result
 
 
 def find_grid(grid: str | Path) -> Path:
@@ -237,6 +261,7 @@ def compare_methods(
 
 def _place_of(key: str, known: Mapping[str, Any]) -> str | None:
     """Return the key under which a method has an option, its own or that of its base; None if it has none."""
+    key = present_key(key)
     option = key.removeprefix("method.")
     if option == key or option in known:
         return key
@@ -252,7 +277,7 @@ def parse_methods(text: str) -> list[str]:
         for name in method.split("+"):
             if name not in METHODS:
                 raise ConfigError(f"Unknown method {quoted(name)}. {nearest(name, METHODS)}")
-    return methods
+    return list(dict.fromkeys(map(present_method, methods)))
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -348,9 +373,11 @@ def make_cells(
             recipe = override(recipe, settings)
             data = section(recipe, "data")
             root = data.get("root") if data_root is None else str(data_root)
-            # Of the recipe as written, not of every default: a later version with one more option finds the cell again.
+            # Of the recipe as written, not of every default, and by its first names: a later version with one more
+            # option, or with another name for one, finds the cell again.
+            written = first_recipe(recipe)
             text = json.dumps(
-                flatten(recipe | {"data": {k: v for k, v in data.items() if k != "root"}}), sort_keys=True
+                flatten(written | {"data": {k: v for k, v in data.items() if k != "root"}}), sort_keys=True
             )
             digest = hashlib.sha256(text.encode()).hexdigest()[:8]
             located = data if root is None else {**data, "root": root}
@@ -442,7 +469,7 @@ class LocalProcesses:
             process.terminate()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """End this process when the grid's process ends, however that was killed; else its run would go on unseen."""
     if sys.platform == "linux":
         import ctypes
@@ -455,7 +482,7 @@ def _main() -> None:
     from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.train import train_run
 
-    _end_with_parent()
+    end_with_parent()
     message: dict[str, Any] = json.load(sys.stdin)
     folder = Path(message["folder"])
     try:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.bench.tables import COLUMNS, Comparison, Group
-from levelhead.metrics import GAPS, Counts, estimate_to_dict
+from levelhead.metrics import METRICS, Counts, estimate_to_dict
 from levelhead.report import marks
 from levelhead.runs.recipe import nearest
 from levelhead.storage import write_atomically
@@ -152,7 +152,7 @@ def _points(comparison: Comparison, x: str, y: str) -> list[_Point]:
     rows = comparison.table.rows
     plain = [name for name in rows if not comparison.marks(name)]
     pairs = np.array([[rows[name][x].estimate.value, rows[name][y].estimate.value] for name in plain]).reshape(-1, 2)
-    kept = dict(zip(plain, pareto_set(pairs, (x not in GAPS, y not in GAPS)), strict=True))
+    kept = dict(zip(plain, pareto_set(pairs, (METRICS[x].larger_is_better, METRICS[y].larger_is_better)), strict=True))
     return [
         _Point(
             name,
@@ -318,15 +318,15 @@ def _staircase(
     places = sorted((100 * point.x.value, 100 * point.y.value) for point in kept)
     across, up = [place[0] for place in places], [place[1] for place in places]
     (left, right), (bottom, top) = limits
-    worst = top if y in GAPS else bottom  # where no row is that good in x
-    if x in GAPS:
+    worst = bottom if METRICS[y].larger_is_better else top  # where no row is that good in x
+    if not METRICS[x].larger_is_better:
         across, up = [across[0], *across, right], [worst, *up, up[-1]]
     else:
         across, up = [left, *across, across[-1]], [up[0], *up, worst]
     panel.plot(
         across,
         up,
-        drawstyle="steps-post" if x in GAPS else "steps-pre",
+        drawstyle="steps-pre" if METRICS[x].larger_is_better else "steps-post",
         color="black",
         linewidth=1.1,
         zorder=2,
@@ -341,7 +341,7 @@ def _widened(
     result = []
     for (low, high), values, column in zip(limits, (across, up), (x, y), strict=True):
         margin = 0.03 * (high - low)
-        if column in GAPS:
+        if not METRICS[column].larger_is_better:
             result.append((min(low, float(np.min(values)) - margin), high))
         else:
             result.append((low, max(high, float(np.max(values)) + margin)))
@@ -349,7 +349,7 @@ def _widened(
 
 
 def _axis(column: str) -> str:
-    return f"{COLUMNS[column]}, percent ({'smaller' if column in GAPS else 'larger'} is better)"
+    return f"{COLUMNS[column]}, percent ({'larger' if METRICS[column].larger_is_better else 'smaller'} is better)"
 
 
 def _caption(comparison: Comparison, points: Sequence[_Point], frontier: Frontier | None) -> str:

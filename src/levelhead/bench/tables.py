@@ -24,6 +24,7 @@ from levelhead.metrics.ranking import area_under_roc
 from levelhead.report import marks
 from levelhead.runs import cost_table
 from levelhead.runs.cost import REASONS
+from levelhead.runs.finished import require_finished
 from levelhead.runs.folder import CONFIG, digest, load_run, oracle_reason
 from levelhead.runs.recipe import Experiment, flatten, method_name, name_of, nearest
 from levelhead.storage import as_written, read_metrics, read_record
@@ -555,8 +556,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
     groups: dict[str, Group] = {}
     for folder in found:
         if not (folder / f"evaluation-{split}.json").exists():
-            if not (folder / "metrics.json").exists():
-                raise DataError(f"{folder} is not finished: run `levelhead train ... --out {folder} --resume` first.")
+            require_finished(folder)
             raise DataError(f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first.")
         experiment = load_run(folder)
         evaluated = read_record(folder / f"evaluation-{split}.json", run=dict)["run"]

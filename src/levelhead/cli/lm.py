@@ -14,10 +14,10 @@ from rich.table import Table
 from levelhead.cli.options import DataRoot, HtmlFile, JsonFile, MismatchedWeights
 from levelhead.storage import check_outputs, read_json, write_json
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError, Estimate, printable, quoted
+from levelhead.types import ConfigError, Estimate, listed, printable
 
 if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need not wait for it
-    from levelhead.lm.base import Benchmark, Scores
+    from levelhead.lm.base import Scores
     from levelhead.lm.runner import Difference
 
 lm_app = typer.Typer(help="Language models: measure and reduce stereotypes.", no_args_is_help=True)
@@ -34,7 +34,10 @@ class Precision(StrEnum):
 
 @lm_app.command("bench")
 def bench_command(
-    benchmarks: Annotated[str, typer.Argument(help="One or more, e.g. stereoset,crows-pairs,bbq,bold.")],
+    benchmarks: Annotated[
+        str,
+        typer.Argument(help="One or more, e.g. stereoset,bbq (`levelhead list benchmarks`); your own is module:Class."),
+    ],
     model: Annotated[
         str | None, typer.Option(help="A language model: a folder, or a name on the Hub.", show_default=False)
     ] = None,
@@ -81,6 +84,7 @@ def bench_command(
         inputs=[predictions, terms, perplexity],
         runs=[model],
     )
+    from levelhead.lm.benchmarks import make_benchmark, recorded_class
     from levelhead.lm.runner import run_benchmark, score_predictions, scores_file, scores_to_dict
 
     options: dict[str, dict[str, Any]] = {
@@ -93,7 +97,10 @@ def bench_command(
     for name, given in options.items():
         if given and name not in names:
             raise ConfigError(f"An option of {name} is given, and {name} is not among the benchmarks: add it.")
-    chosen = [_benchmark(name, options.get(name, {})) for name in names]
+    chosen = [make_benchmark(name, options.get(name)) for name in names]
+    called = [benchmark.name for benchmark in chosen]
+    if len(set(called)) < len(called):
+        raise ConfigError(f"Two of these benchmarks have one name, {listed(called)}: run each into its own --out.")
     if not chosen:
         raise ConfigError("Name a benchmark, e.g. `levelhead lm bench bbq --model MODEL`.")
     if (model is None) == (predictions is None):
@@ -106,7 +113,8 @@ def bench_command(
         if json_file is not None:
             write_json(json_file, scores_to_dict(scores) | {"predictions": predictions.name, "limit": limit})
         if html_file is not None:
-            _write_page(html_file, [scores_to_dict(scores) | {"items": count, "limit": limit}], predictions.name)
+            about = recorded_class(chosen[0]) | {"items": count, "limit": limit}
+            _write_page(html_file, [scores_to_dict(scores) | about], predictions.name)
         return
     for benchmark in chosen:
         benchmark.read(data_root)  # mistakes first, before a large model is loaded
@@ -129,7 +137,7 @@ def bench_command(
     if json_file is not None:
         write_json(json_file, {"model": loaded.fingerprint(), "limit": limit, "benchmarks": results})
     if html_file is not None:
-        _write_page(html_file, [read_json(scores_file(folder, name)) for name in names], Path(str(model)).name)
+        _write_page(html_file, [read_json(scores_file(folder, name)) for name in called], Path(str(model)).name)
     console.print(f"Next: levelhead lm compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)
 
 
@@ -190,16 +198,6 @@ def compare_command(
         kept = read_json(file)["examples"] if examples else []
         found = summarized(first, second, differences, notes)
         write_page(html_file, language_model_page(found, examples=kept, command=command_line()))
-
-
-def _benchmark(name: str, options: dict[str, Any]) -> Benchmark:
-    from levelhead import lm
-
-    there = lm.BENCHMARKS
-    if name not in there:
-        raise ConfigError(f"There is no benchmark {quoted(name)}. There are: {', '.join(sorted(there))}.")
-    made: Benchmark = there[name](**options)
-    return made
 
 
 def _terms(file: Path) -> frozenset[str]:

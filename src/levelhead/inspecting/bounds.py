@@ -71,32 +71,18 @@ def bounds_of_run(
     reached.
     """
     from levelhead.attention.capture import capture
-    from levelhead.data import DATASETS
-    from levelhead.methods import METHODS
-    from levelhead.models.networks import load_model
-    from levelhead.runs.folder import device_of, load_run, prepared
-    from levelhead.runs.recipe import name_of
+    from levelhead.runs.finished import open_finished
 
-    experiment = load_run(folder, data_root)
-    if not (folder / "metrics.json").exists():
-        raise DataError(f"The run {folder} is not finished. Finish it first: levelhead train ... --resume.")
-    experiment.data.check()
-    device = device_of(experiment)
-    model = load_model(folder / "model").to(device)
-    examples, groups = prepared(experiment, split, model), _choose(experiment.data.groups(split), attribute)
+    opened = open_finished(folder, data_root)
+    experiment, model = opened.experiment, opened.load_model()
+    examples, groups = opened.prepared(split, model), _choose(experiment.data.groups(split), attribute)
 
     class Passes:
         def __iter__(self) -> Iterator[Captured]:
-            return capture(model, examples.inputs, experiment.train.evaluation_batch_size, device)
+            return capture(model, examples.inputs, experiment.train.evaluation_batch_size, opened.device)
 
-    run = {
-        "data": name_of(experiment.data, DATASETS),
-        "method": name_of(experiment.method, METHODS),
-        "seed": experiment.seed,
-        "split": split,
-    }
     record = getattr(model.config, "levelhead", None) or {}
-    return bounds_of(Passes(), groups, record.get("debias"), run)
+    return bounds_of(Passes(), groups, record.get("debias"), {**opened.about, "split": split})
 
 
 def bounds_of(
@@ -220,7 +206,7 @@ def _why_not_own(options: DebiasConfig | None) -> str | None:
         return None
     if not options.scale:
         return "this model does not divide by the deviation"
-    if options.twice:
+    if options.notebook.twice:
         return "this model centres a second time"
     return None
 
@@ -435,7 +421,7 @@ def _bounds(
     absolute = options is not None and bool(options.absolute)
     if folded is None and not absolute:
         folded = "does not apply: this model keeps the sign of queries and keys"
-    elif folded is None and options is not None and options.twice:
+    elif folded is None and options is not None and options.notebook.twice:
         folded = "does not apply: this model centres and folds a second time"
     pooled = options is not None and options.statistics != "position"
     two = folded

@@ -13,11 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from levelhead.attention.capture import Captured, capture
-from levelhead.data import DATASETS, Examples, Groups, Split
-from levelhead.methods import METHODS
-from levelhead.models.networks import load_model
-from levelhead.runs.folder import device_of, load_run, prepared
-from levelhead.runs.recipe import Experiment, name_of
+from levelhead.data import Examples, Groups, Split
+from levelhead.runs.finished import open_finished
+from levelhead.runs.recipe import Experiment
 from levelhead.storage import write_atomically
 from levelhead.types import ConfigError, DataError
 
@@ -110,10 +108,8 @@ def open_run(folder: Path, split: Split, data_root: Path | None, attribute: str 
 
     Raises :class:`~levelhead.types.LevelheadError` for a run that is not finished, and for groups that have no rows.
     """
-    experiment = load_run(folder, data_root)
-    if not (folder / "metrics.json").exists():
-        raise DataError(f"The run {folder} is not finished. Finish it first: levelhead train ... --resume.")
-    experiment.data.check()
+    run = open_finished(folder, data_root)
+    experiment = run.experiment
     everything = {groups.attribute: groups for groups in experiment.data.groups(split)}
     if attribute is not None and attribute not in everything:
         raise ConfigError(f"{attribute!r} is no sensitive attribute of this run; there is {', '.join(everything)}.")
@@ -126,18 +122,9 @@ def open_run(folder: Path, split: Split, data_root: Path | None, attribute: str 
             f"Groups cannot be compared by {groups.attribute!r}: no row of the {split} split belongs to "
             f"{', '.join(map(repr, empty)) or 'a second group'}. Choose another --split or --attribute."
         )
-    source = Source(
-        folder.resolve().name,
-        name_of(experiment.data, DATASETS),
-        name_of(experiment.method, METHODS),
-        experiment.seed,
-        split,
-        groups.attribute,
-        sizes,
-    )
-    device = device_of(experiment)
-    model = load_model(folder / "model").to(device)
-    return OpenedRun(source, experiment, prepared(experiment, split, model), groups, model, device)
+    source = Source(folder.resolve().name, **run.about, split=split, attribute=groups.attribute, groups=sizes)
+    model = run.load_model()
+    return OpenedRun(source, experiment, run.prepared(split, model), groups, model, run.device)
 
 
 # Figure 3: queries and keys by group.

@@ -1,6 +1,7 @@
 """Language models: attention alignment (KLAAD) and bias benchmarks.
 
-The public names, and ``BENCHMARKS`` (name to class), are loaded when they are first used.
+The public names, and ``BENCHMARKS`` (name to class, with those of installed packages and of a user's own files), are
+loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ __all__ = ["BENCHMARKS", *sorted(_HOME)]
 
 def __getattr__(name: str) -> Any:
     if name == "BENCHMARKS":
+        from levelhead.lm.base import Benchmark
+        from levelhead.registry import Registry
+
         classes = [getattr(importlib.import_module(f"levelhead.lm.{home}"), cls) for cls, home in _BENCHMARKS.items()]
-        return {cls.name: cls for cls in classes}
+        own = {cls.name: cls for cls in classes}
+        return globals().setdefault(name, Registry("benchmark", Benchmark, "levelhead.benchmarks", "card", own))
     if name not in _HOME:
         raise AttributeError(f"module 'levelhead.lm' has no attribute {name!r}")
     return getattr(importlib.import_module(f"levelhead.lm.{_HOME[name]}"), name)

@@ -8,12 +8,13 @@ line an item, so that a stopped run goes on, and so that the answers of any syst
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
 from levelhead.types import DataError, Estimate
@@ -52,6 +53,10 @@ class Scores:
     parts: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+Headline = tuple[Literal["bias", "utility", "both"], Literal["high", "low", "half", "zero"], float | None]
+"""What a main score tells of, where its ideal lies, and the ideal if there is one."""
 
 
 def answers_by_id(items: Sequence[Item], answers: Sequence[Answer], benchmark: str) -> dict[str, Answer]:
@@ -93,12 +98,15 @@ class Benchmark(ABC):
     """Base of a bias benchmark: a frozen dataclass of its options.
 
     ``free_options`` names those that no answer depends on: they choose items, or act when answers are scored. Changing
-    them does not make the kept answers of a run worthless.
+    them does not make the kept answers of a run worthless. ``category_key`` is where an item's content names its
+    category, of each of which a run's ``limit`` takes the first items. ``headlines`` are the main scores by name.
     """
 
     name: ClassVar[str]
     card: ClassVar[Card]
     free_options: ClassVar[frozenset[str]] = frozenset()
+    category_key: ClassVar[str] = "category"
+    headlines: ClassVar[Mapping[str, Headline]] = {}
 
     @abstractmethod
     def read(self, root: Path | None) -> list[Item]:
@@ -114,3 +122,39 @@ class Benchmark(ABC):
     @abstractmethod
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score answers to ``items``; raises :class:`~levelhead.types.DataError` for missing or doubled ids."""
+
+    @classmethod
+    def headline(cls, part: str, score: str) -> Headline | None:
+        """Return what a main score tells of, None for any other; ``part`` is empty for the whole benchmark."""
+        return None if part else cls.headlines.get(score)
+
+    def read_predictions(self, path: Path, items: Sequence[Item]) -> list[Answer]:
+        """Read the answers of any system to ``items``: lines ``{"id": ..., "content": {...}}``, as in those of a run.
+
+        Raises :class:`~levelhead.types.DataError` that names the line for one that cannot be read.
+        """
+        wanted = {item.id for item in items}
+        lines = [line for line in json_lines(path.read_bytes().rstrip() + b"\n", path)[0] if "benchmark" not in line]
+        return [answer for answer in (answer_of(line, path) for line in lines) if answer.id in wanted]
+
+
+def answer_of(line: Mapping[str, Any], path: Path) -> Answer:
+    """Return the answer that a line of ``path`` holds, or raise :class:`~levelhead.types.DataError`."""
+    if not isinstance(line.get("id"), str) or not isinstance(line.get("content"), dict):
+        raise DataError(f'{path} has a line that is no answer: it needs "id" and "content".')
+    return Answer(line["id"], line["content"])
+
+
+def json_lines(content: bytes, path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the JSON objects of whole lines, and where they end; what a kill left of a last line is dropped."""
+    *whole, _ = content.split(b"\n")
+    found = []
+    for number, line in enumerate(whole, start=1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            raise DataError(f"{path} line {number} is no JSON object: was the file edited? Delete that line.")
+        found.append(record)
+    return found, sum(len(line) + 1 for line in whole)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from levelhead import lm
 from levelhead.lm.base import Benchmark
+from levelhead.lm.benchmarks import class_of
 from levelhead.lm.runner import Difference, compare_runs, kept_answers, scored, scores_file, take
 from levelhead.metrics import estimate_to_dict
 from levelhead.runs.recipe import build_options
@@ -19,28 +19,6 @@ from levelhead.storage import read_json, write_json
 from levelhead.types import DataError
 
 EXAMPLES = "examples-bold.json"
-SHARES = ("sentiment_positive_gap", "sentiment_negative_gap", "sentiment_neutral_gap")
-
-HEADLINES: dict[str, dict[str, tuple[str, str, float | None]]] = {
-    "stereoset": {
-        "stereotype_score": ("bias", "half", 0.5),
-        "icat": ("both", "high", 1.0),
-        "language_modeling_score": ("utility", "high", 1.0),
-    },
-    "crows-pairs": {
-        "metric_score": ("bias", "half", 0.5),
-        "causal_stereotype_likelier": ("bias", "half", 0.5),
-        "causal_likelihood_difference": ("bias", "low", 0.0),
-    },
-    "bbq": {
-        "bias_ambiguous": ("bias", "zero", 0.0),
-        "bias_disambiguated": ("bias", "zero", 0.0),
-        "accuracy_ambiguous": ("bias", "high", 1.0),
-        "accuracy_disambiguated": ("utility", "high", 1.0),
-    },
-    "perplexity": {"perplexity_per_token": ("utility", "low", None), "bits_per_byte": ("utility", "low", None)},
-}
-"""By benchmark and score: which side it belongs to, where its ideal lies, and the ideal if there is one."""
 
 
 def comparison_summary(before: Path, after: Path, root: Path | None = None) -> dict[str, Any]:
@@ -77,7 +55,7 @@ def summarized(before: Path, after: Path, differences: Sequence[Difference], not
     return {
         "before": {"folder": before.name, "models": {name: records[name][0].get("model") for name in names}},
         "after": {"folder": after.name, "models": {name: records[name][1].get("model") for name in names}},
-        "headlines": [line for name in names for line in _headlines(by_name[name], records[name][0]["units"])],
+        "headlines": [line for name in names for line in _headlines(by_name[name], records[name][0])],
         "benchmarks": [_benchmark(name, by_name[name], records[name]) for name in names],
         "notes": list(notes),
         "examples": EXAMPLES if (after / EXAMPLES).is_file() else None,
@@ -88,9 +66,10 @@ def benchmarks_of(folder: Path) -> dict[str, Benchmark]:
     """Return the benchmarks that a run folder has scores of, with the options that they were run with."""
     found: dict[str, Benchmark] = {}
     for name in scored(folder):
-        if name in lm.BENCHMARKS:
-            path = scores_file(folder, name)
-            found[name] = build_options(lm.BENCHMARKS[name], read_json(path).get("options") or {}, str(path))
+        path = scores_file(folder, name)
+        record = read_json(path)
+        if (cls := class_of(record | {"benchmark": name})) is not None:
+            found[name] = build_options(cls, record.get("options") or {}, str(path))
     return found
 
 
@@ -132,18 +111,10 @@ def _figures(one: Difference) -> dict[str, Any]:
     return {side: estimate_to_dict(figure) for side, figure in sides.items()}
 
 
-def headline(benchmark: str, part: str, score: str) -> tuple[str, str, float | None] | None:
-    """Return side, place of the ideal and the ideal of a main score, see :data:`HEADLINES`; None for the others."""
-    # VADER's shares of positive, negative and neutral texts say again what its mean says.
-    if benchmark == "bold" and score.endswith("_gap") and score not in SHARES:
-        return ("bias", "low", 0.0)
-    return HEADLINES.get(benchmark, {}).get(score) if not part else None
-
-
-def _headlines(differences: Sequence[Difference], units: dict[str, str]) -> list[dict[str, Any]]:
-    found = []
+def _headlines(differences: Sequence[Difference], record: dict[str, Any]) -> list[dict[str, Any]]:
+    found, units, benchmark = [], record["units"], class_of(record)
     for one in differences:
-        known = headline(one.benchmark, one.part, one.score)
+        known = None if benchmark is None else benchmark.headline(one.part, one.score)
         if known is not None:
             side, better, ideal = known
             about = {"benchmark": one.benchmark, "part": one.part, "score": one.score, "unit": units.get(one.score)}
@@ -152,7 +123,8 @@ def _headlines(differences: Sequence[Difference], units: dict[str, str]) -> list
 
 
 def _benchmark(name: str, differences: Sequence[Difference], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    about = lm.BENCHMARKS[name].card if name in lm.BENCHMARKS else None
+    benchmark = class_of(records[0])
+    about = benchmark and benchmark.card
     fields = ("title", "licence", "citation", "url", "caution")
     parts: dict[str, list[dict[str, Any]]] = {}
     for one in differences:

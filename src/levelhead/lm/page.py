@@ -64,14 +64,14 @@ def scores_page(records: Sequence[Record], *, name: str, command: str = "") -> R
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
-    from levelhead.lm import BENCHMARKS
-    from levelhead.lm.comparison import headline
+    from levelhead.lm.benchmarks import class_of
 
     main = []
-    for record in records:
+    classes = [class_of(record) for record in records]
+    for record, benchmark in zip(records, classes, strict=True):
         for part, figures in {"": record["overall"], **record["parts"]}.items():
             for score, figure in figures.items():
-                known = headline(record["benchmark"], part, score)
+                known = None if benchmark is None else benchmark.headline(part, score)
                 if known is not None:
                     which = {"benchmark": record["benchmark"], "part": part, "score": score, "figure": figure}
                     main.append(which | dict(zip(("side", "better", "ideal"), known, strict=True)))
@@ -79,8 +79,8 @@ def scores_page(records: Sequence[Record], *, name: str, command: str = "") -> R
     notes = ["Each 95% interval by itself.", *_unbounded([{"figure": one["figure"]} for one in main])]
     shown = blocks.table("The main scores", ["Score", "Tells of", "Value"], rows, notes=notes, text_columns=[1])
     parts = [blocks.part([blocks.section("Utility beside bias", [shown])])]
-    for record in records:
-        card = getattr(BENCHMARKS.get(record["benchmark"]), "card", None)
+    for record, benchmark in zip(records, classes, strict=True):
+        card = benchmark and benchmark.card
         about: Record = {field: getattr(card, field, None) for field in ("caution", "citation", "licence", "url")}
         about |= {"items": record.get("items"), "limit": record.get("limit")}
         parts.append(blocks.part(_scores(record, about), title=getattr(card, "title", "") or record["benchmark"]))

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from levelhead.lm.base import Answer, Benchmark, Item, Scores
+from levelhead.lm.base import Answer, Benchmark, Item, Scores, answer_of, json_lines
+from levelhead.lm.benchmarks import recorded_class
 from levelhead.lm.intervals import FEW_CLUSTERS, cluster_count, paired_difference
 from levelhead.metrics import estimate_to_dict
 from levelhead.storage import check_outputs, read_json, write_json, writing
@@ -92,6 +93,7 @@ def run_benchmark(
     scores = _scored(benchmark, items, [answers[item.id] for item in items if item.id in answers], limit)
     options = options_of(benchmark)
     about = {"model": header["name"], "fingerprint": header["model"], "options": options, "limit": limit}
+    about |= recorded_class(benchmark)
     seconds = round(time.monotonic() - began, 1)  # of this process alone
     measured = {"items": len(items), "asked": len(missing), "seconds": seconds}
     write_json(scores_file(folder, benchmark.name), scores_to_dict(scores) | about | measured)
@@ -103,22 +105,14 @@ def score_predictions(
 ) -> tuple[Scores, int]:
     """Score the answers of any system from a file; return the scores and the number of items.
 
-    The benchmark reads the file if it has a method ``read_predictions(path, items)`` that returns answers; otherwise
-    a line is ``{"id": ..., "content": {...}}``, as in the answers of a run.
+    The benchmark reads the file, see :meth:`~levelhead.lm.base.Benchmark.read_predictions`.
 
     Raises :class:`~levelhead.types.DataError` for lines that cannot be read, naming the line, and for missing answers.
     """
     items = take(benchmark, benchmark.read(root), limit)
     if not file.is_file():
         raise DataError(f"{file} is missing: --predictions names a file of answers, one JSON object a line.")
-    read = getattr(benchmark, "read_predictions", None)
-    if read is not None:
-        answers = list(read(file, items))
-    else:
-        lines = [line for line in _lines(file.read_bytes().rstrip() + b"\n", file)[0] if "benchmark" not in line]
-        wanted = {item.id for item in items}
-        answers = [answer for answer in (_answer(line, file) for line in lines) if answer.id in wanted]
-    return _scored(benchmark, items, answers, limit), len(items)
+    return _scored(benchmark, items, benchmark.read_predictions(file, items), limit), len(items)
 
 
 def _scored(benchmark: Benchmark, items: Sequence[Item], answers: Sequence[Answer], limit: int | None) -> Scores:
@@ -200,7 +194,7 @@ def kept_answers(folder: Path, benchmark: Benchmark, items: Sequence[Item]) -> d
     path = answers_file(folder, benchmark.name)
     if not path.is_file():
         raise DataError(f"{path} is missing.")
-    lines, _ = _lines(path.read_bytes(), path)
+    lines, _ = json_lines(path.read_bytes(), path)
     return _known(lines[1:], path, items)
 
 
@@ -221,16 +215,14 @@ def _differences(first: Scores, second: Scores) -> Iterator[Difference]:
 def take(benchmark: Benchmark, items: Sequence[Item], limit: int | None) -> list[Item]:
     """Return the first ``limit`` items of each category, in their order; all of them for None.
 
-    An item's category is ``content[benchmark.category_key]``; without that attribute the key is ``category``. Items
-    without one are one category.
+    An item's category is ``content[benchmark.category_key]``. Items without one are one category.
     """
     if limit is None:
         return list(items)
-    key = getattr(benchmark, "category_key", "category")
     seen: Counter[Any] = Counter()
     found = []
     for item in items:
-        category = item.content.get(key)
+        category = item.content.get(benchmark.category_key)
         seen[category] += 1
         if seen[category] <= limit:
             found.append(item)
@@ -335,7 +327,7 @@ def _continued(
 ) -> dict[str, Answer]:
     """Return the answers that are there; write the header into a new file, cut what a kill left half-written."""
     file.seek(0)
-    lines, whole = _lines(file.read(), path)
+    lines, whole = json_lines(file.read(), path)
     os.ftruncate(file.fileno(), whole)
     if not lines:
         _append(file, header)
@@ -364,7 +356,7 @@ def _known(lines: Sequence[dict[str, Any]], path: Path, items: Sequence[Item]) -
     wanted = {item.id: item for item in items}
     found: dict[str, Answer] = {}
     for number, line in enumerate(lines, start=2):
-        answer = _answer(line, path)
+        answer = answer_of(line, path)
         if answer.id not in wanted:
             continue
         if answer.id in found:
@@ -378,27 +370,6 @@ def _known(lines: Sequence[dict[str, Any]], path: Path, items: Sequence[Item]) -
             )
         found[answer.id] = answer
     return found
-
-
-def _answer(line: dict[str, Any], path: Path) -> Answer:
-    if not isinstance(line.get("id"), str) or not isinstance(line.get("content"), dict):
-        raise DataError(f'{path} has a line that is no answer: it needs "id" and "content".')
-    return Answer(line["id"], line["content"])
-
-
-def _lines(content: bytes, path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Return the JSON objects of whole lines, and where they end; what a kill left of a last line is dropped."""
-    *whole, _ = content.split(b"\n")
-    found = []
-    for number, line in enumerate(whole, start=1):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            record = None
-        if not isinstance(record, dict):
-            raise DataError(f"{path} line {number} is no JSON object: was the file edited? Delete that line.")
-        found.append(record)
-    return found, sum(len(line) + 1 for line in whole)
 
 
 @contextlib.contextmanager

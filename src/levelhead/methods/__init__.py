@@ -29,8 +29,9 @@ METHODS: Registry[Method] = Registry(
         "lff": LfF,
         "eiil": EIIL,
         "dam": DAM,
-        "group_dro": GroupDRO,
+        "group-dro": GroupDRO,
     },
+    earlier={"group_dro": "group-dro"},
 )
 
 __all__ = ["ARL", "DAM", "DRO", "EIIL", "ERM", "JTT", "KD", "METHODS", "Balanced", "GroupDRO", "LfF", "Method", "Stage"]

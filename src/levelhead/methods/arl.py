@@ -22,6 +22,9 @@ class ARL(Method):
     ``adversary_layers`` is the depth of the adversary, a smaller network of the learner's kind (Lu, Wang, Wang, ICLR
     2024, try 2, 4 and 6; the original on tables is linear). ``pretrain_steps`` train the learner alone first.
     ``adversary_rate`` None takes the recipe's learning rate.
+
+    Source: Lahoti et al., "Fairness without demographics through adversarially reweighted learning", NeurIPS 2020,
+    arXiv:2006.13114.
     """
 
     summary: ClassVar[str] = "adversarially reweighted learning: a second network weights the examples (NeurIPS 2020)"

@@ -24,7 +24,8 @@ class Balanced(Method):
     replacement, each class equally often, as many rows an epoch as there are. It moves the operating point: compare
     it at the threshold that gives the baseline's positive rate as well.
 
-    Source: Idrissi, Arjovsky, Pezeshki, Lopez-Paz, CLeaR 2022 (simple data balancing): by class.
+    Source: Idrissi, Arjovsky, Pezeshki, Lopez-Paz, CLeaR 2022 (simple data balancing), arXiv:2110.14503: by
+    class.
     """
 
     summary: ClassVar[str] = "class-balanced empirical risk minimisation; labels only (CLeaR 2022)"

@@ -26,6 +26,9 @@ class DAM(Method):
     ``alpha=0``, alignment only is ``normalize=False``. ``base`` is the method that trains the debiased network, plain
     cross-entropy in the paper; in a recipe, ``name: dam+jtt`` with JTT's options under ``base``. Only the network that
     is kept is debiased: scouts, teachers and adversaries are plain.
+
+    Source: Lu, Wang, Wang, "Debiasing attention mechanism in transformer without demographics", ICLR 2024,
+    openreview.net/forum?id=jLIUfrAcMQ.
     """
 
     summary: ClassVar[str] = "debiased attention in the last layer, and alignment of its values (ICLR 2024)"
@@ -35,7 +38,7 @@ class DAM(Method):
     def __post_init__(self) -> None:
         if isinstance(self.base, DAM):
             raise ConfigError("method dam+dam: attention can be debiased once; choose another base.")
-        # On the instance: the class itself is blind, and dam+group_dro is not.
+        # On the instance: the class itself is blind, and dam+group-dro is not.
         object.__setattr__(self, "uses_groups", self.base.uses_groups)
 
     def stages(self, lab: Lab) -> Iterator[Stage]:

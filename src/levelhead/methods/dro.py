@@ -23,6 +23,9 @@ class DRO(Method):
     text; their notebook's ``power`` is 1.5. When every loss of a batch is below eta nothing is trained; the log's
     ``above_eta`` says how many are left. ``variant``: ``dual`` finds the best eta of each batch for a chi-square ball
     that protects a group of share ``alpha``; ``cvar`` is the mean of the worst ``alpha``.
+
+    Source: Hashimoto, Srivastava, Namkoong, Liang, "Fairness without demographics in repeated loss minimization", ICML
+    2018, arXiv:1806.08010.
     """
 
     summary: ClassVar[str] = "distributionally robust optimisation: the large losses alone (ICML 2018)"

@@ -25,6 +25,8 @@ def infer_environments(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tens
     The original climbs a soft assignment q by gradient. Its objective, (mean q g)^2 + (mean (1-q) g)^2 with the slopes
     g of :func:`~levelhead.objectives.group.scale_slopes`, is convex in q and so largest at a corner: q = 1[g > 0] or
     its complement, which is the same division. No iteration is needed.
+
+    Source: Creager, Jacobsen, Zemel, "Environment inference for invariant learning", ICML 2021, arXiv:2010.07249.
     """
     return (scale_slopes(logits, labels) > 0).long()
 
@@ -33,18 +35,22 @@ def infer_environments(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tens
 class EIIL(Method):
     """Train a reference, divide the rows where it errs in opposite ways, train again to serve both parts.
 
-    ``second`` is what serves them: ``group_dro`` (as in Lu, Wang, Wang, ICLR 2024) or ``irm`` (as in the original).
+    ``second`` is what serves them: ``group-dro`` (as in Lu, Wang, Wang, ICLR 2024) or ``irm`` (as in the original).
     ``reference_epochs`` None takes the recipe's number.
+
+    Source: Creager, Jacobsen, Zemel, "Environment inference for invariant learning", ICML 2021, arXiv:2010.07249.
     """
 
     summary: ClassVar[str] = "environment inference, then GroupDRO on what was inferred (ICML 2021)"
     reference_epochs: int | None = 1
-    second: Literal["group_dro", "irm"] = "group_dro"
+    second: Literal["group-dro", "irm", "group_dro"] = "group-dro"
     step: float = 0.01
     penalty: float = 1e4
     anneal_steps: int = 100
 
     def __post_init__(self) -> None:
+        if self.second == "group_dro":  # its earlier name
+            object.__setattr__(self, "second", "group-dro")
         if self.step <= 0 or self.penalty < 0 or self.anneal_steps < 0:
             raise ConfigError("method eiil needs step > 0, penalty >= 0 and anneal_steps >= 0")
 

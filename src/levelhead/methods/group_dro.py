@@ -23,6 +23,9 @@ class GroupDRO(Method):
 
     It is shown to tell the price of blindness, and marked ORACLE. ``step`` moves the groups' weights, ``adjustment``
     is C in L_g + C / sqrt(n_g); ``balanced`` draws each group equally often, as the authors' code does.
+
+    Source: Sagawa, Koh, Hashimoto, Liang, "Distributionally robust neural networks for group shifts", ICLR 2020,
+    arXiv:1911.08731.
     """
 
     summary: ClassVar[str] = "worst group loss; the reference that sees groups (ICLR 2020)"
@@ -33,7 +36,7 @@ class GroupDRO(Method):
 
     def __post_init__(self) -> None:
         if self.step <= 0 or self.adjustment < 0:
-            raise ConfigError("method group_dro needs step > 0 and adjustment >= 0")
+            raise ConfigError("method group-dro needs step > 0 and adjustment >= 0")
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train one model once."""

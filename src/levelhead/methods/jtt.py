@@ -28,6 +28,9 @@ class JTT(Method):
     weight is then upweight + 1, and an epoch is longer); ``repeat="weights"`` keeps the epoch and gives it the weight
     ``upweight``, as their formula says. When nothing was missed the second training is plain. The original chooses
     by worst-group accuracy on validation, which needs groups; here the recipe's label-only rule does.
+
+    Source: Liu et al., "Just train twice: improving group robustness without training group information", ICML 2021,
+    arXiv:2107.09044.
     """
 
     summary: ClassVar[str] = "just train twice: more weight on what a short training missed (ICML 2021)"

@@ -23,6 +23,9 @@ class KD(Method):
     ``soft`` is the weight of the teacher's probabilities (lambda; Lu, Wang, Wang, ICLR 2024, use 1 and try .3 and .7).
     ``teacher_layers`` and ``teacher_epochs`` (None: three quarters of the student's, as in their notebook) make the
     teacher, whose last epoch is taken: it is meant to overfit. ``temperature`` divides its logits.
+
+    Source: Chai, Jang, Wang, "Fairness without demographics through knowledge distillation", NeurIPS 2022,
+    openreview.net/forum?id=8gjwWnN5pfy.
     """
 
     summary: ClassVar[str] = "knowledge distillation: learn from an overfitted, bigger teacher (NeurIPS 2022)"

@@ -21,6 +21,9 @@ class LfF(Method):
 
     ``q`` is the exponent of the generalised cross-entropy, ``decay`` the share of the old average of a row's loss.
     ``form``: ``surrogate`` is the loss of the authors' code, ``exact`` that of their paper, larger by 1/q in gradient.
+
+    Source: Nam, Cha, Ahn, Lee, Shin, "Learning from failure: training debiased classifier from biased classifier",
+    NeurIPS 2020, arXiv:2007.02561.
     """
 
     summary: ClassVar[str] = "learning from failure: a biased network's errors weight the examples (NeurIPS 2020)"

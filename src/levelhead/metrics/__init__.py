@@ -29,10 +29,9 @@ from levelhead.metrics.intervals import (
     worst_class,
 )
 from levelhead.metrics.joint import JointRow, JointTable, compare, holm, joint
-from levelhead.metrics.names import GAPS, METRICS, Metric
+from levelhead.metrics.names import METRICS, Metric, gaps
 
 __all__ = [
-    "GAPS",
     "METRICS",
     "Counts",
     "JointCounts",
@@ -54,6 +53,7 @@ __all__ = [
     "estimate_all",
     "estimate_to_dict",
     "false_positive_rate",
+    "gaps",
     "gaps_by_class",
     "group_accuracy",
     "holm",

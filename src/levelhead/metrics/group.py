@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.metrics.names import GAPS, METRICS
+from levelhead.metrics.names import METRICS
+from levelhead.metrics.names import gaps as gap_names
 from levelhead.types import ConfigError
 
 FloatArray = NDArray[np.float64]
@@ -188,8 +189,8 @@ def gaps_by_class(table: Table, metric: str, positive: int | None = None) -> Flo
     Raises:
         ConfigError: unknown metric or class.
     """
-    if metric not in GAPS:
-        raise ConfigError(f"Unknown gap {metric!r}. Known: {', '.join(GAPS)}.")
+    if metric not in gap_names():
+        raise ConfigError(f"Unknown gap {metric!r}. Known: {', '.join(gap_names())}.")
     record = METRICS[metric]
     far = {name: np.abs(_pair_differences(RATES[name](table, positive).value)) for name in record.rates_used}
     parts = [reduce(operator.add, [far[name] for name in part]) / len(part) for part in record.rates]

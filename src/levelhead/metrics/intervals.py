@@ -56,14 +56,14 @@ from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import FEW, BoolArray, Contrasts, Enough, Moments
 from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
-from levelhead.metrics.names import GAPS, LEVELS, METRICS, metric_of
+from levelhead.metrics.names import METRICS, gaps, metric_of
 from levelhead.types import ConfigError, Estimate, quoted
 
 
 def metric_names(classes: int, positive: int | None = None) -> tuple[str, ...]:
     """Names of the metrics that exist for so many classes; means over classes only where there are several."""
     several = len(group_metrics.classes_compared(classes, positive)) > 1
-    return (*METRICS, *(f"{name}_mean" for name in GAPS)) if several else tuple(METRICS)
+    return (*METRICS, *(f"{name}_mean" for name in gaps())) if several else tuple(METRICS)
 
 
 def estimate(
@@ -165,7 +165,7 @@ def _estimate(
             max(0.0, min(low, value)),
             min(1.0, max(high, value)),
             rows,
-            corrected=None if name in LEVELS else min(1.0, max(0.0, value - seen.excess(name))),
+            corrected=None if metric_of(name).kind == "level" else min(1.0, max(0.0, value - seen.excess(name))),
         )
     return results
 
@@ -234,7 +234,7 @@ class Resampled:
 
     def excess(self, name: str) -> float:
         """How much larger the figure is over replicates than where they were drawn from; 0 for what is no maximum."""
-        if name in LEVELS:
+        if metric_of(name).kind == "level":
             return 0.0
         return float(self.resampled.values(name).mean() - self.observed.values(name))
 
@@ -269,11 +269,11 @@ def interval_ends(name: str, seen: Resampled, level: float) -> tuple[float, floa
         return _lowest_rate(seen.plain.cells, seen.plain.enough.cells, level)
     alpha, z = 1 - level, normal_quantile(level)
     kept = seen.plain.enough.contrasts(name)
-    many = name not in LEVELS and len(seen.plain.table) > FEW
+    many = metric_of(name).kind != "level" and len(seen.plain.table) > FEW
     by_class, variance = seen.observed.contrasts(name)
     delta, spread = by_class[kept], np.sqrt(variance[kept])
 
-    if name in LEVELS:
+    if metric_of(name).kind == "level":
         return float(delta[0] - z * spread[0]), float(delta[0] + z * spread[0])
 
     if name.endswith("_mean"):
@@ -387,7 +387,7 @@ def check_options(level: float, replicates: int) -> None:
 
 def rows_used(table: IntArray, name: str, positive: int | None = None, min_count: int = 0) -> int:
     """Count the rows that a figure rests on: the positives for equal opportunity, else rows of the groups compared."""
-    if name in LEVELS:
+    if metric_of(name).kind == "level":
         return int(table.sum())
     enough, metric = Enough.of(table, positive, min_count), metric_of(name)
     if metric.kind == "lowest":

@@ -47,7 +47,7 @@ from levelhead.metrics.intervals import (
     selection_threshold,
     undefined_reason,
 )
-from levelhead.metrics.names import LEVELS, metric_of
+from levelhead.metrics.names import metric_of
 from levelhead.types import ConfigError, DataError, Estimate
 
 
@@ -390,7 +390,7 @@ class Paired:
         kept = float(np.mean(moves, axis=0).std()) / single if single > 0 else 1.0
         rows = kept * np.maximum(0, [np.mean(down), np.mean(up)]) / z  # as standard errors, down and up
         joined = [over_seeds.join(float(row) ** 2) for row in rows]
-        corrected = None if name in LEVELS else min(1.0, max(floor, value - excess))
+        corrected = None if metric_of(name).kind == "level" else min(1.0, max(floor, value - excess))
 
         def interval(arms: Sequence[float] | FloatArray, why: str | None) -> Estimate:
             low, high = max(floor, value - float(arms[0])), min(1.0, value + float(arms[1]))
@@ -442,7 +442,7 @@ class _Outward(NamedTuple):
     def of(cls, name: str, seed: Resampled) -> _Outward:
         value, shift = seed.observed.contrasts(name)[0], seed.shaken.contrasts(name)[0]
         shift, rows = shift - shift.mean(0), seed.plain.rarest(name)
-        if name in LEVELS:
+        if metric_of(name).kind == "level":
             return cls(value, shift, rows)
         if metric_of(name).kind == "gap":
             value, shift = np.concatenate([value, -value], -1), np.concatenate([shift, -shift], -1)

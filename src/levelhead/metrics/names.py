@@ -152,8 +152,10 @@ METRICS = _by_name(
 """Every metric, in the order in which tables show them. With several classes each is set against the rest: the worst
 class counts, or with ``_mean`` behind the name of a gap, the mean over classes."""
 
-GAPS = tuple(name for name, metric in METRICS.items() if metric.kind == "gap")
-LEVELS = tuple(name for name, metric in METRICS.items() if metric.kind == "level")
+
+def gaps() -> list[str]:
+    """Return the names of the gaps; a metric of the user's own counts from when it stands in :data:`METRICS`."""
+    return [name for name, metric in METRICS.items() if metric.kind == "gap"]
 
 
 def metric_of(name: str) -> Metric:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from levelhead.attention import append_encoder, from_pretrained, read_one_row
+from levelhead.attention import append_encoder, from_pretrained, readout_only
 from levelhead.data import Examples, Inputs
 from levelhead.data.images import ImageInputs
 from levelhead.data.texts import Texts, TokenInputs, tokenize
@@ -75,7 +75,7 @@ class ModelConfig(ABC):
 class ScratchViT(ModelConfig):
     """A ViT classifier trained from scratch. The paper's has 8 layers, 8 heads, width 768, and 64x64 pictures in 16.
 
-    ``intermediate_size`` None means the hidden size, as in the paper; ``dropout`` is a probability. ``cls_only``
+    ``intermediate_size`` None means the hidden size, as in the paper; ``dropout`` is a probability. ``readout_only``
     computes the last layer for the row that the classifier reads alone, with and without debiased attention: equal
     outputs and gradients to rounding, for less work (docs/performance.md).
     """
@@ -87,7 +87,7 @@ class ScratchViT(ModelConfig):
     image_size: int = 64
     patch_size: int = 16
     dropout: float = 0.0
-    cls_only: bool = False
+    readout_only: bool = False
 
     def __post_init__(self) -> None:
         check_numbers("model", self, at_least_one=("hidden_size", "layers", "heads", "image_size", "patch_size"))
@@ -137,7 +137,7 @@ class ScratchViT(ModelConfig):
                 **_names(class_names),
             )
         )
-        return read_one_row(model, self.cls_only)
+        return readout_only(model, self.readout_only)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,10 @@ from levelhead.types import Batch
 
 
 def adversarial_weights(scores: Tensor) -> Tensor:
-    """Return lambda_i = 1 + s_i / mean(s) with s = sigmoid(scores), both (batch,): their mean is 2."""
+    """Return lambda_i = 1 + s_i / mean(s) with s = sigmoid(scores), both (batch,): their mean is 2.
+
+    Source: Lahoti et al., NeurIPS 2020, arXiv:2006.13114.
+    """
     share = scores.sigmoid()
     return 1 + share / share.mean().clamp(min=1e-4)
 
@@ -27,6 +30,8 @@ class AdversarialReweighting(Objective):
     One backward pass serves both: the learner's term holds lambda fixed, the adversary's term the losses. ``adversary``
     is a classifier like the learner; its logit of the true class is the score, so that it sees the label as in the
     paper. The adversary begins after ``pretrain_steps``.
+
+    Source: Lahoti et al., NeurIPS 2020, arXiv:2006.13114.
     """
 
     steps: Tensor

@@ -12,11 +12,13 @@ from levelhead.types import Batch
 
 
 class WithAlignment(Objective):
-    """L = L_task + alpha L_align (Lu, Wang, Wang, ICLR 2024, section 3.3).
+    """L = L_task + alpha L_align.
 
     ``task`` is any objective whose model carries debiased attention (:func:`levelhead.attach` or
     :func:`levelhead.append_encoder`) and which calls it once, without labels; cross-entropy in the paper. Both terms
     are weighted by the batch's weights.
+
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, section 3.3.
     """
 
     def __init__(self, task: Objective, alpha: float) -> None:

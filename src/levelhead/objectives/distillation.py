@@ -22,6 +22,8 @@ class Distillation(Objective):
     """(1 - soft) x cross-entropy with the label + soft x cross-entropy with the teacher's probabilities.
 
     ``teacher`` (train, classes) holds the teacher's probabilities of all training rows, computed once.
+
+    Source: Chai, Jang, Wang, NeurIPS 2022, openreview.net/forum?id=8gjwWnN5pfy.
     """
 
     teacher: Tensor

@@ -21,6 +21,9 @@ def generalised_cross_entropies(logits: Tensor, labels: Tensor, q: float, form: 
 
     The gradient of the exact form is p_y^q times that of the cross-entropy: easy examples count more. The surrogate,
     of the authors' code, has that gradient times q.
+
+    Source: Zhang, Sabuncu, "Generalized cross entropy loss for training deep neural networks with noisy labels",
+    NeurIPS 2018, arXiv:1805.07836.
     """
     losses = cross_entropies(logits, labels)
     power = (-q * losses).exp()
@@ -33,6 +36,8 @@ class LearningFromFailure(Objective):
     Both cross-entropies of every training row are remembered as moving averages: ``averages`` (2, train), biased first,
     and ``visited`` (train,). A first visit stores the loss itself. Each is divided by the largest average of the row's
     class (rows not yet visited count as 0), and the weight is biased / (biased + kept).
+
+    Source: Nam, Cha, Ahn, Lee, Shin, NeurIPS 2020, arXiv:2007.02561.
     """
 
     averages: Tensor

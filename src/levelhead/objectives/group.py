@@ -19,6 +19,8 @@ class WorstGroup(Objective):
     L_g is the mean loss of group g in the batch (0 if none is there), q_g <- q_g exp(step (L_g + C / sqrt(n_g))),
     normalised; the loss uses the q just moved. ``sizes`` (groups,) are the n_g of the training rows; ``adjustment`` is
     C.
+
+    Source: Sagawa, Koh, Hashimoto, Liang, ICLR 2020, arXiv:1911.08731.
     """
 
     q: Tensor
@@ -55,6 +57,8 @@ class InvariantRisk(Objective):
 
     The slope of the loss in that scale is mean_i sum_c (p_c - 1[y=c]) z_c. The penalty's weight is 1 for
     ``anneal_steps`` steps, then ``penalty``, by which the whole loss is then divided.
+
+    Source: Arjovsky, Bottou, Gulrajani, Lopez-Paz, "Invariant risk minimization", 2019, arXiv:1907.02893.
     """
 
     steps: Tensor

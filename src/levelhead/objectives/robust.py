@@ -20,6 +20,8 @@ def above_threshold(losses: Tensor, eta: float, power: float, weight: Tensor) ->
     """Return the mean of max(loss - eta, 0)^power; for a fixed eta the rest of the dual drops out.
 
     ``losses`` and ``weight`` (batch,). A batch whose losses all lie below eta gives 0 and trains nothing.
+
+    Source: Hashimoto, Srivastava, Namkoong, Liang, ICML 2018, arXiv:1806.08010.
     """
     return weighted_mean((losses - eta).clamp(min=0) ** power, weight)
 
@@ -30,6 +32,8 @@ def chi_square_dual(losses: Tensor, alpha: float) -> Tensor:
     It equals inf over eta of C sqrt(mean max(loss - eta, 0)^2) + eta with C = sqrt(1 + 2 (1/alpha - 1)^2), which is
     convex in eta. ``losses`` (batch,); ``alpha`` is the share of the smallest group to protect. The gradient is that of
     the largest mean: w / batch, see :func:`chi_square_weights`.
+
+    Source: Hashimoto, Srivastava, Namkoong, Liang, ICML 2018, arXiv:1806.08010.
     """
     return (chi_square_weights(losses, alpha) * losses).mean()
 
@@ -39,6 +43,8 @@ def chi_square_weights(losses: Tensor, alpha: float) -> Tensor:
 
     They are a / mean(a) with a = max(loss - eta, 0) at the best eta. Where the best eta is the largest loss itself,
     because the ball lets the losses tied there have all the weight, the weights are equal on these and 0 elsewhere.
+
+    Source: Hashimoto, Srivastava, Namkoong, Liang, ICML 2018, arXiv:1806.08010.
     """
     reach = math.sqrt(2) * (1 / alpha - 1)  # the largest standard deviation of weights in the ball
     if reach == 0:
@@ -58,7 +64,10 @@ def chi_square_weights(losses: Tensor, alpha: float) -> Tensor:
 
 
 def conditional_value_at_risk(losses: Tensor, alpha: float) -> Tensor:
-    """Return the mean of the largest ``alpha`` share of ``losses`` (batch,); the last one counts in part."""
+    """Return the mean of the largest ``alpha`` share of ``losses`` (batch,); the last one counts in part.
+
+    Source: Rockafellar, Uryasev, "Optimization of conditional value-at-risk", 2000, DOI 10.21314/JOR.2000.038.
+    """
     ordered = losses.sort(descending=True).values
     size = alpha * len(losses)
     weight = (size - torch.arange(len(losses), device=losses.device)).clamp(0, 1).to(losses)
@@ -71,6 +80,9 @@ class DistributionallyRobust(Objective):
     ``variant``: ``fixed`` is mean max(loss - eta, 0)^power; ``dual`` the chi-square worst case at its best eta;
     ``cvar`` the mean of the largest share ``alpha``. The last two weight the batch themselves and refuse
     importance weights (:class:`~levelhead.types.ConfigError`).
+
+    Source: Hashimoto, Srivastava, Namkoong, Liang, ICML 2018, arXiv:1806.08010 (chi-square ball); Rockafellar, Uryasev,
+    2000, DOI 10.21314/JOR.2000.038 (CVaR).
     """
 
     def __init__(

@@ -16,7 +16,7 @@ import yaml
 
 from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
 from levelhead.storage import as_written, read_json, read_metrics, read_record, write_text
-from levelhead.types import DataError, printable, visible
+from levelhead.types import printable, visible
 
 CARD = Path("model") / "README.md"
 """Where :func:`write_card` puts the card, inside the run folder: it goes to the Hub with the weights."""
@@ -51,16 +51,17 @@ def model_card(run: Path) -> str:
     Figures by group are there if ``levelhead evaluate`` wrote them; names from the data are escaped, and paths of the
     machine are left out. Raises :class:`~levelhead.types.DataError` for a folder that is no finished run.
     """
-    if not (run / "config.yaml").exists() or not (run / "metrics.json").exists():
-        raise DataError(f"{run} is not a finished run folder. Give a folder that `levelhead train` made, to its end.")
+    from levelhead.runs.finished import require_finished
+
+    require_finished(run)
     with as_written(run):
         return _model_card(run)
 
 
 def _model_card(run: Path) -> str:
-    from levelhead.runs.recipe import read_recipe
+    from levelhead.runs.recipe import present_recipe, read_recipe
 
-    recipe = read_recipe(run / "config.yaml")
+    recipe = present_recipe(read_recipe(run / "config.yaml"))
     metrics = read_metrics(run)
     network = read_record(run / "model" / "config.json")
     record = network.get("levelhead") or {}

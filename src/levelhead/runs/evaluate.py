@@ -9,10 +9,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.data import DATASETS, Split
-from levelhead.models.networks import classify_one, load_model
+from levelhead.data import Split
+from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
-from levelhead.runs.recipe import method_name, name_of
+from levelhead.runs.finished import open_finished
+from levelhead.runs.folder import digest, kept_epochs, oracle_reason, predictions_table, write_parquet
 from levelhead.storage import (
     load_tensors,
     read_metrics,
@@ -24,16 +25,6 @@ from levelhead.types import DataError, listed
 
 if TYPE_CHECKING:
     from levelhead.auditing.audit import AuditResult
-from levelhead.runs.folder import (
-    device_of,
-    digest,
-    kept_epochs,
-    load_run,
-    oracle_reason,
-    predictions_table,
-    prepared,
-    write_parquet,
-)
 
 
 def evaluate_run(
@@ -46,14 +37,11 @@ def evaluate_run(
     """
     from levelhead.auditing.audit import audit
 
-    experiment = load_run(folder, data_root)
-    if not (folder / "metrics.json").exists():
-        raise DataError(f"The run {folder} is not finished. Finish it first: levelhead train ... --resume.")
+    run = open_finished(folder, data_root)
     read_metrics(folder)  # the card needs them in the end
-    experiment.data.check()
-    device = device_of(experiment)
-    model = load_model(folder / "model", allow_mismatched_weights=allow_mismatched_weights).to(device)
-    examples, groups = prepared(experiment, split, model), experiment.data.groups(split)
+    experiment, device = run.experiment, run.device
+    model = run.load_model(allow_mismatched_weights=allow_mismatched_weights)
+    examples, groups = run.prepared(split, model), experiment.data.groups(split)
     trained = tuple(str(model.config.id2label[position]) for position in range(model.config.num_labels))
     if trained != examples.class_names:
         raise DataError(
@@ -86,9 +74,7 @@ def evaluate_run(
         folder / f"evaluation-{split}.json",
         {
             "run": {
-                "data": name_of(experiment.data, DATASETS),
-                "method": method_name(experiment.method),
-                "seed": experiment.seed,
+                **run.about,
                 "split": split,
                 "attribute": groups[0].attribute,
                 "selected_by": experiment.train.select,

@@ -26,7 +26,7 @@ import fcntl
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,10 +44,6 @@ from levelhead.storage import (
 from levelhead.training.checkpoint import EPOCHS
 from levelhead.training.select import SELECTORS
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
-
-if TYPE_CHECKING:
-    pass
-
 
 CONFIG = "config.yaml"
 
@@ -167,10 +163,17 @@ def write_parquet(path: Path, frame: pd.DataFrame) -> None:
     write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
 
 
+def refuse_other_folder(folder: Path) -> None:
+    """Raise :class:`~levelhead.types.DataError` unless ``folder`` is a run folder."""
+    if not (folder / CONFIG).exists():
+        raise DataError(
+            f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `levelhead train` made."
+        )
+
+
 def load_run(folder: Path, data_root: Path | None = None) -> Experiment:
     """Return the experiment of a run folder, with its data in ``data_root`` if given."""
-    if not (folder / CONFIG).exists():
-        raise DataError(f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `train` made.")
+    refuse_other_folder(folder)
     recipe = read_recipe(folder / CONFIG)
     if data_root is not None:
         recipe["data"] = section(recipe, "data") | {"root": str(data_root)}

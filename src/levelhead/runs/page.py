@@ -11,9 +11,9 @@ from levelhead.report.sentences import one_run_sentence
 from levelhead.report.text import Record, number, short
 from levelhead.runs.cost_block import cost_block
 from levelhead.runs.cost_table import mean_cost
-from levelhead.runs.recipe import read_recipe
+from levelhead.runs.finished import require_finished
+from levelhead.runs.recipe import present_recipe, read_recipe
 from levelhead.storage import as_written, read_json, read_record
-from levelhead.types import DataError
 
 _FIGURES = {
     "attention": "Mean attention of the readout row over patches, by group and label, on drawn portraits",
@@ -37,14 +37,13 @@ def run_page(folder: Path, *, split: str = "test", command: str = "") -> Record:
     Raises:
         DataError: the run is not finished.
     """
-    if not (folder / "metrics.json").exists():
-        raise DataError(f"{folder} is not a finished run: run `levelhead train ... --out {folder} --resume` first.")
+    require_finished(folder)
     with as_written(folder):
         return _run_page(folder, split, command)
 
 
 def _run_page(folder: Path, split: str, command: str) -> Record:
-    config = read_recipe(folder / "config.yaml")
+    config = present_recipe(read_recipe(folder / "config.yaml"))
     metrics = read_record(folder / "metrics.json", selected_by=str, history=list)
     name = str(config.get("name") or config["method"]["name"])
     cautions = [f"ORACLE, by its {metrics['oracle']}: {marks.MEANINGS[marks.ORACLE]}"] if metrics.get("oracle") else []

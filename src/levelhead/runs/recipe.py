@@ -19,16 +19,24 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from levelhead.attention.config import RENAMED as RENAMED_OF_DEBIAS
 from levelhead.data import DATASETS, DataSet
 from levelhead.methods import DAM, ERM, METHODS, Method
 from levelhead.models.networks import BackboneModel, ModelConfig, ScratchViT
 from levelhead.plain_yaml import DEEPEST, LONGEST_DOCUMENT, read_yaml
 from levelhead.registry import Registry
+from levelhead.renamed import renamed
 from levelhead.training.config import TrainConfig
 from levelhead.training.select import SELECTORS
 from levelhead.types import LONGEST_NAME, ConfigError, check_seed, listed, printable, quoted, visible
 
 logger = logging.getLogger(__name__)
+
+RENAMED = {
+    "model.cls_only": "model.readout_only",
+    **{f"method.debias.{earlier}": f"method.debias.{present}" for earlier, present in RENAMED_OF_DEBIAS.items()},
+}
+"""Keys of recipes written for version 0.1.0.dev0, and what they are now."""
 
 LONGEST_ROW_NAME = 200
 """In characters: folders are named after rows, and a name may list the options that were tried."""
@@ -197,16 +205,22 @@ def override(recipe: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
 
 def assign(recipe: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     """Return a copy of ``recipe`` in which the option with a dotted key has another value."""
-    *parents, last = key.strip().split(".")
+    *parents, last = present_key(key).split(".")
     if len(parents) >= DEEPEST:
         raise ConfigError(f"The key {quoted(key)} is nested more than {DEEPEST} deep: no option is.")
-    result = place = dict(recipe)
+    result = place = renamed(recipe, RENAMED)  # or an earlier name would stand beside the key
     for parent in parents:
         inner = place.get(parent)
         place[parent] = dict(inner) if isinstance(inner, dict) else {}
         place = place[parent]
     place[last] = value
-    return result
+    return renamed(result, RENAMED)
+
+
+def present_key(key: str) -> str:
+    """Return the name that an option has now, from the dotted one that it has in a recipe of any version."""
+    key = key.strip()
+    return RENAMED.get(key, key)
 
 
 def section(recipe: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -271,8 +285,17 @@ def _expand_presets(cls: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(options)
     for key, value in options.items():
         if isinstance(value, dict) and "preset" in value and hasattr(types.get(key), "preset"):
-            preset = types[key].preset(str(value["preset"]))
-            result[key] = {**dataclasses.asdict(preset), **{k: v for k, v in value.items() if k != "preset"}}
+            preset = dataclasses.asdict(types[key].preset(str(value["preset"])))
+            result[key] = _on_top(preset, {k: v for k, v in value.items() if k != "preset"})
+    return result
+
+
+def _on_top(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Join nested options; those ``above`` win, one by one."""
+    result = dict(below)
+    for key, value in above.items():
+        nested = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = _on_top(result[key], value) if nested else value
     return result
 
 
@@ -343,8 +366,41 @@ def check_row_name(name: Any) -> str:
     return text
 
 
+def present_method(name: str) -> str:
+    """Return a method's name as it is now, also in ``dam+...``, from one of this version or an earlier one."""
+    return "+".join(METHODS.present_name(part) for part in name.split("+"))
+
+
+def present_row(row: Any, method: Any) -> Any:
+    """Return a row's name in which its ``method``, if the row is called after it, has its present name."""
+    if isinstance(row, str) and isinstance(method, str) and (row == method or row.startswith(f"{method}, ")):
+        return present_method(method) + row.removeprefix(method)
+    return row
+
+
+def present_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a recipe of this version or an earlier one, with the names that options and methods have now."""
+    result = renamed(recipe, RENAMED)
+    method = result.get("method")
+    if isinstance(method, dict) and isinstance(method.get("name"), str):
+        if "name" in result:
+            result["name"] = present_row(result["name"], method["name"])
+        method["name"] = present_method(method["name"])
+    return result
+
+
+def first_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a recipe with the first names of options and methods: what it is hashed by."""
+    result = renamed(recipe, {present: earlier for earlier, present in RENAMED.items()})
+    method = result.get("method")
+    if isinstance(method, dict) and isinstance(method.get("name"), str):
+        method["name"] = "+".join(METHODS.first_name(part) for part in method["name"].split("+"))
+    return result
+
+
 def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
-    """Make a validated experiment from a recipe's content."""
+    """Make a validated experiment from a recipe's content, of this version or an earlier one."""
+    recipe = present_recipe(recipe)
     sections = [field.name for field in dataclasses.fields(Experiment)]
     for key in recipe:
         if key not in sections:

@@ -27,6 +27,12 @@ class TrainConfig:
     There is no gradient accumulation: batch statistics and contrastive negatives are those of one micro-batch, so an
     accumulated batch is not a larger batch. The last, incomplete batch of an epoch is left out for the same reason;
     the next epoch draws a new order. In several processes ``batch_size`` is that of all of them together.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> config = lh.TrainConfig(epochs=3, batch_size=64, schedule="cosine")
+        >>> round(config.learning_rate_factor(50, 100), 2)
+        0.5
     """
 
     epochs: int = 10

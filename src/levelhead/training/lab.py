@@ -70,6 +70,21 @@ class Lab:
 
     With several processes each makes the same lab and calls the same methods of it; the main one alone writes and
     reports progress, and all must be able to read ``folder``.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import levelhead as lh
+        >>> from levelhead.data import DATASETS
+        >>> size = ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=64, patch_size=32)
+        >>> data = DATASETS["portraits"](train_size=64, validation_size=32, test_size=32)
+        >>> lab = lh.Lab(
+        ...     new_model=lambda: ViTForImageClassification(size),
+        ...     train=data.examples("train"),
+        ...     validation=data.examples("validation"),
+        ...     config=lh.TrainConfig(epochs=1, batch_size=32, device="cpu"),
+        ... )
+        >>> lab.labels.shape, lab.steps
+        (torch.Size([64]), 0)
     """
 
     def __init__(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from levelhead.objectives.base import Objective
+from levelhead.types import ConfigError
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,9 @@ class Stage:
     declares ``uses_groups``, read from ``lab.groups``. ``rows`` (any length) int64 are the training rows of an epoch,
     with repetitions where a row counts several times; ``sampling`` (train,) float instead draws as many rows as there
     are, with replacement, with chances in these proportions.
+
+    Errors: :class:`~levelhead.ConfigError` for ``rows`` and ``sampling`` at once, and for weights that the objective
+    cannot use.
     """
 
     objective: Objective
@@ -29,5 +33,10 @@ class Stage:
     select: str | None = None
 
     def __post_init__(self) -> None:
+        if self.rows is not None and self.sampling is not None:
+            raise ConfigError(
+                "A Stage got both rows and sampling, and each says which rows an epoch has: give rows to take them one "
+                "by one, or sampling to draw them by chance."
+            )
         if self.weights is not None:
             self.objective.check_weights(self.weights)

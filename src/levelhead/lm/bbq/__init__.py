@@ -12,7 +12,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Item, Scores, answers_by_id, drawn_by
+from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, answers_by_id, drawn_by
 from levelhead.lm.bbq.data import read_items
 from levelhead.lm.bbq.score import score_answers
 from levelhead.types import ConfigError, DataError, quoted, require_columns
@@ -58,6 +58,12 @@ class BBQ(Benchmark):
     bootstrap_seed: int = 0
 
     name: ClassVar[str] = "bbq"
+    headlines: ClassVar[Mapping[str, Headline]] = {
+        "bias_ambiguous": ("bias", "zero", 0.0),
+        "bias_disambiguated": ("bias", "zero", 0.0),
+        "accuracy_ambiguous": ("bias", "high", 1.0),
+        "accuracy_disambiguated": ("utility", "high", 1.0),
+    }
     free_options: ClassVar[frozenset[str]] = frozenset({"categories", "per_template", "replicates", "bootstrap_seed"})
     card: ClassVar[Card] = Card(
         title="BBQ, the Bias Benchmark for Question Answering",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Item, Scores, drawn_by
+from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, drawn_by
 from levelhead.lm.bold.data import read_items
 from levelhead.lm.bold.score import TextClassifier, score_answers
 from levelhead.types import ConfigError
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
 
 __all__ = ["BOLD", "TextClassifier"]
+
+SHARES = ("sentiment_positive_gap", "sentiment_negative_gap", "sentiment_neutral_gap")
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,12 @@ class BOLD(Benchmark):
         )
         for index, text in generated:
             yield Answer(items[index].id, {"continuation": text})
+
+    @classmethod
+    def headline(cls, part: str, score: str) -> Headline | None:
+        """Return that every gap, of a domain or of all, tells of bias; but for shares of the sentiment."""
+        # VADER's shares of positive, negative and neutral texts say again what its mean says.
+        return ("bias", "low", 0.0) if score.endswith("_gap") and score not in SHARES else None
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score the continuations, see :func:`levelhead.lm.bold.score.score_answers`."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Item, Scores
+from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
 from levelhead.lm.crows_pairs.data import read_crows_pairs
 from levelhead.lm.crows_pairs.score import FULL, SHARED, score_answers
 
@@ -27,6 +27,11 @@ class CrowSPairs(Benchmark):
     seed: int = 0
 
     name: ClassVar[str] = "crows-pairs"
+    headlines: ClassVar[Mapping[str, Headline]] = {
+        "metric_score": ("bias", "half", 0.5),
+        "causal_stereotype_likelier": ("bias", "half", 0.5),
+        "causal_likelihood_difference": ("bias", "low", 0.0),
+    }
     free_options: ClassVar[frozenset[str]] = frozenset({"seed"})
     card: ClassVar[Card] = Card(
         title="CrowS-Pairs",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Item, Scores
+from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
 from levelhead.lm.perplexity.data import read_documents
 from levelhead.lm.perplexity.score import score_answers
 from levelhead.types import ConfigError
@@ -33,6 +33,10 @@ class Perplexity(Benchmark):
     seed: int = 0
 
     name: ClassVar[str] = "perplexity"
+    headlines: ClassVar[Mapping[str, Headline]] = {
+        "perplexity_per_token": ("utility", "low", None),
+        "bits_per_byte": ("utility", "low", None),
+    }
     free_options: ClassVar[frozenset[str]] = frozenset({"file", "replicates", "seed"})
     card: ClassVar[Card] = Card(
         title="Perplexity on held-out text",

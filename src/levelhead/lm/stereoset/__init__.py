@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Item, Scores
+from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
 from levelhead.lm.stereoset.data import INTER, SENTENCES, keep_terms, read_stereoset, read_terms, stereoset_file
 from levelhead.lm.stereoset.score import PSEUDO, Normalisation, score_answers
 from levelhead.types import ConfigError
@@ -39,6 +39,11 @@ class StereoSet(Benchmark):
     seed: int = 0
 
     name: ClassVar[str] = "stereoset"
+    headlines: ClassVar[Mapping[str, Headline]] = {
+        "stereotype_score": ("bias", "half", 0.5),
+        "icat": ("both", "high", 1.0),
+        "language_modeling_score": ("utility", "high", 1.0),
+    }
     free_options: ClassVar[frozenset[str]] = frozenset({"normalise", "terms", "terms_file", "seed"})
     card: ClassVar[Card] = Card(
         title="StereoSet, development set",

@@ -1,4 +1,4 @@
-"""What ``levelhead list`` shows: one row for each method, data set, recipe, grid or selector."""
+"""What ``levelhead list`` shows: one row for each method, data set, recipe, grid, selector or benchmark."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.data import DATASETS
+from levelhead.lm import BENCHMARKS
 from levelhead.methods import METHODS
 from levelhead.registry import Registry
 from levelhead.runs.recipe import recipe_folder
@@ -15,13 +16,16 @@ from levelhead.types import ConfigError
 
 
 def listed_kind(kind: str) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and the rows of ``kind``: methods, datasets, selectors, recipes or grids."""
+    """Return the columns and the rows of ``kind``: methods, datasets, selectors, recipes, grids or benchmarks."""
     if kind == "methods":
         columns = ["method", "what it does", "sees groups"]
         return _registered(METHODS, columns, lambda cls: [cls.summary, "ORACLE" if cls.uses_groups else "no"])
     if kind == "datasets":
         columns = ["data set", "task", "groups", "terms"]
         return _registered(DATASETS, columns, lambda cls: [cls.card.task, cls.card.groups, cls.card.licence])
+    if kind == "benchmarks":
+        columns = ["benchmark", "task", "groups", "terms"]
+        return _registered(BENCHMARKS, columns, lambda cls: [cls.card.task, cls.card.groups, cls.card.licence])
     if kind == "selectors":
         rows = [[name, rule.summary, "ORACLE" if rule.uses_groups else "no"] for name, rule in SELECTORS.items()]
         return ["selector", "which checkpoint is kept", "sees groups"], rows

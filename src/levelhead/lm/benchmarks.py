@@ -1,0 +1,56 @@
+"""Benchmarks by name: a user's own as ``module:Class``, and the class behind scores that were kept."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from levelhead import lm
+from levelhead.lm.base import Benchmark
+from levelhead.types import ConfigError, listed, quoted
+
+logger = logging.getLogger(__name__)
+
+
+def make_benchmark(name: str, options: Mapping[str, Any] | None = None) -> Benchmark:
+    """Return the benchmark of this name with these options.
+
+    Raises :class:`~levelhead.types.ConfigError` for an unknown name, and for a class whose own ``name``, after which
+    files are called, is no word or is another benchmark's.
+    """
+    if name not in lm.BENCHMARKS:
+        raise ConfigError(
+            f"There is no benchmark {quoted(name)}. Known: {listed(lm.BENCHMARKS)}. One of your own is named "
+            "module:Class, e.g. mypackage.mine:Mine."
+        )
+    cls = lm.BENCHMARKS[name]
+    own = getattr(cls, "name", None)
+    if not isinstance(own, str) or not re.fullmatch(r"\w[\w.-]{0,99}", own, re.ASCII):
+        raise ConfigError(
+            f"{quoted(name)}: its attribute `name` is {quoted(own)}, and must be a word of letters, digits, hyphens "
+            "and dots: files of answers and scores are called after it."
+        )
+    if own != name and own in lm.BENCHMARKS and lm.BENCHMARKS[own] is not cls:
+        raise ConfigError(f"{quoted(name)} calls itself {quoted(own)}, which is another benchmark: give it a new name.")
+    return cls(**(options or {}))
+
+
+def recorded_class(benchmark: Benchmark) -> dict[str, str]:
+    """Return ``{"class": name in BENCHMARKS}`` for scores of a benchmark that is not found by its own name alone."""
+    try:
+        found = lm.BENCHMARKS.name_of(type(benchmark))
+    except ConfigError:  # of a script or a notebook: its scores are kept, and no other process can score again
+        return {}
+    return {} if found == benchmark.name else {"class": found}
+
+
+def class_of(record: Mapping[str, Any]) -> type[Benchmark] | None:
+    """Return the class of the benchmark that kept scores are of; None, and a warning, if it cannot be used here."""
+    name = str(record.get("class", record["benchmark"]))
+    try:
+        return lm.BENCHMARKS.get(name)
+    except ConfigError as error:
+        logger.warning("%s", error)
+        return None

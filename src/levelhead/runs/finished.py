@@ -1,0 +1,70 @@
+"""Open a finished run: one check and one message for all that read what a run left."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from levelhead.data import DATASETS, Examples, Split
+from levelhead.models.networks import load_model
+from levelhead.runs.folder import CONFIG, device_of, load_run, prepared, refuse_other_folder
+from levelhead.runs.recipe import Experiment, method_name, name_of
+from levelhead.types import DataError
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run folder whose training came to its end, and whose data is in place."""
+
+    folder: Path
+    experiment: Experiment
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Return the names of data set and method, and the seed."""
+        return {
+            "data": name_of(self.experiment.data, DATASETS),
+            "method": method_name(self.experiment.method),
+            "seed": self.experiment.seed,
+        }
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device that the run's network is put on here."""
+        return device_of(self.experiment)
+
+    def load_model(self, *, allow_mismatched_weights: bool = False) -> Any:
+        """Return the kept network, on :attr:`device`; see :func:`levelhead.models.networks.load_model`."""
+        folder = self.folder / "model"
+        return load_model(folder, allow_mismatched_weights=allow_mismatched_weights).to(self.device)
+
+    def prepared(self, split: Split, model: Any) -> Examples:
+        """Return a split with inputs as ``model``, the run's own network, takes them; no sensitive column is opened."""
+        return prepared(self.experiment, split, model)
+
+
+def open_finished(folder: Path, data_root: Path | None = None) -> FinishedRun:
+    """Open a finished run, with its data in ``data_root`` if given.
+
+    Raises:
+        DataError: the folder is not one of a finished run, or its data is not there.
+        ConfigError: its recipe cannot be used, e.g. because a user's own class is not found.
+    """
+    require_finished(folder)
+    experiment = load_run(folder, data_root)
+    experiment.data.check()
+    return FinishedRun(folder, experiment)
+
+
+def require_finished(folder: Path) -> None:
+    """Raise :class:`~levelhead.types.DataError`, with the command to type, unless ``folder`` holds a finished run."""
+    refuse_other_folder(folder)
+    if not (folder / "metrics.json").exists():
+        recipe, out = shlex.quote(str(folder / CONFIG)), shlex.quote(str(folder))
+        raise DataError(
+            f"The run {folder} is not finished. Finish it first: levelhead train {recipe} --out {out} --resume"
+        )

@@ -1,0 +1,168 @@
+"""Options of debiased attention: their earlier names, and what becomes of ``auto``."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from tiny_models import batch, bert_config, build, vit_config
+from transformers import BertModel, GPT2Config, GPT2Model, ViTModel
+
+import levelhead as lh
+from levelhead.attention import DebiasConfig, DebiasedBlock, NotebookOptions, append_encoder, attach, from_pretrained
+from levelhead.attention.aligning import debiased_attention
+from levelhead.attention.config import RENAMED, Facts
+from levelhead.types import ConfigError
+
+EARLIER = {
+    "selection": "per_head",
+    "cls_only": False,
+    "attention_temperature": 0.5,
+    "padding_mask": False,
+    "statistics_gradient": False,
+    "twice": True,
+    "off_by_one": True,
+    "normalize_projection": False,
+    "contrastive_smoothing": 1e-3,
+    "queue": 7,
+}
+
+
+def value_at(options, key):
+    for part in key.split("."):
+        options = getattr(options, part)
+    return options
+
+
+def test_all_renamed_options_are_tried_here():
+    assert EARLIER.keys() == RENAMED.keys()
+
+
+@pytest.mark.parametrize("earlier", EARLIER)
+def test_an_earlier_keyword_sets_the_present_option(earlier):
+    config = DebiasConfig(**{earlier: EARLIER[earlier]})
+    assert value_at(config, RENAMED[earlier]) == EARLIER[earlier] != value_at(DebiasConfig(), RENAMED[earlier])
+    assert earlier not in asdict(config)
+    # dataclasses.replace copies the present options beside the earlier keyword
+    config = replace(DebiasConfig(notebook=NotebookOptions(queue=3), top_t=4), **{earlier: EARLIER[earlier]})
+    assert value_at(config, RENAMED[earlier]) == EARLIER[earlier]
+    assert config.top_t == 4
+    assert config.notebook.queue == (7 if earlier == "queue" else 3)
+
+
+def test_notebook_options_may_be_a_mapping():
+    assert (
+        DebiasConfig(notebook={"queue": 3}) == DebiasConfig(notebook=NotebookOptions(queue=3)) == DebiasConfig(queue=3)
+    )
+    preset = DebiasConfig.preset("released-multinli", notebook={"queue": 0})
+    assert preset == DebiasConfig.preset("released-multinli", queue=0)
+    assert preset.notebook.off_by_one
+    with pytest.raises(ConfigError, match=r"debias\.notebook=5"):
+        DebiasConfig(notebook=5)
+    with pytest.raises(TypeError, match="quue"):
+        DebiasConfig(notebook={"quue": 3})
+
+
+def test_a_record_of_earlier_names_is_read(tmp_path):
+    """As version 0.1.0.dev0 wrote it: flat, and with the earlier names."""
+    model = attach(build("vit"), DebiasConfig.preset("released-vision", ranking="per_head", top_t=3))
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    record = config["levelhead"]["debias"]
+    assert set(record) == set(asdict(DebiasConfig()))
+    assert not EARLIER.keys() & record.keys()
+    earlier = {**record, **record.pop("notebook"), "selection": record.pop("ranking")}
+    del earlier["notebook"], earlier["ranking"]
+    earlier["cls_only"] = earlier.pop("readout_only")
+    config["levelhead"]["debias"] = earlier
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    loaded = from_pretrained(tmp_path)
+    assert debiased_attention(loaded).tap.debias == debiased_attention(model).tap.debias
+    labels = torch.arange(6) % 3
+    losses = [one.train()(**batch("vit"), labels=labels).loss for one in (model, loaded)]
+    assert torch.equal(*losses)
+
+
+@pytest.mark.parametrize(
+    ("facts", "statistics", "readout", "absolute", "alone"),
+    [
+        (Facts("attach", "M", "first", images=True, length=5), "position", "first", True, True),
+        (Facts("attach", "M", "first"), "cls_feature", "first", True, True),
+        (Facts("attach", "M", "last", rotary=True), "cls_feature", "last", False, False),
+        (Facts("attach", "M", "none"), "feature", "none", True, False),
+        (Facts("attach", "M", "first", all_rows="it is odd"), "cls_feature", "first", True, False),
+        (Facts("attach", "M", "first", wanted=False), "cls_feature", "first", True, False),
+        (Facts("append", "M", "first", images=True, length=5), "position", "first", True, False),
+        (Facts("append", "M", "first"), "cls_feature", "first", True, True),
+        (Facts("append", "M", "last"), "cls_feature", "last", True, True),
+    ],
+)
+def test_auto_is_decided_by_the_facts(facts, statistics, readout, absolute, alone):
+    config = DebiasConfig().resolved(facts)
+    found = (config.statistics, config.readout, config.absolute, config.readout_only)
+    assert found == (statistics, readout, absolute, alone)
+    assert config.resolved(facts) == config
+    assert "auto" not in asdict(config).values()
+    assert (DebiasConfig().why_all_rows(facts) is None) is alone
+    spelled = DebiasConfig(statistics="feature", absolute=False, readout="none", readout_only=False)
+    assert spelled.resolved(facts) == spelled
+
+
+@pytest.mark.parametrize(
+    ("options", "facts", "message"),
+    [
+        ({"statistics": "cls_feature"}, Facts("attach", "Bert", "none"), "the classifier of Bert reads no single row"),
+        ({"statistics": "position"}, Facts("append", "Bert", "first"), "pass example_inputs"),
+        (
+            {"readout_only": True, "ranking": "per_head"},
+            Facts("append", "Bert", "first"),
+            "to Bert .*per_head",
+        ),
+        ({"readout_only": True}, Facts("append", "Bert", "none"), "no single row is read"),
+        ({"readout_only": True}, Facts("attach", "Bert", "first", all_rows="it is odd"), "of Bert .*: it is odd"),
+        (
+            {"readout_only": True, "statistics": "position"},
+            Facts("append", "Gpt", "last", length=5),
+            "the last real token stands",
+        ),
+        (
+            {"readout_only": True, "notebook": {"twice": True}, "statistics": "position"},
+            Facts("append", "Bert", "first", length=5),
+            "twice needs all rows",
+        ),
+    ],
+)
+def test_impossible_wishes_name_the_model(options, facts, message):
+    with pytest.raises(ConfigError, match=message):
+        DebiasConfig(**options).resolved(facts)
+
+
+def test_readout_only_asked_for_by_name_holds_for_pictures_too():
+    facts = Facts("append", "ViTModel", "first", images=True, length=5)
+    assert DebiasConfig(readout_only=True).resolved(facts).readout_only is True
+
+
+def test_records_hold_no_auto():
+    gpt2 = GPT2Model(GPT2Config(vocab_size=20, n_positions=16, n_embd=8, n_layer=1, n_head=2))
+    for model in (
+        attach(build("vit")),
+        attach(build("bert")),
+        append_encoder(ViTModel(vit_config()), 3),
+        append_encoder(BertModel(bert_config()), 3),
+        append_encoder(gpt2, 3),
+    ):
+        assert "auto" not in model.config.levelhead["debias"].values()
+        assert "auto" not in vars(debiased_attention(model).tap.debias).values()
+
+
+def test_a_block_of_its_own_resolves_its_options():
+    block = DebiasedBlock(8, 2, DebiasConfig(statistics="cls_feature", readout="first"))
+    assert block.attention.tap.debias.absolute is True
+    assert block.attention.tap.debias.readout_only is True
+    assert block.reads_one_row()
+    with pytest.raises(ConfigError, match="needs length="):
+        DebiasedBlock(8, 2, DebiasConfig(statistics="position", readout="first"))
+
+
+def test_read_one_row_is_the_earlier_name_of_readout_only():
+    assert lh.read_one_row is lh.readout_only

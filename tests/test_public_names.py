@@ -1,0 +1,22 @@
+"""The names that ``import levelhead as lh`` gives."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import levelhead as lh
+
+
+@pytest.mark.parametrize("name", lh.__all__)
+def test_every_public_name_can_be_had(name: str) -> None:
+    assert getattr(lh, name) is not None
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    tree = ast.parse(Path(lh.__file__).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == set(lh.__all__) - {"__version__", "lm"}
