@@ -23,7 +23,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from levelhead.bench.grid import find_grid
-from levelhead.bench.tables import LEAKING, Comparison, Group, choose_epoch, collect
+from levelhead.bench.tables import LEAKING, Comparison, RunSet, choose_epoch, collect
 from levelhead.metrics import estimate_to_dict, joint
 from levelhead.runs.recipe import read_recipe
 from levelhead.storage import read_json, write_atomically, write_json
@@ -34,7 +34,7 @@ METRIC = "equalized_odds"
 WAYS = {"own": ("own threshold", "o", "0.0"), "matched": ("ERM's positive rate", "s", "0.5")}
 
 
-def selection_effect(group: Group) -> dict[str, dict[str, Any]]:
+def selection_effect(group: RunSet) -> dict[str, dict[str, Any]]:
     """What the leaking choice of epochs does to each row's gap and accuracy, against the label-only choice."""
     first = group.runs[0].predictions
     classes = group.classes
@@ -63,7 +63,7 @@ def selection_effect(group: Group) -> dict[str, dict[str, Any]]:
     return result
 
 
-def epochs_picked(group: Group) -> dict[str, dict[str, Any]]:
+def epochs_picked(group: RunSet) -> dict[str, dict[str, Any]]:
     """The epochs (from 0) and accuracies that the leaking rule picked, by row."""
     result: dict[str, dict[str, Any]] = {}
     for name, runs in group.rows().items():
@@ -74,7 +74,7 @@ def epochs_picked(group: Group) -> dict[str, dict[str, Any]]:
     return result
 
 
-def alignment_losses(group: Group) -> dict[str, dict[str, float]]:
+def alignment_losses(group: RunSet) -> dict[str, dict[str, float]]:
     """The alignment term over the last epoch of training, mean over seeds, and two marks to read it by.
 
     ``chance`` is log(B - 1), what projections that are all equal give; ``collapse`` is what is left when the classes,

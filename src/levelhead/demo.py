@@ -33,7 +33,7 @@ from rich.table import Table
 from levelhead.bench.grid import end_with_parent
 from levelhead.bench.page import compared, comparison_page, differences
 from levelhead.bench.pictures import draw_comparisons
-from levelhead.bench.tables import COLUMNS, Comparison, Group, collect
+from levelhead.bench.tables import COLUMNS, Comparison, RunSet, collect
 from levelhead.data import SPLITS
 from levelhead.data.portraits import Portraits, contact_sheet
 from levelhead.report.page import command_line, write_page
@@ -277,7 +277,7 @@ def _notes(comparison: Comparison) -> list[str]:
     ]
 
 
-def _write(out: Path, groups: Sequence[Group], comparisons: Sequence[Comparison]) -> None:
+def _write(out: Path, groups: Sequence[RunSet], comparisons: Sequence[Comparison]) -> None:
     """Write the picture, the page, the table, and the predictions of one network."""
     titles, truths = [setting.title for setting in SETTINGS], [setting.truth for setting in SETTINGS]
     draw_comparisons(comparisons, titles, truths, out / "comparison.png", METRICS)

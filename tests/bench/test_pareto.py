@@ -12,7 +12,7 @@ import pytest
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.bench.grid import compare_methods, make_cells
 from levelhead.bench.pareto import baseline_frontier, baseline_rates, draw_pareto, pareto_to_dict
-from levelhead.bench.tables import LEAKING, Group, collect
+from levelhead.bench.tables import LEAKING, RunSet, collect
 from levelhead.cli.app import main
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.train import train_run
@@ -92,12 +92,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def group(runs: Path) -> Group:
+def group(runs: Path) -> RunSet:
     (found,) = collect([runs], "test")
     return found
 
 
-def test_the_frontier_is_that_of_the_runs(group: Group) -> None:
+def test_the_frontier_is_that_of_the_runs(group: RunSet) -> None:
     comparison = group.compare("erm")
     found = baseline_rates(group, "erm")
     for seed, one in enumerate(found):
@@ -109,7 +109,7 @@ def test_the_frontier_is_that_of_the_runs(group: Group) -> None:
         baseline_frontier(group, group.compare("erm", threshold="matched"))
 
 
-def test_what_sees_groups_is_marked_and_not_in_the_set(group: Group) -> None:
+def test_what_sees_groups_is_marked_and_not_in_the_set(group: RunSet) -> None:
     comparison = group.compare("erm")
     able = replace(comparison, table=replace(comparison.table, at_chance=(), few_seeds=()))
     value = pareto_to_dict(able)
@@ -121,7 +121,7 @@ def test_what_sees_groups_is_marked_and_not_in_the_set(group: Group) -> None:
 
 
 @pytest.mark.parametrize("field", ["at_chance", "few_seeds"])
-def test_no_marked_row_is_in_the_set_also_where_all_are_marked(group: Group, field: str, tmp_path: Path) -> None:
+def test_no_marked_row_is_in_the_set_also_where_all_are_marked(group: RunSet, field: str, tmp_path: Path) -> None:
     comparison = group.compare("erm")
     table = replace(comparison.table, at_chance=(), few_seeds=())
     for rows in (("erm",), ("dam",), ("erm", "dam")):
@@ -133,7 +133,7 @@ def test_no_marked_row_is_in_the_set_also_where_all_are_marked(group: Group, fie
     assert not any(point["in_pareto_set"] for point in pareto_to_dict(leaking)["points"])
 
 
-def test_two_pictures_of_one_comparison_are_equal(group: Group, tmp_path: Path) -> None:
+def test_two_pictures_of_one_comparison_are_equal(group: RunSet, tmp_path: Path) -> None:
     comparison = group.compare("erm")
     for kind in ("png", "svg"):
         for copy in ("a", "b"):

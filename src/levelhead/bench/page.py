@@ -12,7 +12,7 @@ import pandas as pd
 
 from levelhead.auditing.page import SMALL, appendix
 from levelhead.bench.pareto import Frontier, baseline_frontier, pareto_to_dict
-from levelhead.bench.tables import COLUMNS, Comparison, Group, Section
+from levelhead.bench.tables import COLUMNS, Comparison, RunSet, Section
 from levelhead.metrics import JointRow, JointTable
 from levelhead.metrics.names import METRICS
 from levelhead.report import blocks, marks
@@ -52,7 +52,7 @@ class Compared:
     title: str = ""
 
 
-def compared(group: Group, comparison: Comparison, sections: Sequence[Section] = (), *, title: str = "") -> Compared:
+def compared(group: RunSet, comparison: Comparison, sections: Sequence[Section] = (), *, title: str = "") -> Compared:
     """Return a comparison of a group of runs with the sizes of its groups, and the FACT line where there is one."""
     frontier = None
     if len(group.classes) == 2 and comparison.selection is None and comparison.positive_rate is None:

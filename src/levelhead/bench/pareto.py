@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
-from levelhead.bench.tables import COLUMNS, Comparison, Group
+from levelhead.bench.tables import COLUMNS, Comparison, RunSet
 from levelhead.metrics import METRICS, Counts, estimate_to_dict
 from levelhead.report import marks
 from levelhead.runs.recipe import nearest
@@ -71,12 +71,12 @@ class Frontier:
         }
 
 
-def baseline_rates(group: Group, baseline: str) -> list[GroupRates]:
+def baseline_rates(group: RunSet, baseline: str) -> list[GroupRates]:
     """Return (FPR, TPR) by group of each run of a row, from its own predictions on the split.
 
     Args:
         group: runs on the same rows.
-        baseline: the row's name as :meth:`Group.rows` gives it (a comparison has it in ``table.baseline``).
+        baseline: the row's name as :meth:`RunSet.rows` gives it (a comparison has it in ``table.baseline``).
 
     Returns:
         one record a seed.
@@ -104,7 +104,7 @@ def baseline_rates(group: Group, baseline: str) -> list[GroupRates]:
     return found
 
 
-def baseline_frontier(group: Group, comparison: Comparison, points: int = 61) -> Frontier:
+def baseline_frontier(group: RunSet, comparison: Comparison, points: int = 61) -> Frontier:
     """Compute the FACT line of the comparison's baseline, from a gap of 0 to the largest end of a row's interval.
 
     Each run's programme is solved with its own counts on the split; the line is the mean over the runs.

@@ -346,7 +346,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Group:
+class RunSet:
     """Runs on the same rows."""
 
     split: Split
@@ -534,7 +534,7 @@ def _read_cost(file: Path) -> dict[str, Any]:
     return cost
 
 
-def collect(folders: Iterable[Path], split: Split) -> list[Group]:
+def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
     """Read evaluated runs, given one by one or by a folder of them, and group them by the rows they predicted.
 
     Runs found in a folder that are not finished or not evaluated yet are left out, and named in the log; a run that was
@@ -553,7 +553,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
         found += ready or runs
     if not found:
         raise DataError("There is no run folder here: give folders that `levelhead train` made, or a folder of them.")
-    groups: dict[str, Group] = {}
+    groups: dict[str, RunSet] = {}
     for folder in found:
         if not (folder / f"evaluation-{split}.json").exists():
             require_finished(folder)
@@ -577,7 +577,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[Group]:
         )
         data = {key: value for key, value in experiment.to_dict()["data"].items() if key != "root"}
         data["name"] = name_of(experiment.data, DATASETS)
-        group = groups.setdefault(str(data), Group(split, []))
+        group = groups.setdefault(str(data), RunSet(split, []))
         if group.runs and not all(
             list(run.predictions) == list(group.runs[0].predictions)
             and run.predictions[column].equals(group.runs[0].predictions[column])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from levelhead.bench.tables import COLUMNS, Comparison, Group, Run, Section
+from levelhead.bench.tables import COLUMNS, Comparison, Run, RunSet, Section
 from levelhead.metrics import Counts, equalized_odds
 from levelhead.runs.recipe import method_name, nearest
 from levelhead.storage import read_metrics
@@ -46,7 +46,7 @@ def _with_groups(runs: list[Run]) -> float:
     return -float(np.nanmean(gaps))
 
 
-def tune(group: Group, criterion: str = "val_loss") -> tuple[Group, list[Choice]]:
+def tune(group: RunSet, criterion: str = "val_loss") -> tuple[RunSet, list[Choice]]:
     """Keep one row a method: the one whose runs have the best mean validation ``criterion``.
 
     Returns the group with the chosen rows alone, and the choices of the methods that had several. Reads validation

@@ -18,7 +18,7 @@ from levelhead.types import ConfigError, Estimate, listed, printable
 
 if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need not wait for it
     from levelhead.lm.base import Scores
-    from levelhead.lm.runner import Difference
+    from levelhead.lm.runner import ScoreDifference
 
 lm_app = typer.Typer(help="Language models: measure and reduce stereotypes.", no_args_is_help=True)
 console = Terminal()
@@ -250,7 +250,7 @@ def _reasons(scores: Scores) -> dict[str, str]:
     }
 
 
-def _row(difference: Difference) -> tuple[str, ...]:
+def _row(difference: ScoreDifference) -> tuple[str, ...]:
     figures = (difference.first, difference.second, difference.paired)
     texts = [f"{_number(figure.value)} {_interval(figure)}".strip() for figure in figures]
     return (printable(difference.part or "all"), difference.score, *texts)

@@ -36,7 +36,7 @@ from levelhead.inspecting.bounds_report import (
     NOTHING,
     Bound,
     BoundsReport,
-    Comparison,
+    GroupPair,
     Place,
     few_rows_notes,
     largest_place,
@@ -175,7 +175,7 @@ def bounds_of(
         for one, other in combined
     ]
     pairs = tuple(
-        Comparison((names[pair[0]], names[pair[1]]), gaps[pair], own_gaps[pair], bounds)
+        GroupPair((names[pair[0]], names[pair[1]]), gaps[pair], own_gaps[pair], bounds)
         for pair, bounds in zip(combined, bounded, strict=True)
     )
     if check and own and not padded:  # all second moments are 1, so that the ideal bound is exact too

@@ -102,7 +102,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class GroupPair:
     """Two groups: the largest gap over heads and places, with both kinds of statistics, and the bounds on it."""
 
     groups: tuple[str, str]
@@ -152,7 +152,7 @@ class BoundsReport:
     heads: tuple[Place, ...]
     own: tuple[Place, ...]
     signed: tuple[Place, ...]
-    pairs: tuple[Comparison, ...]
+    pairs: tuple[GroupPair, ...]
     bounds: tuple[Bound, ...]
     arithmetic_check: bool | None
     warnings: tuple[str, ...]

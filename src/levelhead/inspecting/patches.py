@@ -21,7 +21,7 @@ from levelhead.inspecting.source import HATCHES, NORMAL_95, NUMBERS_UP_TO, Array
 
 
 @dataclass(frozen=True)
-class Cell:
+class GroupAttention:
     """Mean attention over the rows of one group with one label.
 
     ``attention`` (patches down, patches across): the mean share of the attention on patches, summing to 1, NaN where
@@ -51,7 +51,7 @@ class AttentionFigure(RunFigure):
 
     source: Source
     labels: tuple[str, ...]
-    cells: dict[tuple[str, str], Cell]
+    cells: dict[tuple[str, str], GroupAttention]
     portraits: dict[tuple[str, str], Array]
 
     def difference(self, label: str) -> tuple[Array, Array | None]:
@@ -279,7 +279,7 @@ def attention_figure(
                     pixels = opened.examples.inputs.batch(torch.tensor([int(members[0])]))["pixel_values"][0]
                     portraits[label, group] = ((pixels + 1) / 2).permute(1, 2, 0).double().clamp(0, 1).numpy()
             outside_mean = float(outside_share[members].mean()) if len(members) else float("nan")
-            cells[label, group] = Cell(group, label, len(members), mean, error, outside_mean, shares, areas)
+            cells[label, group] = GroupAttention(group, label, len(members), mean, error, outside_mean, shares, areas)
     return AttentionFigure(opened.source, opened.examples.class_names, cells, portraits)
 
 

@@ -18,7 +18,7 @@ from levelhead.types import ConfigError, DataError, UnsupportedModelError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-from levelhead.inspecting.source import LINES, Array, RunFigure, Sample, Source, open_run
+from levelhead.inspecting.source import LINES, Array, DimensionByGroup, RunFigure, Source, open_run
 
 BINS = 30
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -37,7 +37,7 @@ class QkFigure(RunFigure):
     head: int
     dimension: int
     token: int
-    samples: dict[tuple[str, str], Sample]
+    samples: dict[tuple[str, str], DimensionByGroup]
     shuffled: dict[str, Array]
 
     @property
@@ -123,7 +123,7 @@ class QkFigure(RunFigure):
     def _everything(self) -> list[Array]:
         return [*(sample.all_statistics for sample in self.samples.values()), *self.shuffled.values()]
 
-    def _histograms(self, panel: Axes, sample: Sample) -> None:
+    def _histograms(self, panel: Axes, sample: DimensionByGroup) -> None:
         edges = np.histogram_bin_edges(sample.values, BINS)
         few = len(self.source.groups) == 2
         for group, name in enumerate(self.source.groups):
@@ -208,7 +208,7 @@ def qk_figure(
         position = (head if tensor == "query" else key_head) * size + dimension
         shown = values[:, position].astype(np.float64)
         statistic, pair = _largest_difference(shown, groups, names)
-        samples[tensor, stage] = Sample(shown, groups, statistic, pair, kolmogorov_smirnov(values, groups))
+        samples[tensor, stage] = DimensionByGroup(shown, groups, statistic, pair, kolmogorov_smirnov(values, groups))
         if stage == "before":
             order = np.random.default_rng(0).permutation(len(groups))
             shuffled[tensor] = kolmogorov_smirnov(values, groups[order])

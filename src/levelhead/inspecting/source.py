@@ -131,7 +131,7 @@ def open_run(folder: Path, split: Split, data_root: Path | None, attribute: str 
 
 
 @dataclass(frozen=True)
-class Sample:
+class DimensionByGroup:
     """One dimension of queries or keys by group, beside the same statistic of all the others.
 
     ``values`` (rows,) and ``groups`` (rows,) int; ``statistic`` is the largest Kolmogorov-Smirnov statistic over

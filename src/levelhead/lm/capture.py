@@ -73,7 +73,7 @@ AttentionInterface.register(NAME, weights_attention)
 
 
 @dataclass
-class Captured:
+class CapturedPass:
     """What one forward pass left: both None until then, and where they were not asked for.
 
     Attributes:
@@ -193,13 +193,15 @@ def _last_attention(inner: Any, input_ids: Tensor) -> nn.Module:
 
 
 @contextmanager
-def captured(model: nn.Module, input_ids: Tensor, *, attention: bool = True, hidden: bool = True) -> Iterator[Captured]:
+def captured(
+    model: nn.Module, input_ids: Tensor, *, attention: bool = True, hidden: bool = True
+) -> Iterator[CapturedPass]:
     """Keep last attention and last hidden states of the forward pass inside the block, with their gradients.
 
     ``input_ids`` (batch, tokens) are those of that pass. Errors as :func:`prepare`, and at the end of the block for a
     model that gave no weights, or gave them without a gradient.
     """
-    result, inner, handles = Captured(), unwrapped(model), []
+    result, inner, handles = CapturedPass(), unwrapped(model), []
     if attention:
         handles.append(_watch(prepare(model, input_ids), result))
     if hidden:
@@ -227,7 +229,7 @@ def captured(model: nn.Module, input_ids: Tensor, *, attention: bool = True, hid
         raise UnsupportedModelError(f"{type(inner).__name__} does not read the hidden states of all tokens at its end.")
 
 
-def _watch(module: nn.Module, result: Captured) -> Any:
+def _watch(module: nn.Module, result: CapturedPass) -> Any:
     """Register the hook that keeps the weights; a later call overwrites them, so one tensor is kept at most."""
     holes = getattr(module, "attn_dropout", None)
     fixed = getattr(module, "config", None) is None or _eager(module) is None

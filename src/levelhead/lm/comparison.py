@@ -12,7 +12,7 @@ from typing import Any
 
 from levelhead.lm.base import Benchmark
 from levelhead.lm.benchmarks import class_of
-from levelhead.lm.runner import Difference, compare_runs, kept_answers, scored, scores_file, take
+from levelhead.lm.runner import ScoreDifference, compare_runs, kept_answers, scored, scores_file, take
 from levelhead.metrics import estimate_to_dict
 from levelhead.runs.recipe import build_options
 from levelhead.storage import read_json, write_json
@@ -47,7 +47,9 @@ def comparison_summary(before: Path, after: Path, root: Path | None = None) -> d
     return summarized(before, after, *compare_runs(before, after, benchmarks_of(before), root))
 
 
-def summarized(before: Path, after: Path, differences: Sequence[Difference], notes: Sequence[str]) -> dict[str, Any]:
+def summarized(
+    before: Path, after: Path, differences: Sequence[ScoreDifference], notes: Sequence[str]
+) -> dict[str, Any]:
     """Return :func:`comparison_summary` of what :func:`~levelhead.lm.runner.compare_runs` found."""
     names = list(dict.fromkeys(difference.benchmark for difference in differences))
     records = {name: [read_json(scores_file(folder, name)) for folder in (before, after)] for name in names}
@@ -106,12 +108,12 @@ def write_examples(before: Path, after: Path, root: Path | None = None, *, count
     return after / EXAMPLES
 
 
-def _figures(one: Difference) -> dict[str, Any]:
+def _figures(one: ScoreDifference) -> dict[str, Any]:
     sides = {"before": one.first, "after": one.second, "difference": one.paired}
     return {side: estimate_to_dict(figure) for side, figure in sides.items()}
 
 
-def _headlines(differences: Sequence[Difference], record: dict[str, Any]) -> list[dict[str, Any]]:
+def _headlines(differences: Sequence[ScoreDifference], record: dict[str, Any]) -> list[dict[str, Any]]:
     found, units, benchmark = [], record["units"], class_of(record)
     for one in differences:
         known = None if benchmark is None else benchmark.headline(one.part, one.score)
@@ -122,7 +124,7 @@ def _headlines(differences: Sequence[Difference], record: dict[str, Any]) -> lis
     return found
 
 
-def _benchmark(name: str, differences: Sequence[Difference], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _benchmark(name: str, differences: Sequence[ScoreDifference], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     benchmark = class_of(records[0])
     about = benchmark and benchmark.card
     fields = ("title", "licence", "citation", "url", "caution")

@@ -35,7 +35,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Difference:
+class ScoreDifference:
     """One score of two runs: ``part`` is empty for the whole benchmark; ``paired`` is second minus first."""
 
     benchmark: str
@@ -142,7 +142,7 @@ def _scored(benchmark: Benchmark, items: Sequence[Item], answers: Sequence[Answe
 
 def compare_runs(
     first: Path, second: Path, benchmarks: dict[str, Benchmark], root: Path | None
-) -> tuple[list[Difference], list[str]]:
+) -> tuple[list[ScoreDifference], list[str]]:
     """Compare the scores of two run folders, and return notes on what has no paired interval.
 
     ``benchmarks`` by name, with the options of the runs; answers are scored again, so that the difference is drawn over
@@ -157,7 +157,7 @@ def compare_runs(
             f"{first} and {second} have no scores of the same benchmark. There: {', '.join(scored(first)) or 'none'} "
             f"and {', '.join(scored(second)) or 'none'}. Run `levelhead lm bench` into both."
         )
-    found: list[Difference] = []
+    found: list[ScoreDifference] = []
     notes: list[str] = []
     for name in names:
         kept = [read_json(scores_file(folder, name)) for folder in (first, second)]
@@ -198,7 +198,7 @@ def kept_answers(folder: Path, benchmark: Benchmark, items: Sequence[Item]) -> d
     return _known(lines[1:], path, items)
 
 
-def _differences(first: Scores, second: Scores) -> Iterator[Difference]:
+def _differences(first: Scores, second: Scores) -> Iterator[ScoreDifference]:
     for part in ["", *(part for part in first.parts if part in second.parts)]:
         before = first.parts[part] if part else first.overall
         after = second.parts[part] if part else second.overall
@@ -209,7 +209,7 @@ def _differences(first: Scores, second: Scores) -> Iterator[Difference]:
                 if not paired.defined and a.defined and b.defined:
                     nan = float("nan")
                     paired = Estimate(b.value - a.value, nan, nan, min(a.n, b.n), f"no interval: {paired.reason}")
-                yield Difference(first.benchmark, part, score, a, b, paired)
+                yield ScoreDifference(first.benchmark, part, score, a, b, paired)
 
 
 def take(benchmark: Benchmark, items: Sequence[Item], limit: int | None) -> list[Item]:
