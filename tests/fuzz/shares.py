@@ -9,5 +9,5 @@ if os.environ.get("LEVELHEAD_FUZZ", "third") not in ("third", "full"):
 
 
 def cases(count: int) -> range:
-    """Return the numbers of the cases to run, of a series of so many: always the same, so that a failure comes again."""
+    """Return the numbers of the cases to run, of a series of ``count``: always the same, so that a failure repeats."""
     return range(count if os.environ.get("LEVELHEAD_FUZZ") == "full" else -(-count // 3))

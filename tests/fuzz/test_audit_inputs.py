@@ -25,11 +25,11 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
+from shares import cases
 
 from levelhead.auditing.audit import AuditResult, audit, audit_file
 from levelhead.cli.app import main
 from levelhead.types import LevelheadError
-from shares import cases
 
 CASES, PART = 750, 25
 LONGEST_SECONDS = 10

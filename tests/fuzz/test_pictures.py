@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from shares import cases
 
 from levelhead.data import CelebAFolder, ImageFolderCsv, UTKFaceFolder
 from levelhead.data.base import DataSet
 from levelhead.types import LONGEST_MESSAGE, LevelheadError
-from shares import cases
 
 # Python's own warnings are allowed here: that a name does not fit, say. What must not happen is a traceback.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 import yaml
+from shares import cases
 
 from levelhead.bench.grid import find_grid, make_cells, parse_methods, parse_options, parse_seeds, read_grid
 from levelhead.lm.klaad_training import find_klaad_recipe
 from levelhead.lm.klaad_tuning import read_cells
 from levelhead.runs.recipe import find_recipe, load_experiment, read_recipe, recipe_folder, task_recipe
 from levelhead.types import LONGEST_MESSAGE, LevelheadError
-from shares import cases
 
 LONGEST_ECHO = 160  # characters of a file in a row that an error may repeat: two names
 SECONDS = 10

@@ -21,6 +21,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from shares import cases
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from levelhead.attention import attach
@@ -33,7 +34,6 @@ from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.types import LONGEST_MESSAGE, LevelheadError
-from shares import cases
 from tiny import tiny_appended, tiny_bert, tiny_vit
 from words import save_tiny_backbone, word_tokenizer
 
