@@ -15,7 +15,7 @@ import typer
 from klaad_examples import TRIPLETS, language_model, tokenizer
 from typer.testing import CliRunner
 
-from levelhead.cli.gap import lm_gap_command
+from levelhead.cli.gap import gap_command
 from levelhead.cli.report import page_of
 from levelhead.lm import gap_report as module
 from levelhead.lm.gap_analysis import PairGaps, pair_gaps
@@ -177,7 +177,7 @@ def test_the_verb_writes_aggregates_and_a_picture(tmp_path: Path) -> None:
         tokenizer().save_pretrained(folder)
     (tmp_path / "after" / "held-out-terms.txt").write_text("\n".join("abcdefgh"))
     app = typer.Typer()
-    app.command()(lm_gap_command)
+    app.command()(gap_command)
     arguments = ["--triplets", str(table(tmp_path / "own.csv")), "--out", str(tmp_path / "out"), "--device", "cpu"]
     arguments += ["--model", str(tmp_path / "after"), "--limit", "6"]
     page = ["--html", str(tmp_path / "page.html")]
