@@ -413,7 +413,9 @@ def test_a_killed_run_resumes_with_the_dropout_of_each_process(folder: Path) -> 
 
 def test_another_number_of_processes_cannot_go_on(folder: Path) -> None:
     lab = make_lab(folder / "resume" / "a", dropout=0.2)
-    with pytest.raises(ConfigError, match=r"training in 2 process\(es\) and cannot go on in 1: .* as many as then"):
+    with pytest.raises(
+        ConfigError, match=r"training in 2 process\(es\) and cannot be resumed in 1: .* as many as then"
+    ):
         fit(DAM(base=JTT(upweight=2)), lab)
 
 

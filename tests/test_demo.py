@@ -16,7 +16,7 @@ from levelhead.bench import pictures
 from levelhead.bench.grid import comparison_grid, make_cells
 from levelhead.bench.page import comparison_from_dict
 from levelhead.runs.folder import CONFIG, load_run
-from levelhead.runs.recipe import find_recipe, flatten, read_recipe
+from levelhead.runs.recipe import find_recipe, flatten, present_method, read_recipe
 from levelhead.types import ConfigError
 
 ROOT = Path(__file__).parents[1]
@@ -127,7 +127,8 @@ def test_the_committed_figures_are_those_of_the_demo() -> None:
         for experiment, _ in runs:
             for part in ("method", "model", "train"):
                 for key, value in flatten({part: experiment.to_dict()[part]}).items():
-                    assert record["settings"][experiment.name][key] == value
+                    committed = record["settings"][experiment.name][key]
+                    assert (present_method(committed) if key == "method.name" else committed) == value
         assert record["seeds"] == {name: [0, 1, 2] for name in demo.METHODS}
 
 

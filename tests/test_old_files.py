@@ -59,7 +59,7 @@ def test_an_old_grid_has_nothing_left_to_do(old: Path) -> None:
     before = {file: file.read_bytes() for file in (old / "runs").rglob("*") if file.is_file()}
     result = CliRunner().invoke(app, ["compare", "--resume", str(old / "runs")])
     assert result.exit_code == 0, result.output
-    assert "4 runs (2 rows x 2 seeds)" in result.output
+    assert "4 runs (2 variants x 2 seeds)" in result.output
     assert "all of them done" in result.output
     assert {file: file.read_bytes() for file in before} == before
 

@@ -184,5 +184,5 @@ def test_a_comparison_begun_with_an_earlier_name_of_a_method_is_found_again(tmp_
     assert remember(grid, tmp_path) == grid
     resumed = comparison_grid(read_grid(tmp_path / "grid.yaml"), methods="group_dro", options=["train.epochs=2"])
     assert remember(resumed, tmp_path) == grid
-    with pytest.raises(ConfigError, match="rows whose names differ"):
+    with pytest.raises(ConfigError, match="variants whose names differ"):
         Grid(grid.base, {name: {"method.name": name} for name in ("group_dro", "group-dro")})

@@ -142,7 +142,7 @@ def test_backbone_and_device_are_looked_at(
 def test_a_mistake_of_one_row_names_the_row(tmp_path: Path) -> None:
     grid = compare_methods(BASE, ["erm"], [0], {"model.backbone": ["./nowhere"]})
     both = [*cells_of(tmp_path, "jtt"), *make_cells(type(grid)({**BASE, "model": {}}, grid.rows, (0,)), tmp_path)]
-    with pytest.raises(ConfigError, match=r"Row 'erm, backbone ./nowhere': model.backbone ./nowhere"):
+    with pytest.raises(ConfigError, match=r"Variant 'erm, backbone ./nowhere': model.backbone ./nowhere"):
         check_cells(both)
 
 
@@ -176,7 +176,7 @@ def test_without_a_terminal_each_run_is_a_line(tmp_path: Path) -> None:
     status, text = told(cells, lambda cell: None)
     assert status == 0
     assert text.splitlines() == [
-        "4 runs (2 rows x 2 seeds) in runs; 1 of them done.",
+        "4 runs (2 variants x 2 seeds) in runs; 1 of them done.",
         "[2/4] jtt, seed 0: done in 0:00",
         "[3/4] erm, seed 1: done in 0:00",
         "[4/4] jtt, seed 1: done in 0:00",
@@ -210,7 +210,7 @@ def test_a_stop_says_what_is_kept(tmp_path: Path) -> None:
     assert status == 130
     assert "Stopped: 0 of 4 runs are done." in text
     assert "Under way, and kept up to their last checkpoint: erm, seed 0" in text
-    assert "To go on: go on like this" in text
+    assert "To resume: go on like this" in text
 
 
 def test_more_runs_than_processors_are_a_caution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,4 +312,4 @@ def test_ctrl_c_stops_the_runs_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "Stopped: 0 of 2 runs are done." in printed
     assert "Under way, and kept up to their last checkpoint: erm, seed 0." in printed
-    assert "To go on: levelhead compare out --resume" in printed
+    assert "To resume: levelhead compare out --resume" in printed

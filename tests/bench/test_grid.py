@@ -97,7 +97,7 @@ def test_cells_are_validated_and_ordered_by_seed(tmp_path: Path) -> None:
     assert cells_of(tmp_path / "grid.yaml")[2].folder.parent != cells[2].folder.parent
     moved = cells_of(tmp_path / "grid.yaml", settings=["train.epochs=2"], data_root=tmp_path)
     assert [cell.folder for cell in moved] == [cell.folder for cell in cells]
-    with pytest.raises(ConfigError, match=r"no row 'EMR'. Did you mean 'ERM'"):
+    with pytest.raises(ConfigError, match=r"no variant 'EMR'. Did you mean 'ERM'"):
         cells_of(tmp_path / "grid.yaml", rows=["EMR"])
 
 
@@ -105,7 +105,7 @@ def test_cells_are_validated_and_ordered_by_seed(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"seed": [1]}, "unknown key 'seed'"),
-        ({"rows": {"a": {"train.epoch": 3}}}, r"Row 'a': Unknown key train.epoch. Did you mean 'epochs'"),
+        ({"rows": {"a": {"train.epoch": 3}}}, r"Variant 'a': Unknown key train.epoch. Did you mean 'epochs'"),
         ({"rows": {"a b": {}, "a, b": {}}}, "differ in letters"),
         ({"seeds": []}, "needs seeds"),
         ({"base": "bse"}, "no recipe 'bse'"),
@@ -113,12 +113,12 @@ def test_cells_are_validated_and_ordered_by_seed(tmp_path: Path) -> None:
         ({"seeds": 3}, "seeds must be a list"),
         ({"seeds": None}, "seeds must be a list"),
         ({"set": ["train.epochs"]}, "set must be a mapping"),
-        ({"rows": {"a": "fast"}}, "row 'a' must be a mapping"),
+        ({"rows": {"a": "fast"}}, "variant 'a' must be a mapping"),
         ({"rows": {"..": {}}}, "differ in letters"),
         ({"rows": {"a\x1b": {}}}, r"The name 'a\\x1b' must be a text of at most 200 characters"),
         ({"rows": {"a" * 201: {}}}, "must be a text of at most 200 characters"),
         ({"seeds": [True]}, "A seed of the grid is True"),
-        ({"seeds": list(range(1000))}, "A grid of 3 rows and 1,000 seeds is more than 2,000 runs"),
+        ({"seeds": list(range(1000))}, "A grid of 3 variants and 1,000 seeds is more than 2,000 runs"),
     ],
 )
 def test_mistakes_are_found_before_any_run(tmp_path: Path, changes: dict[str, object], message: str) -> None:
@@ -350,15 +350,15 @@ def test_what_is_given_beside_resume_is_added(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--set", "train.epochs=3"], "holds another grid; what differs is 'train.epochs'. It can get more rows"),
+        (["--set", "train.epochs=3"], "holds another grid; what differs is 'train.epochs'. It can get more variants"),
         (["--data", "utkface64"], "holds another grid; what differs is 'data."),
-        (["--out", "elsewhere"], "is the folder to go on with: leave out --out"),
+        (["--out", "elsewhere"], "is the folder to resume: leave out --out"),
         (["--methods", "jt"], "Unknown method 'jt'"),
         (["--methods", ","], "--methods names no method"),
         (["--try", "method.upweigth=7"], "None of the methods erm, jtt has the option method.upweigth"),
         (["--try", "a=1", "--try", "a=2"], "--try names 'a' twice"),
         (["--set", "method.upweight=7"], "options of methods are given with --try"),
-        (["--set", "seed=7"], "a grid has seeds and rows of its own"),
+        (["--set", "seed=7"], "a grid has seeds and names of its own"),
         (["--seeds", "0-99999"], "more than 2,000 seeds"),
         (["--seeds", "9223372036854775808"], "A seed of the grid is 9223372036854775808; it must be"),
     ],
@@ -378,7 +378,10 @@ def test_a_setting_of_one_method_is_not_dropped_from_a_new_comparison(
 ) -> None:
     line = ("--data", "portraits", "--methods", "erm,jtt", "--set", "method.upweight=7", "--out", tmp_path / "runs")
     assert compare(*line) == 2
-    assert "are given with --try, which names them in the rows: --try method.upweight=VALUE" in capsys.readouterr().err
+    assert (
+        "are given with --try, which names the variants after them: --try method.upweight=VALUE"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_grid_that_others_made_gets_more_seeds(tmp_path: Path) -> None:
@@ -393,7 +396,7 @@ def test_values_of_a_row_are_taken_as_they_are(tmp_path: Path) -> None:
     write_grid(tmp_path, rows={"😀 1": {"name": "😀"}})
     assert cells_of(tmp_path / "grid.yaml")[0].row == "😀 1"
     write_grid(tmp_path, rows=rows | {"😀 1": {}})
-    with pytest.raises(ConfigError, match=r"Row 'two': Unknown key train\.epochs=9"):
+    with pytest.raises(ConfigError, match=r"Variant 'two': Unknown key train\.epochs=9"):
         cells_of(tmp_path / "grid.yaml")
 
 
@@ -408,7 +411,7 @@ def test_changes_by_hand_are_noticed(finished: Path, tmp_path: Path) -> None:
     config = yaml.safe_load((run / "config.yaml").read_text())
     config["train"]["epochs"] = 99
     (run / "config.yaml").write_text(yaml.safe_dump(config))
-    with pytest.raises(ConfigError, match=r"Row 'ERM': The recipe differs .*train.epochs: 99 then, 3 now"):
+    with pytest.raises(ConfigError, match=r"Variant 'ERM': The recipe differs .*train.epochs: 99 then, 3 now"):
         cells_of(tmp_path / "copy" / "grid.yaml")
 
 
@@ -424,7 +427,7 @@ def test_the_exact_name_is_the_baseline_and_two_are_refused(finished: Path, tmp_
         config = yaml.safe_load((folder / "config.yaml").read_text())
         (folder / "config.yaml").write_text(yaml.safe_dump(config | {"name": "ERM plain"}))
     (group,) = collect([copy], "test")
-    with pytest.raises(ConfigError, match=r"Several rows could be the baseline 'erm'"):
+    with pytest.raises(ConfigError, match=r"Several variants could be the baseline 'erm'"):
         group.compare("erm")
 
 
@@ -477,7 +480,7 @@ def test_a_killed_grid_leaves_no_run_behind(tmp_path: Path) -> None:
         (["methods_utkface64", "--methods", "erm"], "says what to compare: leave out --methods"),
         (["methods_utkface64", "--try", "method.upweight=2", "--data", "utkface64"], "leave out --data, --try"),
         (["FOLDER"], "holds a comparison: add --resume to finish it"),
-        (["FOLDER", "--resume", "--out", "other"], "is the folder to go on with: leave out --out"),
+        (["FOLDER", "--resume", "--out", "other"], "is the folder to resume: leave out --out"),
         (["--resume"], "--resume needs the folder of a comparison: levelhead compare FOLDER --resume"),
         (["--resume", "--out", "nowhere"], "nowhere holds no grid.yaml"),
         (["--data", "portraits", "--row", "dam"], "--row chooses variants of a GRID"),

@@ -283,7 +283,7 @@ def test_a_training_folder_stands_for_its_model(tmp_path: Path) -> None:
 
 
 def test_a_refused_training_leaves_the_held_out_terms_alone(tmp_path: Path) -> None:
-    from levelhead.cli.klaad import klaad_command
+    from levelhead.cli.klaad import train_command
 
     language_model("llama").save_pretrained(tmp_path / "base")
     tokenizer().save_pretrained(tmp_path / "base")
@@ -292,9 +292,9 @@ def test_a_refused_training_leaves_the_held_out_terms_alone(tmp_path: Path) -> N
     (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
     options = [f"model.name={tmp_path / 'base'}", "train.device=cpu"]
     out = tmp_path / "run"
-    klaad_command("klaad_small", tmp_path / "own.csv", out, options, 0.4)
+    train_command("klaad_small", tmp_path / "own.csv", out, options, 0.4)
     terms = (out / "held-out-terms.txt").read_text()
     assert terms
     with pytest.raises(ConfigError, match="other settings"):
-        klaad_command("klaad_small", tmp_path / "own.csv", out, [*options, "seed=1"], 0.4)
+        train_command("klaad_small", tmp_path / "own.csv", out, [*options, "seed=1"], 0.4)
     assert (out / "held-out-terms.txt").read_text() == terms

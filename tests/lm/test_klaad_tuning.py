@@ -50,7 +50,7 @@ def test_a_recipe_without_a_grid_is_one_training() -> None:
     ("grid", "words"),
     [
         ("{klaad.margin: 0.1}", "lists of values"),
-        ("[]", "no cell"),
+        ("[]", "no combination"),
         ("{klaad.margin: []}", "lists of values"),
         ("{klaad.margim: [0.1]}", "margim"),
         ("{klaad.margin: [-1]}", "margin is -1"),
@@ -98,10 +98,10 @@ def test_the_command_trains_every_cell_and_goes_on(
     monkeypatch.setattr("levelhead.lm.klaad_training.load_language_model", load)
     fail = True
     with pytest.raises(KeyboardInterrupt):
-        command.klaad_command(str(path), tmp_path / "own.csv", out, options, 0.4)
+        command.train_command(str(path), tmp_path / "own.csv", out, options, 0.4)
     fail = False
     capsys.readouterr()
-    command.klaad_command(str(path), tmp_path / "own.csv", out, options, 0.4)
+    command.train_command(str(path), tmp_path / "own.csv", out, options, 0.4)
     assert len(loads) == 3  # the first cell was done
     printed = capsys.readouterr().out
     assert "2 of 2: margin-0.5" in printed
@@ -109,7 +109,7 @@ def test_the_command_trains_every_cell_and_goes_on(
     assert {folder.name for folder in out.iterdir()} == {"margin-0.1", "margin-0.5"}
     assert (out / "margin-0.5" / "model").is_dir()
     with pytest.raises(ConfigError, match="held-out-share"):
-        command.klaad_command(str(path), tmp_path / "own.csv", out, options, 0.0)
+        command.train_command(str(path), tmp_path / "own.csv", out, options, 0.0)
     single = recipe(tmp_path, "{klaad.margin: [0.1]}")
-    command.klaad_command(str(single), tmp_path / "own.csv", tmp_path / "single", options, 0.4)
+    command.train_command(str(single), tmp_path / "own.csv", tmp_path / "single", options, 0.4)
     assert "divergence" in capsys.readouterr().out  # a grid of one cell is measured, too

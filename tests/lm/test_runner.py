@@ -387,7 +387,7 @@ def test_a_stopped_verb_says_that_it_goes_on(
     monkeypatch.setattr(LanguageModel, "load", lambda *_, **__: Oracle(stop=3))
     result = CliRunner().invoke(commands, ["lm-bias", "parity", "--model", "1", "--out", str(tmp_path)])
     assert result.exit_code == 130
-    assert "The same command goes on from there" in result.output
+    assert "The same command resumes from there" in result.output
     assert len(kept(tmp_path)) == 4
 
 

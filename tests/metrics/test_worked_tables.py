@@ -115,7 +115,7 @@ def test_values_of_two_kinds_that_are_equal_or_print_alike_are_refused(one: obje
 
 def test_values_that_cannot_be_told_apart_are_refused() -> None:
     for values in (np.array([[1], None, [2, 3]], object), np.array([{}, "a"], object)):
-        with pytest.raises(DataError, match=r"^Group holds values that cannot be told apart, such as lists"):
+        with pytest.raises(DataError, match=r"^Group holds values that cannot be distinguished, such as lists"):
             distinct(values, "Group")
     with pytest.raises(DataError, match=r"^Group cannot be read as an array \(.+\)\. Pass one value a row"):
         distinct([[1, 2], [3]], "Group")

@@ -277,7 +277,7 @@ def test_a_marked_row_is_neither_best_nor_in_the_pareto_set_of_a_page(field: str
     assert {point["label"] for point in drawn["points"] if mark in point["tag"]} == names & set(rows)
     assert not {point["label"] for point in drawn["points"] if point["kept"]} & set(rows)
     assert bool(drawn["steps"]) is not everywhere
-    (figures,) = [block for block in walk(page) if block.get("caption") == "Every row’s figures"]
+    (figures,) = [block for block in walk(page) if block.get("caption") == "Every variant’s figures"]
     best = {row["head"] for row in figures["rows"] if any(cell["mark"] for cell in row["cells"])}
     assert not best & {one.comparison.label(row) for row in rows}
     assert bool(best) is not everywhere
@@ -326,8 +326,8 @@ def test_a_record_of_an_earlier_version_is_drawn_with_the_marks_of_today() -> No
 def test_oracle_and_leaking_are_said_first() -> None:
     one = compared(oracle={"erm": None, "dam": "method", "jtt": None}, selection=LEAKING)
     page = comparison_page([one])
-    assert page["cautions"][0].startswith("dam: ORACLE. The row saw groups")
-    assert page["cautions"][1].startswith("Every row: LEAKING. The epoch was chosen")
+    assert page["cautions"][0].startswith("dam: ORACLE. The variant saw groups")
+    assert page["cautions"][1].startswith("Every variant: LEAKING. The epoch was chosen")
     html = render(page, date=DAY)
     assert "ORACLE LEAKING</span>" in html
     assert "<rect" in html, "a row that saw groups has a mark of its own"

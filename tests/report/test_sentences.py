@@ -24,22 +24,24 @@ UNDEFINED = Difference("DAM", Estimate.undefined("no rows with label 'b' in grou
 def test_an_undecided_difference() -> None:
     assert difference_sentence(UNDECIDED, "ERM") == (
         "DAM’s measured gap in equalized odds is 0.7 points larger than ERM’s, interval [−1.8, +3.1]: "
-        "these data cannot tell them apart."
+        "the difference is not distinguishable from zero."
     )
 
 
 def test_a_decided_difference_of_either_sign() -> None:
     assert difference_sentence(SMALLER, "ERM") == (
         "DAM’s measured gap in equalized odds is 2.1 points smaller than ERM’s, interval [−3.5, −0.7]: "
-        "these data tell them apart."
+        "the difference is distinguishable from zero."
     )
     sentence = difference_sentence(LARGER, "ERM")
-    assert "4.2 points larger than ERM’s, interval [+1.2, +7.2]: these data tell them apart." in sentence
+    assert (
+        "4.2 points larger than ERM’s, interval [+1.2, +7.2]: the difference is distinguishable from zero." in sentence
+    )
 
 
 def test_holm_decides_too_not_the_interval_alone() -> None:
     adjusted = Difference("DAM", SMALLER.estimate, 0.3)
-    assert difference_sentence(adjusted, "ERM").endswith("these data cannot tell them apart.")
+    assert difference_sentence(adjusted, "ERM").endswith("the difference is not distinguishable from zero.")
     by_interval_alone = Difference("DAM", Estimate(-0.021, -0.04, 0.001, 9), 0.04)
     assert not by_interval_alone.decided
 
@@ -77,11 +79,11 @@ def test_a_comparison_of_one_method_is_its_sentence() -> None:
 def test_a_comparison_of_many() -> None:
     second = Difference("jtt", Estimate(-0.02, -0.05, 0.02, 9), 1.0)
     assert comparison_sentence([UNDECIDED, second], "ERM") == (
-        "None of the 2 alternatives to ERM has a measured gap in equalized odds that these data can tell apart from "
+        "None of the 2 alternatives to ERM has a measured gap in equalized odds that these data can distinguish from "
         "ERM’s: differences run from −2.0 to +0.7 points, their intervals from −5.0 to +3.1."
     )
     assert comparison_sentence([SMALLER, LARGER, UNDEFINED], "ERM") == (
-        "2 of the 3 alternatives to ERM have a measured gap in equalized odds that these data tell apart from ERM’s: "
+        "2 of the 3 alternatives to ERM have a measured gap in equalized odds that these data distinguish from ERM’s: "
         "DAM (2.1 points smaller, interval [−3.5, −0.7]) and jtt (4.2 points larger, interval [+1.2, +7.2]). "
         "For 1 of them it is undefined."
     )

@@ -39,7 +39,7 @@ def check_cells(cells: Sequence[Cell], *, local: bool = True) -> None:
                 check()
             except LevelheadError as error:
                 shared = len({what(other)[0] for other in missing}) == 1
-                raise error if shared else type(error)(f"Row {quoted(cell.row)}: {error}") from None
+                raise error if shared else type(error)(f"Variant {quoted(cell.row)}: {error}") from None
 
 
 def _data(cell: Cell) -> tuple[str, Callable[[], object]]:

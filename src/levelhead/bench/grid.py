@@ -89,11 +89,11 @@ class Grid:
         slugs = [_slug(check_row_name(row)) for row in self.rows]
         if not slugs or len(set(slugs)) < len(slugs) or not all(slug.strip(".") for slug in slugs):
             raise ConfigError(
-                f"A grid needs rows whose names differ in letters or digits; got {listed(self.rows, 20) or 'none'}."
+                f"A grid needs variants whose names differ in letters or digits; got {listed(self.rows, 20) or 'none'}."
             )
         if len(self.rows) * len(self.seeds) > MOST_RUNS:
             raise ConfigError(
-                f"A grid of {len(self.rows):,} rows and {len(self.seeds):,} seeds is more than {MOST_RUNS:,} runs: "
+                f"A grid of {len(self.rows):,} variants and {len(self.seeds):,} seeds is more than {MOST_RUNS:,} runs: "
                 "make several."
             )
 
@@ -160,12 +160,14 @@ def read_grid(grid: str | Path) -> Grid:
             raise ConfigError(f"{path}: unknown key {quoted(key)}. {nearest(str(key), known)}")
     base, rows = content.get("base"), content.get("rows")
     if not isinstance(base, str | dict) or not isinstance(rows, dict):
-        raise ConfigError(f"{path} needs base: (a recipe) and rows: (a mapping of row names to settings).")
+        raise ConfigError(
+            f"{path} needs base: (a recipe) and rows: (a mapping from the names of variants to their settings)."
+        )
     if isinstance(base, str):
         beside = path.parent / f"{base.removesuffix('.yaml')}.yaml"
         base = read_recipe(beside if is_file(beside) else find_recipe(base))
     seeds, shared = content.get("seeds", [0]), content.get("set") or {}
-    mappings = {"set": shared, **{f"row {quoted(row)}": settings or {} for row, settings in rows.items()}}
+    mappings = {"set": shared, **{f"variant {quoted(row)}": settings or {} for row, settings in rows.items()}}
     for what, settings in mappings.items():
         if not isinstance(settings, dict):
             raise ConfigError(f"{path}: {what} must be a mapping of settings, not {quoted(settings)}.")
@@ -202,7 +204,7 @@ def comparison_grid(
         key = setting.partition("=")[0].strip()
         if key.partition(".")[0] == "method":
             raise ConfigError(
-                f"--set {quoted(key)}: options of methods are given with --try, which names them in the rows: "
+                f"--set {quoted(key)}: options of methods are given with --try, which names the variants after them: "
                 f"--try {printable(key)}=VALUE"
             )
     if before is None or task is not None or recipe is not None:
@@ -229,7 +231,7 @@ def comparison_grid(
 def _refuse_seed_and_name(settings: Sequence[str]) -> None:
     for setting in settings:
         if setting.partition("=")[0].strip() in ("seed", "name"):
-            raise ConfigError(f"--set {quoted(setting)}: a grid has seeds and rows of its own.")
+            raise ConfigError(f"--set {quoted(setting)}: a grid has seeds and names of its own.")
 
 
 def compare_methods(
@@ -326,7 +328,7 @@ def joined(grid: Grid, out: Path) -> Grid:
         if changed:
             raise ConfigError(
                 f"{out} holds another grid; what differs is {', '.join(map(quoted, changed[:20]))}. It can get more "
-                "rows and seeds, not other settings: choose another --out, or go on with the grid that is there: "
+                "variants and seeds, not other settings: choose another --out, or finish the comparison in it: "
                 f"levelhead compare {out} --resume"
             )
         seeds = tuple(sorted({*before.seeds, *grid.seeds}))
@@ -360,7 +362,7 @@ def make_cells(
     chosen = list(rows or grid.rows)
     for row in chosen:
         if row not in grid.rows:
-            raise ConfigError(f"The grid has no row {quoted(row)}. {nearest(row, grid.rows)}")
+            raise ConfigError(f"The grid has no variant {quoted(row)}. {nearest(row, grid.rows)}")
     cells = []
     for seed in grid.seeds if seeds is None else seeds:
         check_seed(seed, "A seed of the grid")
@@ -369,7 +371,7 @@ def make_cells(
             recipe = grid.base
             for key, value in merged.items():
                 # As --set would read it, which takes 5e-05 for a text: the folders of earlier runs are found again.
-                recipe = assign(recipe, key, read_yaml(json.dumps(value), f"Row {quoted(row)}, {quoted(key)}"))
+                recipe = assign(recipe, key, read_yaml(json.dumps(value), f"Variant {quoted(row)}, {quoted(key)}"))
             recipe = override(recipe, settings)
             data = section(recipe, "data")
             root = data.get("root") if data_root is None else str(data_root)
@@ -386,7 +388,7 @@ def make_cells(
                 folder = out / f"{_slug(row)}-{digest}" / f"seed-{seed}"
                 refuse_changes(folder, experiment)
             except ConfigError as error:
-                raise ConfigError(f"Row {quoted(row)}: {error}") from None
+                raise ConfigError(f"Variant {quoted(row)}: {error}") from None
             cells.append(Cell(row, experiment, folder))
     return cells
 

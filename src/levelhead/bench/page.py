@@ -186,7 +186,7 @@ def _metrics(comparison: Comparison) -> list[str]:
 
 
 def _statistics(every: Sequence[Compared]) -> tuple[str, ...]:
-    names = ["interval", "told_apart", "half_width", "undefined", "pareto", "group"]
+    names = ["interval", "distinguishable", "half_width", "undefined", "pareto", "group"]
     return (*names, *(mark for mark in marks.MEANINGS if any(_marked(one.comparison, mark) for one in every)))
 
 
@@ -203,7 +203,7 @@ def _facts(one: Compared) -> list[tuple[str, str, str]]:
         (
             "Compared",
             f"{len(comparison.table.rows)}",
-            f"rows of {' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])} each",
+            f"variants of {' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])} each",
         ),
     ]
     halves = _halves(comparison, MAIN)
@@ -217,7 +217,11 @@ def _facts(one: Compared) -> list[tuple[str, str, str]]:
         )
     told = sum(each.decided for each in differences(comparison))
     facts.append(
-        ("Told apart", f"{told} of {len(comparison.table.rows) - 1}", f"from {short(comparison.table.baseline, 40)}")
+        (
+            "Distinguishable",
+            f"{told} of {len(comparison.table.rows) - 1}",
+            f"from {short(comparison.table.baseline, 40)}",
+        )
     )
     return facts
 
@@ -237,7 +241,7 @@ def _cautions(one: Compared) -> list[str]:
     cautions = []
     for mark, meaning in marks.MEANINGS.items():
         if marked := _marked(comparison, mark):
-            who = "Every row" if len(marked) == len(comparison.table.rows) else ", ".join(map(short, marked))
+            who = "Every variant" if len(marked) == len(comparison.table.rows) else ", ".join(map(short, marked))
             cautions.append(f"{who}: {mark}. {meaning}")
     alone = [method for method, seeds in comparison.seeds.items() if len(seeds) == 1]
     if alone:
@@ -290,15 +294,15 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
         notes = []
         if metric == MAIN:
             notes = [
-                "A filled mark: told apart from the baseline (interval without 0, and p after Holm below "
-                f"{1 - comparison.table.level:.2g}). An open mark: not told apart, which does not mean equal.",
+                "A filled mark: the difference is distinguishable from zero (interval without 0, and p after Holm "
+                f"below {1 - comparison.table.level:.2g}). An open mark: it is not, which does not mean equal.",
             ]
         folded = "" if metric in _OPEN else f"{METRICS[metric].short}: difference to {short(baseline, 40)}"
         ends = _GAP_ENDS if gap else _LEVEL_ENDS
-        found.append(blocks.forest(title, rows, heads=("Row", "Points"), ends=ends, notes=notes, folded=folded))
+        found.append(blocks.forest(title, rows, heads=("Variant", "Points"), ends=ends, notes=notes, folded=folded))
         if metric == MAIN and len(rows) > 1:
             sentences = [difference_sentence(each, baseline) for each in differences(comparison)]
-            found.append(blocks.bullets(sentences, folded="The same, one sentence a row"))
+            found.append(blocks.bullets(sentences, folded="The same, one sentence a variant"))
     return found
 
 
@@ -306,7 +310,7 @@ def _figures(one: Compared) -> list[Record]:
     comparison = one.comparison
     table, several = comparison.table, len(comparison.table.rows) > 1
     metrics, level = _metrics(comparison), f"{table.level:.0%}"
-    columns: list[str | tuple[str, str]] = ["Row", *((METRICS[name].short, help_for(name)) for name in metrics)]
+    columns: list[str | tuple[str, str]] = ["Variant", *((METRICS[name].short, help_for(name)) for name in metrics)]
     rows = [
         (
             comparison.label(method),
@@ -317,10 +321,10 @@ def _figures(one: Compared) -> list[Record]:
     notes = [f"Percent, mean over seeds, with {level} intervals over {comparison.sources}."]
     if several:
         notes.append(
-            f"best: the best measured value. ~: not told apart from it (p at least {1 - table.level:.2g} for the "
+            f"best: the best measured value. ~: not distinguishable from it (p at least {1 - table.level:.2g} for the "
             "paired difference, Holm over the methods)."
         )
-    found = [blocks.table("Every row’s figures", columns, rows, notes=notes)]
+    found = [blocks.table("Every variant’s figures", columns, rows, notes=notes)]
     if several:
         rows = [
             (
@@ -393,10 +397,10 @@ def _pareto(one: Compared) -> list[Record]:
     if one.frontier is not None:
         line = list(zip((100 * one.frontier.gaps).tolist(), (100 * one.frontier.accuracy).tolist(), strict=True))
     notes = [
-        f"Marks: means over seeds. Thin bars: {comparison.table.level:.0%} intervals, each direction by itself. Rows "
-        "whose bars overlap may change places.",
-        "Stairs: no row without a mark beats these in both columns (Pareto set of the measured means).",
-        *(["Squares: rows that saw groups (ORACLE)."] * any(p["oracle"] for p in points)),
+        f"Marks: means over seeds. Thin bars: {comparison.table.level:.0%} intervals, each direction by itself. "
+        "Variants whose bars overlap may change places.",
+        "Stairs: no variant without a mark beats these in both columns (Pareto set of the measured means).",
+        *(["Squares: variants that saw groups (ORACLE)."] * any(p["oracle"] for p in points)),
         *missing,
     ]
     return [
@@ -423,8 +427,8 @@ def _limits(one: Compared) -> list[Record]:
             found.append(
                 blocks.paragraph(
                     f"With {comparison.rows:,} test rows and these seeds, a difference in the {METRICS[MAIN].short} of "
-                    f"less than about {_about(halves)} points would not be seen, though it may be there. “Not told "
-                    "apart” is a statement about the data’s size, not about the methods."
+                    f"less than about {_about(halves)} points would not be seen, though it may be there. “Not "
+                    "distinguishable” is a statement about the data’s size, not about the methods."
                 )
             )
         rows = [
@@ -443,9 +447,9 @@ def _limits(one: Compared) -> list[Record]:
         found.append(
             blocks.table(
                 f"Half the width of the interval of the difference to {short(baseline, 40)}, points",
-                ["Row", *((METRICS[name].short, STATISTICS["half_width"][1]) for name in metrics)],
+                ["Variant", *((METRICS[name].short, STATISTICS["half_width"][1]) for name in metrics)],
                 rows,
-                folded="About the smallest difference seen, by row and metric",
+                folded="About the smallest difference seen, by variant and metric",
             )
         )
     found.append(_sizes_block(one))
@@ -480,15 +484,18 @@ def _how(one: Compared) -> list[Record]:
         threshold = f"set to call {comparison.positive_rate:.1%} positive, as {comparison.table.baseline} does"
     items: list[tuple[str, str]] = [
         ("Data", comparison.title),
-        ("Groups", f"{comparison.attribute}, as annotated; seen by no row except those marked ORACLE"),
+        ("Groups", f"{comparison.attribute}, as annotated; seen by no variant except those marked ORACLE"),
         ("Training seeds", "; ".join(", ".join(map(str, each)) for each in seeds)),
         ("Epoch kept by", selection),
         ("Threshold", threshold),
-        ("Rows share", comparison.protocol.removeprefix("all rows: ") or "not everything: see the settings below"),
+        (
+            "All variants share",
+            comparison.protocol.removeprefix("all variants: ") or "not everything: see the settings below",
+        ),
         (
             "Intervals",
-            f"{comparison.table.level:.0%}, over {comparison.sources}: rows are resampled jointly for all rows of the "
-            "table and seeds (1,000 replicates), and what the variance over training seeds has beyond the noise of "
+            f"{comparison.table.level:.0%}, over {comparison.sources}: rows are resampled jointly for all variants "
+            "and seeds (1,000 replicates), and what the variance over training seeds has beyond the noise of "
             "rows is added (Student’s t with Satterthwaite’s degrees of freedom; with two or three seeds Cochran’s "
             "wider interval). Differences are paired over test rows.",
         ),
@@ -524,4 +531,6 @@ def _settings(comparison: Comparison) -> Record | None:
         for key in keys
     ]
     columns = ["Setting", *(comparison.label(name) for name in every)]
-    return blocks.table("Settings that differ between rows", columns, rows, folded="Settings that differ between rows")
+    return blocks.table(
+        "Settings that differ between variants", columns, rows, folded="Settings that differ between variants"
+    )

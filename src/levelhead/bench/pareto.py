@@ -87,7 +87,7 @@ def baseline_rates(group: RunSet, baseline: str) -> list[GroupRates]:
     """
     rows, classes = group.rows(), group.classes
     if baseline not in rows:
-        raise ConfigError(f"There is no row {baseline!r}. {nearest(baseline, rows)}")
+        raise ConfigError(f"There is no variant {baseline!r}. {nearest(baseline, rows)}")
     if len(classes) != 2:
         raise ConfigError(f"The FACT line is defined for two classes; there are {len(classes)}.")
     found = []
@@ -262,7 +262,7 @@ def _draw(comparison: Comparison, x: str, y: str, frontier: Frontier | None) -> 
     points = _points(comparison, x, y)
     drawn = [point for point in points if point.missing is None]
     if not drawn:
-        raise DataError(f"No row has both {COLUMNS[x]} and {COLUMNS[y]}: {points[0].missing}.")
+        raise DataError(f"No variant has both {COLUMNS[x]} and {COLUMNS[y]}: {points[0].missing}.")
     # A tall legend needs a tall figure: its lines would otherwise run off the paper.
     lines = sum(len(_wrapped(point.label)) for point in drawn) + 8
     figure = Figure(figsize=(9, max(5.4, 1.6 + 0.19 * lines)), layout="constrained")
@@ -330,7 +330,7 @@ def _staircase(
         color="black",
         linewidth=1.1,
         zorder=2,
-        label=_lines("no row without a mark beats these in both (Pareto set of the measured means)"),
+        label=_lines("no variant without a mark beats these in both (Pareto set of the measured means)"),
     )
 
 
@@ -358,18 +358,18 @@ def _caption(comparison: Comparison, points: Sequence[_Point], frontier: Frontie
     seeds = f"{' or '.join(map(str, counts))} seed{'s' * (counts[-1] > 1)}"
     sentences = [
         f"Marks: mean over {seeds}. Bars: {comparison.table.level:.0%} interval over {comparison.sources}, each "
-        "direction by itself. Rows whose bars overlap may change places in the Pareto set."
+        "direction by itself. Variants whose bars overlap may change places in the Pareto set."
     ]
     used = [mark for mark in marks.MEANINGS if any(mark in point.marks for point in points)]
     if used:
-        drawn = " ORACLE rows are drawn as open marks." if marks.ORACLE in used else ""
-        sentences.append(f"Rows named with one of these are no part of the Pareto set.{drawn}")
+        drawn = " ORACLE variants are drawn as open marks." if marks.ORACLE in used else ""
+        sentences.append(f"Variants named with one of these are no part of the Pareto set.{drawn}")
         sentences += [marks.meaning(mark) for mark in used]
     if frontier is not None:
         how = "" if len(frontier.by_seed) == 1 else f", mean over its {len(frontier.by_seed)} seeds"
         sentences.append(
             f"FACT: highest accuracy within an EOd gap that post-processing of the predicted classes of "
-            f"{frontier.row} by group could reach, computed on these very rows for each seed{how}; no interval."
+            f"{frontier.row} by group could reach, computed on these very test rows for each seed{how}; no interval."
         )
     for point in points:
         if point.missing is not None:

@@ -83,7 +83,7 @@ def _announce(
     """Say how many runs there are; and that more at a time than processors make each slower, if so."""
     rows, seeds = {cell.row for cell in cells}, {cell.experiment.seed for cell in cells}
     done = "" if len(missing) == len(cells) else f"; {len(cells) - len(missing) if missing else 'all'} of them done"
-    _line(console, f"{len(cells)} runs ({len(rows)} rows x {len(seeds)} seeds) in {folder}{done}.")
+    _line(console, f"{len(cells)} runs ({len(rows)} variants x {len(seeds)} seeds) in {folder}{done}.")
     if workers is None or not missing:
         return
     threads = max(cell.experiment.train.threads or 1 for cell in missing)
@@ -141,4 +141,4 @@ def _tell_of_stop(cells: Sequence[Cell], missing: Sequence[Cell], console: Conso
     _line(console, f"\nStopped: {done} of {len(cells)} runs are done.")
     if under_way:
         _line(console, f"Under way, and kept up to their last checkpoint: {'; '.join(under_way)}.")
-    _line(console, f"To go on: {again}")
+    _line(console, f"To resume: {again}")

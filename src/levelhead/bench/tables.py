@@ -188,8 +188,8 @@ class Comparison:
         several = len(rows) > 1
         if several:
             caption += (
-                "\n* best value, ~ not told apart from it: p at least "
-                f"{1 - self.table.level:.2g} for the paired difference over rows and seeds, Holm over the methods"
+                "\n* best value, ~ not distinguishable from it: p at least "
+                f"{1 - self.table.level:.2g} for the paired difference over test rows and seeds, Holm over the methods"
             )
         for mark, methods in ((marks.AT_CHANCE, self.table.at_chance), (marks.FEW_SEEDS, self.table.few_seeds)):
             if methods:
@@ -239,7 +239,7 @@ class Comparison:
         if backbone != "None":
             kind = f"{Path(backbone).name}, {mode.replace('_', ' ')}"
         return (
-            f"all rows: {kind}, {epochs} epochs of batches of {batch}, rate {rate}, "
+            f"all variants: {kind}, {epochs} epochs of batches of {batch}, rate {rate}, "
             f"epochs by {self.selection or select}"
         )
 
@@ -266,7 +266,7 @@ class Comparison:
             low, high = 100 * difference.low, 100 * difference.high
             p_value = row[metric].p_holm
             decided = p_value is not None and p_value < 1 - self.table.level and not low <= 0 <= high
-            verdict = "These rows and seeds tell them apart." if decided else "These rows and seeds do not decide."
+            verdict = "Distinguishable from zero." if decided else "Not distinguishable from zero."
             if difference.reason:
                 verdict = f"Not decided: {difference.reason}."
             size = "smaller" if difference.value < 0 else "larger"
@@ -364,7 +364,9 @@ class RunSet:
         names = [name for name in rows if name == baseline] or [name for name in rows if name.lower() == wanted]
         names = names or [name for name in rows if name.lower().startswith((f"{wanted} ", f"{wanted},"))]
         if len(names) > 1:
-            raise ConfigError(f"Several rows could be the baseline {baseline!r}: {', '.join(names)}. Name one of them.")
+            raise ConfigError(
+                f"Several variants could be the baseline {baseline!r}: {', '.join(names)}. Name one of them."
+            )
         if not names:
             raise ConfigError(f"There is no run of the baseline {baseline!r}. {nearest(baseline, rows)}")
         rows = {names[0]: rows[names[0]]} | rows

@@ -88,7 +88,7 @@ def choices_section(choices: list[Choice], everything: Comparison, criterion: st
         for choice in choices
     ]
     title = COLUMNS["equalized_odds"]
-    columns = ["method", "rows", "chosen by labels", title, "ORACLE: by groups", title]
+    columns = ["method", "variants", "chosen by labels", title, "ORACLE: by groups", title]
     caption = f"chosen by {criterion} on validation; ORACLE: by the smallest EOd gap on validation, which sees groups"
     return Section("Options", caption, columns, cells)
 

@@ -97,7 +97,7 @@ def compare_command(
         if not resume:
             raise ConfigError(f"{begun} holds a comparison: add --resume to finish it.")
         if out is not None:
-            raise ConfigError(f"{begun} is the folder to go on with: leave out --out.")
+            raise ConfigError(f"{begun} is the folder to resume: leave out --out.")
         folder = begun
     else:
         folder, begun = out or Path("runs") / Path(grid or data or str(recipe)).stem, out if resume else None
@@ -133,7 +133,9 @@ def compare_command(
 
 
 def grid_command(
-    grid: Annotated[str, typer.Argument(help="A YAML file with base, seeds and rows, or the name of a built-in one.")],
+    grid: Annotated[
+        str, typer.Argument(help="A YAML file with base, seeds and rows (its variants), or the name of a built-in one.")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="Folder of the runs. Default: runs/GRID.", show_default=False)
     ] = None,

@@ -80,7 +80,7 @@ def list_command(
 ) -> None:
     """List the features in the cache, the last used first. Contents are not read.
 
-    Unfinished ones go on where they stopped when the same features are asked for again; a damaged one is built anew.
+    Unfinished ones resume where they stopped when the same features are asked for again; a damaged one is built anew.
 
     Example: levelhead features list --json features.json
     """
@@ -157,7 +157,7 @@ def build_command(
     """Compute the features that a recipe trains and is evaluated on, before any run asks for them.
 
     Runs of a grid then find them; without this command the first run computes them and the others wait for it. The
-    same command goes on where it was stopped.
+    same command resumes where it was stopped.
 
     Example: levelhead features build recipes/hatexplain_dam_le_small.yaml --data-root DATA
     """
@@ -179,7 +179,7 @@ def build_command(
         try:
             inputs = prepared(experiment, name.value).inputs
         except KeyboardInterrupt:
-            console.print("\nStopped. The same command goes on from there.")
+            console.print("\nStopped. The same command resumes from there.")
             raise typer.Exit(130) from None
         assert isinstance(inputs, FeatureInputs)
         tokens, width = inputs.values.shape

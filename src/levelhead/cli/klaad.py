@@ -19,13 +19,13 @@ HELD_OUT_FIGURES = "held-out.json"
 LEGEND = """\
 CE, KL, triplet: cross-entropy, divergence of attention, triplet loss. Entropy: of attention.
 Likelier: by how many nats a token the stereotype is likelier than the anti-stereotype.
-* no other cell has both a smaller cross-entropy and a smaller divergence."""
+* no other training has both a smaller cross-entropy and a smaller divergence."""
 
 
 def train_command(
     recipe: Annotated[str, typer.Argument(help="A KLAAD recipe: its path, or a name in recipes/lm.")],
     triplets: Annotated[Path, typer.Option(help="StereoSet's file, or a table: stereo, anti, unrelated, ....")],
-    out: Annotated[Path, typer.Option(help="Folder of the training; the same folder goes on.")],
+    out: Annotated[Path, typer.Option(help="Folder of the training; training resumes in the same folder.")],
     settings: Annotated[list[str] | None, typer.Option("--set", help="e.g. klaad.margin=0.5")] = None,
     held_out_share: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of target terms that is not trained on; 0: none.")
@@ -33,7 +33,8 @@ def train_command(
 ) -> None:
     """Fine-tune a language model so that attention is alike in stereotypical and anti-stereotypical sentences.
 
-    A recipe with a grid (klaad_tuning) trains each of its cells in a folder below --out, and prints a table of all.
+    A recipe with a grid (klaad_tuning) trains each of its combinations in a folder below --out, and prints a
+    table of all.
     """
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks and writes
     check_outputs({}, folders={"--out": out})

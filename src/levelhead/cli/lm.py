@@ -71,7 +71,7 @@ def bench_command(
 ) -> None:
     """Ask a language model the items of bias benchmarks, and print scores with 95% intervals.
 
-    Answers are kept one by one: the same command goes on where it was stopped, also after kill -9. A score near its
+    Answers are kept one by one: the same command resumes where it was stopped, also after kill -9. A score near its
     ideal on one benchmark does not show that a model is free of bias.
 
     Example: levelhead lm bench stereoset,crows-pairs,bbq,bold --model MODEL --data-root DATA --out runs/lm-before
@@ -132,7 +132,7 @@ def bench_command(
             _show(scores, Path(str(model)).name)
             results.append(scores_to_dict(scores))
     except KeyboardInterrupt:
-        console.print("Stopped. The same command goes on from there.")
+        console.print("Stopped. The same command resumes from there.")
         raise typer.Exit(130) from None
     if json_file is not None:
         write_json(json_file, {"model": loaded.fingerprint(), "limit": limit, "benchmarks": results})

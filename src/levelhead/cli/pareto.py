@@ -21,7 +21,7 @@ def pareto_command(
         typer.Option(help="The picture, .png or .svg. Runs on several data sets: numbered, pareto-1.png and so on."),
     ] = Path("pareto.png"),
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
-    baseline: Annotated[str, typer.Option(help="The row whose FACT line is drawn.")] = "erm",
+    baseline: Annotated[str, typer.Option(help="The variant whose FACT line is drawn.")] = "erm",
     x: Annotated[str, typer.Option("--x", help=f"Column across: {_COLUMNS}.")] = "equalized_odds",
     y: Annotated[str, typer.Option("--y", help="Column upwards: another of them.")] = "accuracy",
     no_frontier: Annotated[
@@ -36,10 +36,10 @@ def pareto_command(
         typer.Option("--html", help="Also write one standalone HTML page of the comparison.", show_default=False),
     ] = None,
 ) -> None:
-    """Draw accuracy against a gap: one mark a row, 95% intervals, the Pareto set, and the FACT line of the baseline.
+    """Draw accuracy against a gap: a mark per variant, 95% intervals, the Pareto set, the FACT line of the baseline.
 
-    The FACT line is the best that post-processing of the baseline's predictions by group could reach on these rows.
-    It belongs to the columns accuracy and equalized_odds, and to two classes. Existing files are replaced.
+    The FACT line is the best that post-processing of the baseline's predictions by group could reach on these test
+    rows. It belongs to the columns accuracy and equalized_odds, and to two classes. Existing files are replaced.
 
     Example: levelhead figure pareto runs/utk --out pareto.png
     """

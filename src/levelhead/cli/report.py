@@ -35,7 +35,7 @@ def report_command(
     ] = False,
     show: Annotated[bool, typer.Option("--print", help="With --card: print the card instead of writing it.")] = False,
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to show.")] = SplitName.test,
-    baseline: Annotated[str, typer.Option(help="Of several runs: the row that others are compared with.")] = "erm",
+    baseline: Annotated[str, typer.Option(help="Of several runs: the variant that others are compared with.")] = "erm",
 ) -> None:
     """Make one standalone HTML page of a run, a comparison, an audit, of bounds, or of language models.
 

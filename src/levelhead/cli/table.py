@@ -25,7 +25,7 @@ class ThresholdName(StrEnum):
 def table_command(
     runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.")],
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
-    baseline: Annotated[str, typer.Option(help="The row that the others are compared with.")] = "erm",
+    baseline: Annotated[str, typer.Option(help="The variant that the others are compared with.")] = "erm",
     select: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +37,7 @@ def table_command(
         str | None,
         typer.Option(
             "--tune",
-            help="Keep one row a method: the best by this label-only selector on validation.",
+            help="Keep one variant a method: the best by this label-only selector on validation.",
             show_default=False,
         ),
     ] = None,
@@ -55,7 +55,7 @@ def table_command(
 ) -> None:
     """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.
 
-    Runs of one data set and one set of hyperparameters make a row; a row's runs differ in the seed alone. A method
+    Runs of one data set and one set of hyperparameters make a variant; its runs differ in the seed alone. A method
     that only moves its threshold moves the gaps too: --threshold matched shows what is left.
     """
     check_outputs({"--json": json_file, "--html": html_file, "--latex": latex_file}, runs=runs)

@@ -61,7 +61,7 @@ def train_command(
         with training_progress(console) as progress:
             metrics = train_run(experiment, folder, resume=resume, progress=progress, energy=energy.value)
     except KeyboardInterrupt:
-        console.print(f"\nStopped. Go on with the same command and --resume; the run is in {folder}.")
+        console.print(f"\nStopped. Resume with the same command and --resume; the run is in {folder}.")
         raise typer.Exit(130) from None
     table = Table(title=f"{escape(str(folder))}: validation, kept by {metrics['selected_by']}")
     for column in metrics["validation"]:

@@ -149,7 +149,7 @@ def refuse_one_class(labels: Tensor, class_names: tuple[str, ...], target: str, 
     present = labels.unique().tolist()
     if len(present) < 2:
         names = ", ".join(quoted(class_names[value]) for value in present) or "of no class"
-        raise DataError(f"{where}: all {len(labels)} rows are {names} in {target!r}; there is nothing to tell apart.")
+        raise DataError(f"{where}: all {len(labels)} rows are {names} in {target!r}; there is nothing to distinguish.")
 
 
 def refuse_own_task(target: str, sensitive: tuple[str, ...]) -> None:

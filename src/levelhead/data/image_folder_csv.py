@@ -155,5 +155,5 @@ class ImageFolderCsv(DataSet):
         if empty:
             raise DataError(
                 f"{self._csv()}: {column!r} is empty in {len(empty)} of {len(rows)} rows, the first being row "
-                f"{empty[0] + 1} (row 1 is the first below the header). Fill these cells, or drop the rows."
+                f"{empty[0] + 1} (row 1 is the first below the header). Fill these fields, or drop the rows."
             )

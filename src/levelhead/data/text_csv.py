@@ -226,5 +226,5 @@ def _refuse_empty(values: Sequence[str], column: str, numbers: Sequence[int], ro
         path, row = rows.place(empty[0])
         raise DataError(
             f"{path}: {column!r} is empty in {len(empty)} of {len(values)} rows, the first being row {row} (row 1 is "
-            "the first below the header). Fill these cells, or drop the rows."
+            "the first below the header). Fill these fields, or drop the rows."
         )

@@ -140,7 +140,7 @@ class AttentionFigure(RunFigure):
                 f"differences: black is {100 * widest:.1f} percentage points, hatched where negative",
             ]
         if self.portraits:
-            notes.append("portraits: one picture each under its cell's mean attention; fainter patches get less")
+            notes.append("portraits: one picture each under its panel's mean attention; fainter patches get less")
         else:
             notes.append("groups (columns) and labels (rows) as annotated")
         figure.supxlabel("\n".join(notes), fontsize=8)

@@ -55,7 +55,7 @@ def read_cells(recipe: str | Path, settings: Iterable[str] = ()) -> dict[str, Kl
             chosen = [f"{key}={_text(value)}" for key, value in zip(part, values, strict=True)]
             cells[_name(chosen)] = build_klaad(override(content, chosen))
     if not cells:
-        raise ConfigError("grid has no cell: map settings to lists of values, e.g. klaad.margin: [0.1, 0.5].")
+        raise ConfigError("grid has no combination: map settings to lists of values, e.g. klaad.margin: [0.1, 0.5].")
     return cells
 
 
@@ -91,9 +91,9 @@ def held_out_figures(
 
 def tuning_table(figures: Mapping[str, Mapping[str, float]]) -> Table:
     """Return the table of all cells; marked are those that no other beats in cross-entropy and divergence at once."""
-    table = Table(title="Held-out triplets, every cell measured with the same loss")
-    for column in ("", "cell", *COLUMNS.values()):
-        table.add_column(column, justify="left" if column in ("", "cell") else "right", overflow="fold")
+    table = Table(title="Held-out triplets, every training measured with the same loss")
+    for column in ("", "training", *COLUMNS.values()):
+        table.add_column(column, justify="left" if column in ("", "training") else "right", overflow="fold")
     for name, cell in figures.items():
         beaten = any(_beats(other, cell) for other in figures.values())
         table.add_row("" if beaten else "*", name, *(f"{cell[key]:.4f}" for key in COLUMNS))

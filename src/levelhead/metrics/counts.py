@@ -49,7 +49,7 @@ def distinct(values: ArrayLike, title: str = "A column") -> tuple[IntArray, list
         codes, uniques = pd.factorize(array)
     except (TypeError, ValueError):
         raise DataError(
-            f"{title} holds values that cannot be told apart, such as lists. Pass numbers, truth values or texts."
+            f"{title} holds values that cannot be distinguished, such as lists. Pass numbers, truth values or texts."
         ) from None
     if array.dtype.kind in "mM":
         uniques = pd.Series(uniques).astype(object).to_numpy()

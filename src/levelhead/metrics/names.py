@@ -102,7 +102,7 @@ METRICS = _by_name(
         short="Worst group accuracy",
         heading="Worst group accuracy",
         subject="worst group accuracy",
-        definition="The lowest accuracy over the cells of group and label, as in GroupDRO and JTT.",
+        definition="The lowest accuracy over all pairs of group and label, as in GroupDRO and JTT.",
         kind="lowest",
     ),
     Metric(

@@ -25,10 +25,10 @@ STATISTICS = {
         "The largest of noisy differences is too large on average. This is the figure less the bootstrap estimate of "
         "that excess.",
     ),
-    "told_apart": (
-        "Told apart",
+    "distinguishable": (
+        "Distinguishable",
         "The interval of the paired difference leaves out 0, and its p-value, adjusted over the methods by Holm, is "
-        "below the error probability. “Not told apart” does not mean equal.",
+        "below the error probability. “Not distinguishable” does not mean equal.",
     ),
     "half_width": (
         "Smallest difference seen",
@@ -46,7 +46,7 @@ STATISTICS = {
     ),
     "pareto": (
         "Pareto set",
-        "The rows without a mark that no other such row beats in both columns, by the measured means alone.",
+        "The variants without a mark that no other such variant beats in both columns, by the measured means alone.",
     ),
     **{mark: (mark, meaning) for mark, meaning in marks.MEANINGS.items()},
 }

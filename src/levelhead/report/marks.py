@@ -5,15 +5,16 @@ from __future__ import annotations
 ORACLE, LEAKING, AT_CHANCE, FEW_SEEDS = "ORACLE", "LEAKING", "AT CHANCE", "SEEDS TOO FEW TO TELL"
 
 MEANINGS = {
-    ORACLE: "The row saw groups, in training or in choosing the epoch. It shows what knowing them would give, and is "
-    "no method without demographics.",
+    ORACLE: "The variant saw groups, in training or in choosing the epoch. It shows what knowing them would give, and "
+    "is no method without demographics.",
     LEAKING: "The epoch was chosen by the gap on the very rows that are reported. Such a figure is too small by "
     "construction, and is no result.",
-    AT_CHANCE: "By the noise of the test rows alone, the row's balanced accuracy is not above that of a constant or "
-    "random answer. Such answers have small gaps, which says nothing good about them: the row is never the best.",
-    FEW_SEEDS: "By the noise of the test rows alone, the row's balanced accuracy is above that of a constant or random "
-    "answer, but its interval over rows and seeds reaches that. More seeds would tell; till then the row is never "
-    "the best.",
+    AT_CHANCE: "By the noise of the test rows alone, the variant's balanced accuracy is not above that of a constant "
+    "or random answer. Such answers have small gaps, which says nothing good about them: the variant is never the "
+    "best.",
+    FEW_SEEDS: "By the noise of the test rows alone, the variant's balanced accuracy is above that of a constant or "
+    "random answer, but its interval over test rows and seeds reaches that. More seeds would tell; till then the "
+    "variant is never the best.",
 }
 """What each mark means, in full sentences. No marked row is in a Pareto set."""
 

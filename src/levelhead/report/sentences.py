@@ -65,9 +65,9 @@ def difference_sentence(difference: Difference, baseline: str, metric: str = "eq
     if figure.reason is not None:
         verdict = f"undecided, {_ends(figure.reason)}"
     elif difference.decided:
-        verdict = "these data tell them apart."
+        verdict = "the difference is distinguishable from zero."
     else:
-        verdict = "these data cannot tell them apart."
+        verdict = "the difference is not distinguishable from zero."
     if abs(figure.value) < 0.0005:
         return f"{what} is within 0.05 points of {possessive(baseline)}, interval {span}: {verdict}"
     points = number(100 * abs(figure.value))
@@ -90,7 +90,7 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
     unknown = "" if len(defined) == count else f" For {count - len(defined)} of them it is undefined."
     if not decided:
         return (
-            f"None of the {count} alternatives to {short(baseline)} has a {what} that these data can tell apart from "
+            f"None of the {count} alternatives to {short(baseline)} has a {what} that these data can distinguish from "
             f"{possessive(baseline)}: {_range(defined)}.{unknown}"
         )
     named = [
@@ -102,7 +102,7 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
         named.append(f"{len(decided) - NAMED_IN_HEADLINE} more")
     verb = "has" if len(decided) == 1 else "have"
     return (
-        f"{len(decided)} of the {count} alternatives to {short(baseline)} {verb} a {what} that these data tell apart "
+        f"{len(decided)} of the {count} alternatives to {short(baseline)} {verb} a {what} that these data distinguish "
         f"from {possessive(baseline)}: {joined(named)}.{unknown}"
     )
 

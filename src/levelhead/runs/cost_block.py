@@ -10,7 +10,7 @@ from levelhead.report.text import Record
 from levelhead.runs import cost_table
 
 
-def cost_block(costs: dict[str, dict[str, Any]], *, head: str = "Row", caption: str = "") -> Record:
+def cost_block(costs: dict[str, dict[str, Any]], *, head: str = "Variant", caption: str = "") -> Record:
     """Return the table of ``costs``, what :func:`levelhead.runs.cost_table.mean_cost` gave by the rows' names.
 
     What was not measured says so, and the notes below say why.
@@ -26,5 +26,5 @@ def cost_block(costs: dict[str, dict[str, Any]], *, head: str = "Row", caption: 
         ]
         rows.append((name, drawn))
     every = ", ".join(costs)
-    notes = [note.replace(f"of {every}:", "of every row:") if len(costs) > 1 else note for note in notes]
+    notes = [note.replace(f"of {every}:", "of every variant:") if len(costs) > 1 else note for note in notes]
     return blocks.table(caption or "What training took, mean over seeds", [head, *titles], rows, notes=notes)

@@ -67,7 +67,7 @@ def cost_table(
     ]
     notes = ["mean over seeds; a pass is one over all training rows, in units of the kept network's parameters"]
     if "memory" in columns:
-        notes.append("peak memory: torch's own on the GPU where the cell says GPU, else all of the process")
+        notes.append("peak memory: torch's own on the GPU where the figure says GPU, else all of the process")
     if any(cost.get("energy_wh") is not None for cost in costs.values()):
         notes.append("GPU energy: NVML's counter of the whole GPU while training, idle power included")
     if "energy_wh_paper_formula" in columns:

@@ -110,7 +110,7 @@ def prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
         return  # stopped before training began: there is nothing to lose
     if not resume:
         raise ConfigError(
-            f"The run folder {folder} exists. Add --resume to go on with it, choose another with --out (for other "
+            f"The run folder {folder} exists. Add --resume to finish it, choose another with --out (for other "
             "--set options too), or delete it."
         )
     refuse_changes(folder, experiment)

@@ -107,13 +107,14 @@ class Keeper:
         position = Position(**metadata["position"])
         if position.processes != self.accelerator.num_processes:
             raise ConfigError(
-                f"{self.checkpoint} was written by a training in {position.processes} process(es) and cannot go on in "
-                f"{self.accelerator.num_processes}: random numbers belong to processes. Start it in as many as "
-                "then (--num-processes of accelerate launch, --nproc-per-node of torchrun), or choose another folder."
+                f"{self.checkpoint} was written by a training in {position.processes} process(es) and cannot be "
+                f"resumed in {self.accelerator.num_processes}: random numbers belong to processes. Start it in as "
+                "many as then (--num-processes of accelerate launch, --nproc-per-node of torchrun), or choose another "
+                "folder."
             )
         if position.torch_version != torch.__version__:
             logger.warning(
-                "The checkpoint was written by torch %s; this is %s. The run goes on, but its weights may differ in "
+                "The checkpoint was written by torch %s; this is %s. The run is resumed, but its weights may differ in "
                 "the last bits from an uninterrupted run.",
                 position.torch_version,
                 torch.__version__,
