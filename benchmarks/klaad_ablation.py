@@ -31,7 +31,6 @@ from levelhead.bench.grid import parse_seeds
 from levelhead.lm.base import Benchmark
 from levelhead.lm.bbq import BBQ
 from levelhead.lm.bold import BOLD
-from levelhead.lm.comparison import HEADLINES
 from levelhead.lm.crows_pairs import CrowSPairs
 from levelhead.lm.gap_report import UNITS as GAP_UNITS
 from levelhead.lm.gap_report import gap_report
@@ -243,9 +242,9 @@ def main() -> None:
         "weights": {row: weights_of(row, whole.klaad.weights) for row in rows},
         "gap_units": dict(GAP_UNITS),
         "headlines": {
-            f"{benchmark}/{score}": dict(zip(("side", "better", "ideal"), known, strict=True))
-            for benchmark, scores in HEADLINES.items()
-            for score, known in scores.items()
+            f"{kind.name}/{score}": dict(zip(("side", "better", "ideal"), known, strict=True))
+            for kind in (StereoSet, CrowSPairs, BBQ, BOLD, Perplexity)
+            for score, known in kind.headlines.items()
         },
         "environment": environment(torch.device("cpu")),
     }
