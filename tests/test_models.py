@@ -250,3 +250,24 @@ def test_a_trained_network_brings_its_own_backbone_and_tokenizer(bert: Path, tmp
     trained = load_model(tmp_path / "saved")
     after = config.prepare(texts(), CPU, {"data": "few", "split": "test"}, trained).inputs.batch(torch.arange(4))
     assert torch.equal(after["features"], before)
+
+
+def test_patches_by_one_product_are_those_of_the_convolution(tmp_path: Path) -> None:
+    options = {"hidden_size": 16, "layers": 1, "heads": 2, "image_size": 32, "patch_size": 8}
+    found = []
+    for product in (False, True):
+        torch.manual_seed(0)
+        model = ScratchViT(**options, patch_product=product).build(("dark", "bright")).double().eval()
+        rows = torch.randn(3, 3, 32, 32, dtype=torch.float64)
+        logits = model(pixel_values=rows).logits
+        logits.square().sum().backward()
+        found.append((model, logits, dict(model.named_parameters())))
+    (plain, expected, weights), (_, logits, others) = found
+    torch.testing.assert_close(logits, expected, rtol=1e-12, atol=1e-12)
+    assert weights.keys() == others.keys()
+    for name, weight in weights.items():
+        assert torch.equal(weight, others[name]), name
+        torch.testing.assert_close(others[name].grad, weight.grad, rtol=1e-10, atol=1e-12, msg=name)
+    found[1][0].float().save_pretrained(tmp_path / "saved")
+    saved = load_model(tmp_path / "saved").state_dict()
+    assert torch.equal(saved["classifier.weight"], plain.float().classifier.weight)

@@ -9,6 +9,7 @@ sees nothing else.
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import shutil
 import signal
@@ -18,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,9 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 def _begin_worker() -> None:
     end_with_parent()
+    parent = parent_process()
+    if parent is not None and not parent.is_alive():  # it was killed while this process started
+        os._exit(1)
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)  # they advise on options, which are fixed here, and would break the bar
 
