@@ -24,7 +24,7 @@ ORDER = (
     ("runs",),
     ("bench", "inspecting", "lm"),
     ("__init__",),
-    ("demo",),
+    ("demo", "paper"),
     ("cli",),
     ("__main__",),
 )

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import signal
@@ -60,6 +61,8 @@ from levelhead.storage import write_text
 from levelhead.types import ConfigError, LevelheadError, check_seed, listed, printable, quoted
 
 GRID = "grid.yaml"
+GRID_FOLDERS = ("grids", "paper")
+"""Where, beside the recipes, the grids lie that come with levelhead; "paper" are its tables and figures."""
 MOST_RUNS = 2000
 
 
@@ -143,10 +146,11 @@ def find_grid(grid: str | Path) -> Path:
     path = Path(grid)
     if is_file(path):
         return path
-    packaged = recipe_folder() / "grids" / f"{path.name.removesuffix('.yaml')}.yaml"
-    if is_file(packaged):
-        return packaged
-    names = sorted(file.stem for file in packaged.parent.glob("*.yaml"))
+    for folder in GRID_FOLDERS:
+        packaged = recipe_folder() / folder / f"{path.name.removesuffix('.yaml')}.yaml"
+        if is_file(packaged):
+            return packaged
+    names = sorted(file.stem for folder in GRID_FOLDERS for file in (recipe_folder() / folder).glob("*.yaml"))
     raise ConfigError(f"There is no grid {quoted(str(grid))}. {nearest(path.stem, names)}")
 
 
@@ -403,25 +407,32 @@ def run_grid(
     workers: int = 1,
     launch: Launcher | None = None,
     report: Callable[[Cell, Failure | None, float], None] = lambda cell, failure, seconds: None,
+    deadline: float = math.inf,
 ) -> list[Failure]:
     """Train and evaluate every cell that is not done; a failed cell is reported and does not stop the others.
 
     ``workers`` cells are under way at a time, each a local process unless ``launch`` says otherwise. ``report(cell,
-    failure, seconds)`` is called as each cell ends. Ctrl-C stops the runs; each resumes from its last checkpoint.
+    failure, seconds)`` is called as each cell ends. No cell begins after ``deadline``, in the seconds of
+    ``time.monotonic()``. Ctrl-C stops the runs; each resumes from its last checkpoint.
     """
     missing = [cell for cell in cells if not cell.done]
     local = LocalProcesses()
     failures = []
 
-    def timed(cell: Cell) -> tuple[Failure | None, float]:
+    def timed(cell: Cell) -> tuple[Failure | None, float] | None:
         began = time.monotonic()
+        if began > deadline:
+            return None
         return (launch or local)(cell), time.monotonic() - began
 
     with ThreadPoolExecutor(workers) as pool:
         futures = {pool.submit(timed, cell): cell for cell in missing}
         try:
             for future in as_completed(futures):
-                failure, seconds = future.result()
+                outcome = future.result()
+                if outcome is None:
+                    continue
+                failure, seconds = outcome
                 if failure is not None:
                     failures.append(failure)
                 report(futures[future], failure, seconds)

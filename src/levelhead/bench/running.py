@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -13,29 +14,43 @@ from rich.console import Console
 from rich.markup import escape
 
 from levelhead.bench import grid
-from levelhead.bench.grid import GRID, Cell, Failure
+from levelhead.bench.grid import GRID, Cell, Failure, Launcher
 from levelhead.bench.tables import collect
 from levelhead.terminal import counted
 
 
-def run_all(cells: Sequence[Cell], folder: Path, *, workers: int, ray: str | None, console: Console, again: str) -> int:
+def run_all(
+    cells: Sequence[Cell],
+    folder: Path,
+    *,
+    workers: int,
+    ray: str | None,
+    console: Console,
+    again: str,
+    deadline: float = math.inf,
+    launch: Launcher | None = None,
+) -> int:
     """Run what is missing and return the exit status: 0, 1 if a run failed, 130 if Ctrl-C stopped them.
 
     ``again`` is the command that goes on after a failure or a stop. ``workers`` runs go side by side on this machine,
-    or as many as the Ray cluster ``ray`` has processors.
+    or as many as the Ray cluster ``ray`` has processors. No run begins after ``deadline``
+    (``time.monotonic()``). ``launch`` trains a run in another way than as a process of this machine.
     """
     missing = [cell for cell in cells if not cell.done]
     _announce(cells, missing, folder, workers if ray is None else None, console)
     failures: list[Failure] = []
     try:
         with (
-            _cluster(ray, folder, min(workers, max(1, len(missing)))) as (launch, slots),
+            _cluster(ray, folder, min(workers, max(1, len(missing)))) as (elsewhere, slots),
             _told(cells, missing, console) as report,
         ):
-            failures = grid.run_grid(cells, workers=slots, launch=launch, report=report)
+            failures = grid.run_grid(cells, workers=slots, launch=elsewhere or launch, report=report, deadline=deadline)
     except KeyboardInterrupt:
         _tell_of_stop(cells, missing, console, again)
         return 130
+    left = sum(not cell.done for cell in cells) - len(failures)
+    if left:
+        _line(console, f"The time is up: {left} of {len(cells)} runs were not begun. To go on: {again}")
     if not failures:
         return 0
     console.print(f"\n{len(failures)} of {len(cells)} runs failed:", highlight=False)

@@ -24,6 +24,7 @@ from levelhead.cli.lm import compare_command as lm_compare_command
 from levelhead.cli.options import renamed
 from levelhead.cli.pareto import pareto_command
 from levelhead.cli.report import report_command
+from levelhead.cli.reproduce import reproduce_command
 from levelhead.cli.table import table_command
 from levelhead.cli.train import evaluate_command, train_command
 from levelhead.storage import check_outputs
@@ -45,6 +46,7 @@ app.command("train", rich_help_panel=TRAINING)(train_command)
 app.command("evaluate", rich_help_panel=TRAINING)(evaluate_command)
 app.command("compare", rich_help_panel=TRAINING)(compare_command)
 app.command("table", rich_help_panel=TRAINING)(table_command)
+app.command("reproduce", rich_help_panel=TRAINING)(reproduce_command)
 app.command("audit", rich_help_panel=AUDITING)(audit_command)
 app.command("report", rich_help_panel=AUDITING)(report_command)
 app.add_typer(figure_app, name="figure", rich_help_panel=AUDITING)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from levelhead.bench.grid import GRID_FOLDERS
 from levelhead.data import DATASETS
 from levelhead.lm import BENCHMARKS
 from levelhead.methods import METHODS
@@ -31,7 +32,8 @@ def listed_kind(kind: str) -> tuple[list[str], list[list[str]]]:
         return ["selector", "which checkpoint is kept", "sees groups"], rows
     if kind == "recipes":
         return ["recipe", "what it is"], _files(recipe_folder())
-    return ["grid (levelhead compare NAME)", "what it compares"], _files(recipe_folder() / "grids")
+    grids = [row for folder in GRID_FOLDERS for row in _files(recipe_folder() / folder)]
+    return ["grid (levelhead compare NAME)", "what it compares"], grids
 
 
 def _registered(

@@ -11,7 +11,7 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -57,6 +57,10 @@ class Inputs(ABC):
     def batch(self, index: Tensor) -> dict[str, Tensor]:
         """Return the model inputs at ``index`` (batch,) int64, e.g. ``{"pixel_values": (batch, 3, H, W)}``."""
 
+    def on(self, device: torch.device) -> Inputs:
+        """Return the same inputs, on ``device`` if :meth:`batch` is quicker there and they fit; others stay."""
+        return self
+
     def fingerprint(self) -> str:
         """Return a hash of everything that :meth:`batch` can return, and of nothing else: the key of a feature cache.
 
@@ -77,6 +81,10 @@ class Examples:
     labels: Tensor
     class_names: tuple[str, ...]
     fingerprint: str
+
+    def on(self, device: torch.device) -> Examples:
+        """Return the same examples, their inputs on ``device`` where that is quicker and they fit."""
+        return replace(self, inputs=self.inputs.on(device))
 
 
 @dataclass(frozen=True)

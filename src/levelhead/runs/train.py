@@ -197,6 +197,8 @@ def train_run(
             "trained_parameters": trained,
             "preparing_seconds": preparing,
         }
+        if experiment.train.max_steps is not None:  # what would have been without
+            cost |= {"whole_steps": lab.whole_steps, "whole_epochs": lab.whole_epochs}
         write_json(folder / "cost.json", cost)
         metrics = {
             "selected_by": experiment.train.select,

@@ -23,6 +23,7 @@ class TrainConfig:
     where examples differ in length, puts like lengths into one batch, which wastes less on padding; not for debiased
     attention, whose statistics then are those of one length, and differ from what evaluation needs. ``trackers`` are
     names that accelerate knows, such as ``tensorboard``; they get losses and label-only validation scores, no group.
+    ``max_steps`` ends every stage after that many steps, for a rehearsal: what it gives is no result.
 
     There is no gradient accumulation: batch statistics and contrastive negatives are those of one micro-batch, so an
     accumulated batch is not a larger batch. The last, incomplete batch of an epoch is left out for the same reason;
@@ -52,6 +53,7 @@ class TrainConfig:
     log_every: int = 10
     length_bucketing: bool = False
     trackers: tuple[str, ...] = ()
+    max_steps: int | None = None
 
     def __post_init__(self) -> None:
         check_names(self.trackers)
@@ -59,7 +61,7 @@ class TrainConfig:
             "train",
             self,
             at_least_one=("epochs", "batch_size", "evaluation_batch_size", "log_every"),
-            positive=("learning_rate", "gradient_clip", "threads"),
+            positive=("learning_rate", "gradient_clip", "threads", "max_steps"),
             at_least_zero=("weight_decay", "warmup_steps", "checkpoint_seconds"),
         )
         check_step_size(self.learning_rate, self.weight_decay)

@@ -126,9 +126,11 @@ class Lab:
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.steps = 0
+        self.whole_steps = 0
+        self.whole_epochs = 0
         self.work = Work()
         self._new_model = new_model
-        self._train, self._validation = train, validation
+        self._train, self._validation = train.on(self.device), validation.on(self.device)
         self._groups, self._validation_groups = groups, validation_groups
         self._folder = folder
         self._progress = progress
@@ -308,7 +310,12 @@ class Lab:
         if SELECTORS[select].uses_groups and self._validation_groups is None:
             raise DemographicsHidden(f"A stage asks for the selector {select}, which looks at groups.")
         batches = (len(self.labels) if stage.rows is None else len(stage.rows)) // config.batch_size
-        total = (stage.epochs or config.epochs) * batches
+        epochs = stage.epochs or config.epochs
+        total = epochs * batches
+        self.whole_steps += total
+        self.whole_epochs += epochs
+        if config.max_steps is not None:
+            total = min(total, config.max_steps)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer.optimizer, lambda step: config.learning_rate_factor(step, total)
         )
@@ -368,7 +375,8 @@ class Lab:
                 schedule.step()
                 position.step += 1
                 position.seconds = earlier + time.monotonic() - began
-                last_of_epoch = number == batches - 1
+                position.finished = position.step == total
+                last_of_epoch = position.finished or number == batches - 1
                 if self.accelerator.is_main_process:
                     self._progress(name, position.step, total, f"loss {value:.4f}")
                 if position.step % config.log_every == 0 or last_of_epoch:
@@ -382,11 +390,12 @@ class Lab:
                     self._track("train", position, {"loss": value, **parts})
                 if last_of_epoch:
                     self._end_epoch(objective.model, stage.select or config.select, keeper, position, epoch)
-                position.finished = position.step == total
                 due = time.monotonic() - saved >= config.checkpoint_seconds
                 if keeper.checkpoint is not None and not position.finished and self._agreed(due):
                     keeper.save(objective, optimizer, position)
                     saved = time.monotonic()
+                if position.finished:  # also amid an epoch, by max_steps
+                    break
         keeper.load_best(objective.model)
         keeper.save(objective, optimizer, position)
         keeper.forget_best()

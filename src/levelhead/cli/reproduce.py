@@ -1,0 +1,163 @@
+"""The command ``levelhead reproduce``: the paper's tables and figures, one by one or all."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from levelhead.cli.compare import RayAddress, Settings, Workers
+from levelhead.cli.options import DataRoot
+from levelhead.storage import check_outputs
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError
+
+if TYPE_CHECKING:  # importing torch takes seconds, and --help does not need it
+    from levelhead.paper.reproduce import Options, Plan
+
+
+class ScaleName(StrEnum):
+    """How large: a small network on two cores, or the paper's."""
+
+    small = "small"
+    paper = "paper"
+
+
+class ProtocolName(StrEnum):
+    """Who chooses epochs: labels alone, or the gap on the test rows, as the released notebooks do."""
+
+    label_only = "label-only"
+    as_released = "as-released"
+
+
+def reproduce_command(
+    what: Annotated[
+        str, typer.Argument(help="list, all, table1 to table7, or figure2 to figure4.", show_default=False)
+    ],
+    data_root: DataRoot = None,
+    scale: Annotated[ScaleName, typer.Option(help="Small networks, or the paper's size.")] = ScaleName.small,
+    protocol: Annotated[
+        ProtocolName,
+        typer.Option(help="Epochs by labels alone, or as released: by the gap on the test rows, marked LEAKING."),
+    ] = ProtocolName.label_only,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds, e.g. 0-2. Default: those of each grid.", show_default=False)
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="Pretrained network for tables 3 to 6: a folder or a Hub name.", show_default=False),
+    ] = None,
+    settings: Settings = None,
+    out: Annotated[Path, typer.Option(help="Folder of runs and results; all scales.")] = Path("runs/paper"),
+    workers: Workers = 1,
+    ray: RayAddress = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--gpu-minutes",
+            "--minutes",
+            min=0.1,
+            help="Time a few steps of each run first, then run what fits, most informative first.",
+            show_default=False,
+        ),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Only time a few steps of each run, and say how long.")] = False,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rehearse: end every training after so many steps. No result.", show_default=False),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Rehearse on drawn data with tiny networks. Needs no data. No result.")
+    ] = False,
+) -> None:
+    """Run the experiments behind a table or figure of the paper, and show its figures beside yours.
+
+    Two tables that need the same run share it, and what is finished is not trained again, also after kill -9. Each
+    table says what choosing epochs by the test rows, as the released notebooks do, changes by itself.
+
+    Examples: levelhead reproduce list; levelhead reproduce table2 --data-root DATA --workers 2
+    """
+    if what == "list":
+        console = Terminal()
+        console.print(_listed())
+        console.print("levelhead reproduce NAME --data-root DATA; with --plan it times the runs on this machine.")
+        return
+    from levelhead.bench.grid import parse_seeds
+    from levelhead.paper.items import find_item
+    from levelhead.paper.reproduce import Options, check_plan, make_plan, run_plans, runnable
+
+    check_outputs({}, folders={"--out": out})
+    if steps is not None and quick:
+        raise ConfigError("--steps rehearses on the real data and --quick on drawn data: give one of them.")
+    options = Options(
+        out,
+        scale.value,
+        protocol.value,
+        data_root,
+        None if seeds is None else tuple(parse_seeds(seeds)),
+        tuple(settings or ()),
+        backbone,
+        steps,
+        quick,
+    )
+    console = Terminal()
+    if what == "all":
+        plans = runnable(options, console)
+    else:
+        plans = [make_plan(find_item(what), options)]
+        check_plan(plans[0], options, local=ray is None)
+    if plan:
+        _show_times(plans, options, workers, console)
+        return
+    again = shlex.join(["levelhead", "reproduce", what, *_given(options, workers, ray)])
+    status = run_plans(plans, options, workers=workers, ray=ray, console=console, again=again, minutes=minutes)
+    if status:
+        raise typer.Exit(status)
+
+
+def _given(options: Options, workers: int, ray: str | None) -> list[str]:
+    parts = ["--scale", options.scale]
+    parts += ["--out", str(options.out)] if options.out != Path("runs/paper") else []
+    parts += ["--data-root", str(options.data_root)] if options.data_root is not None else []
+    parts += ["--backbone", options.backbone] if options.backbone is not None else []
+    parts += ["--seeds", ",".join(map(str, options.seeds))] if options.seeds is not None else []
+    parts += [word for setting in options.settings for word in ("--set", setting)]
+    parts += ["--steps", str(options.steps)] if options.steps is not None else []
+    parts += ["--quick"] if options.quick else []
+    parts += ["--workers", str(workers)] if workers > 1 else []
+    return parts + (["--ray", ray] if ray is not None else [])
+
+
+def _listed() -> Table:
+    from levelhead.paper.items import ITEMS, SOURCES
+
+    drawn = Table.grid(padding=(0, 2))
+    for item in ITEMS.values():
+        data = " or ".join(dict.fromkeys(f"{SOURCES[name].folder}/" for name in item.data.values()))
+        state = f"run here at small scale: {', '.join(item.results)} in results/" if item.results else "not run here"
+        costs = "; ".join(f"{scale}: {cost}" for scale, cost in item.cost.items())
+        drawn.add_row(f"[bold]{item.name}[/bold]", escape(f"{item.shows}\n{data}; {costs}\n{state}\n"))
+    return drawn
+
+
+def _show_times(plans: Sequence[Plan], options: Options, workers: int, console: Terminal) -> None:
+    from levelhead.paper.reproduce import distinct, predicted
+
+    seconds = predicted(distinct(plans), options, console)
+    drawn = Table("name", "runs", "to do", "minutes")
+    seen: set[Path] = set()
+    for plan in sorted(plans, key=lambda plan: plan.item.order):
+        folders = {cell.folder for cell in plan.cells}
+        new = [folder for folder in folders - seen if folder in seconds]
+        total = sum(seconds[folder] for folder in new) / 60 / workers
+        drawn.add_row(plan.item.name, str(len(folders)), str(len(new)), f"{total:,.1f}")
+        seen |= folders
+    drawn.caption = f"predicted from 20 steps a run, for {workers} at a time; a run that two items share counts once"
+    console.print(drawn)
+    console.print(f"In all: {sum(seconds.values()) / 60 / workers:,.1f} minutes.", highlight=False)

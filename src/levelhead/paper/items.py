@@ -1,0 +1,242 @@
+"""Every table and figure of the paper: what it shows, the grids that stand for it, what they need, what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from levelhead.types import ConfigError, quoted
+
+Scale = Literal["small", "paper"]
+SCALES: tuple[Scale, ...] = ("small", "paper")
+
+PICTURES_64 = "64x64 pictures in parquet files"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the data of an item come from: ``folder`` is their place below ``--data-root``."""
+
+    folder: str
+    files: str
+    owner: str
+
+
+SOURCES = {
+    "utkface64": Source(
+        "utkface64",
+        f"{PICTURES_64}: train.parquet, validation.parquet, test.parquet with image, gender and race",
+        "https://susanqq.github.io/UTKFace/",
+    ),
+    "celeba64": Source(
+        "celeba64",
+        f"{PICTURES_64}: train.parquet, validation.parquet, test.parquet with image and the 40 attributes",
+        "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+    ),
+    "celeba": Source(
+        "celeba",
+        "the owners' layout: img_align_celeba/, list_attr_celeba.txt, list_eval_partition.txt",
+        "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+    ),
+    "hatexplain": Source(
+        "hatexplain", "dataset.json and post_id_divisions.json", "https://github.com/hate-alert/HateXplain"
+    ),
+    "multinli": Source(
+        "multinli",
+        "multinli_1.0_train.jsonl, multinli_1.0_dev_matched.jsonl, multinli_1.0_dev_mismatched.jsonl",
+        "https://cims.nyu.edu/~sbowman/multinli/",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or a figure.
+
+    ``grids`` maps each scale to its grids, and each grid to the backbone whose published figures it is compared with
+    ("" where there is one). ``data`` are data sets by scale, names in :data:`SOURCES`. ``rows`` are the grid's rows
+    that are needed (empty: all). ``reasons`` says for each scale why figures will differ from the published ones.
+    ``cost`` is a sentence for each scale. ``results`` are committed aggregates of the small scale. ``order`` says what
+    :func:`levelhead.paper.reproduce.reproduce_all` starts with: the smaller, the sooner.
+    """
+
+    name: str
+    title: str
+    shows: str
+    grids: Mapping[Scale, Mapping[str, str]]
+    data: Mapping[Scale, str]
+    reasons: Mapping[Scale, str]
+    cost: Mapping[Scale, str]
+    order: int
+    rows: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    drawing: Literal["", "pareto", "qk", "attention"] = ""
+    backbone: Mapping[Scale, str] = field(default_factory=dict)
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether it is a picture."""
+        return self.name.startswith("figure")
+
+
+SMALL_VIT = "a ViT of width 192 instead of 768"
+SELECTION = "epochs are chosen by validation loss; the released notebooks choose by the gap on the test rows"
+PART_OF_CELEBA = "33,790 training and 4,535 test pictures instead of 162,770 and 19,962"
+MINILM = "MiniLM (6 layers, width 384) instead of BERT"
+_CELEBA_SMALL = f"{SMALL_VIT}, 3 epochs, one seed; {PART_OF_CELEBA}, if celeba64 is that part; {SELECTION}"
+_CELEBA_PAPER = f"30 epochs, which the paper does not state; {SELECTION}; {PART_OF_CELEBA}, if celeba64 is that part"
+_TEXT_PAPER = f"the paper does not state its epochs; {SELECTION.replace('the gap on the test rows', 'test figures')}"
+
+ITEMS = {
+    item.name: item
+    for item in (
+        Item(
+            "table1",
+            "Table 1",
+            "UTKFace, perceived gender by white / not white as annotated: seven methods",
+            {"small": {"table1_small": ""}, "paper": {"table1": ""}},
+            {"small": "utkface64", "paper": "utkface64"},
+            {
+                "small": f"{SMALL_VIT}, 6 epochs; 7,722 cleaned pictures instead of about 23,700; {SELECTION}",
+                "paper": f"30 epochs, which the paper does not state; other splits and cleaned pictures; {SELECTION}",
+            },
+            {"small": "about 90 minutes of 2 cores", "paper": "one GPU"},
+            order=1,
+            results=("methods_utkface64.json",),
+        ),
+        Item(
+            "table2",
+            "Table 2",
+            "CelebA, Blond_Hair by Male as annotated: seven methods",
+            {"small": {"table2_small": ""}, "paper": {"table2": ""}},
+            {"small": "celeba64", "paper": "celeba64"},
+            {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
+            {"small": "about an hour of 2 cores", "paper": "one GPU"},
+            order=2,
+            results=("finding_celeba64_blond.json",),
+        ),
+        Item(
+            "table3",
+            "Table 3",
+            "HateXplain, posts that target women or not: four methods, everything trained",
+            {
+                "small": {"table3_small": "BERT base"},
+                "paper": {"table3_bert_large": "BERT large", "table3_bert_base": "BERT base"},
+            },
+            {"small": "hatexplain", "paper": "hatexplain"},
+            {"small": f"{MINILM}, 2 epochs, two seeds; {SELECTION}", "paper": _TEXT_PAPER},
+            {"small": "about an hour of 2 cores", "paper": "one GPU with 24 GiB"},
+            order=5,
+            results=("hatexplain_ft_small.json",),
+            backbone={"small": "sentence-transformers/all-MiniLM-L6-v2"},
+        ),
+        Item(
+            "table4",
+            "Table 4",
+            "MultiNLI, hypotheses with a negation or without: four methods, everything trained",
+            {
+                "small": {"table4_small": "BERT base"},
+                "paper": {"table4_bert_large": "BERT large", "table4_bert_base": "BERT base"},
+            },
+            {"small": "multinli", "paper": "multinli"},
+            {
+                "small": f"{MINILM}, 2 epochs, two seeds; 20,000 training rows instead of 206,000; {SELECTION}",
+                "paper": _TEXT_PAPER,
+            },
+            {"small": "about an hour of 2 cores", "paper": "one GPU with 24 GiB; the longest of all"},
+            order=7,
+            results=("multinli_ft_small.json",),
+            backbone={"small": "sentence-transformers/all-MiniLM-L6-v2"},
+        ),
+        Item(
+            "table5",
+            "Table 5",
+            "CelebA on a pretrained ViT: everything trained (FT) or the last encoder alone (LE)",
+            {"small": {"table5_small": ""}, "paper": {"table5": ""}},
+            {"small": "celeba64", "paper": "celeba"},
+            {
+                "small": "a small ViT pretrained on the training pictures themselves instead of DINO ViT-S/16; "
+                f"another task of CelebA where the grid says so; {PART_OF_CELEBA}; {SELECTION}",
+                "paper": f"the released notebook for this table does not divide by the deviation; {SELECTION}",
+            },
+            {"small": "about half an hour of 2 cores, after `levelhead pretrain`", "paper": "one GPU with 24 GiB"},
+            order=6,
+            backbone={"paper": "facebook/dino-vits16"},
+        ),
+        Item(
+            "table6",
+            "Table 6",
+            "HateXplain: everything trained (FT) or the last encoder alone (LE)",
+            {
+                "small": {"table6_small": "BERT base"},
+                "paper": {"table6_bert_large": "BERT large", "table6_bert_base": "BERT base"},
+            },
+            {"small": "hatexplain", "paper": "hatexplain"},
+            {"small": f"{MINILM}, two seeds; {SELECTION}", "paper": _TEXT_PAPER},
+            {"small": "about half an hour of 2 cores beside table3", "paper": "one GPU with 24 GiB"},
+            order=5,
+            results=("hatexplain_le_small.json",),
+            backbone={"small": "sentence-transformers/all-MiniLM-L6-v2"},
+        ),
+        Item(
+            "table7",
+            "Table 7",
+            "CelebA, Blond_Hair: DAM with each ingredient left out",
+            {"small": {"table7_small": ""}, "paper": {"table7": ""}},
+            {"small": "celeba64", "paper": "celeba64"},
+            {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
+            {"small": "about 15 minutes of 2 cores beside table2", "paper": "one GPU"},
+            order=3,
+            results=("finding_utkface64.json",),
+        ),
+        Item(
+            "figure2",
+            "Figure 2",
+            "CelebA, Blond_Hair: accuracy against the gap of equalized odds, options varied",
+            {"small": {"figure2_small": ""}, "paper": {"figure2": ""}},
+            {"small": "celeba64", "paper": "celeba64"},
+            {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
+            {"small": "about an hour of 2 cores beside table2", "paper": "one GPU"},
+            order=4,
+            drawing="pareto",
+        ),
+        Item(
+            "figure3",
+            "Figure 3",
+            "CelebA, Blond_Hair: one dimension of the readout query and of a key, by group, of ERM and of DAM",
+            {"small": {"table2_small": ""}, "paper": {"table2": ""}},
+            {"small": "celeba64", "paper": "celeba64"},
+            {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
+            {"small": "two runs of table2", "paper": "two runs of table2"},
+            order=8,
+            rows=("ERM", "DAM"),
+            drawing="qk",
+        ),
+        Item(
+            "figure4",
+            "Figure 4",
+            "CelebA, Blond_Hair: mean attention over the patches, by group and label, of ERM and of DAM",
+            {"small": {"table2_small": ""}, "paper": {"table2": ""}},
+            {"small": "celeba64", "paper": "celeba64"},
+            {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
+            {"small": "two runs of table2", "paper": "two runs of table2"},
+            order=9,
+            rows=("ERM", "DAM"),
+            drawing="attention",
+        ),
+    )
+}
+"""By name. Figure 1 is a drawing of the method: nothing is measured in it."""
+
+
+def find_item(name: str) -> Item:
+    """Return the item of this name, or raise :class:`~levelhead.types.ConfigError` that names the nearest."""
+    from levelhead.runs.recipe import nearest  # here, because it imports torch, which a list can do without
+
+    key = name.lower().replace(" ", "").replace("-", "").replace("_", "")
+    if key == "figure1":
+        raise ConfigError("Figure 1 is a drawing of the method: there is nothing to run.")
+    if key not in ITEMS:
+        raise ConfigError(f"The paper has no {quoted(name)}. {nearest(key, ['list', 'all', *ITEMS])}")
+    return ITEMS[key]

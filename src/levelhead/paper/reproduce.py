@@ -1,0 +1,368 @@
+"""Run the grids that stand for tables and figures of the paper, and write what came out beside what was published.
+
+All items of one scale share their runs: two grids that ask for the same recipe and seed train it once. What is
+finished is never trained again.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from rich.console import Console
+from rich.markup import escape
+
+from levelhead.bench.checks import check_cells
+from levelhead.bench.grid import Cell, Failure, Grid, make_cells, read_grid
+from levelhead.bench.page import compared, comparison_page
+from levelhead.bench.pareto import baseline_frontier, draw_pareto, pareto_to_dict
+from levelhead.bench.running import run_all
+from levelhead.inspecting.patches import attention_figure
+from levelhead.inspecting.qk import qk_figure
+from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
+from levelhead.paper.published import published
+from levelhead.paper.rehearsal import rehearsed
+from levelhead.paper.results import Protocol, Reproduction, reproduction
+from levelhead.report.page import command_line, write_page
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import assign, method_name, section
+from levelhead.runs.train import train_run
+from levelhead.storage import read_json, write_atomically, write_json, write_text
+from levelhead.types import ConfigError, DataError, LevelheadError, listed
+
+RUNS = "runs"
+DRY_RUN_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked for, for all items alike.
+
+    ``quick`` rehearses on drawn data; ``steps`` ends every training after so many steps: both give no result.
+    ``backbone`` takes the place of the grids' pretrained network. ``settings`` (``key=value``) come on top of all rows.
+    """
+
+    out: Path
+    scale: Scale = "small"
+    protocol: Protocol = "label-only"
+    data_root: Path | None = None
+    seeds: tuple[int, ...] | None = None
+    settings: tuple[str, ...] = ()
+    backbone: str | None = None
+    steps: int | None = None
+    quick: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where runs and results of this scale lie. A rehearsal's lie elsewhere: nobody takes one for the other."""
+        name = self.scale + ("-quick" if self.quick else "") + (f"-{self.steps}-steps" if self.steps else "")
+        return self.out / name
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether what comes out is no result."""
+        return self.quick or self.steps is not None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An item with the runs that it needs: ``grids`` maps names of grids to their cells."""
+
+    item: Item
+    grids: Mapping[str, Sequence[Cell]]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells of all grids."""
+        return [cell for cells in self.grids.values() for cell in cells]
+
+
+def make_plan(item: Item, options: Options) -> Plan:
+    """Return the runs that ``item`` needs, or raise :class:`~levelhead.types.ConfigError` for impossible options."""
+    grids = {}
+    for name in item.grids[options.scale]:
+        grid = _grid(name, item, options)
+        cells = make_cells(
+            grid,
+            options.folder / RUNS,
+            data_root=None if options.quick else options.data_root,
+            seeds=_seeds(item, grid, options),
+            rows=item.rows or None,
+            settings=options.settings,
+        )
+        grids[name] = [_shared(cell, options.folder / RUNS) for cell in cells]
+    return Plan(item, grids)
+
+
+def _grid(name: str, item: Item, options: Options) -> Grid:
+    grid = read_grid(name)
+    shared = dict(grid.shared)
+    if options.steps is not None:
+        shared["train.max_steps"] = options.steps
+    if options.backbone is not None and "backbone" in section(grid.base, "model"):
+        shared.pop("model.backbone", None)
+        grid = replace(grid, base=assign(grid.base, "model.backbone", options.backbone))
+    grid = replace(grid, shared=shared)
+    return rehearsed(grid, options.folder) if options.quick else grid
+
+
+def _seeds(item: Item, grid: Grid, options: Options) -> tuple[int, ...]:
+    seeds = options.seeds or (grid.seeds[:1] if options.quick else grid.seeds)
+    return seeds[:1] if item.rows else seeds  # the figures show one network each
+
+
+def _shared(cell: Cell, runs: Path) -> Cell:
+    """Return the cell in a folder that does not depend on the row's name: other grids find it there."""
+    digest = cell.folder.parent.name.rpartition("-")[2]
+    folder = runs / f"{method_name(cell.experiment.method)}-{digest}" / cell.folder.name
+    return Cell(cell.row, replace(cell.experiment, name=""), folder)
+
+
+def distinct(plans: Iterable[Plan]) -> list[Cell]:
+    """Return every run once, the most informative first: seed by seed, in each the items by their order."""
+    cells: dict[Path, Cell] = {}
+    for plan in sorted(plans, key=lambda plan: plan.item.order):
+        for cell in plan.cells:
+            cells.setdefault(cell.folder, cell)
+    first = min((cell.experiment.seed for cell in cells.values()), default=0)
+    return sorted(cells.values(), key=lambda cell: (cell.experiment.seed != first, cell.experiment.seed))
+
+
+def check_plan(plan: Plan, options: Options, *, local: bool = True) -> None:
+    """Raise the first mistake that would make a run fail; for missing data, with what to fetch and where to put it."""
+    try:
+        for experiment in {str(cell.experiment.data): cell.experiment for cell in plan.cells if not cell.done}.values():
+            experiment.data.check()
+    except DataError as error:
+        raise DataError(f"{plan.item.title}: {error} {needs(plan.item, options.scale)}") from None
+    check_cells([cell for cell in plan.cells if not cell.done], local=local)
+
+
+def needs(item: Item, scale: Scale) -> str:
+    """Return a sentence that says which files an item needs, in which folder, and on whose page they are."""
+    source = SOURCES[item.data[scale]]
+    return (
+        f"{item.title} needs the folder {source.folder}/ with {source.files}. The owners' page: {source.owner}. Name "
+        "the folder above it with --data-root. Without data, --quick shows on drawn data what will be written."
+    )
+
+
+def run_plans(
+    plans: Sequence[Plan],
+    options: Options,
+    *,
+    workers: int,
+    ray: str | None,
+    console: Console,
+    again: str,
+    minutes: float | None = None,
+) -> int:
+    """Run what is missing and write what there is; return the exit status.
+
+    With ``minutes`` a dry run first times a few steps of every recipe; runs that would not fit are left out, and none
+    begins after that time.
+    """
+    cells, deadline = distinct(plans), math.inf
+    if minutes is not None:
+        deadline = time.monotonic() + 60 * minutes
+        seconds = predicted(cells, options, console)
+        cells = fitting(cells, seconds, 60 * minutes * workers)
+        left = [cell for cell in distinct(plans) if cell not in cells]
+        _say(console, f"{len(cells)} runs fit into {minutes:g} minutes; {len(left)} are left for later.")
+    status = 0
+    if cells:
+        status = run_all(
+            cells,
+            options.folder,
+            workers=workers,
+            ray=ray,
+            console=console,
+            again=again,
+            deadline=deadline,
+            launch=train_here if options.quick and ray is None else None,
+        )
+    for plan in plans:
+        written = write_item(plan, options, console)
+        if not written:
+            _say(console, f"{plan.item.title}: nothing to show yet.")
+    return status
+
+
+def train_here(cell: Cell) -> Failure | None:
+    """Train and evaluate a cell in this process: to start another takes longer than a tiny training."""
+    try:
+        train_run(cell.experiment, cell.folder, resume=True)
+        evaluate_run(cell.folder)
+    except LevelheadError as error:
+        return Failure(cell, str(error))
+    return None
+
+
+def predicted(cells: Sequence[Cell], options: Options, console: Console) -> dict[Path, float]:
+    """Return the seconds that each missing run will take, from :data:`DRY_RUN_STEPS` steps of each of its stages.
+
+    Runs that differ in the seed alone are timed once. A method whose later stages depend on what an earlier one
+    learns, such as JTT, is judged by what a training of those few steps gives: it may well be quicker.
+    """
+    by_recipe: dict[Path, float] = {}
+    missing = [cell for cell in cells if not cell.done]
+    kept = options.folder / "dry-run.json"
+    known: dict[str, float] = read_json(kept) if kept.exists() else {}
+    for number, cell in enumerate({cell.folder.parent: cell for cell in missing}.values(), 1):
+        name = cell.folder.parent.name
+        if name not in known:
+            _say(console, f"Timing {DRY_RUN_STEPS} steps: {cell.row} ({number})")
+            known[name] = _time(cell)
+            write_json(kept, known)
+        by_recipe[cell.folder.parent] = known[name]
+    return {cell.folder: by_recipe[cell.folder.parent] for cell in missing}
+
+
+def _time(cell: Cell) -> float:
+    """Train a few steps of each stage in a folder that is thrown away, and return the seconds of the whole run."""
+    durations: list[float] = []
+    last: dict[str, float] = {}
+
+    def watch(stage: str, done: int, total: int, text: str) -> None:
+        now = time.monotonic()
+        if stage in last:  # the first step also warms up
+            durations.append(now - last[stage])
+        last[stage] = now
+
+    experiment = replace(
+        cell.experiment, train=replace(cell.experiment.train, max_steps=DRY_RUN_STEPS, keep_epochs=False)
+    )
+    place = Path(tempfile.mkdtemp(prefix="levelhead-dry-run-"))
+    try:
+        began = time.monotonic()
+        train_run(experiment, place / "run", progress=watch, energy="off")
+        whole = time.monotonic() - began
+        cost = read_json(place / "run" / "cost.json")
+        rows = {split: read_json(place / "run" / "data.json")[split]["rows"] for split in ("train", "validation")}
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    step = sorted(durations)[len(durations) // 2] if durations else whole
+    validation = 0.4 * step * rows["validation"] / experiment.train.batch_size  # a forward pass without a backward one
+    other = max(0.0, whole - sum(durations) - cost["preparing_seconds"])
+    return float(cost["whole_steps"] * step + cost["whole_epochs"] * validation + other)
+
+
+def fitting(cells: Sequence[Cell], seconds: Mapping[Path, float], budget: float) -> list[Cell]:
+    """Return the cells, in order, whose times fit into ``budget`` seconds; what is done costs nothing."""
+    chosen, left = [], budget
+    for cell in cells:
+        cost = 0.0 if cell.done else seconds[cell.folder]
+        if cost <= left:
+            chosen.append(cell)
+            left -= cost
+    return chosen
+
+
+def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
+    """Write and show what an item's finished runs say; return the files, none if no run is finished."""
+    item, written = plan.item, []
+    if item.drawing in ("qk", "attention"):
+        return _draw_networks(plan, options, console)
+    found: dict[str, Reproduction] = {}
+    for grid, cells in plan.grids.items():
+        backbone = item.grids[options.scale][grid]
+        title = ", ".join([item.title, *([backbone] if backbone else []), f"{options.scale} scale"])
+        one = reproduction(cells, published(item.name, backbone), options.protocol, title)
+        if one is not None:
+            found[grid] = one
+    if not found:
+        return []
+    stem = options.folder / (item.name if options.protocol == "label-only" else f"{item.name}-{options.protocol}")
+    trial = "A TRIAL: it shows what will be written, and no result." if options.is_trial else ""
+    reason = item.reasons[options.scale]
+    record: dict[str, Any] = {"item": item.name, "scale": options.scale, "protocol": options.protocol}
+    record |= {"trial": options.is_trial, "reasons": reason, "grids": {}}
+    texts = [f"# {item.title}: {item.shows}", "", *([trial, ""] if trial else [])]
+    _say(console, f"\n{item.title}: {item.shows}. {trial}")
+    pages = []
+    for grid, one in found.items():
+        comparison, sections = one.comparison, one.sections()
+        record["grids"][grid] = one.to_dict()
+        texts += [f"## {one.title}", "", *(part.markdown() for part in [*sections, *comparison.narrow_sections()])]
+        texts += [*(f"- {sentence}" for sentence in one.findings(reason)), ""]
+        for part in sections[:2]:
+            console.print(part.draw())
+        console.print("\n".join(one.findings(reason)), markup=False, soft_wrap=True)
+        pages.append(compared(one.runs, comparison, sections, title=one.title))
+        if item.drawing == "pareto":
+            picture = stem.with_suffix(".png")
+            frontier = None
+            if comparison.selection is None:
+                frontier = baseline_frontier(one.runs, comparison)
+            draw_pareto(comparison, picture, frontier=frontier)
+            record["grids"][grid]["pareto"] = pareto_to_dict(comparison, frontier=frontier)
+            written.append(picture)
+    write_json(stem.with_suffix(".json"), record)
+    write_text(stem.with_suffix(".md"), "\n".join(texts))
+    write_page(stem.with_suffix(".html"), comparison_page(pages, command=command_line()))
+    written += [stem.with_suffix(ending) for ending in (".html", ".md", ".json")]
+    _say(console, f"Wrote {', '.join(map(str, written))}.")
+    return written
+
+
+def _draw_networks(plan: Plan, options: Options, console: Console) -> list[Path]:
+    """Draw the finished networks of an item one by one, and beside each other, as the paper has them."""
+    done = [cell for cell in plan.cells if cell.done]
+    draw = qk_figure if plan.item.drawing == "qk" else attention_figure
+    written, record = [], {}
+    for cell in done:
+        figure = draw(cell.folder, "test", data_root=None if options.quick else options.data_root)
+        written += figure.save(options.folder / f"{plan.item.name}-{cell.row.lower()}")
+        record[cell.row] = figure.to_dict()
+    if not done:
+        return []
+    together, file = options.folder / f"{plan.item.name}.png", options.folder / f"{plan.item.name}.json"
+    _beside([path for path in written if path.suffix == ".png"], together)
+    write_json(file, {"item": plan.item.name, "trial": options.is_trial, "networks": record})
+    written = [together, *written, file]
+    names = ", ".join(cell.row for cell in done)
+    _say(console, f"\n{plan.item.title}: {plan.item.shows}. From left to right: {names}.")
+    _say(console, f"Wrote {', '.join(map(str, written))}.")
+    return written
+
+
+def _beside(pictures: Sequence[Path], out: Path) -> None:
+    """Write one picture that shows ``pictures`` from left to right, on white."""
+    opened = [Image.open(path).convert("RGB") for path in pictures]
+    width, height = sum(each.width for each in opened), max(each.height for each in opened)
+    whole, left = Image.new("RGB", (width, height), "white"), 0
+    for each in opened:
+        whole.paste(each, (left, 0))
+        left += each.width
+    write_atomically(out, lambda temporary: whole.save(temporary, format="PNG"))
+
+
+def runnable(options: Options, console: Console) -> list[Plan]:
+    """Return the plans of all items whose data are there; say what is missing for the others.
+
+    Raises:
+        ConfigError: no item can be run.
+    """
+    plans, absent = [], []
+    for item in sorted(ITEMS.values(), key=lambda item: item.order):
+        try:
+            plan = make_plan(item, options)
+            check_plan(plan, options)
+            plans.append(plan)
+        except LevelheadError as error:
+            absent.append(item.title)
+            _say(console, f"Left out: {error}")
+    if not plans:
+        raise ConfigError(f"None of {listed(absent)} can be run: see above what each needs.")
+    return plans
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(escape(text), soft_wrap=True, highlight=False)

@@ -1,0 +1,290 @@
+"""What the paper published beside what came out here: differences, and what the choice of epochs alone did."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from levelhead.bench.grid import Cell
+from levelhead.bench.tables import LEAKING, Comparison, RunSet, Section, collect
+from levelhead.metrics import estimate_to_dict, joint
+from levelhead.metrics.names import METRICS
+from levelhead.paper.published import Published
+from levelhead.types import DataError, Estimate
+
+Protocol = Literal["label-only", "as-released"]
+PROTOCOLS: tuple[Protocol, ...] = ("label-only", "as-released")
+
+FIGURES = ("equalized_odds", "accuracy", "demographic_parity", "equal_opportunity")
+"""What the paper's tables show, the most important first."""
+
+COSTS = {"energy_wh": "GPU energy, Wh", "peak_gpu_memory_mib": "GPU memory, MiB"}
+
+
+@dataclass(frozen=True)
+class Against:
+    """One figure of one method: as published, as found here, and the difference.
+
+    ``here`` is chosen by the protocol of the table, ``released`` by the gap on the test rows (LEAKING), ``selection``
+    is the second minus the one that labels chose, on the same runs. ``difference`` is here minus published: its
+    interval joins ours with that of the published mean over seeds (where a deviation is published) by the method of
+    variance estimates recovery (Zou, Donner, Statistics in Medicine 2008, equation 3). Fractions, except ``published``.
+    """
+
+    published: Published | None
+    here: Estimate
+    difference: Estimate | None
+    released: Estimate | None
+    selection: Estimate | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; ``published`` is in percent, as printed."""
+
+        def plain(estimate: Estimate | None) -> dict[str, Any] | None:
+            return None if estimate is None else estimate_to_dict(estimate)
+
+        return {
+            "published_percent": None if self.published is None else dataclasses.asdict(self.published),
+            "here": plain(self.here),
+            "difference": plain(self.difference),
+            "as_released": plain(self.released),
+            "by_selection_alone": plain(self.selection),
+        }
+
+
+def minus_published(here: Estimate, published: Published) -> Estimate:
+    """Return here minus published, as a fraction; without a published deviation that figure counts as exact."""
+    if not here.defined:
+        return here
+    value = published.mean / 100
+    half = 0.0 if math.isnan(published.half_width) else published.half_width / 100
+    difference = here.value - value
+    low = difference - math.hypot(here.value - here.low, half)
+    high = difference + math.hypot(here.high - here.value, half)
+    return dataclasses.replace(here, value=difference, low=low, high=high, corrected=None)
+
+
+def published_gain(method: Published, baseline: Published) -> tuple[float, float, float]:
+    """Return a published mean minus the baseline's and the ends of its interval, in percent; NaN without deviations.
+
+    The two are taken as independent. The interval holds the noise of seeds alone.
+    """
+    half = math.hypot(method.half_width, baseline.half_width)
+    value = method.mean - baseline.mean
+    return value, value - half, value + half
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A grid of the paper as far as it has run: its runs on one test split, and the published figures.
+
+    ``missing`` are the grid's rows without a finished run.
+    """
+
+    runs: RunSet
+    published: Mapping[str, Mapping[str, Published]]
+    protocol: Protocol
+    title: str
+    missing: tuple[str, ...] = ()
+
+    @cached_property
+    def label_only(self) -> Comparison:
+        """The runs with the epochs that they chose by labels."""
+        return self.runs.compare(self.baseline)
+
+    @cached_property
+    def as_released(self) -> Comparison | None:
+        """The same runs with the epochs of the smallest gap on the test rows; None if epochs were not kept."""
+        if not all(run.experiment.train.keep_epochs for run in self.runs.runs):
+            return None
+        return self.runs.compare(self.baseline, selection=LEAKING)
+
+    @property
+    def baseline(self) -> str:
+        """The first of the published rows that has run, else the first row."""
+        rows = list(self.runs.rows())
+        return next((row for row in (*self.published, *rows) if row in rows), rows[0])
+
+    @property
+    def comparison(self) -> Comparison:
+        """The comparison under the table's protocol."""
+        if self.protocol == "label-only":
+            return self.label_only
+        if self.as_released is None:
+            raise DataError("These runs kept no epochs, so the protocol as released cannot be shown.")
+        return self.as_released
+
+    @cached_property
+    def selection(self) -> dict[str, dict[str, Estimate]]:
+        """What choosing by the gap on the test rows changes, by method and figure: paired, on the same runs.
+
+        The interval does not know that the choice saw these rows; the change in the gap is downward by construction.
+        """
+        if self.as_released is None:
+            return {}
+        first, classes = self.runs.runs[0].predictions, self.runs.classes
+        labels, groups = first["label"].to_numpy(), first[self.runs.attribute].to_numpy()
+        positive = sorted(classes).index(classes[1]) if len(classes) == 2 else None
+        found = {}
+        for method, runs in self.runs.rows().items():
+            by_rule = {
+                rule: np.array(classes)[self.runs.probabilities(runs, selection).argmax(-1)]
+                for rule, selection in (("labels", None), ("released", LEAKING))
+            }
+            table = joint(labels, groups, by_rule, baseline="labels", positive=positive)
+            found[method] = {
+                figure: row.difference for figure, row in table.rows["released"].items() if row.difference is not None
+            }
+        return found
+
+    @cached_property
+    def figures(self) -> dict[str, dict[str, Against]]:
+        """Return ``{method: {figure: Against}}``, published methods first."""
+        shown: dict[str, dict[str, Against]] = {}
+        rows = self.comparison.table.rows
+        for method in dict.fromkeys([*(name for name in self.published if name in rows), *rows]):
+            shown[method] = {}
+            for figure in FIGURES:
+                here = rows[method][figure].estimate
+                published = self.published.get(method, {}).get(figure)
+                released = None if self.as_released is None else self.as_released.table.rows[method][figure].estimate
+                shown[method][figure] = Against(
+                    published,
+                    here,
+                    None if published is None else minus_published(here, published),
+                    released,
+                    self.selection.get(method, {}).get(figure),
+                )
+        return shown
+
+    def sections(self) -> list[Section]:
+        """Return the tables of published figures and ours, one a figure, then gains over the baseline, then cost."""
+        return [*(self._against(figure) for figure in FIGURES), *map(self._gains, FIGURES[:2]), *self._cost()]
+
+    def _against(self, figure: str) -> Section:
+        name = METRICS[figure].column
+        columns = ["method", "published", "here", "here minus published", "as released", "by selection alone"]
+        cells = []
+        for method, each in self.figures.items():
+            one = each[figure]
+            label = self.comparison.label(method)
+            published = "" if one.published is None else str(one.published)
+            parts = [_percent(one.here), _points(one.difference), _percent(one.released), _points(one.selection)]
+            cells.append([label, published, *parts])
+        caption = (
+            "percent and points; published: mean ± standard deviation over 3 seeds; here: 95% interval over "
+            f"{self.comparison.sources}\nas released: each run's epoch with the smallest gap on these test rows "
+            "(LEAKING); by selection alone: that minus the epochs chosen by labels"
+        )
+        return Section(f"{self.title}: {name}, published and here", caption, columns, cells)
+
+    def _gains(self, figure: str) -> Section:
+        name, baseline = METRICS[figure].column, self.baseline
+        published, cells = self.published.get(baseline, {}).get(figure), []
+        for method, row in self.comparison.table.rows.items():
+            if method == baseline:
+                continue
+            theirs = self.published.get(method, {}).get(figure)
+            gain = "" if published is None or theirs is None else _gain(*published_gain(theirs, published))
+            cells.append([self.comparison.label(method), gain, _points(row[figure].difference)])
+        caption = "points; published: interval from the deviations over 3 seeds; here: paired, over test rows and seeds"
+        columns = ["method", "published", "here"]
+        return Section(f"{self.title}: {name}, minus {baseline}", caption, columns, cells)
+
+    def _cost(self) -> list[Section]:
+        sections = []
+        for key, title in COSTS.items():
+            theirs = {method: figures[key] for method, figures in self.published.items() if key in figures}
+            cells = [
+                [method, "" if method not in theirs else f"{theirs[method].mean:,.5g}", _cost(cost.get(key))]
+                for method, cost in self.comparison.cost.items()
+            ]
+            if theirs:
+                caption = (
+                    "mean over seeds; published on one RTX 3090, Wh by utilisation x 350 W; here by NVML's counter"
+                )
+                sections.append(Section(f"{self.title}: {title}", caption, ["method", "published", "here"], cells))
+        return sections
+
+    def findings(self, reason: str) -> list[str]:
+        """Say in sentences how far published figures and ours agree, and the most likely reason where they do not."""
+        sentences = []
+        for figure in FIGURES[:2]:
+            known = [one for each in self.figures.values() if (one := each[figure].difference) is not None]
+            known = [one for one in known if one.defined]
+            away = [one for one in known if not one.low <= 0 <= one.high]
+            if known:
+                sentences.append(
+                    f"{METRICS[figure].column}: {len(away)} of {len(known)} published figures differ from ours by more "
+                    "than the intervals allow."
+                )
+        if sentences:
+            sentences.append(f"Most likely reasons for differences: {reason}.")
+        sentences += self.comparison.findings()
+        if self.missing:
+            sentences.append(f"Not run yet: {', '.join(self.missing)}.")
+        return sentences
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict of aggregates."""
+        return {
+            "protocol": self.protocol,
+            "missing": list(self.missing),
+            "published": {
+                method: {figure: one.to_dict() for figure, one in each.items()} for method, each in self.figures.items()
+            },
+            "label_only": self.label_only.to_dict(),
+            "as_released": None if self.as_released is None else self.as_released.to_dict(),
+        }
+
+
+def reproduction(
+    cells: Iterable[Cell], published: Mapping[str, Mapping[str, Published]], protocol: Protocol, title: str
+) -> Reproduction | None:
+    """Return what the finished ``cells`` of one grid say; None if there are none.
+
+    The rows are named as in ``cells``: a run that two grids share has a name in each.
+    """
+    cells = list(cells)
+    done = [cell for cell in cells if cell.done]
+    if not done:
+        return None
+    names = {cell.folder: cell.row for cell in done}
+    (found,) = collect(list(names), "test")
+    runs = [
+        dataclasses.replace(run, experiment=dataclasses.replace(run.experiment, name=names[run.folder]))
+        for run in found.runs
+    ]
+    rows = dict.fromkeys(cell.row for cell in cells)
+    missing = tuple(row for row in rows if row not in names.values())
+    return Reproduction(RunSet(found.split, runs), published, protocol, title, missing)
+
+
+def _percent(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return ""
+    if not estimate.defined:
+        return "undefined"
+    return f"{100 * estimate.value:.2f}\n[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+
+
+def _points(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return ""
+    if not estimate.defined:
+        return "undefined"
+    return f"{100 * estimate.value:+.2f}\n[{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]"
+
+
+def _gain(value: float, low: float, high: float) -> str:
+    return f"{value:+.2f}" + ("" if math.isnan(low) else f"\n[{low:+.1f}, {high:+.1f}]")
+
+
+def _cost(value: Any) -> str:
+    return "not measured" if value is None else f"{value:,.5g}"
