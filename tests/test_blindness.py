@@ -298,6 +298,22 @@ def test_the_sensitive_columns_and_file_names_change_nothing(method: str, tmp_pa
             assert tensor.equal(weights[sensitive][name]), f"{name} differs with the sensitive column {sensitive}"
 
 
+@pytest.mark.parametrize("method", [name for name, cls in METHODS.items() if cls.uses_groups])
+def test_a_method_that_declares_it_does_see_the_sensitive_column(method: str, tmp_path: Path) -> None:
+    """Otherwise it would be marked ORACLE for nothing. A column that is not there is named before any training."""
+    weights, marks = {}, {}
+    for sensitive in ("kept", "shuffled"):
+        root = write_utkface(tmp_path / sensitive, sensitive)
+        marks[sensitive] = train_run(build_experiment(recipe(root, method)), tmp_path / f"run-{sensitive}")["oracle"]
+        weights[sensitive] = load_file(tmp_path / f"run-{sensitive}" / "model" / "model.safetensors")
+    assert set(marks.values()) == {"method"}
+    assert any(not value.equal(weights["shuffled"][tensor]) for tensor, value in weights["kept"].items())
+    deleted = write_utkface(tmp_path / "deleted", "deleted")
+    with pytest.raises(DataError, match="race"):
+        train_run(build_experiment(recipe(deleted, method)), tmp_path / "run-deleted")
+    assert not (tmp_path / "run-deleted" / "checkpoints").exists()
+
+
 def test_every_data_set_that_is_read_has_a_layout_here() -> None:
     assert set(LAYOUTS) | set(TEXT_LAYOUTS) == set(DATASETS) - {"portraits", "phrases"}
 

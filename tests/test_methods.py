@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from levelhead.attention.attach import is_debiased
-from levelhead.methods import DAM, DRO, JTT, METHODS, Balanced
+from levelhead.methods import DAM, DRO, DSA, JTT, METHODS, Balanced, TADeT
 from levelhead.methods.fit import fit
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import Lab
+from levelhead.types import ConfigError
 from tiny import make_examples, make_texts, tiny_appended, tiny_bert, tiny_vit
 
 INPUTS = {
@@ -17,7 +18,7 @@ INPUTS = {
     "texts": (make_texts, tiny_bert, 1e-2),
     "texts on a frozen backbone": (make_texts, tiny_appended, 1e-2),
 }
-CHEAP = {"upweight": 3, "teacher_layers": 2}  # options that only make a method dearer
+CHEAP = {"upweight": 3, "teacher_layers": 2, "attack_steps": 2}  # options that only make a method dearer
 
 
 def cheap(cls):
@@ -29,6 +30,8 @@ def cheap(cls):
 EVERY = {name: cheap(cls) for name, cls in METHODS.items()} | {
     "dam+jtt": DAM(base=cheap(JTT)),
     "dam+dro": DAM(base=DRO()),
+    "dam+tadet": DAM(base=TADeT()),
+    "dam+dsa": DAM(base=cheap(DSA)),
 }
 
 
@@ -45,6 +48,11 @@ def test_every_method_learns_from_every_kind_of_input(name, inputs):
         seed=3,
         groups=torch.arange(50) % 3 if method.uses_groups else None,
     )
+    if method.changes_pixels and inputs != "pictures":
+        with pytest.raises(ConfigError, match="changes pixels, and the network gets input_ids"):
+            fit(method, lab)
+        assert lab.steps == 0
+        return
     model = fit(method, lab)
     assert (lab.logits(model).argmax(-1) == lab.labels).double().mean() >= 0.8
     assert is_debiased(model) == name.startswith("dam")

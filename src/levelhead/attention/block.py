@@ -26,6 +26,7 @@ from transformers import (
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassifierOutput
 
+from levelhead.attention import interface
 from levelhead.attention.aligning import Tap
 from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment
 from levelhead.attention.config import NOT_WANTED, DebiasConfig, Facts, Readout
@@ -60,11 +61,14 @@ class BlockAttention(nn.Module):
         row = self.tap.row(query, valid, first_real=True)
         if not self.tap.padding_mask:
             valid = None
+        raw_query, raw_key = query, key
         if self.debias is not None:
             query, key = self.debias(query, key, valid, row)
         scaling = query.shape[-1] ** -0.5 / self.tap.attention_temperature
         self.tap.take(query, key, value, row, valid, scaling)
         mask = None if valid is None else valid[:, None, None, :]
+        if interface.is_observed():
+            interface.show(interface.Attended(self, raw_query, raw_key, query, key, mask, scaling, row))
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
         return cast(Tensor, self.output(mixed.transpose(1, 2).flatten(2)))
 
@@ -74,8 +78,10 @@ class BlockAttention(nn.Module):
         ``padded``: that row may be another one in each example, where statistics per position are not its own. The
         queries of the other rows must not matter to it (they do for statistics pooled with them), the values must
         come from a plain linear layer (folding them into the mean is wrong under LoRA or quantisation), and nobody
-        may be waiting for a layer's output with a hook.
+        may be waiting for a layer's output with a hook, or for what its attention works with.
         """
+        if interface.is_observed():
+            return False
         if not all(map(is_plain, (self.query, self.key, self.value, self.output))):
             return False
         options = self.tap.debias

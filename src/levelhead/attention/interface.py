@@ -80,6 +80,12 @@ def watched(take: Callable[[Attended], None]) -> Iterator[None]:
         _watchers.remove(take)
 
 
+def show(attended: Attended) -> None:
+    """Give what a module worked with to whoever watches now."""
+    for take in _watchers:
+        take(attended)
+
+
 def is_observed() -> bool:
     """Return whether somebody collects calls now, who would miss a layer that attends without this function."""
     return bool(_recorders or _watchers)
@@ -146,10 +152,10 @@ def levelhead_attention(
         if "debias" in module._modules:
             query, key = module.debias(query, key, valid, row)  # type: ignore[operator]
         tap.take(query, key, value, row, valid, scaling)
-    for take in _watchers:
+    if _watchers:
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
         mask = whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
-        take(Attended(module, raw_query, raw_key, query, key, mask, factor, row))
+        show(Attended(module, raw_query, raw_key, query, key, mask, factor, row))
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     return output, None
 
@@ -165,3 +171,20 @@ def switch(model: nn.Module, implementation: str) -> None:
         config = getattr(module, "config", None)
         if hasattr(config, "_attn_implementation_internal"):
             config._attn_implementation_internal = implementation  # type: ignore[union-attr]
+
+
+@contextmanager
+def switched(model: nn.Module, implementation: str = NAME) -> Iterator[None]:
+    """Make every attention module below ``model`` use ``implementation`` inside the block, and then its own again."""
+    configs = {
+        id(module.config): module.config
+        for module in model.modules()
+        if hasattr(getattr(module, "config", None), "_attn_implementation_internal")
+    }
+    before: dict[int, Any] = {key: config._attn_implementation_internal for key, config in configs.items()}  # type: ignore[union-attr]
+    switch(model, implementation)
+    try:
+        yield
+    finally:
+        for key, config in configs.items():
+            config._attn_implementation_internal = before[key]  # type: ignore[union-attr]

@@ -88,20 +88,11 @@ def probe_inputs(model: PreTrainedModel, example_inputs: Mapping[str, Any] | Non
 def as_probed(model: PreTrainedModel) -> Iterator[None]:
     """Evaluation mode and recording attention for the time of the block, whatever happens in it."""
     modes = {module: module.training for module in model.modules()}
-    configs = {
-        id(module.config): module.config
-        for module in model.modules()
-        if hasattr(getattr(module, "config", None), "_attn_implementation_internal")
-    }
-    before = {key: config._attn_implementation_internal for key, config in configs.items()}
     model.eval()
-    interface.switch(model, interface.NAME)
     try:
-        with torch.no_grad():
+        with interface.switched(model), torch.no_grad():
             yield
     finally:
-        for key, config in configs.items():
-            config._attn_implementation_internal = before[key]
         for module, training in modes.items():
             module.training = training
 

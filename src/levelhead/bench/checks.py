@@ -57,7 +57,13 @@ def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
 
 
 def _model(cell: Cell) -> tuple[str, Callable[[], object]]:
-    return str(cell.experiment.model), cell.experiment.model.check
+    experiment = cell.experiment
+
+    def check() -> None:
+        experiment.model.check()
+        experiment.check_pixels()
+
+    return f"{experiment.model} {experiment.method.changes_pixels}", check
 
 
 def _training(cell: Cell) -> tuple[str, Callable[[], object]]:

@@ -98,7 +98,8 @@ def _announce(
     """Say how many runs there are; and that more at a time than processors make each slower, if so."""
     rows, seeds = {cell.row for cell in cells}, {cell.experiment.seed for cell in cells}
     done = "" if len(missing) == len(cells) else f"; {len(cells) - len(missing) if missing else 'all'} of them done"
-    _line(console, f"{len(cells)} runs ({len(rows)} variants x {len(seeds)} seeds) in {folder}{done}.")
+    times = f"{len(rows)} variants x {len(seeds)} seed{'s' * (len(seeds) != 1)}"
+    _line(console, f"{len(cells)} runs ({times}) in {folder}{done}.")
     if workers is None or not missing:
         return
     threads = max(cell.experiment.train.threads or 1 for cell in missing)

@@ -5,12 +5,14 @@ from levelhead.methods.balanced import Balanced
 from levelhead.methods.base import Method
 from levelhead.methods.dam import DAM
 from levelhead.methods.dro import DRO
+from levelhead.methods.dsa import DSA
 from levelhead.methods.eiil import EIIL
 from levelhead.methods.erm import ERM
 from levelhead.methods.group_dro import GroupDRO
 from levelhead.methods.jtt import JTT
 from levelhead.methods.kd import KD
 from levelhead.methods.lff import LfF
+from levelhead.methods.tadet import TADeT
 from levelhead.registry import Registry
 from levelhead.training.stage import Stage
 
@@ -30,8 +32,26 @@ METHODS: Registry[Method] = Registry(
         "eiil": EIIL,
         "dam": DAM,
         "group-dro": GroupDRO,
+        "tadet": TADeT,
+        "dsa": DSA,
     },
     earlier={"group_dro": "group-dro"},
 )
 
-__all__ = ["ARL", "DAM", "DRO", "EIIL", "ERM", "JTT", "KD", "METHODS", "Balanced", "GroupDRO", "LfF", "Method", "Stage"]
+__all__ = [
+    "ARL",
+    "DAM",
+    "DRO",
+    "DSA",
+    "EIIL",
+    "ERM",
+    "JTT",
+    "KD",
+    "METHODS",
+    "Balanced",
+    "GroupDRO",
+    "LfF",
+    "Method",
+    "Stage",
+    "TADeT",
+]

@@ -17,11 +17,13 @@ class Method(ABC):
     """Base of every method: a frozen dataclass of the paper's hyperparameters.
 
     ``summary`` is one line for ``levelhead list methods``. ``uses_groups`` declares that the method looks at
-    demographic labels in training; every table then marks it ORACLE.
+    demographic labels in training; every table then marks it ORACLE. ``changes_pixels`` declares that it changes
+    pictures by the gradient of a network: texts, and a frozen backbone, are then refused before the first run.
     """
 
     summary: ClassVar[str]
     uses_groups: ClassVar[bool] = False
+    changes_pixels: ClassVar[bool] = False
 
     @abstractmethod
     def stages(self, lab: Lab) -> Iterator[Stage]:

@@ -49,3 +49,16 @@ def worst_group_stage(lab: Lab, groups: torch.Tensor, step: float, adjustment: f
     sizes = torch.bincount(groups)
     objective = WorstGroup(lab.new_model(), sizes, step=step, adjustment=adjustment)
     return Stage(objective, groups=groups, sampling=1 / sizes[groups].double() if balanced else None)
+
+
+def group_count(lab: Lab, method: str) -> int:
+    """Return the number of demographic groups, the highest code and one; ``method`` is named in the error.
+
+    Errors: :class:`~levelhead.ConfigError` where all training rows are of one group.
+    """
+    if len(lab.groups.unique()) < 2:
+        raise ConfigError(
+            f"All {len(lab.groups)} training rows are of one group, and method {method} compares groups: choose "
+            "another sensitive attribute (data.sensitive)."
+        )
+    return int(lab.groups.max()) + 1

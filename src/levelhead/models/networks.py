@@ -58,6 +58,10 @@ class ModelConfig(ABC):
     def build(self, class_names: tuple[str, ...]) -> Any:
         """Return a fresh network; what is not pretrained is drawn from torch's global generator."""
 
+    def why_no_pixels(self) -> str | None:
+        """Say why no gradient reaches the pixels of pictures in this network, or None where one does."""
+        return None
+
     def fingerprint(self) -> dict[str, str]:
         """Return hashes of what the network takes from outside the recipe and a checkpoint does not hold."""
         return {}
@@ -201,6 +205,12 @@ class BackboneModel(ModelConfig):
             self._longest()
         else:
             load_image_processor(self.backbone, self.revision)
+
+    def why_no_pixels(self) -> str | None:
+        """Say that the backbone is frozen, or reads texts."""
+        if load_backbone_class(self.backbone, self.revision)[0].main_input_name != "pixel_values":
+            return f"model.backbone {self.backbone} reads texts"
+        return "model.mode is last_encoder, which freezes the backbone" if self.mode == "last_encoder" else None
 
     @property
     def from_features(self) -> bool:

@@ -53,6 +53,14 @@ class Experiment:
     seed: int = 0
     name: str = ""
 
+    def check_pixels(self) -> None:
+        """Raise :class:`~levelhead.types.ConfigError` early where a method changes pixels that it cannot reach."""
+        if self.method.changes_pixels and (reason := self.model.why_no_pixels()):
+            raise ConfigError(
+                f"Method {method_name(self.method)} changes pixels by the gradient of a network, and {reason}: choose "
+                "data of pictures and a network whose weights are all trained (model.mode=fine_tune, or from scratch)."
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe that makes this experiment, with every default written out."""
         return {

@@ -129,6 +129,7 @@ def train_run(
         if (folder / "metrics.json").exists():
             return read_metrics(folder)
         experiment.data.check()
+        experiment.check_pixels()
         began = time.monotonic()
         with accelerator.main_process_first():  # which fills the caches
             train, validation = prepared(experiment, "train"), prepared(experiment, "validation")

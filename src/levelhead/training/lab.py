@@ -27,6 +27,7 @@ from torch.nn.utils import get_total_norm
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.data.base import Examples, Inputs
 from levelhead.distributed import gather_rows, shares
+from levelhead.models.head import with_classes
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper, Position, Work
 from levelhead.training.config import TrainConfig
@@ -158,12 +159,14 @@ class Lab:
         """Return a freshly initialised network on the lab's device: the one that a stage trains to be kept."""
         return self._watched(self._prepare(self._new_model()))
 
-    def new_auxiliary(self, **size: Any) -> nn.Module:
+    def new_auxiliary(self, *, classes: int | None = None, **size: Any) -> nn.Module:
         """Return a network that will not be kept: a scout, a teacher, an adversary.
 
-        ``size`` changes the recipe's model, e.g. ``layers=2``. It is always a plain one, also under ``dam+...``.
+        ``size`` changes the recipe's model, e.g. ``layers=2``; ``classes`` gives it another number of answers. It is
+        always a plain one, also under ``dam+...``.
         """
-        return self._watched(self._new_model(**size))
+        model = self._new_model(**size)
+        return self._watched(model if classes is None else with_classes(model, classes))
 
     @contextmanager
     def prepared(self, prepare: Callable[[Any], Any]) -> Iterator[None]:
@@ -178,6 +181,28 @@ class Lab:
         """Return the model's logits on the training rows (train, classes), in evaluation mode."""
         with self._counted(self.work):
             return self.predict(model, self._train.inputs)
+
+    def compute(self, function: Callable[[dict[str, Tensor], Tensor], Tensor]) -> Tensor:
+        """Return what ``function(inputs, rows)`` gives for all training rows, (train, ...) on the CPU, in their order.
+
+        It is asked for ``config.batch_size`` rows at a time: ``inputs`` are those of the ``rows`` (some,) int64, on the
+        lab's device, and its answer has as many rows. With several processes each asks for its share, and all get the
+        whole; networks are ordinary ones meanwhile.
+        """
+        own = torch.arange(len(self.labels))[self._share(len(self.labels))]
+        work = Work()
+        with self._counted(work):
+            parts = []
+            for rows in own.split(self.config.batch_size):
+                batch = {name: tensor.to(self.device) for name, tensor in self._train.inputs.batch(rows).items()}
+                parts.append(function(batch, rows).detach())
+        if self.accelerator.num_processes > 1:
+            both = torch.tensor([work.forward, work.backward], dtype=torch.float64, device=self.device)
+            torch.distributed.all_reduce(both)
+            work.forward, work.backward = both.tolist()
+        self.work.forward += work.forward
+        self.work.backward += work.backward
+        return gather_rows(torch.cat(parts)).cpu()
 
     def predict(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Return fp32 logits (n, classes) on the CPU of one of the lab's networks, in evaluation mode.
@@ -389,7 +414,7 @@ class Lab:
                     parts = {} if self._groups is not None else {key: part.item() for key, part in logs.items()}
                     self._track("train", position, {"loss": value, **parts})
                 if last_of_epoch:
-                    self._end_epoch(objective.model, stage.select or config.select, keeper, position, epoch)
+                    self._end_epoch(objective.model, stage, keeper, position, epoch)
                 due = time.monotonic() - saved >= config.checkpoint_seconds
                 if keeper.checkpoint is not None and not position.finished and self._agreed(due):
                     keeper.save(objective, optimizer, position)
@@ -445,20 +470,10 @@ class Lab:
         named = {f"{split}/{name}": value for name, value in figures.items()}
         self.accelerator.log({"stage": position.stage, **named}, step=self.steps + position.step)
 
-    def _end_epoch(self, model: nn.Module, select: str, keeper: Keeper, position: Position, epoch: int) -> None:
+    def _end_epoch(self, model: nn.Module, stage: Stage, keeper: Keeper, position: Position, epoch: int) -> None:
         """Score the validation split by every rule there is data for, and keep the model if it is the best so far."""
-        validation = self._validation
-        logits = self.predict(model, validation.inputs)
-        if not torch.isfinite(logits).all():
-            raise LevelheadError(
-                f"After step {position.step - 1} (stage {position.stage + 1}, epoch {epoch}) the network's logits on "
-                f"the validation split are not finite, so that no epoch can be chosen. {advice(self.config)}"
-            )
-        scores = {
-            name: selector.score(logits, validation.labels, self._validation_groups)
-            for name, selector in SELECTORS.items()
-            if name != "last" and (self._validation_groups is not None or not selector.uses_groups)
-        }
+        select = stage.select or self.config.select
+        scores = self._scores(model, position, epoch) if stage.scored else {}
         row = {"stage": position.stage, "epoch": epoch, "step": position.step, **scores}
         keeper.log(row)
         position.history.append(row)
@@ -472,6 +487,21 @@ class Lab:
             keeper.keep(model)
         if self.config.keep_epochs:
             keeper.keep_epoch(model, epoch)
+
+    def _scores(self, model: nn.Module, position: Position, epoch: int) -> dict[str, float]:
+        """Score the validation split by every rule there is data for."""
+        validation = self._validation
+        logits = self.predict(model, validation.inputs)
+        if not torch.isfinite(logits).all():
+            raise LevelheadError(
+                f"After step {position.step - 1} (stage {position.stage + 1}, epoch {epoch}) the network's logits on "
+                f"the validation split are not finite, so that no epoch can be chosen. {advice(self.config)}"
+            )
+        return {
+            name: selector.score(logits, validation.labels, self._validation_groups)
+            for name, selector in SELECTORS.items()
+            if name != "last" and (self._validation_groups is not None or not selector.uses_groups)
+        }
 
 
 def bucketed(order: Tensor, lengths: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:

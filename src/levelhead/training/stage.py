@@ -18,10 +18,11 @@ class Stage:
     objective through the batch. Groups given here are either inferred by the method itself or, where the method
     declares ``uses_groups``, read from ``lab.groups``. ``rows`` (any length) int64 are the training rows of an epoch,
     with repetitions where a row counts several times; ``sampling`` (train,) float instead draws as many rows as there
-    are, with replacement, with chances in these proportions.
+    are, with replacement, with chances in these proportions. ``scored`` False leaves the validation split alone: for a
+    network that answers another question than the labels, whose last epoch is then kept.
 
-    Errors: :class:`~levelhead.ConfigError` for ``rows`` and ``sampling`` at once, and for weights that the objective
-    cannot use.
+    Errors: :class:`~levelhead.ConfigError` for ``rows`` and ``sampling`` at once, for a stage that is not scored and
+    selects another epoch than the last, and for weights that the objective cannot use.
     """
 
     objective: Objective
@@ -31,6 +32,7 @@ class Stage:
     rows: Tensor | None = None
     sampling: Tensor | None = None
     select: str | None = None
+    scored: bool = True
 
     def __post_init__(self) -> None:
         if self.rows is not None and self.sampling is not None:
@@ -38,5 +40,7 @@ class Stage:
                 "A Stage got both rows and sampling, and each says which rows an epoch has: give rows to take them one "
                 "by one, or sampling to draw them by chance."
             )
+        if not self.scored and self.select != "last":
+            raise ConfigError(f"A Stage that is not scored keeps its last epoch: select='last', not {self.select!r}.")
         if self.weights is not None:
             self.objective.check_weights(self.weights)

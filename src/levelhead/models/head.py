@@ -1,0 +1,34 @@
+"""A classifier's last linear layer, made anew for another number of classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from levelhead.types import UnsupportedModelError
+
+
+def with_classes(model: Any, classes: int) -> Any:
+    """Give a fresh Hugging Face classifier another number of ``classes``, in place, and return it.
+
+    Its last linear layer with as many outputs as classes is replaced, by one drawn from torch's global generator. Its
+    configuration, which other networks may share, still tells of the classes before: the network is for logits alone.
+
+    Errors: :class:`~levelhead.UnsupportedModelError` for a network without such a layer.
+    """
+    before = getattr(getattr(model, "config", None), "num_labels", None)
+    heads = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module.out_features == before
+    ]
+    if not heads:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has no linear layer with as many outputs as classes, so it cannot be given "
+            f"{classes} classes instead."
+        )
+    old: Any = model.get_submodule(heads[-1])
+    new = nn.Linear(old.in_features, classes, bias=old.bias is not None).to(old.weight.device, old.weight.dtype)
+    model.set_submodule(heads[-1], new)
+    return model

@@ -1,0 +1,365 @@
+"""TADeT and DSA, which see groups, against numbers worked by hand."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, kl_div, log_softmax
+from transformers import Dinov2Config, Dinov2ForImageClassification, SwinConfig, SwinForImageClassification
+
+from levelhead.attention import attach, readout_only
+from levelhead.attention.watching import attending, attention_map, readout_query
+from levelhead.methods import DAM, DSA, METHODS, Stage, TADeT
+from levelhead.methods.dsa import pixel_range
+from levelhead.models.head import with_classes
+from levelhead.objectives.patches import PatchAttack, patch_layout, replace_patch, without_conflict
+from levelhead.objectives.queries import TargetedAlignment, query_distance, reversal_strength, reversed_gradient
+from levelhead.objectives.self_attention import DebiasedSelfAttention, attention_divergence
+from levelhead.training.config import TrainConfig
+from levelhead.training.lab import Lab
+from levelhead.types import Batch, ConfigError, UnsupportedModelError
+from tiny import make_examples, make_texts, tiny_appended, tiny_bert, tiny_vit
+
+QUERY = torch.tensor([[1.0, 0], [3, 2], [0, 1], [2, 2], [4, 0], [1, 1]], dtype=torch.float64)
+LABELS, GROUP = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 1, 0, 1, 1])
+ONES = torch.ones(6, dtype=torch.float64)
+
+
+def distance(query=QUERY, labels=LABELS, group=GROUP, weight=ONES, *, classes=2, groups=2, means="by_class"):
+    return query_distance(query, labels, group, weight, classes=classes, groups=groups, means=means).item()
+
+
+def test_mean_queries_are_compared_within_each_class():
+    assert distance() == pytest.approx(6.5)
+    assert distance(means="scalar") == pytest.approx(0.25)
+
+
+def test_shifts_that_cancel_out_are_seen_by_class_and_not_by_scalar_means():
+    query = torch.tensor([[1.0, -1], [1, -1], [-1, 1], [-1, 1]])
+    labels, group, ones = torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1]), torch.ones(4)
+    assert distance(query, labels, group, ones) == pytest.approx(16)
+    assert distance(query, labels, group, ones, means="scalar") == 0
+
+
+def test_weights_are_copies():
+    index = torch.tensor([0, 1, 1, 1, 2, 3, 4, 5])
+    weight = torch.tensor([1.0, 3, 1, 1, 1, 1], dtype=torch.float64)
+    copies = distance(QUERY[index], LABELS[index], GROUP[index], torch.ones(8, dtype=torch.float64))
+    assert distance(weight=weight) == pytest.approx(copies)
+    assert distance(weight=torch.zeros(6, dtype=torch.float64)) == 0
+
+
+def test_with_three_groups_it_is_the_mean_over_the_pairs_that_are_there():
+    query, labels = torch.tensor([[0.0], [3], [1], [5], [7]]), torch.tensor([0, 0, 0, 1, 1])
+    group = torch.tensor([0, 1, 2, 0, 2])  # group 1 has no row of class 1
+    found = distance(query, labels, group, torch.ones(5), groups=3)
+    assert found == pytest.approx((9 + 1 + 4) / 3 + 4)
+
+
+def test_a_pair_that_is_not_there_gives_no_gradient_that_is_not_finite():
+    query = QUERY.clone().requires_grad_()
+    loss = query_distance(query, LABELS, torch.zeros(6, dtype=torch.int64), ONES, classes=3, groups=2)
+    loss.backward()
+    assert loss.item() == 0
+    assert not query.grad.any()
+
+
+def test_the_reversal_grows_from_none_to_all():
+    done = torch.tensor([0, 0.1, 1.0], dtype=torch.float64)
+    found = reversal_strength(done)
+    assert found.tolist() == pytest.approx([0, 0.462117, 2 / (1 + math.exp(-10)) - 1], abs=1e-6)
+    x = torch.tensor([2.0], requires_grad=True)
+    (3 * reversed_gradient(x, torch.tensor(0.5))).sum().backward()
+    assert x.grad.item() == pytest.approx(-1.5)
+
+
+def objective_batch(rows=6, groups=2):
+    examples, index = make_examples(rows), torch.arange(rows)
+    return Batch(examples.inputs.batch(index), examples.labels, index, torch.ones(rows), index // 2 % groups)
+
+
+def test_tadet_is_the_sum_of_its_terms_and_reverses_the_gradient_of_the_network_alone():
+    torch.manual_seed(0)
+    model = tiny_vit(dropout=0.0)
+    objective = TargetedAlignment(model, 2, 10, adversary=0.5, alignment=0.0)
+    objective.steps += 1
+    batch = objective_batch()
+    loss, logs = objective(batch)
+    loss.backward()
+    assert logs["strength"].item() == pytest.approx(0.462117, abs=1e-6)
+    assert objective.steps.item() == 2
+    captured = []
+    hook = model.vit.layers[-1].attention.q_proj.register_forward_hook(lambda m, args, output: captured.append(output))
+    task = cross_entropy(model(**batch.inputs).logits, batch.labels)
+    hook.remove()
+    query = captured[0][:, 0]  # heads next to each other, as they are flattened
+    guessed = cross_entropy(objective.group_head(query), batch.group)
+    assert loss.item() == pytest.approx((task + 0.5 * guessed).item(), abs=1e-6)
+    of_head = torch.autograd.grad(guessed, objective.group_head.weight, retain_graph=True)[0]
+    assert torch.allclose(objective.group_head.weight.grad, 0.5 * of_head, atol=1e-7)
+    layer = model.vit.layers[0].mlp.fc1.weight
+    plain, adversarial = (torch.autograd.grad(part, layer, retain_graph=True)[0] for part in (task, guessed))
+    assert adversarial.abs().max() > 1e-6
+    assert torch.allclose(layer.grad, plain - 0.5 * logs["strength"] * adversarial, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["vit", "vit, one row", "dam", "bert", "dam bert", "appended", "dam appended"])
+def test_the_query_is_that_of_the_row_that_is_read(kind):
+    torch.manual_seed(0)
+    network = {"bert": tiny_bert, "appended": tiny_appended}.get(kind.split()[-1], tiny_vit)()
+    make = make_examples if "vit" in kind or kind == "dam" else make_texts
+    if kind.startswith("dam"):
+        attach(network)
+    if kind == "vit, one row":
+        readout_only(network, True)
+    rows = torch.arange(6)
+    before = network.config._attn_implementation
+    readout = readout_query(network)
+    with attending(network.eval()) as seen:
+        network.train()(**make(6).inputs.batch(rows))
+    assert readout(seen[-1]).shape == (6, 16)
+    assert readout(seen[-1]).requires_grad
+    assert torch.allclose(readout(seen[-1]), seen[-1].query[:, :, 0].flatten(1))
+    assert network.config._attn_implementation == before
+    assert len(seen) == {"appended": 3}.get(kind.split()[-1], 2)
+
+
+def test_where_no_row_is_read_the_query_is_the_mean():
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16, "patch_size": 8}
+    network = Dinov2ForImageClassification(Dinov2Config(**size))
+    readout = readout_query(network)
+    assert readout.rule == "none"
+    with attending(network) as seen:
+        network(**make_examples(4).inputs.batch(torch.arange(4)))
+    assert torch.allclose(readout(seen[-1]), seen[-1].query.mean(dim=2).flatten(1))
+
+
+def test_networks_whose_attention_cannot_be_reached_are_refused():
+    size = {"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 1], "window_size": 2}
+    swin = SwinForImageClassification(SwinConfig(**size))
+    with pytest.raises(UnsupportedModelError):
+        readout_query(swin)
+    with pytest.raises(UnsupportedModelError):
+        patch_layout(swin)
+    with pytest.raises(UnsupportedModelError, match="not a Hugging Face"):
+        readout_query(torch.nn.Linear(2, 2))
+    with pytest.raises(UnsupportedModelError, match="reads no pictures"):
+        patch_layout(tiny_bert())
+    with pytest.raises(UnsupportedModelError, match="3 classes instead"):
+        with_classes(torch.nn.Linear(2, 2), 3)
+
+
+def test_attention_that_is_equal_diverges_least():
+    target = torch.tensor([[0.2, 0.5, 0.1]], dtype=torch.float64)
+    found = attention_divergence(torch.tensor([[0.4, 0.3, 0.1]], dtype=torch.float64), target)
+    assert found.item() == pytest.approx(0.656906, abs=1e-6)
+    assert attention_divergence(target, target).item() == pytest.approx(0, abs=1e-12)
+    assert attention_divergence(2 * target, target).item() == pytest.approx(0, abs=1e-12)
+    everywhere = torch.rand(200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert (attention_divergence(everywhere, target.expand(200, -1)) > 0).all()
+
+
+def test_the_released_term_is_not_smallest_at_equal_attention():
+    def released(mine, target):
+        return 4.5 * kl_div(log_softmax(mine / 3, dim=1), target, reduction="batchmean")
+
+    target = torch.tensor([[0.2, 0.5, 0.1]], dtype=torch.float64)
+    other = torch.tensor([[0.0, 0.8, 0.0]], dtype=torch.float64)
+    assert released(target, target).item() == pytest.approx(-0.2134, abs=1e-4)
+    assert released(other, target).item() == pytest.approx(-0.3400, abs=1e-4)
+
+
+def test_attention_on_one_patch_alone_stays_finite():
+    plain = torch.tensor([[0.0, 1.0, 0.0]], requires_grad=True)
+    loss = attention_divergence(plain, torch.tensor([[0.5, 0.0, 0.5]]))
+    loss.sum().backward()
+    assert torch.isfinite(loss).all()
+    assert torch.isfinite(plain.grad).all()
+
+
+def test_the_map_is_what_the_model_reports_as_its_attention():
+    torch.manual_seed(0)
+    model = tiny_vit().eval()
+    inputs = make_examples(3).inputs.batch(torch.arange(3))
+    with attending(model) as seen:
+        model(**inputs)
+    model.set_attn_implementation("eager")
+    told = model(**inputs, output_attentions=True).attentions
+    for layer, weights in zip(seen, told, strict=True):
+        assert torch.allclose(attention_map(layer), weights.mean(dim=1), atol=1e-6)
+
+
+def test_a_patch_is_replaced_in_its_place_and_nowhere_else():
+    pixels = torch.randn(3, 2, 16, 24, generator=torch.Generator().manual_seed(0))
+    content, place = torch.full((3, 2, 8, 8), 9.0), torch.tensor([0, 4, 5])
+    found = replace_patch(pixels, place, content)
+    for picture, (row, column) in enumerate([(0, 0), (1, 1), (1, 2)]):
+        inside = torch.zeros(16, 24, dtype=torch.bool)
+        inside[8 * row : 8 * row + 8, 8 * column : 8 * column + 8] = True
+        assert (found[picture][:, inside] == 9).all()
+        assert torch.equal(found[picture][:, ~inside], pixels[picture][:, ~inside])
+
+
+def test_a_conflicting_gradient_loses_what_works_against_the_other():
+    one, other = torch.tensor([[1.0, -1], [1, 1], [-3, 0]]), torch.tensor([[0.0, 2], [0, 2], [0, 0]])
+    found = without_conflict(one, other)
+    assert found.tolist() == [[1, 0], [1, 1], [-3, 0]]
+    assert ((found * other).sum(dim=1) >= 0).all()
+
+
+def attack_on(model, **options):
+    layout = patch_layout(model)
+    low, high = torch.full((3,), -2.0), torch.full((3,), 2.0)
+    return PatchAttack(model, layout, low, high, **{"layer": 0, "steps": 5, **options})
+
+
+def test_the_layout_of_a_vision_transformer():
+    layout = patch_layout(tiny_vit(layers=3))
+    assert (layout.size, layout.count, layout.prefix, layout.layers) == (8, 4, 1, 3)
+    with pytest.raises(ConfigError, match=r"method.layer is 3, .* has 3 attention layers: choose 0 to 2"):
+        attack_on(tiny_vit(layers=3), layer=3)
+
+
+def test_the_attack_makes_the_network_err_more_in_the_patch_with_most_attention():
+    torch.manual_seed(0)
+    model = tiny_vit(layers=4)
+    pixels = make_examples(6).inputs.batch(torch.arange(6))["pixel_values"]
+    answers, noise = torch.arange(6) % 2, torch.rand(6, 3, 8, 8)
+    generator = torch.get_rng_state()
+    place, content = attack_on(model, steps=10)(pixels, answers, noise)
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), generator)  # training goes on as if nothing had been drawn
+    model.eval()
+    with torch.no_grad(), attending(model) as seen:
+        model(pixel_values=pixels)
+    assert torch.equal(place, attention_map(seen[0])[:, :, 1:].mean(dim=1).argmax(dim=1))
+    assert content.abs().max() <= 2
+
+    def losses(inside):
+        logits = model(pixel_values=replace_patch(pixels, place, inside)).logits
+        return cross_entropy(logits, answers, reduction="none")
+
+    assert (losses(content) > losses(4 * noise - 2)).all()
+
+
+def test_no_row_of_an_attack_depends_on_the_others():
+    torch.manual_seed(0)
+    model = tiny_vit(layers=4)
+    pixels = make_examples(5).inputs.batch(torch.arange(5))["pixel_values"]
+    answers, noise = torch.arange(5) % 2, torch.rand(5, 3, 8, 8)
+    attack = attack_on(model, steps=3, attention=0.5)
+    place, content = attack(pixels, answers, noise)
+    for row in range(5):
+        alone = attack(pixels[row : row + 1], answers[row : row + 1], noise[row : row + 1])
+        assert torch.equal(alone[0], place[row : row + 1])
+        assert torch.allclose(alone[1], content[row : row + 1], atol=1e-4)
+
+
+def test_a_patch_is_drawn_into_attention_where_that_is_asked_for():
+    torch.manual_seed(0)
+    model = tiny_vit(layers=4)  # so that layer 1 is in the lower half
+    pixels = make_examples(6).inputs.batch(torch.arange(6))["pixel_values"]
+    answers, noise = torch.arange(6) % 2, torch.rand(6, 3, 8, 8)
+    got = []
+    for weight in (0.0, 1000.0):
+        place, content = attack_on(model, steps=10, attention=weight)(pixels, answers, noise)
+        with torch.no_grad(), attending(model.eval()) as seen:
+            model(pixel_values=replace_patch(pixels, place, content))
+        given = attention_map(seen[1]).gather(2, (place + 1)[:, None, None].expand(-1, 5, 1))
+        got.append(given.log().mean().item())
+    assert got[1] > got[0]
+
+
+def test_dsa_is_the_sum_of_its_terms():
+    torch.manual_seed(0)
+    model = tiny_vit(dropout=0.0)
+    batch, place = objective_batch(), torch.tensor([0, 1, 2, 3, 0, 1])
+    content = torch.randn(6, 3, 8, 8)
+    objective = DebiasedSelfAttention(model, place, content, adversarial=0.5, alignment=2.0)
+    loss, _ = objective(batch)
+    pixels = batch.inputs["pixel_values"]
+    model.set_attn_implementation("eager")
+    passes = [model(pixel_values=pictures, output_attentions=True)
+              for pictures in (pixels, replace_patch(pixels, place, content))]  # fmt: skip
+    maps = [[weights.mean(dim=(1, 2))[:, 1:] for weights in one.attentions] for one in passes]
+    divergence = sum(attention_divergence(*layer) for layer in zip(*maps, strict=True)).mean()
+    terms = [cross_entropy(one.logits, batch.labels) for one in passes]
+    expected = terms[0] + 0.5 * terms[1] + 2 * divergence
+    assert divergence > 1e-6
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    assert set(objective.state_dict()) == {f"model.{name}" for name in model.state_dict()}
+
+
+def lab_of(examples=None, groups=None, **options):
+    examples = examples or make_examples(20)
+    config = TrainConfig(**{"epochs": 1, "batch_size": 4, "device": "cpu", **options})
+    groups = torch.arange(len(examples.labels)) % 2 if groups is None else groups
+    return Lab(new_model=tiny_vit, train=examples, validation=examples, config=config, groups=groups)
+
+
+def test_the_range_of_pixels_is_that_of_the_data():
+    examples = make_examples(20)
+    low, high = pixel_range(lab_of(examples))
+    assert torch.equal(low, examples.inputs.pixels.amin(dim=(0, 2, 3)))
+    assert torch.equal(high, examples.inputs.pixels.amax(dim=(0, 2, 3)))
+
+
+def test_what_is_computed_of_all_rows_comes_in_their_order_and_is_counted():
+    lab = lab_of()
+    model = lab.new_auxiliary(classes=3)
+    found = lab.compute(lambda inputs, rows: torch.cat([model(**inputs).logits, rows[:, None].float()], dim=1))
+    assert found.shape == (20, 4)
+    assert found[:, 3].tolist() == list(range(20))
+    size = sum(parameter.numel() for parameter in model.parameters())
+    assert lab.work.forward == lab.work.backward == 20 * size
+
+
+def test_another_number_of_classes_leaves_other_networks_alone():
+    torch.manual_seed(0)
+    bert = with_classes(tiny_bert(), 5)
+    assert bert(input_ids=torch.ones(1, 3, dtype=torch.int64)).logits.shape == (1, 5)
+    assert bert.config.num_labels == 2  # a configuration may be shared
+    vit = tiny_vit()
+    with_classes(type(vit)(vit.config), 7)
+    assert type(vit)(vit.config)(torch.zeros(1, 3, 16, 16)).logits.shape == (1, 2)
+
+
+@pytest.mark.parametrize("name", ["tadet", "dsa", "dam+tadet"])
+def test_one_group_cannot_be_compared(name):
+    method = DAM(base=TADeT()) if name == "dam+tadet" else METHODS[name]()
+    with pytest.raises(ConfigError, match="All 20 training rows are of one group"):
+        next(iter(method.stages(lab_of(groups=torch.ones(20, dtype=torch.int64)))))
+
+
+def test_a_stage_that_is_not_scored_keeps_its_last_epoch():
+    lab = lab_of(epochs=2)
+    (first, *_) = DSA().stages(lab)
+    assert not first.scored
+    assert first.select == "last"
+    for select in (None, "val_loss"):
+        with pytest.raises(ConfigError, match="keeps its last epoch"):
+            Stage(first.objective, select=select, scored=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TADeT(adversary=-1.0), "method.adversary is -1"),
+        (lambda: TADeT(alignment=math.nan), "method.alignment is nan"),
+        (lambda: DSA(attack_steps=0), "method.attack_steps is 0"),
+        (lambda: DSA(bias_epochs=0), "method.bias_epochs is 0"),
+        (lambda: DSA(layer=-1), "method.layer is -1"),
+        (lambda: DSA(attack_rate=0.0), "method.attack_rate is 0"),
+        (lambda: DSA(alignment=math.inf), "method.alignment is inf"),
+    ],
+)
+def test_options_that_cannot_be_right(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_a_layer_that_is_not_there_is_refused_before_any_training():
+    lab = lab_of()
+    with pytest.raises(ConfigError, match=r"method\.layer is 2, and the network has 2 attention layers"):
+        next(iter(DSA(layer=2).stages(lab)))
+    assert lab.steps == 0
