@@ -1,0 +1,252 @@
+"""levelhead reproduce: grids, shared runs, what is missing, the plan, and everything rehearsed on drawn data."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from levelhead.bench.grid import Cell
+from levelhead.cli.app import main
+from levelhead.paper import reproduce
+from levelhead.paper.items import ITEMS, SCALES, SOURCES, Item, find_item
+from levelhead.paper.published import published
+from levelhead.paper.reproduce import Options, distinct, fitting, make_plan
+from levelhead.runs.recipe import method_name
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("LEVELHEAD_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("item", ITEMS.values(), ids=list(ITEMS))
+def test_every_grid_holds_the_published_rows(item: Item, scale: Any, tmp_path: Path) -> None:
+    plan = make_plan(item, Options(tmp_path, scale))
+    assert set(plan.grids) == set(item.grids[scale])
+    for grid, cells in plan.grids.items():
+        rows = {cell.row for cell in cells}
+        if item.rows:
+            assert rows == set(item.rows)
+            assert len(cells) == len(rows), "one network each"
+        else:
+            assert rows >= set(published(item.name, item.grids[scale][grid])), "a published row has no run"
+        if not item.is_figure:
+            assert published(item.name, item.grids[scale][grid])
+            assert all(cell.experiment.train.keep_epochs for cell in cells), "the protocols need every epoch"
+        assert all(cell.experiment.train.select == "val_loss" for cell in cells)
+        assert item.data[scale] in SOURCES
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_items_share_the_runs_that_they_have_in_common(scale: Any, tmp_path: Path) -> None:
+    plans = {name: make_plan(ITEMS[name], Options(tmp_path, scale)) for name in ITEMS if name != "table5"}
+
+    def folders(name: str, row: str) -> set[Path]:
+        return {cell.folder for cell in plans[name].cells if cell.row == row and cell.experiment.seed == 0}
+
+    for row in ("ERM", "DAM"):
+        assert folders("table2", row) == folders("table7", row) == folders("figure3", row) == folders("figure4", row)
+    assert folders("table2", "DAM") == folders("figure2", "DAM, t = 2")
+    assert folders("table2", "KD") == folders("figure2", "KD, lambda = 1")
+    assert folders("table2", "ARL") == folders("figure2", "ARL, 2 layers")
+    assert folders("table3", "ERM") == folders("table6", "ERM-FT")
+    cells = distinct(plans.values())
+    assert len({cell.folder for cell in cells}) == len(cells)
+    seeds = [cell.experiment.seed for cell in cells]
+    assert seeds[: seeds.count(0)] == [0] * seeds.count(0), "every item's first seed comes before anybody's second"
+    for cell in cells:
+        assert cell.folder.parent.name.startswith(method_name(cell.experiment.method))
+
+
+def test_the_finding_s_runs_of_utkface_are_those_of_table_1(tmp_path: Path) -> None:
+    """The grid that methods_utkface64 was made with trains the same recipes, so its committed figures are Table 1's."""
+    from levelhead.bench.grid import make_cells, read_grid
+
+    before = {
+        cell.row: replace(cell.experiment, name="") for cell in make_cells(read_grid("methods_utkface64"), tmp_path)
+    }
+    now = {cell.row: cell.experiment for cell in make_plan(ITEMS["table1"], Options(tmp_path)).cells}
+    for row in ("ERM", "DRO", "ARL", "KD", "JTT", "LfF", "DAM", "JTT, weight 2", "balanced ERM", "GroupDRO"):
+        assert before[row] == now[row], row
+
+
+def test_missing_data_are_named_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("reproduce", "table2", "--data-root", tmp_path) == 2
+    said = re.sub(r"\s+", " ", capsys.readouterr().err)
+    for part in ("celeba64/", "train.parquet", "https://mmlab.ie.cuhk.edu.hk", "--data-root", "--quick"):
+        assert part in said
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tabel2"], "Did you mean 'table2'"),
+        (["figure1"], "nothing to run"),
+        (["table2", "--quick", "--steps", "5"], "give one of them"),
+        (["table2", "--seeds", "x"], "is not a list of whole numbers"),
+        (["table2", "--quick", "--set", "train.epochz=3"], "epochs"),
+    ],
+)
+def test_mistakes_are_named(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("reproduce", *arguments) == 2
+    assert says in re.sub(r"\s+", " ", capsys.readouterr().err)
+
+
+def test_all_says_what_each_missing_item_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("reproduce", "all", "--data-root", tmp_path) == 2
+    said = capsys.readouterr()
+    for source in ("utkface64/", "celeba64/", "hatexplain/", "multinli/"):
+        assert source in said.out
+    assert "None of" in said.err
+
+
+def test_the_list_needs_no_data_and_no_torch(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("reproduce", "list") == 0
+    said = capsys.readouterr().out
+    for item in ITEMS.values():
+        assert item.name in said
+        for file in item.results:
+            assert (ROOT / "results" / file).exists()
+
+
+def test_names_are_taken_as_people_write_them() -> None:
+    assert find_item("Table 2") is find_item("TABLE_2") is ITEMS["table2"]
+    with pytest.raises(ConfigError, match="The paper has no"):
+        find_item("table8\x1b[31m")
+
+
+def test_what_fits_is_chosen_in_order() -> None:
+    cells = [
+        Cell(str(number), replace_folder(number), Path(f"run-{number}"))  # type: ignore[arg-type]
+        for number in range(4)
+    ]
+    seconds = dict(zip((cell.folder for cell in cells), (10.0, 50.0, 15.0, 30.0), strict=True))
+    assert [cell.row for cell in fitting(cells, seconds, 60)] == ["0", "1"]
+    assert [cell.row for cell in fitting(cells, seconds, 30)] == ["0", "2"]
+    assert fitting(cells, seconds, 5) == []
+
+
+def replace_folder(number: int) -> None:
+    return None
+
+
+def test_one_table_rehearsed_twice_trains_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--quick", "--out", tmp_path / "out", "--set", "train.epochs=1")
+    assert run("reproduce", "table7", *options) == 0
+    first = capsys.readouterr().out
+    assert "5 runs (5 variants x 1 seed)" in first
+    assert "no result" in first
+    folder = tmp_path / "out" / "small-quick"
+    record = json.loads((folder / "table7.json").read_text())
+    assert record["trial"] is True
+    figures = record["grids"]["table7_small"]["published"]["DAM"]["equalized_odds"]
+    assert figures["published_percent"] == {"mean": 19.47, "deviation": None}
+    assert figures["by_selection_alone"]["value"] <= 0
+    assert all(key in figures for key in ("here", "difference", "as_released"))
+    page = (folder / "table7.html").read_text()
+    assert "published and here" in page
+    assert "# Table 7" in (folder / "table7.md").read_text()
+    written = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/metrics.json")}
+    assert len(written) == 5
+    assert run("reproduce", "table7", *options, "--protocol", "as-released") == 0
+    assert "all of them done" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/metrics.json")} == written
+    released = json.loads((folder / "table7-as-released.json").read_text())
+    assert released["grids"]["table7_small"]["published"]["DAM"]["equalized_odds"]["here"] == figures["as_released"]
+    assert "LEAKING" in (folder / "table7-as-released.md").read_text()
+
+
+@pytest.mark.slow
+def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = run("reproduce", "all", "--scale", "small", "--quick", "--out", tmp_path, "--set", "train.epochs=1")
+    said = capsys.readouterr().out
+    assert status == 0, said[-3000:]
+    folder = tmp_path / "small-quick"
+    for name, item in ITEMS.items():
+        assert (folder / f"{name}.json").exists(), name
+        assert json.loads((folder / f"{name}.json").read_text())["trial"] is True
+        if item.is_figure:
+            assert (folder / f"{name}.png").stat().st_size > 10_000
+    assert "FAILED" not in said
+
+
+def test_a_budget_runs_what_fits_and_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One run is said to take an hour: it is left, and the table shows the others and names it."""
+
+    def times(cell: Cell) -> float:
+        return 3600.0 if cell.row == "DAM without alignment" else 1.0
+
+    monkeypatch.setattr(reproduce, "_time", times)
+    options = ("--quick", "--out", tmp_path, "--set", "train.epochs=1")
+    assert run("reproduce", "table7", *options, "--gpu-minutes", 10) == 0
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "4 runs fit into 10 minutes; 1 are left for later" in said
+    record = json.loads((tmp_path / "small-quick" / "table7.json").read_text())
+    assert record["grids"]["table7_small"]["missing"] == ["DAM without alignment"]
+    assert "Not run yet: DAM without alignment" in said
+
+
+def test_the_plan_times_each_recipe_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[str] = []
+
+    def times(cell: Cell) -> float:
+        timed.append(cell.row)
+        return 60.0
+
+    monkeypatch.setattr(reproduce, "_time", times)
+    options = Options(tmp_path, seeds=(0, 1, 2), quick=True)
+    cells = distinct([make_plan(ITEMS["table7"], options)])
+    assert len(cells) == 15
+    seconds = reproduce.predicted(cells, options, Terminal())
+    assert set(seconds.values()) == {60.0}
+    assert len(seconds) == 15
+    assert len(timed) == 5
+    reproduce.predicted(cells, options, Terminal())
+    assert len(timed) == 5, "what was timed is kept"
+
+
+def test_a_dry_run_predicts_about_what_a_run_takes(tmp_path: Path) -> None:
+    options = Options(tmp_path, quick=True, settings=("train.epochs=12",))
+    cell = make_plan(ITEMS["table7"], options).cells[0]
+    seconds = reproduce._time(cell)
+    import time
+
+    began = time.monotonic()
+    assert reproduce.train_here(cell) is None
+    taken = time.monotonic() - began
+    assert taken / 5 < seconds < taken * 5
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5])
+def test_max_steps_ends_every_stage(steps: int, tmp_path: Path) -> None:
+    options = Options(tmp_path, quick=True, settings=(f"train.max_steps={steps}",))
+    cell = next(cell for cell in make_plan(ITEMS["table2"], options).cells if cell.row == "JTT")
+    assert reproduce.train_here(cell) is None
+    cost = json.loads((cell.folder / "cost.json").read_text())
+    assert cost["steps"] == min(steps, 4) + steps  # the first stage has one epoch of four batches
+    assert cost["whole_steps"] == 4 + 2 * 4
+    history = json.loads((cell.folder / "metrics.json").read_text())["history"]
+    last = {row["stage"]: row["step"] for row in history}
+    assert last == {0: min(steps, 4), 1: steps}

@@ -1,0 +1,53 @@
+"""What was published, and the arithmetic that sets ours beside it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from levelhead.paper.published import Published, published
+from levelhead.paper.results import minus_published, published_gain
+from levelhead.types import Estimate
+
+
+def test_published_figures_are_the_paper_s() -> None:
+    assert published("table1")["DAM"]["equalized_odds"] == Published(7.76, 0.41)
+    assert published("table2")["JTT"]["energy_wh"] == Published(936.24)
+    assert published("table3", "BERT large")["DAM"]["equalized_odds"] == Published(3.51, 1.08)
+    assert published("table4", "BERT base")["ERM"]["accuracy"] == Published(81.48, 0.53)
+    assert published("table5")["DAM-LE"]["peak_gpu_memory_mib"] == Published(3210)
+    assert published("table6", "BERT base")["DAM-LE"]["accuracy"] == Published(76.12, 0.05)
+    assert published("table6", "BERT base")["ERM-FT"]["accuracy"] == published("table3", "BERT base")["ERM"]["accuracy"]
+    assert published("table7")["DAM"]["equalized_odds"] == Published(19.47)
+    assert published("figure2") == {}
+    for table, methods in (("table1", 7), ("table2", 7), ("table5", 4), ("table7", 5)):
+        assert len(published(table)) == methods
+
+
+def test_the_interval_of_a_published_mean_is_student_s_over_three_seeds() -> None:
+    assert Published(10, 1).half_width == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+    assert math.isnan(Published(10).half_width)
+    assert str(Published(10, 1)) == "10.00 ± 1.00"
+    assert str(Published(10)) == "10.00"
+
+
+def test_a_difference_joins_both_intervals() -> None:
+    here = Estimate(0.30, 0.27, 0.34, 100)
+    theirs = Published(25.0, 1.0)
+    half = theirs.half_width / 100
+    found = minus_published(here, theirs)
+    assert found.value == pytest.approx(0.05)
+    assert found.low == pytest.approx(0.05 - math.hypot(0.03, half))
+    assert found.high == pytest.approx(0.05 + math.hypot(0.04, half))
+    exact = minus_published(here, Published(25.0))
+    assert (exact.low, exact.high) == (pytest.approx(0.02), pytest.approx(0.09))
+    undefined = Estimate.undefined("no positives")
+    assert not minus_published(undefined, theirs).defined
+
+
+def test_a_published_gain_takes_the_two_as_independent() -> None:
+    value, low, high = published_gain(Published(7.76, 0.41), Published(9.50, 0.92))
+    half = 4.302653 * math.hypot(0.41, 0.92) / math.sqrt(3)
+    assert (value, low, high) == pytest.approx((-1.74, -1.74 - half, -1.74 + half), rel=1e-5)
+    assert math.isnan(published_gain(Published(1), Published(2))[1])
