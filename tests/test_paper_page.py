@@ -1,60 +1,52 @@
-"""docs/paper.md: every table and figure of the paper, its state here, and commands that stand for real experiments."""
+"""docs/paper.md and docs/paper/: written from what was published and what is in results/, and up to date."""
 
 from __future__ import annotations
 
-import re
+import importlib.util
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import pytest
 
-from levelhead.bench.grid import comparison_grid, make_cells, read_grid
-from levelhead.runs.recipe import load_experiment
-from test_docs import commands_in_blocks, verb_of
+from levelhead.paper.items import ITEMS
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
-ITEMS = [*(f"Table {number}" for number in range(1, 8)), *(f"Figure {number}" for number in range(1, 5))]
-STATES = {"small scale only", "not run", "nothing to run"}
-COMMANDS = sorted(set(commands_in_blocks(PAGE)))
+NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
-def section(item: str) -> str:
-    return re.split(r"^## ", PAGE.partition(f"\n## {item}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("paper_pages", ROOT / "tools" / "paper_pages.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
-def row(item: str) -> list[str]:
-    line = next(line for line in PAGE.splitlines() if line.startswith(f"| [{item}]"))
-    return [cell.strip() for cell in line.strip("|").split("|")]
+def test_the_pages_are_what_the_tool_writes(tool: ModuleType) -> None:
+    stale = [str(path) for path, text in tool.pages().items() if path.read_text(encoding="utf-8") != text]
+    assert not stale, "run python tools/paper_pages.py"
 
 
-@pytest.mark.parametrize("item", ITEMS)
-def test_every_table_and_figure_has_a_state_and_a_command(item: str) -> None:
-    _, shows, state, out = row(item)
-    assert shows
-    assert state in STATES
-    assert bool(commands_in_blocks(section(item))) == (state != "nothing to run")
-    assert (state == "not run") == (not out)
+@pytest.mark.parametrize("name", list(ITEMS))
+def test_every_item_has_a_page_in_the_navigation(name: str) -> None:
+    assert f"paper/{name}.md" in NAVIGATION
+    text = (ROOT / "docs" / "paper" / f"{name}.md").read_text(encoding="utf-8")
+    assert f"levelhead reproduce {name} --data-root DATA" in text
+    for grids in ITEMS[name].grids.values():
+        for grid in grids:
+            assert (ROOT / "recipes" / "paper" / f"{grid}.yaml").exists() or name == "table5"
 
 
-@pytest.mark.parametrize("item", [item for item in ITEMS if item.startswith("Table")])
-def test_what_is_said_to_be_run_here_has_committed_results(item: str) -> None:
-    made_by = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
-    first = re.sub(r"\s+", " ", commands_in_blocks(section(item))[0])
-    assert (first in made_by) == (row(item)[2] == "small scale only")
+def test_what_is_said_to_be_run_has_a_committed_result(tool: ModuleType) -> None:
+    for item in ITEMS.values():
+        there = tool.result_file(item).exists() or bool(item.results)
+        assert (tool.state(item) == "small scale only") == there
+        assert all((ROOT / "results" / name).exists() for name in item.results)
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if line.split()[1] in ("compare", "train")])
-def test_commands_stand_for_experiments_that_can_be_built(line: str, tmp_path: Path) -> None:
-    """Recipes, grids, methods and keys exist, and the values fit; what a run reads is looked at when it starts."""
-    command, words = verb_of(line)
-    given: dict[str, Any] = command.make_context(command.name, words).params
-    if command.name == "train":
-        load_experiment(given["recipe"], given["settings"] or ())
-        return
-    if given["grid"] is not None:
-        plan = read_grid(given["grid"])
-    else:
-        names = ("recipe", "methods", "seeds", "options", "settings")
-        plan = comparison_grid(None, task=given["data"], **{name: given[name] or () for name in names if given[name]})
-    assert make_cells(plan, tmp_path, data_root=tmp_path)
+def test_measured_differences_are_those_of_the_results(tool: ModuleType) -> None:
+    assert tool.published_difference(ITEMS["table7"]) == "-3.6"
+    assert tool.published_difference(ITEMS["table1"]).startswith("-1.7 [")
+    assert tool.measured(ITEMS["figure3"]) == ""
