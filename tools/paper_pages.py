@@ -163,9 +163,9 @@ def here(item: Item) -> list[str]:
         if grid["missing"]:
             lines += [f"Not run yet: {', '.join(grid['missing'])}.", ""]
     lines += [
-        "Percent; in brackets 95% intervals over test rows and seeds, of rows alone where there is one seed. *As released*:",
-        "each run's epoch with the smallest gap on these test rows (LEAKING), as the released notebooks choose it. *By",
-        "selection alone*: that minus the epochs chosen by labels, on the same runs.",
+        "Percent; in brackets 95% intervals over test rows and seeds, or over rows alone where there is one seed.",
+        "*As released*: each run's epoch with the smallest gap on these test rows (LEAKING), as the released notebooks",
+        "choose it. *By selection alone*: that minus the epochs chosen by labels, on the same runs.",
     ]
     return lines
 
