@@ -8,6 +8,7 @@ sees nothing else.
 
 from __future__ import annotations
 
+import gc
 import logging
 import shlex
 import shutil
@@ -207,6 +208,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 
 def _begin_worker() -> None:
+    gc.freeze()  # what is imported stays: no search for garbage need go over it again, nor the one as Python ends
     end_with_parent()
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)  # they advise on options, which are fixed here, and would break the bar
