@@ -13,7 +13,7 @@ demo: $(RUNTIME)  ## compare four methods where it is known why a gap arises; wr
 test: $(INSTALLED)  ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-quick: $(INSTALLED)  ## run the tests that take less than about ten seconds each
+test-quick: $(INSTALLED)  ## run the tests without the marker slow: no long trainings, simulations, processes or drawn hostile input
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 fuzz: $(INSTALLED)  ## run every case of the tests that draw hostile input; `make test` runs a third of them

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-import torch
+# A search for garbage goes over all that torch and transformers have loaded, and finds none while they are imported.
+gc.disable()
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 # Two test processes on two cores: more threads would only fight.
 torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, now that every test file is imported, and never search what has been imported."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Spare pytest and the interpreter their last searches; the operating system takes all memory back."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_earlier_tests_imported_is_not_searched_for_garbage() -> None:
+    """Collecting it costs half a second, as often as the code under test or torch asks for it."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Hugging Face's libraries give up at once, as they do without a network after half a minute."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
 @pytest.fixture(scope="session", autouse=True)

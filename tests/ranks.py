@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import multiprocessing
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import distributed
+
+
+def start_ranks(work: Callable[[int, Path], None], processes: int, folder: Path) -> None:
+    """Run ``work(rank, folder)`` in each of ``processes``, forked from one that has imported the libraries."""
+    multiprocessing.set_forkserver_preload(["levelhead.training.lab", "levelhead.lm.klaad_training", "pytest"])
+    torch.multiprocessing.start_processes(work, (folder,), processes, start_method="forkserver")
 
 
 def join_ranks(rank: int, processes: int, folder: Path) -> None:

@@ -24,6 +24,7 @@ from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.types import DataError
+from tiny import slow_but
 from words import save_tiny_backbone
 
 ROWS = {"train": 48, "validation": 16, "test": 40}
@@ -283,12 +284,17 @@ def recipe(root: Path, method: str, **train: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("method", [name for name, cls in METHODS.items() if not cls.uses_groups])
+BLIND = [name for name, cls in METHODS.items() if not cls.uses_groups]
+
+
+@pytest.mark.parametrize("method", slow_but(("erm", "dam", "jtt"), BLIND))
 def test_the_sensitive_columns_and_file_names_change_nothing(method: str, tmp_path: Path) -> None:
     weights = {}
     for sensitive in ("kept", "shuffled", "deleted"):
         root = write_utkface(tmp_path / sensitive, sensitive)
-        train_run(build_experiment(recipe(root, method)), tmp_path / f"run-{sensitive}")
+        plan = recipe(root, method)
+        plan["method"] |= {"upweight": 3} if method == "jtt" else {}  # what it missed is trained on so many times more
+        train_run(build_experiment(plan), tmp_path / f"run-{sensitive}")
         weights[sensitive] = load_file(tmp_path / f"run-{sensitive}" / "model" / "model.safetensors")
         card = read_json(tmp_path / f"run-{sensitive}" / "data.json")
         assert card == read_json(tmp_path / "run-kept" / "data.json")

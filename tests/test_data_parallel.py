@@ -32,10 +32,13 @@ from levelhead.training.config import TrainConfig
 from levelhead.training.lab import Lab
 from levelhead.training.processes import make_accelerator
 from levelhead.types import ConfigError, LevelheadError
-from ranks import join_ranks
+from ranks import join_ranks, start_ranks
 from tiny import bert_config, make_examples, tiny_vit
 
-pytestmark = pytest.mark.timeout(600)  # three interpreters import torch and transformers, on few cores one by one
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]  # three interpreters import torch and transformers, on few cores one by one
 PROCESSES = 2
 KINDS: dict[str, Method] = {
     **{name: cls() for name, cls in METHODS.items()},
@@ -317,7 +320,7 @@ def work(rank: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.spawn(work, (place,), PROCESSES)
+    start_ranks(work, PROCESSES, place)
     return place
 
 

@@ -209,6 +209,7 @@ def test_every_method_has_a_page_that_names_all_its_options() -> None:
             assert "ORACLE" in page
 
 
+@pytest.mark.slow
 def test_the_measured_table_is_that_of_the_benchmarks() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "measure.py")]
     table = subprocess.run(command, check=True, capture_output=True, text=True).stdout

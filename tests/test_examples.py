@@ -1,52 +1,75 @@
 from __future__ import annotations
 
-import os
-import subprocess
+import runpy
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import rich
+import torch
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str]:
+    """Run an example as ``python examples/NAME`` does, and return what it prints.
+
+    In this process, because another takes seconds to import torch and transformers.
+    """
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LEVELHEAD_QUICK", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(rich, "_console", None)  # it has asked for the width already
+
+    def run(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [str(EXAMPLES / name), *arguments])
+        with torch.random.fork_rng():
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
 @pytest.mark.slow
-def test_the_trainer_example_runs() -> None:
-    command = [sys.executable, str(EXAMPLES / "huggingface_trainer.py"), "--pictures", "256", "--epochs", "1"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert "Equalized odds gap" in result.stdout
+@pytest.mark.filterwarnings("default")
+def test_the_trainer_example_runs(run: Callable[..., str]) -> None:
+    assert "Equalized odds gap" in run("huggingface_trainer.py", "--pictures", "256", "--epochs", "1")
 
 
-def test_the_lora_example_runs() -> None:
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_the_lora_example_runs(run: Callable[..., str]) -> None:
     pytest.importorskip("peft")
-    result = subprocess.run([sys.executable, str(EXAMPLES / "lora.py")], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert "equal outputs after loading: True" in result.stdout
+    assert "equal outputs after loading: True" in run("lora.py")
 
 
+@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     ("example", "printed"),
-    [("trainer_text.py", "accuracy on other texts 1.00"), ("export.py", "largest difference 0.0e+00")],
+    [
+        ("trainer_text.py", "accuracy on other texts 1.00"),
+        pytest.param("export.py", "largest difference 0.0e+00", marks=pytest.mark.slow),  # it starts a process
+    ],
 )
-def test_examples_for_texts_and_serving_run(example: str, printed: str) -> None:
-    result = subprocess.run([sys.executable, str(EXAMPLES / example)], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert printed in result.stdout
+def test_examples_for_texts_and_serving_run(example: str, printed: str, run: Callable[..., str]) -> None:
+    assert printed in run(example)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("notebook", "printed"),
-    [("notebook_vision.py", "attention.svg"), ("notebook_text.py", "Groups of trade")],
+    [
+        pytest.param("notebook_vision.py", "attention.svg", marks=pytest.mark.slow),
+        ("notebook_text.py", "Groups of trade"),
+    ],
 )
-def test_notebooks_run_as_scripts(notebook: str, printed: str, tmp_path: Path) -> None:
-    quick = os.environ | {"LEVELHEAD_QUICK": "1", "TMPDIR": str(tmp_path), "COLUMNS": "120"}
-    command = [sys.executable, "-W", "error", str(EXAMPLES / notebook)]
-    result = subprocess.run(command, capture_output=True, text=True, env=quick)
-    assert result.returncode == 0, result.stderr
-    assert printed in result.stdout
-    assert "EOd gap of dam AT CHANCE against erm" in result.stdout
+def test_notebooks_run_as_scripts(notebook: str, printed: str, run: Callable[..., str]) -> None:
+    text = run(notebook)  # here a warning is an error
+    assert printed in text
+    assert "EOd gap of dam AT CHANCE against erm" in text
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("notebook_*.py")), ids=lambda file: file.name)

@@ -11,7 +11,7 @@ from levelhead.methods.fit import fit
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import Lab
 from levelhead.types import ConfigError
-from tiny import make_examples, make_texts, tiny_appended, tiny_bert, tiny_vit
+from tiny import make_examples, make_texts, slow_but, tiny_appended, tiny_bert, tiny_vit
 
 INPUTS = {
     "pictures": (make_examples, tiny_vit, 3e-3),
@@ -35,7 +35,7 @@ EVERY = {name: cheap(cls) for name, cls in METHODS.items()} | {
 }
 
 
-@pytest.mark.parametrize("inputs", INPUTS)
+@pytest.mark.parametrize("inputs", slow_but(["texts"], INPUTS))
 @pytest.mark.parametrize("name", EVERY)
 def test_every_method_learns_from_every_kind_of_input(name, inputs):
     method = EVERY[name]

@@ -167,6 +167,7 @@ def test_pictures_are_processed_as_the_checkpoint_says(tmp_path: Path) -> None:
         ("", "empty"),
     ],
 )
+@pytest.mark.usefixtures("no_hub")
 def test_a_backbone_that_is_not_there(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         prepare(BackboneModel(name), texts())

@@ -71,7 +71,9 @@ def test_an_old_interrupted_training_ends_in_the_weights_it_would_have_had(old: 
     found = load_file(cut / "model" / "model.safetensors")
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
-        assert torch.allclose(found[name], tensor, atol=1e-5), name
+        # A softmax over keys does not see their bias: its gradient is rounding alone, and AdamW makes steps of it.
+        near = 1e-3 if name.endswith(("k_proj.bias", "key.bias")) else 1e-5
+        assert torch.allclose(found[name], tensor, atol=near), name
 
 
 @pytest.mark.parametrize("name", ["attached", "attached-all-rows", "attached-notebook"])

@@ -124,6 +124,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join((printed.out + printed.err).split())
 
 
+@pytest.mark.slow  # it starts a process, which imports torch
 def test_a_method_and_a_data_set_in_the_current_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = [
         "--set",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from transformers import (
@@ -18,6 +20,12 @@ from levelhead.attention import append_encoder
 from levelhead.attention.block import AppendedClassifier
 from levelhead.data.base import Examples, Inputs
 from levelhead.data.texts import TokenInputs
+
+
+def slow_but(quick: Iterable[str], names: Iterable[str]) -> list[Any]:
+    """Return all ``names`` as parameters of a test: those not in ``quick`` with the marker ``slow``."""
+    chosen = set(quick)
+    return [name if name in chosen else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 class Pictures(Inputs):

@@ -8,6 +8,7 @@ sees nothing else.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shlex
@@ -208,6 +209,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 
 def _begin_worker() -> None:
+    gc.freeze()  # what is imported stays: no search for garbage need go over it again, nor the one as Python ends
     end_with_parent()
     parent = parent_process()
     if parent is not None and not parent.is_alive():  # it was killed while this process started

@@ -15,13 +15,7 @@ from levelhead.attention.aligning import debiased_attention
 
 EXACT = {"atol": 1e-6, "rtol": 1e-6}
 of_each_kind = pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("attach", "vit"),
-        pytest.param("attach", "bert", marks=pytest.mark.slow),
-        pytest.param("append", "bert", marks=pytest.mark.slow),
-        pytest.param("append", "vit", marks=pytest.mark.slow),
-    ],
+    ("kind", "name"), [("attach", "vit"), ("attach", "bert"), ("append", "bert"), ("append", "vit")]
 )
 ONE = {"num_hidden_layers": 1}  # the one that is debiased; tracing costs seconds a layer
 
@@ -59,6 +53,7 @@ def of_other_sizes(family):
 
 
 @pytest.mark.parametrize("kind", ["attach", "append"])
+@pytest.mark.slow
 def test_an_exported_model_gives_the_same_logits(kind, family, tmp_path):
     trained(kind, family).save_pretrained(tmp_path)
     # Loaded, so that it has not run before: its first pass is the one that is exported.
@@ -96,6 +91,7 @@ def test_decoders_are_exported_without_their_cache():
             torch.testing.assert_close(exported.module()(**inputs).logits, model(**inputs).logits, **EXACT)
 
 
+@pytest.mark.slow
 @of_each_kind
 def test_a_compiled_model_has_no_graph_breaks(kind, name, tmp_path):
     trained(kind, name).save_pretrained(tmp_path)
@@ -145,6 +141,7 @@ def test_inductor_compiles_evaluation_in_one_graph():
         torch.testing.assert_close(compiled(**batch("vit", 2)).logits, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @of_each_kind
 def test_compiled_training_has_no_graph_breaks_and_takes_the_same_steps(kind, name):
     # Two layers: before the first, the query of row 0 is the same for every picture, and which tokens align is chance.

@@ -194,6 +194,7 @@ def test_shares_of_parts_are_sums_over_pixels(runs: Path, attention: AttentionFi
     assert sum(share.value for share in cell.parts.values()) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_equal_figures_give_equal_bytes(
     runs: Path, debiased_qk: QkFigure, attention: AttentionFigure, tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_wide_crossing_is_refused_by_its_columns(tmp_path: Path, suffix: str) 
     assert len(audit(few["y"], few["yhat"], sensitive_features=few[["b", "c", "d"]], replicates=100).by_attribute) == 3
 
 
+@pytest.mark.slow
 def test_a_crossing_of_many_columns_takes_little_memory() -> None:
     """Eight columns of 1,000 groups each, of which no crossing comes twice: within 500 MB, import and all."""
     code = (

@@ -256,6 +256,7 @@ def test_runs_on_different_data_are_different_tables(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").exists()
 
 
+@pytest.mark.slow  # it starts a process, which imports torch
 def test_an_unexpected_error_leaves_its_traceback_beside_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

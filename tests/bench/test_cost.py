@@ -364,6 +364,7 @@ with measured_cost(torch.device("cpu"), file=file, earlier=earlier_part(file, be
 """
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_run_killed_with_signal_9_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "cost-so-far.json"
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(file)])

@@ -97,6 +97,7 @@ def group(runs: Path) -> RunSet:
     return found
 
 
+@pytest.mark.slow
 def test_the_frontier_is_that_of_the_runs(group: RunSet) -> None:
     comparison = group.compare("erm")
     found = baseline_rates(group, "erm")
@@ -133,6 +134,7 @@ def test_no_marked_row_is_in_the_set_also_where_all_are_marked(group: RunSet, fi
     assert not any(point["in_pareto_set"] for point in pareto_to_dict(leaking)["points"])
 
 
+@pytest.mark.slow
 def test_two_pictures_of_one_comparison_are_equal(group: RunSet, tmp_path: Path) -> None:
     comparison = group.compare("erm")
     for kind in ("png", "svg"):

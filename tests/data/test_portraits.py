@@ -50,6 +50,7 @@ def test_splits_share_no_picture() -> None:
 @pytest.mark.parametrize(
     ("correlation", "light_round", "light_angular"), [(0.0, 0.148, 0.148), (0.5, 0.194, 0.084), (1.0, 0.24, 0.02)]
 )
+@pytest.mark.slow
 def test_the_joint_table_follows_the_correlation(correlation: float, light_round: float, light_angular: float) -> None:
     portraits = Portraits(correlation=correlation, train_size=1500)
     labels, (groups,) = portraits.examples("train").labels, portraits.groups("train")
@@ -91,6 +92,7 @@ def test_the_contact_sheet_shows_every_cell() -> None:
     assert sheet.height > 4 * 64
 
 
+@pytest.mark.slow
 def test_the_test_split_can_have_a_correlation_of_its_own() -> None:
     options = {"correlation": 1.0, "angular_rate": 0.5, "light_given_round": 0.9, "light_given_angular": 0.1}
     plain = Portraits(**options, train_size=400, test_size=400)

@@ -31,6 +31,8 @@ from levelhead.auditing.audit import AuditResult, audit, audit_file
 from levelhead.cli.app import main
 from levelhead.types import LevelheadError
 
+pytestmark = pytest.mark.slow
+
 CASES, PART = 750, 25
 LONGEST_SECONDS = 10
 LONGEST_ERROR = 2_000

@@ -26,7 +26,7 @@ from levelhead.data.base import DataSet
 from levelhead.types import LONGEST_MESSAGE, LevelheadError
 
 # Python's own warnings are allowed here: that a name does not fit, say. What must not happen is a traceback.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 CASES = 25  # of each of the tests below, which are numbered by their seeds
 LONGEST = 10.0  # seconds that a case may take

@@ -10,8 +10,6 @@ import json
 import random
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +24,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from levelhead.attention import attach
 from levelhead.bench.tables import collect
+from levelhead.cli.app import main
 from levelhead.cli.report import page_of
 from levelhead.lm.model import LanguageModel
 from levelhead.models.networks import classify_one, load_model
@@ -37,7 +36,10 @@ from levelhead.types import LONGEST_MESSAGE, LevelheadError
 from tiny import tiny_appended, tiny_bert, tiny_vit
 from words import save_tiny_backbone, word_tokenizer
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # that a model is odd may be said; it must not stop with a traceback
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+]  # that a model is odd may be said; it must not stop with a traceback
 
 CASES = 20  # of each of the tests below, which are numbered by their seeds
 LONGEST = 10.0  # seconds that a case may take
@@ -263,11 +265,14 @@ def test_altered_models(seed: int, whole: Path, tmp_path: Path) -> None:
     ("file", "content"),
     [("metrics.json", "[]"), ("model/config.json", '{"model_type": "vit", "hidden_size": 10000000}')],
 )
-def test_the_command_line_prints_one_line(file: str, content: str, whole: Path, tmp_path: Path) -> None:
+def test_the_command_line_prints_one_line(
+    file: str, content: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(whole / "run", tmp_path / "run")
     (tmp_path / "run" / file).write_text(content)
-    command = [sys.executable, "-m", "levelhead", "evaluate", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
-    assert done.returncode == 2
-    assert done.stderr.startswith("Error: ")
-    assert done.stderr.count("\n") == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", str(tmp_path / "run")])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Error: ")
+    assert said.count("\n") == 1

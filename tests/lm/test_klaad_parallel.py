@@ -17,9 +17,9 @@ from torch import distributed
 from levelhead.lm.klaad import Klaad, collate
 from levelhead.lm.klaad_training import KlaadConfig, KlaadTrain, train_klaad
 from levelhead.types import ConfigError
-from ranks import join_ranks
+from ranks import join_ranks, start_ranks
 
-pytestmark = pytest.mark.timeout(600)  # three interpreters import torch and transformers
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # three interpreters import torch and transformers
 PROCESSES = 2
 # Five triplets an epoch: batches of 3 and 2, so shares of 2 + 1 and 1 + 1 (or of 1 + 0 where a batch holds one alone).
 ROWS = [*TRIPLETS, replace(TRIPLETS[0], stereotype="they sings", term="robin")]
@@ -91,7 +91,7 @@ def resumed(rank: int, folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.spawn(work, (place,), PROCESSES)
+    start_ranks(work, PROCESSES, place)
     return place
 
 

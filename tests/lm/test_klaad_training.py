@@ -262,6 +262,7 @@ def test_a_model_that_cannot_be_trained_is_one_clear_error(tmp_path: Path) -> No
         load_language_model(KlaadModel(str(tmp_path / "wordless")))
 
 
+@pytest.mark.usefixtures("no_hub")
 def test_a_hub_that_cannot_be_reached_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: Any, **__: Any) -> Any:
         raise OSError("We couldn't connect to 'https://huggingface.co'\nand a long trace")

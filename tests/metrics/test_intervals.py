@@ -62,6 +62,7 @@ def test_bias_is_taken_off_where_there_is_any() -> None:
 
 
 @pytest.mark.parametrize(("groups", "rows", "gap"), [(2, 500, 0.0), (2, 500, 0.2), (8, 500, 0.05)])
+@pytest.mark.slow
 def test_intervals_cover(groups: int, rows: int, gap: float) -> None:
     """A look at three cells; benchmarks/coverage.py does all of them with 2,000 audits each."""
     shift = gap * (np.arange(groups) == groups - 1)
@@ -164,6 +165,7 @@ def test_one_seed_says_that_its_interval_holds_rows_alone() -> None:
     assert "one seed" in str(result.rows["dam"]["accuracy"].estimate.reason)
 
 
+@pytest.mark.slow
 def test_the_joint_interval_covers_a_true_difference_of_zero() -> None:
     rng = np.random.default_rng(11)
     held = []

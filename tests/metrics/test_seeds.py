@@ -84,6 +84,7 @@ def test_the_seeds_of_areas_share_what_the_rows_do_to_all_of_them() -> None:
     assert _row_variance(up.mean(0), down.mean(0))[0] == pytest.approx((v + 2 * c) / 3)
 
 
+@pytest.mark.slow
 def test_with_five_seeds_a_true_null_is_rejected_about_as_often_as_the_level_says() -> None:
     """benchmarks/seeds.py does this with 2,000 comparisons in each of many cells."""
     rng = np.random.default_rng(2)

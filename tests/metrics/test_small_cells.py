@@ -33,6 +33,7 @@ def held(figure: Estimate, truth: float) -> bool:
 
 
 @pytest.mark.parametrize("name", ["equal_opportunity", "equalized_odds"])
+@pytest.mark.slow
 def test_cells_of_three_rows_show_a_gap_where_there_is_none_as_seldom_as_the_level_says(name: str) -> None:
     rng = np.random.default_rng(0)
     tables = [draw(rng, [30] * 6, 0.1, [0.65] * 6, [0.2] * 6) for _ in range(300)]
@@ -139,6 +140,7 @@ def test_a_gap_among_300_groups_is_found_within_two_seconds() -> None:
 
 
 @pytest.mark.parametrize("name", ["equal_opportunity", "worst_group_accuracy"])
+@pytest.mark.slow
 def test_a_difference_of_predictors_is_held_where_a_group_has_twelve_rows(name: str) -> None:
     """One finds 95% of the positives of a group of 12 and alarms at half of its negatives; the other 65% and 20%."""
     rng = np.random.default_rng(6)

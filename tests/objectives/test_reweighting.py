@@ -12,6 +12,7 @@ from levelhead.objectives.failure import LearningFromFailure
 from levelhead.types import Batch
 
 ROWS, SIZE, EPOCHS = 4000, 21, 20
+pytestmark = pytest.mark.slow
 
 
 class Network(nn.Module):

@@ -16,6 +16,7 @@ does what is missing and touches nothing that is done.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import json
@@ -495,6 +496,7 @@ def _main() -> None:
     from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.train import train_run
 
+    gc.freeze()  # what is imported stays: no search for garbage need go over it again, nor the one as Python ends
     end_with_parent()
     message: dict[str, Any] = json.load(sys.stdin)
     folder = Path(message["folder"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -133,6 +135,7 @@ def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; a levelhead error is one clear sentence and exit status 2."""
+    atexit.register(gc.freeze)  # else Python ends with a search for garbage in all that torch loaded: a second or two
     try:
         return app(arguments)
     except LevelheadError as error:
