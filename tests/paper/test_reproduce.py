@@ -103,6 +103,8 @@ def test_missing_data_are_named_before_anything_runs(tmp_path: Path, capsys: pyt
         (["tabel2"], "Did you mean 'table2'"),
         (["figure1"], "nothing to run"),
         (["table2", "--quick", "--steps", "5"], "give one of them"),
+        (["figure2", "--quick", "--set", "method.debias.top_t=2"], "Unknown key method.debias"),
+        (["table7", "--quick", "--set", "method.name=erm"], "Unknown key"),
         (["table2", "--seeds", "x"], "is not a list of whole numbers"),
         (["table2", "--quick", "--set", "train.epochz=3"], "epochs"),
     ],
@@ -250,3 +252,13 @@ def test_max_steps_ends_every_stage(steps: int, tmp_path: Path) -> None:
     history = json.loads((cell.folder / "metrics.json").read_text())["history"]
     last = {row["stage"]: row["step"] for row in history}
     assert last == {0: min(steps, 4), 1: steps}
+
+
+def test_two_rows_that_a_setting_makes_one_run_are_refused(tmp_path: Path) -> None:
+    rows = "".join(f"  t = {t}: {{method.name: dam, method.debias.top_t: {t}}}\n" for t in (2, 4))
+    grid = f"base: utkface64_erm_small\nrows:\n{rows}"
+    (tmp_path / "mine.yaml").write_text(grid)
+    item = replace(ITEMS["table7"], grids={"small": {str(tmp_path / "mine.yaml"): ""}})
+    make_plan(item, Options(tmp_path))
+    with pytest.raises(ConfigError, match="the same run"):
+        make_plan(item, Options(tmp_path, settings=("method.debias.top_t=3",)))

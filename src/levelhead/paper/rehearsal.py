@@ -27,7 +27,6 @@ TRAINING = {"train.epochs": 2, "train.batch_size": 16, "train.warmup_steps": 0, 
 TRAINING |= {"train.threads": 1, "train.device": "cpu"}
 METHODS = {
     "kd": {"method.teacher_layers": 2},
-    "arl": {"method.adversary_layers": 1},
     "jtt": {"method.identification_epochs": 1},
 }
 """Options that a tiny training can bear, where a method makes networks or trainings of its own."""

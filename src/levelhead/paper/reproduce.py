@@ -35,7 +35,7 @@ from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import assign, method_name, section
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_atomically, write_json, write_text
-from levelhead.types import ConfigError, DataError, LevelheadError, listed
+from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
 
 RUNS = "runs"
 DRY_RUN_STEPS = 20
@@ -98,6 +98,13 @@ def make_plan(item: Item, options: Options) -> Plan:
             settings=options.settings,
         )
         grids[name] = [_shared(cell, options.folder / RUNS) for cell in cells]
+        rows: dict[Path, str] = {}
+        for cell in grids[name]:
+            if rows.setdefault(cell.folder, cell.row) != cell.row:
+                raise ConfigError(
+                    f"{item.title}: with these settings {quoted(rows[cell.folder])} and {quoted(cell.row)} are the same "
+                    "run. Leave out the --set that makes them so."
+                )
     return Plan(item, grids)
 
 
