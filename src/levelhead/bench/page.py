@@ -124,8 +124,12 @@ def _maybe(record: Record | None) -> Estimate | None:
     return None if record is None else estimate_from_dict(record)
 
 
-def comparison_page(every: Sequence[Compared], *, command: str = "") -> Record:
+def comparison_page(
+    every: Sequence[Compared], *, command: str = "", title: str = "", cautions: Sequence[str] = ()
+) -> Record:
     """Summarise one comparison, or several (on several data sets), with the same baseline.
+
+    ``title`` takes the place of one made of the data's name; ``cautions`` stand before those that are found.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
@@ -148,11 +152,11 @@ def comparison_page(every: Sequence[Compared], *, command: str = "") -> Record:
         "Comparison",
         finding,
         parts,
-        title=f"Comparison: {first.data['name']}",
+        title=title or f"Comparison: {first.data['name']}",
         about="; ".join(dict.fromkeys(one.comparison.title for one in every)) if not several else _shared_data(every),
         facts=[] if several else _facts(every[0]),
         lines=lines,
-        cautions=[caution for one in every for caution in _cautions(one)],
+        cautions=[*cautions, *(caution for one in every for caution in _cautions(one))],
         command=command,
     )
 

@@ -102,8 +102,8 @@ def make_plan(item: Item, options: Options) -> Plan:
         for cell in grids[name]:
             if rows.setdefault(cell.folder, cell.row) != cell.row:
                 raise ConfigError(
-                    f"{item.title}: with these settings {quoted(rows[cell.folder])} and {quoted(cell.row)} are the same "
-                    "run. Leave out the --set that makes them so."
+                    f"{item.title}: with these settings {quoted(rows[cell.folder])} and {quoted(cell.row)} are the "
+                    "same run. Leave out the --set that makes them so."
                 )
     return Plan(item, grids)
 
@@ -313,7 +313,13 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
             written.append(picture)
     write_json(stem.with_suffix(".json"), record)
     write_text(stem.with_suffix(".md"), "\n".join(texts))
-    write_page(stem.with_suffix(".html"), comparison_page(pages, command=command_line()))
+    page = comparison_page(
+        pages,
+        command=command_line(),
+        title=f"{item.title} of the paper, {options.scale} scale",
+        cautions=[each for each in (trial, f"Published figures differ for reasons such as: {reason}.") if each],
+    )
+    write_page(stem.with_suffix(".html"), page)
     written += [stem.with_suffix(ending) for ending in (".html", ".md", ".json")]
     _say(console, f"Wrote {', '.join(map(str, written))}.")
     return written
