@@ -49,6 +49,7 @@ def reproduce_command(
     seeds: Annotated[
         str | None, typer.Option(help="Seeds, e.g. 0-2. Default: those of each grid.", show_default=False)
     ] = None,
+    rows: Annotated[list[str] | None, typer.Option("--row", help="Only this variant; may be repeated.")] = None,
     backbone: Annotated[
         str | None,
         typer.Option(help="Pretrained network for tables 3 to 6: a folder or a Hub name.", show_default=False),
@@ -93,6 +94,8 @@ def reproduce_command(
     from levelhead.paper.reproduce import Options, check_plan, make_plan, run_plans, runnable
 
     check_outputs({}, folders={"--out": out})
+    if what == "all" and rows:
+        raise ConfigError("--row chooses variants of one table: name it instead of all.")
     if steps is not None and quick:
         raise ConfigError("--steps rehearses on the real data and --quick on drawn data: give one of them.")
     options = Options(
@@ -105,6 +108,7 @@ def reproduce_command(
         backbone,
         steps,
         quick,
+        tuple(rows or ()),
     )
     console = Terminal()
     if what == "all":
@@ -125,6 +129,7 @@ def _given(options: Options, workers: int, ray: str | None) -> list[str]:
     parts = ["--scale", options.scale]
     parts += ["--out", str(options.out)] if options.out != Path("runs/paper") else []
     parts += ["--data-root", str(options.data_root)] if options.data_root is not None else []
+    parts += [word for row in options.rows for word in ("--row", row)]
     parts += ["--backbone", options.backbone] if options.backbone is not None else []
     parts += ["--seeds", ",".join(map(str, options.seeds))] if options.seeds is not None else []
     parts += [word for setting in options.settings for word in ("--set", setting)]

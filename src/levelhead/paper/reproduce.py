@@ -45,8 +45,9 @@ DRY_RUN_STEPS = 20
 class Options:
     """What is asked for, for all items alike.
 
-    ``quick`` rehearses on drawn data; ``steps`` ends every training after so many steps: both give no result.
-    ``backbone`` takes the place of the grids' pretrained network. ``settings`` (``key=value``) come on top of all rows.
+    ``quick`` rehearses on drawn data; ``steps`` ends every training after so many steps: both give no result. ``rows``
+    are the only variants wanted (empty: all). ``backbone`` takes the place of the grids' pretrained network;
+    ``settings`` (``key=value``) come on top of all rows.
     """
 
     out: Path
@@ -58,6 +59,7 @@ class Options:
     backbone: str | None = None
     steps: int | None = None
     quick: bool = False
+    rows: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -94,7 +96,7 @@ def make_plan(item: Item, options: Options) -> Plan:
             options.folder / RUNS,
             data_root=None if options.quick else options.data_root,
             seeds=_seeds(item, grid, options),
-            rows=item.rows or None,
+            rows=options.rows or item.rows or None,
             settings=options.settings,
         )
         grids[name] = [_shared(cell, options.folder / RUNS) for cell in cells]
