@@ -163,6 +163,6 @@ def _show_times(plans: Sequence[Plan], options: Options, workers: int, console: 
         total = sum(seconds[folder] for folder in new) / 60 / workers
         drawn.add_row(plan.item.name, str(len(folders)), str(len(new)), f"{total:,.1f}")
         seen |= folders
-    drawn.caption = f"predicted from 20 steps a run, for {workers} at a time; a run that two items share counts once"
+    drawn.caption = f"predicted from a few steps a run, for {workers} at a time; a run that two items share counts once"
     console.print(drawn)
     console.print(f"In all: {sum(seconds.values()) / 60 / workers:,.1f} minutes.", highlight=False)

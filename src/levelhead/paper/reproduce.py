@@ -39,6 +39,8 @@ from levelhead.types import ConfigError, DataError, LevelheadError, listed, quot
 
 RUNS = "runs"
 DRY_RUN_STEPS = 20
+SLOW_STEP = 0.5
+"""Seconds of a step from which three of them tell enough."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ def train_here(cell: Cell) -> Failure | None:
 
 
 def predicted(cells: Sequence[Cell], options: Options, console: Console) -> dict[Path, float]:
-    """Return the seconds that each missing run will take, from :data:`DRY_RUN_STEPS` steps of each of its stages.
+    """Return the seconds that each missing run will take, from a few steps of each of its stages.
 
     Runs that differ in the seed alone are timed once. A method whose later stages depend on what an earlier one
     learns, such as JTT, is judged by what a training of those few steps gives: it may well be quicker.
@@ -227,7 +229,7 @@ def predicted(cells: Sequence[Cell], options: Options, console: Console) -> dict
     for number, cell in enumerate({cell.folder.parent: cell for cell in missing}.values(), 1):
         name = cell.folder.parent.name
         if name not in known:
-            _say(console, f"Timing {DRY_RUN_STEPS} steps: {cell.row} ({number})")
+            _say(console, f"Timing a few steps: {cell.row} ({number})")
             known[name] = _time(cell)
             write_json(kept, known)
         by_recipe[cell.folder.parent] = known[name]
@@ -235,7 +237,13 @@ def predicted(cells: Sequence[Cell], options: Options, console: Console) -> dict
 
 
 def _time(cell: Cell) -> float:
-    """Train a few steps of each stage in a folder that is thrown away, and return the seconds of the whole run."""
+    """Return the seconds that a run will take: by a few steps where a step is slow, else by :data:`DRY_RUN_STEPS`."""
+    step, seconds = _timed(cell, 3)
+    return seconds if step > SLOW_STEP else _timed(cell, DRY_RUN_STEPS)[1]
+
+
+def _timed(cell: Cell, steps: int) -> tuple[float, float]:
+    """Train ``steps`` steps of each stage in a folder that is thrown away; return seconds of a step, and of a run."""
     durations: list[float] = []
     last: dict[str, float] = {}
 
@@ -245,9 +253,7 @@ def _time(cell: Cell) -> float:
             durations.append(now - last[stage])
         last[stage] = now
 
-    experiment = replace(
-        cell.experiment, train=replace(cell.experiment.train, max_steps=DRY_RUN_STEPS, keep_epochs=False)
-    )
+    experiment = replace(cell.experiment, train=replace(cell.experiment.train, max_steps=steps, keep_epochs=False))
     place = Path(tempfile.mkdtemp(prefix="levelhead-dry-run-"))
     try:
         began = time.monotonic()
@@ -260,7 +266,7 @@ def _time(cell: Cell) -> float:
     step = sorted(durations)[len(durations) // 2] if durations else whole
     validation = 0.4 * step * rows["validation"] / experiment.train.batch_size  # a forward pass without a backward one
     other = max(0.0, whole - sum(durations) - cost["preparing_seconds"])
-    return float(cost["whole_steps"] * step + cost["whole_epochs"] * validation + other)
+    return step, float(cost["whole_steps"] * step + cost["whole_epochs"] * validation + other)
 
 
 def fitting(cells: Sequence[Cell], seconds: Mapping[Path, float], budget: float) -> list[Cell]:
