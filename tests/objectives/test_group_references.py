@@ -351,6 +351,13 @@ def test_one_group_cannot_be_compared(name):
         next(iter(method.stages(lab_of(groups=torch.ones(20, dtype=torch.int64)))))
 
 
+@pytest.mark.parametrize(("groups", "message"), [(torch.arange(20) % 2 - 1, "smallest -1"), (torch.arange(9), "got 9")])
+@pytest.mark.parametrize("name", ["tadet", "dsa"])
+def test_groups_that_are_no_codes_of_the_rows(name, groups, message):
+    with pytest.raises(ConfigError, match=rf"one code for each of the 20 training rows.*{message}"):
+        next(iter(METHODS[name]().stages(lab_of(groups=groups))))
+
+
 def test_a_stage_that_is_not_scored_keeps_its_last_epoch():
     lab = lab_of(epochs=2)
     (first, *_) = DSA().stages(lab)
