@@ -5,7 +5,10 @@
 Small ViT (8 layers, width 192) on random pictures of 64x64, four epochs of eight steps of 64. Each repeat runs all
 methods, in turns from the first to the last and back; the ratio to ERM is taken within a repeat, and the median over
 repeats is shown with its 95% interval. ERM stands there twice: its ratio to itself is what the machine's
-noise alone does. JTT's first training is as long as its second here, the most that it can cost.
+noise alone does. JTT's first training is as long as its second here, the most that it can cost. DSA changes the
+pictures once, however long the training is, so in these four epochs it is dearer beside ERM than in more.
+
+    python benchmarks/method_cost.py --only tadet dsa    # these and ERM; other rows stay as they are
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from rich.console import Console
 
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
-from levelhead.methods import ARL, DAM, DRO, EIIL, ERM, JTT, KD, LfF, Method
+from levelhead.methods import ARL, DAM, DRO, DSA, EIIL, ERM, JTT, KD, LfF, Method, TADeT
 from levelhead.methods.fit import fit
 from levelhead.models.networks import ScratchViT
 from levelhead.training.config import TrainConfig
@@ -38,6 +41,8 @@ METHODS: dict[str, Method] = {
     "jtt, weights": JTT(identification_epochs=EPOCHS, repeat="weights"),
     "lff": LfF(),
     "eiil": EIIL(),
+    "tadet": TADeT(),
+    "dsa": DSA(),
 }
 TARGETS = {"dro": 1.02, "arl": 1.35, "lff": 2.1, "kd": 2.3, "jtt, weights": 2.05}
 
@@ -56,6 +61,7 @@ def trained(method: Method, train: Examples, validation: Examples) -> Lab:
         train=train,
         validation=validation,
         config=TrainConfig(epochs=EPOCHS, batch_size=BATCH, device="cpu"),
+        groups=torch.arange(ROWS) // 2 % 2 if method.uses_groups else None,
     )
     fit(method, lab)
     return lab
@@ -65,8 +71,10 @@ def main() -> None:
     """Measure, print, and keep the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=12, help="passes over all methods")
+    parser.add_argument("--only", nargs="*", choices=METHODS, help="methods to measure beside ERM; all by default")
     parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
     arguments = parser.parse_args()
+    names = [name for name in METHODS if arguments.only is None or name == "erm" or name in arguments.only]
     measure.with_environment()
     torch.set_num_threads(1)
     train, validation = examples(ROWS), examples(64)
@@ -77,11 +85,13 @@ def main() -> None:
 
     console = Console(stderr=True)
     times = measure.interleaved(
-        {name: functools.partial(call, name) for name in METHODS}, arguments.repeats, CPU, console.print
+        {name: functools.partial(call, name) for name in names}, arguments.repeats, CPU, console.print
     )
     plain = works["erm"].work
     rows = []
-    for name in METHODS:
+    for name in names:
+        if arguments.only is not None and name not in arguments.only:
+            continue
         target = TARGETS.get(name)
         row = measure.row(f"training, {name} / erm", measure.paired(times, name, "erm"), target, device=CPU)
         forward, backward = works[name].work.forward / plain.forward, works[name].work.backward / plain.backward

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from PIL import Image
+from transformers import ViTConfig, ViTModel
 
 from levelhead.bench.checks import check_cells
 from levelhead.bench.grid import Cell, Failure, compare_methods, make_cells
@@ -28,6 +31,7 @@ from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.train import train_run
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, LevelheadError
+from words import save_tiny_backbone
 
 BASE: dict[str, Any] = {
     "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 80, "correlation": 0.5},
@@ -98,6 +102,24 @@ def test_a_missing_sensitive_column_is_found_before_hours_of_training(tmp_path: 
         else:
             with pytest.raises(DataError, match="race"):
                 check_cells(cells)
+
+
+@pytest.mark.parametrize("method", ["dsa", "dam+dsa"])
+def test_a_method_that_changes_pixels_needs_pixels_that_a_gradient_reaches(method: str, tmp_path: Path) -> None:
+    texts = {"data": {"name": "phrases"}, "model": {"backbone": str(save_tiny_backbone(tmp_path / "texts", {"a"}))}}
+    with pytest.raises(ConfigError, match=rf"Variant '{re.escape(method)}': Method .* changes pixels .* reads texts"):
+        check_cells(cells_of(tmp_path / "runs", "erm", method, **texts))
+    config = ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=64, patch_size=32)
+    ViTModel(config).save_pretrained(tmp_path / "pictures")
+    processor = {"image_processor_type": "ViTImageProcessor", "size": {"height": 64, "width": 64}}
+    (tmp_path / "pictures" / "preprocessor_config.json").write_text(json.dumps(processor))
+    model = {"backbone": str(tmp_path / "pictures")}
+    with pytest.raises(ConfigError, match=r"changes pixels .* last_encoder, which freezes .*model\.mode=fine_tune"):
+        check_cells(cells_of(tmp_path / "runs", "erm", method, model=model))
+    with pytest.raises(ConfigError, match="changes pixels"):
+        train_run(cells_of(tmp_path / "runs", method, model=model)[0].experiment, tmp_path / "run")
+    check_cells(cells_of(tmp_path / "runs", "erm", "tadet", model=model))
+    check_cells(cells_of(tmp_path / "runs", method, model={**model, "mode": "fine_tune"}))
 
 
 def test_each_thing_is_looked_at_once_and_only_for_runs_that_are_missing(

@@ -5,9 +5,16 @@ import math
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
-from transformers import Dinov2Config, Dinov2ForImageClassification, SwinConfig, SwinForImageClassification
+from transformers import (
+    Dinov2Config,
+    Dinov2ForImageClassification,
+    SwinConfig,
+    SwinForImageClassification,
+    ViTConfig,
+    ViTModel,
+)
 
-from levelhead.attention import attach, readout_only
+from levelhead.attention import append_encoder, attach, readout_only
 from levelhead.attention.watching import attending, attention_map, readout_query
 from levelhead.methods import DAM, DSA, METHODS, Stage, TADeT
 from levelhead.methods.dsa import pixel_range
@@ -23,6 +30,7 @@ from tiny import make_examples, make_texts, tiny_appended, tiny_bert, tiny_vit
 QUERY = torch.tensor([[1.0, 0], [3, 2], [0, 1], [2, 2], [4, 0], [1, 1]], dtype=torch.float64)
 LABELS, GROUP = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 1, 0, 1, 1])
 ONES = torch.ones(6, dtype=torch.float64)
+PICTURE = torch.zeros(1, 3, 16, 16)
 
 
 def distance(query=QUERY, labels=LABELS, group=GROUP, weight=ONES, *, classes=2, groups=2, means="by_class"):
@@ -140,11 +148,11 @@ def test_networks_whose_attention_cannot_be_reached_are_refused():
     with pytest.raises(UnsupportedModelError):
         readout_query(swin)
     with pytest.raises(UnsupportedModelError):
-        patch_layout(swin)
+        patch_layout(swin, PICTURE)
     with pytest.raises(UnsupportedModelError, match="not a Hugging Face"):
         readout_query(torch.nn.Linear(2, 2))
     with pytest.raises(UnsupportedModelError, match="reads no pictures"):
-        patch_layout(tiny_bert())
+        patch_layout(tiny_bert(), PICTURE)
     with pytest.raises(UnsupportedModelError, match="3 classes instead"):
         with_classes(torch.nn.Linear(2, 2), 3)
 
@@ -208,16 +216,27 @@ def test_a_conflicting_gradient_loses_what_works_against_the_other():
 
 
 def attack_on(model, **options):
-    layout = patch_layout(model)
+    layout = patch_layout(model, PICTURE)
     low, high = torch.full((3,), -2.0), torch.full((3,), 2.0)
     return PatchAttack(model, layout, low, high, **{"layer": 0, "steps": 5, **options})
 
 
 def test_the_layout_of_a_vision_transformer():
-    layout = patch_layout(tiny_vit(layers=3))
+    layout = patch_layout(tiny_vit(layers=3), PICTURE)
     assert (layout.size, layout.count, layout.prefix, layout.layers) == (8, 4, 1, 3)
     with pytest.raises(ConfigError, match=r"method.layer is 3, .* has 3 attention layers: choose 0 to 2"):
         attack_on(tiny_vit(layers=3), layer=3)
+
+
+def test_a_backbone_that_is_trained_is_attacked_through_all_its_layers():
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 16, "patch_size": 8}
+    model = append_encoder(ViTModel(ViTConfig(**size), add_pooling_layer=False), 2, freeze=False, debias=None)
+    layout = patch_layout(model, PICTURE)
+    assert (layout.count, layout.prefix, layout.layers) == (4, 1, 4)
+    pixels, noise = torch.randn(3, 3, 16, 16), torch.rand(3, 3, 8, 8)
+    content = attack_on(model)(pixels, torch.tensor([0, 1, 1]), noise)[1]
+    assert not torch.allclose(content, 4 * noise - 2)
 
 
 def test_the_attack_makes_the_network_err_more_in_the_patch_with_most_attention():
@@ -299,7 +318,8 @@ def lab_of(examples=None, groups=None, **options):
 
 def test_the_range_of_pixels_is_that_of_the_data():
     examples = make_examples(20)
-    low, high = pixel_range(lab_of(examples))
+    low, high, picture = pixel_range(lab_of(examples))
+    assert picture.shape == (1, 3, 16, 16)
     assert torch.equal(low, examples.inputs.pixels.amin(dim=(0, 2, 3)))
     assert torch.equal(high, examples.inputs.pixels.amax(dim=(0, 2, 3)))
 
@@ -329,6 +349,13 @@ def test_one_group_cannot_be_compared(name):
     method = DAM(base=TADeT()) if name == "dam+tadet" else METHODS[name]()
     with pytest.raises(ConfigError, match="All 20 training rows are of one group"):
         next(iter(method.stages(lab_of(groups=torch.ones(20, dtype=torch.int64)))))
+
+
+@pytest.mark.parametrize(("groups", "message"), [(torch.arange(20) % 2 - 1, "smallest -1"), (torch.arange(9), "got 9")])
+@pytest.mark.parametrize("name", ["tadet", "dsa"])
+def test_groups_that_are_no_codes_of_the_rows(name, groups, message):
+    with pytest.raises(ConfigError, match=rf"one code for each of the 20 training rows.*{message}"):
+        next(iter(METHODS[name]().stages(lab_of(groups=groups))))
 
 
 def test_a_stage_that_is_not_scored_keeps_its_last_epoch():

@@ -58,9 +58,9 @@ class DSA(Method):
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train the network that tells the group, replace patches once, train the kept network on both."""
         groups = group_count(lab, "dsa")
-        low, high = pixel_range(lab)
+        low, high, picture = pixel_range(lab)
         scout = lab.new_auxiliary(classes=groups)
-        layout = patch_layout(scout)
+        layout = patch_layout(scout, picture)
         attack = PatchAttack(
             scout,
             layout,
@@ -94,11 +94,14 @@ class DSA(Method):
         )
 
 
-def pixel_range(lab: Lab) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest value of each channel (channels,) in the training pictures.
+def pixel_range(lab: Lab) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the smallest and the largest value of each channel (channels,) in the training pictures, and a picture.
+
+    The picture is one of them, (1, channels, height, width).
 
     Errors: :class:`~levelhead.ConfigError` where the network gets no pictures: texts, or kept features of a backbone.
     """
+    pictures: list[Tensor] = []
 
     def extremes(inputs: dict[str, Tensor], rows: Tensor) -> Tensor:
         if "pixel_values" not in inputs:
@@ -107,7 +110,8 @@ def pixel_range(lab: Lab) -> tuple[Tensor, Tensor]:
                 "and a network whose weights are all trained (no frozen backbone: model.mode=fine_tune)."
             )
         pixels = inputs["pixel_values"].float()
+        pictures[:] = [pixels[:1]]
         return torch.stack([pixels.amin(dim=(2, 3)), pixels.amax(dim=(2, 3))], dim=-1)
 
     found = lab.compute(extremes)
-    return found[..., 0].amin(dim=0), found[..., 1].amax(dim=0)
+    return found[..., 0].amin(dim=0), found[..., 1].amax(dim=0), pictures[0]

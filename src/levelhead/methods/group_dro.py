@@ -54,8 +54,14 @@ def worst_group_stage(lab: Lab, groups: torch.Tensor, step: float, adjustment: f
 def group_count(lab: Lab, method: str) -> int:
     """Return the number of demographic groups, the highest code and one; ``method`` is named in the error.
 
-    Errors: :class:`~levelhead.ConfigError` where all training rows are of one group.
+    Errors: :class:`~levelhead.ConfigError` where all training rows are of one group, or the codes are not one for each
+    row, from 0.
     """
+    if lab.groups.shape != lab.labels.shape or int(lab.groups.min()) < 0:
+        raise ConfigError(
+            f"Groups must be one code for each of the {len(lab.labels)} training rows, 0 or more; got "
+            f"{len(lab.groups)}, the smallest {int(lab.groups.min())}."
+        )
     if len(lab.groups.unique()) < 2:
         raise ConfigError(
             f"All {len(lab.groups)} training rows are of one group, and method {method} compares groups: choose "

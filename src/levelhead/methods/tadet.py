@@ -1,4 +1,4 @@
-"""TADeT: targeted alignment for debiasing transformers (Sudhakar et al., BMVC 2023); a reference that sees groups."""
+"""TADeT: targeted alignment for debiasing transformers (Sudhakar et al., arXiv 2023); a reference that sees groups."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class TADeT(Method):
     public of the paper leaves the weights and the exact form open; its page says what was decided.
 
     Source: Sudhakar, Prabhu, Krishnakumar, Hoffman, "Mitigating bias in visual transformers via targeted alignment",
-    BMVC 2023, arXiv:2302.04358.
+    2023, arXiv:2302.04358.
     """
 
-    summary: ClassVar[str] = "targeted alignment: no group in the last query; sees groups (BMVC 2023)"
+    summary: ClassVar[str] = "targeted alignment: no group in the last query; sees groups (arXiv 2023)"
     uses_groups: ClassVar[bool] = True
     adversary: float = 1.0
     alignment: float = 1.0

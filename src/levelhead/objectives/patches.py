@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from levelhead.attention import interface
-from levelhead.attention.probe import as_probed, probe_inputs
+from levelhead.attention.probe import as_probed
 from levelhead.attention.watching import attending, attention_map, refuse_unreachable
 from levelhead.objectives.cross_entropy import cross_entropies
 from levelhead.types import ConfigError, UnsupportedModelError
@@ -32,8 +31,10 @@ class PatchLayout:
     layers: int
 
 
-def patch_layout(model: Any) -> PatchLayout:
-    """Find out by a trial run how a vision transformer cuts pictures; the network is unchanged.
+def patch_layout(model: Any, picture: Tensor) -> PatchLayout:
+    """Find out by a trial run on one ``picture`` (1, channels, height, width) how a vision transformer cuts pictures.
+
+    The network is unchanged.
 
     Errors: :class:`~levelhead.UnsupportedModelError` for a network that reads no pictures, or whose attention layers do
     not all see the patches of one whole picture.
@@ -49,21 +50,20 @@ def patch_layout(model: Any) -> PatchLayout:
     if not cuts:
         raise UnsupportedModelError(f"{name} has no layer that cuts pictures into square patches.")
     size = int(cuts[0].kernel_size[0])
-    with as_probed(model):
-        inputs = probe_inputs(model)
-        with interface.recorded() as calls:
-            model(**inputs)
-    refuse_unreachable(name, bool(calls))
-    height, width = inputs["pixel_values"].shape[-2:]
-    count, tokens = (height // size) * (width // size), {(call.query[0], call.query[2], call.key[2]) for call in calls}
-    whole = len(tokens) == 1 and height % size == width % size == 0
-    batch, queries, keys = next(iter(tokens))
-    if not whole or batch != len(inputs["pixel_values"]) or queries != keys or not 0 <= queries - count < count + 8:
+    with as_probed(model), attending(model) as seen:
+        model(pixel_values=picture.to(model.device))
+    refuse_unreachable(name, bool(seen))
+    height, width = picture.shape[-2:]
+    count = (height // size) * (width // size)
+    shapes = {(layer.query.shape[0], layer.query.shape[2], layer.key.shape[2]) for layer in seen}
+    batch, queries, keys = next(iter(shapes))
+    whole = len(shapes) == 1 and batch == 1 and queries == keys >= count and height % size == width % size == 0
+    if not whole:
         raise UnsupportedModelError(
             f"The attention layers of {name} do not all see every patch of a picture (windows, pooling, or a size that "
             f"is no multiple of {size} pixels), so no patch can be chosen by attention."
         )
-    return PatchLayout(size, count, queries - count, len(calls))
+    return PatchLayout(size, count, queries - count, len(seen))
 
 
 def replace_patch(pixels: Tensor, place: Tensor, content: Tensor) -> Tensor:

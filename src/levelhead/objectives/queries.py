@@ -1,6 +1,6 @@
 """Queries that say nothing about the group: an adversary behind a reversed gradient, and equal means.
 
-Source: Sudhakar, Prabhu, Krishnakumar, Hoffman, BMVC 2023, and its copy among the baselines of Qiang et al., ECCV 2024.
+Source: Sudhakar, Prabhu, Krishnakumar, Hoffman, 2023, and its copy among the baselines of Qiang et al., ECCV 2024.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def query_distance(
 
     ``query`` (batch, width); ``labels``, ``group`` int64 and ``weight`` (batch,). Rows count by their weight.
 
-    Source: Sudhakar, Prabhu, Krishnakumar, Hoffman, BMVC 2023, arXiv:2302.04358; the exact form is levelhead's.
+    Source: Sudhakar, Prabhu, Krishnakumar, Hoffman, 2023, arXiv:2302.04358; the exact form is levelhead's.
 
     Examples:
         >>> import torch
@@ -99,7 +99,7 @@ class TargetedAlignment(Objective):
     :func:`reversal_strength` of the share of ``total_steps`` taken. The distance is :func:`query_distance`.
 
     Source: Sudhakar, Prabhu, Krishnakumar, Hoffman, "Mitigating bias in visual transformers via targeted alignment",
-    BMVC 2023, arXiv:2302.04358; the reversal is Ganin et al., JMLR 2016, arXiv:1505.07818.
+    2023, arXiv:2302.04358; the reversal is Ganin et al., JMLR 2016, arXiv:1505.07818.
     """
 
     steps: Tensor

@@ -195,14 +195,16 @@ class Lab:
             parts = []
             for rows in own.split(self.config.batch_size):
                 batch = {name: tensor.to(self.device) for name, tensor in self._train.inputs.batch(rows).items()}
-                parts.append(function(batch, rows).detach())
+                parts.append(function(batch, rows).detach().cpu())
+        found = torch.cat(parts)
         if self.accelerator.num_processes > 1:
+            found = gather_rows(found.to(self.device)).cpu()
             both = torch.tensor([work.forward, work.backward], dtype=torch.float64, device=self.device)
             torch.distributed.all_reduce(both)
             work.forward, work.backward = both.tolist()
         self.work.forward += work.forward
         self.work.backward += work.backward
-        return gather_rows(torch.cat(parts)).cpu()
+        return found
 
     def predict(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Return fp32 logits (n, classes) on the CPU of one of the lab's networks, in evaluation mode.
