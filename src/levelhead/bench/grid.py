@@ -138,15 +138,20 @@ def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def grid_files() -> list[Path]:
+    """Return the grids that come with levelhead: those of its own comparisons, and those of the paper's tables."""
+    return sorted(file for folder in ("grids", "paper") for file in (recipe_folder() / folder).glob("*.yaml"))
+
+
 def find_grid(grid: str | Path) -> Path:
     """Return the grid file: a path, or the name of one that comes with levelhead."""
     path = Path(grid)
     if is_file(path):
         return path
-    packaged = recipe_folder() / "grids" / f"{path.name.removesuffix('.yaml')}.yaml"
-    if is_file(packaged):
-        return packaged
-    names = sorted(file.stem for file in packaged.parent.glob("*.yaml"))
+    packaged = {file.stem: file for file in grid_files()}
+    if (stem := path.name.removesuffix(".yaml")) in packaged:
+        return packaged[stem]
+    names = sorted(packaged)
     raise ConfigError(f"There is no grid {quoted(str(grid))}. {nearest(path.stem, names)}")
 
 
