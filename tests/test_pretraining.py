@@ -91,6 +91,12 @@ def test_positions_of_hand() -> None:
     assert torch.allclose(found[3], beside.roll(4))  # row 1, column 0
 
 
+def test_weights_are_counted_about_right() -> None:
+    for model in (VIT, MaskedViT(), MaskedViT(patch_size=8, decoder_layers=4)):
+        exact = sum(parameter.numel() for parameter in build_masked(model).parameters())
+        assert model.weights == pytest.approx(exact, rel=0.1)
+
+
 def test_encoder_and_decoder_know_where_a_patch_is() -> None:
     """transformers 5.23 leaves positions, and the tokens, zero in a new network."""
     network = build_masked(VIT)
@@ -484,6 +490,9 @@ def test_a_task_gives_its_pictures(tmp_path: Path) -> None:
         ({"decoder_heads": 5}, r"model\.decoder_hidden_size 96 is not a multiple of model\.decoder_heads 5"),
         ({"hidden_size": 18, "heads": 2}, "positions need a multiple of 4"),
         ({"layers": 0}, r"model\.layers is 0"),
+        ({"hidden_size": 6_000_000}, "a network of about 2.6e\\+15 weights"),
+        ({"layers": 10**9}, "a network of about"),
+        ({"image_size": 2**20, "patch_size": 1}, "a network of about"),
     ],
 )
 def test_sizes_that_cannot_be(options: dict[str, Any], message: str) -> None:
@@ -507,6 +516,7 @@ def test_sizes_that_cannot_be(options: dict[str, Any], message: str) -> None:
         ),
         (["portraits_mae", "--set", "data={name: phrases}"], "The data holds texts"),
         (["portraits_mae", "--set", "data={name: portraits, train_size: 8}"], "there are only 8 pictures: lower it"),
+        (["--data", "portraits", "--set", "seed=true"], "seed is True; it must be a whole number"),
         (["portraits_mae", "--set", "train.learning_rate=1e38"], "does not fit into a float32"),
     ],
 )

@@ -29,6 +29,10 @@ FOLDER = "pretraining"
 """Of the recipes, and in the folder of a checkpoint: what was asked, and how far the training has come."""
 
 
+MOST_WEIGHTS = 2_000_000_000
+"""Three times those of a ViT-H: a mistyped size is an error, and does not exhaust memory."""
+
+
 @dataclass(frozen=True)
 class MaskedViT:
     """A vision transformer, and the decoder that fills in masked patches while it is pretrained.
@@ -76,6 +80,20 @@ class MaskedViT:
                 f"model.mask_share is {self.mask_share}; of {self.patches} patches a picture at least one must be "
                 "hidden and one seen. Choose another share between 0 and 1, or a smaller model.patch_size."
             )
+
+        if self.weights > MOST_WEIGHTS:
+            raise ConfigError(
+                f"These sizes make a network of about {self.weights:.2g} weights; more than {MOST_WEIGHTS:,} are not "
+                "pretrained here. Lower model.hidden_size, model.layers or model.intermediate_size."
+            )
+
+    @property
+    def weights(self) -> int:
+        """About how many weights encoder and decoder have."""
+        wide, narrow = self.hidden_size, self.decoder_hidden_size
+        between = self.intermediate_size or 4 * wide
+        of_patches = (self.patches + 1) * (wide + narrow) + 3 * self.patch_size**2 * (wide + narrow) + wide * narrow
+        return self.layers * (4 * wide**2 + 2 * wide * between) + self.decoder_layers * 12 * narrow**2 + of_patches
 
     @property
     def patches(self) -> int:
@@ -172,6 +190,7 @@ def load_pretraining(
         content = assign(content, "data.root", str(data_root))
     if seed is not None:
         content = content | {"seed": seed}
+    check_seed(content.get("seed", 0))  # before true becomes 1
     rest = {key: value for key, value in content.items() if key != "data"}
     known = ("data", "model", "train", "seed")
     for key in rest:
