@@ -149,6 +149,24 @@ def test_training_opens_no_declared_sensitive_column(
         assert declared <= opened, "the watch would not have noticed"
 
 
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_pretraining_opens_neither_target_nor_sensitive_columns(
+    name: str, tmp_path: Path, opened: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "hub":
+        pytest.importorskip("datasets")
+    monkeypatch.setenv("LEVELHEAD_CACHE", "off")
+    data = DATASETS[name](root=tmp_path, **LAYOUTS[name](tmp_path, draw("kept"), False))
+    declared, target = DECLARED[name, ""]
+    opened.clear()
+    for split in SPLITS:
+        inputs = data.inputs(split)
+        assert not (declared | {target}) & opened
+        assert inputs.fingerprint() == data.examples(split).inputs.fingerprint()
+        assert target in opened, "nothing was watched"
+        opened.clear()
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -141,3 +141,19 @@ def test_no_page_or_test_looks_for_data_outside_the_project() -> None:
     pages += [file for file in (ROOT / "tests").rglob("*.py") if file != Path(__file__)]
     outside = re.compile(r"\.\./shared|[\"']shared[\"'] / [\"'](data|models)")
     assert not [str(page.relative_to(ROOT)) for page in pages if outside.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("variant", ["ERM-FT", "DAM-FT", "ERM-LE", "DAM-LE"])
+def test_the_figures_of_table_5_are_the_committed_ones(variant: str) -> None:
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    page = text[text.index("on a backbone pretrained here") :]
+    cells = [cell.strip() for cell in rows_of(page, f"| {variant} |")[0].strip("|").split("|")]
+    file = ROOT / "results" / "table5_small.json"
+    (found,) = json.loads(file.read_text(encoding="utf-8"))["comparisons"]
+    assert found["seeds"][variant] == [0]
+    figures = found["methods"][variant]
+    for place, name in ((1, "accuracy"), (3, "demographic_parity"), (4, "equal_opportunity"), (5, "equalized_odds")):
+        value, low, high = (100 * figures[name]["estimate"][key] for key in ("value", "low", "high"))
+        assert cells[place] == f"{value:.2f} [{low:.1f}, {high:.1f}]"
+    cost = found["cost"][variant]
+    assert cells[6:] == [f"{cost['process_peak_memory_mib']:,.0f}", f"{cost['seconds']:,.0f}"]

@@ -75,7 +75,7 @@ def test_list_grids(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", "200")
     assert run("list", "grids") == 0
     out = capsys.readouterr().out
-    files = sorted((recipe_folder() / "grids").glob("*.yaml"))
+    files = [file for folder in ("grids", "paper") for file in (recipe_folder() / folder).glob("*.yaml")]
     assert len(files) > 5
     for file in files:
         assert file.stem in out
@@ -126,6 +126,7 @@ def test_help_and_version_load_no_heavy_library() -> None:
 
 VERBS = [
     "train",
+    "pretrain",
     "evaluate",
     "audit",
     "table",

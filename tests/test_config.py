@@ -165,7 +165,7 @@ def test_tasks_have_recipes() -> None:
     assert task_recipe("utkface64") == "utkface64_erm_small"
     assert task_recipe("portraits") == "portraits_erm"
     with pytest.raises(
-        ConfigError, match=r"Did you mean 'utkface64'\? Known: celeba64_attractive, celeba64_blond, hate"
+        ConfigError, match=r"Did you mean 'utkface64'\? Known: celeba64_attractive, celeba64_blond, celeba_blond, hate"
     ):
         task_recipe("utkface")
 

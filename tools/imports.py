@@ -21,7 +21,7 @@ ORDER = (
     ("data", "auditing"),
     ("attention", "objectives"),
     ("models", "training", "methods"),
-    ("runs",),
+    ("runs", "pretraining"),
     ("bench", "inspecting", "lm"),
     ("__init__",),
     ("demo", "paper"),

@@ -94,11 +94,12 @@ def comparisons(item: Item) -> list[dict[str, Any]]:
     if result_file(item).exists():
         record = json.loads(result_file(item).read_text(encoding="utf-8"))
         return [grid["label_only"]["methods"] for grid in record["grids"].values() if "label_only" in grid]
+    found = []
     for name in item.results:
         every = json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))["comparisons"]
         chosen = every["own"] if isinstance(every, dict) else every[0]
-        return [chosen["methods"]]
-    return []
+        found.append(chosen["methods"])
+    return found
 
 
 def page(item: Item) -> str:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from levelhead.auditing.audit import audit as audit
     from levelhead.auditing.audit import audit_file as audit_file
     from levelhead.methods.fit import fit as fit
+    from levelhead.pretraining.config import PretrainConfig as PretrainConfig
+    from levelhead.pretraining.train import pretrain as pretrain
     from levelhead.training.config import TrainConfig as TrainConfig
     from levelhead.training.lab import Lab as Lab
     from levelhead.types import Batch as Batch
@@ -43,6 +45,7 @@ _HOME = {
     "Lab": "training.lab",
     "LevelheadError": "types",
     "NotebookOptions": "attention",
+    "PretrainConfig": "pretraining.config",
     "QueryKeyStandardizer": "attention",
     "TrainConfig": "training.config",
     "alignment": "attention",
@@ -55,6 +58,7 @@ _HOME = {
     "detach": "attention",
     "fit": "methods.fit",
     "from_pretrained": "attention",
+    "pretrain": "pretraining.train",
     "read_one_row": "attention",
     "readout_only": "attention",
 }

@@ -62,8 +62,6 @@ from levelhead.storage import write_text
 from levelhead.types import ConfigError, LevelheadError, check_seed, listed, printable, quoted
 
 GRID = "grid.yaml"
-GRID_FOLDERS = ("grids", "paper")
-"""Where, beside the recipes, the grids lie that come with levelhead; "paper" are its tables and figures."""
 MOST_RUNS = 2000
 
 
@@ -142,16 +140,20 @@ def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def grid_files() -> list[Path]:
+    """Return the grids that come with levelhead: those of its own comparisons, and those of the paper's tables."""
+    return sorted(file for folder in ("grids", "paper") for file in (recipe_folder() / folder).glob("*.yaml"))
+
+
 def find_grid(grid: str | Path) -> Path:
     """Return the grid file: a path, or the name of one that comes with levelhead."""
     path = Path(grid)
     if is_file(path):
         return path
-    for folder in GRID_FOLDERS:
-        packaged = recipe_folder() / folder / f"{path.name.removesuffix('.yaml')}.yaml"
-        if is_file(packaged):
-            return packaged
-    names = sorted(file.stem for folder in GRID_FOLDERS for file in (recipe_folder() / folder).glob("*.yaml"))
+    packaged = {file.stem: file for file in grid_files()}
+    if (stem := path.name.removesuffix(".yaml")) in packaged:
+        return packaged[stem]
+    names = sorted(packaged)
     raise ConfigError(f"There is no grid {quoted(str(grid))}. {nearest(path.stem, names)}")
 
 

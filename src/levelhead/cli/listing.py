@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from levelhead.bench.grid import GRID_FOLDERS
 from levelhead.data import DATASETS
 from levelhead.lm import BENCHMARKS
 from levelhead.methods import METHODS
@@ -31,9 +30,10 @@ def listed_kind(kind: str) -> tuple[list[str], list[list[str]]]:
         rows = [[name, rule.summary, "ORACLE" if rule.uses_groups else "no"] for name, rule in SELECTORS.items()]
         return ["selector", "which checkpoint is kept", "sees groups"], rows
     if kind == "recipes":
-        return ["recipe", "what it is"], _files(recipe_folder())
-    grids = [row for folder in GRID_FOLDERS for row in _files(recipe_folder() / folder)]
-    return ["grid (levelhead compare NAME)", "what it compares"], grids
+        return ["recipe", "what it is"], _files(sorted(recipe_folder().glob("*.yaml")))
+    from levelhead.bench.grid import grid_files
+
+    return ["grid (levelhead compare NAME)", "what it compares"], _files(grid_files())
 
 
 def _registered(
@@ -52,7 +52,6 @@ def _registered(
     return [*columns, "from"], rows
 
 
-def _files(folder: Path) -> list[list[str]]:
-    """Return the name and the first line of each YAML file of a folder."""
-    files = sorted(folder.glob("*.yaml"))
+def _files(files: list[Path]) -> list[list[str]]:
+    """Return the name and the first line of each YAML file."""
     return [[file.stem, file.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")] for file in files]

@@ -52,7 +52,9 @@ def reproduce_command(
     rows: Annotated[list[str] | None, typer.Option("--row", help="Only this variant; may be repeated.")] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(help="Pretrained network for tables 3 to 6: a folder or a Hub name.", show_default=False),
+        typer.Option(
+            help="Pretrained network for tables 3 to 6 (with all: 3, 4, 6): a folder or a Hub name.", show_default=False
+        ),
     ] = None,
     settings: Settings = None,
     out: Annotated[Path, typer.Option(help="Folder of runs and results; all scales.")] = Path("runs/paper"),

@@ -118,6 +118,13 @@ class DataSet(ABC):
     def examples(self, split: Split) -> Examples:
         """Return inputs and labels of ``split``; opens no sensitive column."""
 
+    def inputs(self, split: Split) -> Inputs:
+        """Return the inputs of ``split`` alone, for training without labels; every picture set opens no target either.
+
+        A data set that does not say how takes them from :meth:`examples`, which opens the target, and forgets it.
+        """
+        return self.examples(split).inputs
+
     @abstractmethod
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive attributes of ``split`` in row order, the first being the task's main one."""

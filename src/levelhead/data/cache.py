@@ -59,10 +59,25 @@ def picture_examples(
     Raises:
         DataError: a picture is missing, broken or misfit, or the cache cannot be written.
     """
+    pixels, file = _pixels(encoded, where, image_size)
+    known = fingerprint(pixels, labels) if file is None else _fingerprint(file, pixels, labels)
+    return Examples(ImageInputs(pixels), labels, class_names, known)
+
+
+def picture_inputs(
+    encoded: Sequence[bytes | None], where: Callable[[int], str], image_size: int | None = None
+) -> ImageInputs:
+    """Return the pictures of a split without labels; arguments and errors as :func:`picture_examples`."""
+    return ImageInputs(_pixels(encoded, where, image_size)[0])
+
+
+def _pixels(
+    encoded: Sequence[bytes | None], where: Callable[[int], str], image_size: int | None
+) -> tuple[Tensor, Path | None]:
+    """Return pixels (n, 3, height, width) uint8, and the cache's file that they are mapped from, if there is one."""
     folder = cache_folder()
     if folder is None:
-        pixels = decode_images(encoded, where, image_size)
-        return Examples(ImageInputs(pixels), labels, class_names, fingerprint(pixels, labels))
+        return decode_images(encoded, where, image_size), None
     file = folder / "pictures" / f"{_key(encoded, image_size)}.npy"
     mapped = _map(file, len(encoded))
     for _ in range(ATTEMPTS):
@@ -73,7 +88,7 @@ def picture_examples(
         raise DataError(
             f"The picture cache {file} was removed or damaged each time it was made. Try again, or {ADVICE}"
         )
-    return Examples(ImageInputs(mapped), labels, class_names, _fingerprint(file, mapped, labels))
+    return mapped, file
 
 
 def _key(encoded: Sequence[bytes | None], image_size: int | None) -> str:

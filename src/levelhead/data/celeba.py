@@ -15,6 +15,7 @@ from levelhead.data.base import (
     DataSet,
     Examples,
     Groups,
+    Inputs,
     Split,
     as_names,
     dataset_folder,
@@ -22,7 +23,8 @@ from levelhead.data.base import (
     refuse_own_task,
     warn_of_absent,
 )
-from levelhead.data.parquet import check_columns, read_column, read_examples, split_files
+from levelhead.data.cache import picture_inputs
+from levelhead.data.parquet import check_columns, read_column, read_encoded, read_examples, split_files
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ class CelebA(CelebAAttributes):
         return read_examples(
             self._files(split), self.target, self._values(split, self.target), self._names(self.target)
         )
+
+    def inputs(self, split: Split) -> Inputs:
+        """Return pictures (n, 3, 64, 64) of ``split``; opens no other column."""
+        return picture_inputs(*read_encoded(self._files(split)))
 
     def _values(self, split: Split, attribute: str) -> Tensor:
         return read_column(self._files(split), attribute, 2)

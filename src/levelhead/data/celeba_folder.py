@@ -20,8 +20,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.data.base import SPLITS, Card, Examples, Split, dataset_folder, refuse_one_class, warn_of_absent
-from levelhead.data.cache import picture_examples
+from levelhead.data.base import SPLITS, Card, Examples, Inputs, Split, dataset_folder, refuse_one_class, warn_of_absent
+from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.celeba import CelebAAttributes, celeba_card
 from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.types import DataError, quoted, refuse_duplicates, require_columns
@@ -57,13 +57,17 @@ class CelebAFolder(CelebAAttributes):
         """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no other column."""
         labels, names = self._values(split, self.target), self._names(self.target)
         refuse_one_class(labels, names, self.target, f"{self._table(ATTRIBUTES)}, {split}")
+        encoded = self._encoded(split)
+        return picture_examples(encoded, encoded.where, labels, names, self.image_size)
+
+    def inputs(self, split: Split) -> Inputs:
+        """Return pictures (n, 3, image_size, image_size) of ``split``; opens the table of the splits alone."""
+        encoded = self._encoded(split)
+        return picture_inputs(encoded, encoded.where, self.image_size)
+
+    def _encoded(self, split: Split) -> PictureFiles:
         folder, files = self._pictures(), self._files(split)
-
-        def where(position: int) -> str:
-            return f"{folder.parent}: picture {files[position]}"
-
-        encoded = PictureFiles(folder, files, where)
-        return picture_examples(encoded, where, labels, names, self.image_size)
+        return PictureFiles(folder, files, lambda position: f"{folder.parent}: picture {files[position]}")
 
     def _folder(self) -> Path:
         return dataset_folder(self.root, "celeba")

@@ -23,6 +23,7 @@ from levelhead.data.base import (
     DataSet,
     Examples,
     Groups,
+    Inputs,
     Split,
     as_names,
     check_roles,
@@ -31,7 +32,7 @@ from levelhead.data.base import (
     refuse_one_class,
     warn_of_absent,
 )
-from levelhead.data.cache import picture_examples
+from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.splits import check_shares, position_of, split_of
 from levelhead.types import ConfigError, DataError, require_columns
@@ -108,6 +109,14 @@ class Hub(DataSet):
         refuse_one_class(labels, names, self.target, f"{self._where(source)}, {split}")
         encoded = self._pictures(splits[source], source, rows)
         return picture_examples(encoded, encoded.where, labels, names, self.image_size)
+
+    def inputs(self, split: Split) -> Inputs:
+        """Return pictures (n, 3, image_size, image_size) of ``split``; opens no other column."""
+        splits, source = self._load(), self._source(split)
+        for name in self._names():
+            require_columns(splits[name].column_names, [self.image_column], self._where(name))
+        encoded = self._pictures(splits[source], source, self._rows(split, len(splits[source])))
+        return picture_inputs(encoded, encoded.where, self.image_size)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive columns of ``split``."""

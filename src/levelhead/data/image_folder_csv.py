@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -14,6 +14,7 @@ from levelhead.data.base import (
     DataSet,
     Examples,
     Groups,
+    Inputs,
     Split,
     as_names,
     check_roles,
@@ -23,7 +24,7 @@ from levelhead.data.base import (
     refuse_one_class,
     warn_of_absent,
 )
-from levelhead.data.cache import picture_examples
+from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.data.splits import check_shares, named_splits, position_of, split_of
 from levelhead.data.text_files import read_columns, refuse_mixed_numbers, table_header
@@ -88,18 +89,26 @@ class ImageFolderCsv(DataSet):
 
     def examples(self, split: Split) -> Examples:
         """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no sensitive column."""
-        frame, folder = self._read([self.file_column, self.target]), self._folder()
+        frame = self._read([self.file_column, self.target])
         rows = self._rows(frame, split)
         names = self._class_names(frame)
         labels = codes_of(frame[self.target].iloc[rows], names)
         refuse_one_class(labels, names, self.target, f"{self._csv()}, {split}")
+        return picture_examples(*self._encoded(frame, rows), labels, names, self.image_size)
+
+    def inputs(self, split: Split) -> Inputs:
+        """Return pictures (n, 3, image_size, image_size) of ``split``; opens the columns of files and splits alone."""
+        frame = self._read([self.file_column])
+        return picture_inputs(*self._encoded(frame, self._rows(frame, split)), self.image_size)
+
+    def _encoded(self, frame: pd.DataFrame, rows: list[int]) -> tuple[PictureFiles, Callable[[int], str]]:
+        """Return the pictures of some rows, and a function that names one with its file."""
         paths = frame[self.file_column].iloc[rows].tolist()
 
         def where(position: int) -> str:
             return f"{self._csv()}, row {rows[position] + 1}"
 
-        encoded = PictureFiles(folder, paths, where)
-        return picture_examples(encoded, lambda at: f"{where(at)}: {paths[at]}", labels, names, self.image_size)
+        return PictureFiles(self._folder(), paths, where), lambda at: f"{where(at)}: {paths[at]}"
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive columns of ``split``; an empty cell is an error."""

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Split
+from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Inputs, Split
 from levelhead.data.images import ImageInputs, fingerprint
 from levelhead.types import ConfigError, DataError
 
@@ -164,6 +164,10 @@ class Portraits(DataSet):
             class_names=CLASS_NAMES,
             fingerprint=fingerprint(drawn.pixels, drawn.labels),
         )
+
+    def inputs(self, split: Split) -> Inputs:
+        """Return the pictures of ``split`` (n, 3, 64, 64) alone."""
+        return ImageInputs(self._draw(split).pixels)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the style of every picture of ``split``."""

@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Split, dataset_folder, warn_of_absent
-from levelhead.data.parquet import check_columns, read_column, read_examples, split_files
+from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Inputs, Split, dataset_folder, warn_of_absent
+from levelhead.data.cache import picture_inputs
+from levelhead.data.parquet import check_columns, read_column, read_encoded, read_examples, split_files
 from levelhead.types import ConfigError
 
 CODES: dict[str, tuple[str, ...]] = {
@@ -92,6 +93,10 @@ class UTKFace(UTKFaceAttributes):
         """Return pictures (n, 3, 64, 64) and labels of ``split``; opens no other column."""
         labels, names = attribute_of(self.target, self._codes(split, column_of(self.target)))
         return read_examples(self._files(split), self.target, labels, names)
+
+    def inputs(self, split: Split) -> Inputs:
+        """Return pictures (n, 3, 64, 64) of ``split``; opens no other column."""
+        return picture_inputs(*read_encoded(self._files(split)))
 
     def _files(self, split: Split) -> list[Path]:
         return split_files(dataset_folder(self.root, "utkface64"), split)

@@ -20,8 +20,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from levelhead.data.base import Card, Examples, Split, dataset_folder, refuse_one_class
-from levelhead.data.cache import picture_examples
+from levelhead.data.base import Card, Examples, Inputs, Split, dataset_folder, refuse_one_class
+from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.images import PictureFiles, check_image_size
 from levelhead.data.splits import check_shares, position_of, split_of
 from levelhead.data.utkface import CODES, UTKFaceAttributes, attribute_of, column_of, utkface_card
@@ -61,21 +61,28 @@ class UTKFaceFolder(UTKFaceAttributes):
         files = self._rows(split)
         labels, names = attribute_of(self.target, _codes_of(files, column_of(self.target)))
         refuse_one_class(labels, names, self.target, f"{files[0].parent}, {split}")
+        pictures = _pictures(files)
+        return picture_examples(pictures, pictures.where, labels, names, self.image_size)
 
-        def where(position: int) -> str:
-            return f"picture {files[position]}"
+    def inputs(self, split: Split) -> Inputs:
+        """Return pictures (n, 3, image_size, image_size) of ``split``; reads the date of the names alone.
 
-        pictures = PictureFiles(files[0].parent, [file.name for file in files], where)
-        return picture_examples(pictures, where, labels, names, self.image_size)
+        Names are taken whose target field is no known code, too.
+        """
+        pictures = _pictures(self._rows(split, labelled=False))
+        return picture_inputs(pictures, pictures.where, self.image_size)
 
     def _codes(self, split: Split, column: str) -> Tensor:
         return _codes_of(self._rows(split), column)
 
-    def _rows(self, split: Split) -> list[Path]:
-        """Return the files of ``split`` in an order that hangs on their dates, contents and targets alone."""
+    def _rows(self, split: Split, *, labelled: bool = True) -> list[Path]:
+        """Return the files of ``split`` in an order that hangs on their dates, contents and targets alone.
+
+        Without ``labelled`` the target's field is not looked at either.
+        """
         folder = dataset_folder(self.root, "utkface", "UTKFace")
-        column = column_of(self.target)
-        pattern, known = _pattern(column), {str(code) for code in range(len(CODES[column]))}
+        column = column_of(self.target) if labelled else None
+        pattern, known = _pattern(column), {str(code) for code in range(len(CODES[column]))} if column else {""}
         found: list[tuple[str, str, Path]] = []
         misfits = 0
         for file in folder.iterdir():
@@ -111,10 +118,18 @@ class UTKFaceFolder(UTKFaceAttributes):
         return [key[-1] for key in sorted(keyed)]
 
 
-def _pattern(column: str) -> re.Pattern[str]:
-    """Return a pattern that yields one field and the date; the other fields need only be whole numbers."""
+def _pictures(files: Sequence[Path]) -> PictureFiles:
+    return PictureFiles(files[0].parent, [file.name for file in files], lambda position: f"picture {files[position]}")
+
+
+def _pattern(column: str | None) -> re.Pattern[str]:
+    """Return a pattern that yields one field and the date; the other fields need only be whole numbers.
+
+    For None the field that it yields is always empty.
+    """
     fields = (r"(\d+)" if field == column else r"\d+" for field in FIELDS)
-    return re.compile("_".join(fields) + r"_([^_.]+)(?:\.[^_]*)?\.jpg$", re.IGNORECASE)
+    first = "()" if column is None else ""
+    return re.compile(first + "_".join(fields) + r"_([^_.]+)(?:\.[^_]*)?\.jpg$", re.IGNORECASE)
 
 
 def _codes_of(files: Sequence[Path], column: str) -> Tensor:

@@ -35,6 +35,8 @@ from levelhead.types import ConfigError, check_numbers
 BACKBONE = "model.backbone"  # how the user names it
 COUNTS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "longformer")  # positions start behind the padding index
 
+HIDES_PATCHES = ("vit_mae",)
+
 
 @dataclass(frozen=True)
 class ModelConfig(ABC):
@@ -406,6 +408,11 @@ def load_backbone_class(name: str, revision: str | None) -> tuple[Any, Any]:
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
     config = load_config(BACKBONE, name, revision=revision)
+    if config.model_type in HIDES_PATCHES:
+        raise ConfigError(
+            f"{BACKBONE} {name} is a {config.model_type}, whose encoder hides most patches of each picture at random, "
+            "also after its pretraining. Give its encoder as a plain ViTModel, as `levelhead pretrain` saves it."
+        )
     if getattr(config, "levelhead", None):
         raise ConfigError(f"{BACKBONE} {name} was trained by levelhead already: give the plain backbone.")
     kind = MODEL_MAPPING.get(type(config), None)

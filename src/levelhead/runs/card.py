@@ -67,13 +67,13 @@ def _model_card(run: Path) -> str:
     record = network.get("levelhead") or {}
     sections = [
         _loading(recipe, network, record),
-        f"# {_text(recipe['method']['name'])} on {_text(_data_card(recipe).title)}",
+        f"# {escaped(recipe['method']['name'])} on {escaped(_data_card(recipe).title)}",
         _task(run, recipe, network),
         _groups(recipe, metrics["oracle"]),
         _method(recipe, record),
         _measured(run, metrics),
         _cost(run),
-        "\n".join(["## Limits", "", *(f"- {limit}" for limit in (_text(_data_card(recipe).caution), *LIMITS))]),
+        "\n".join(["## Limits", "", *(f"- {limit}" for limit in (escaped(_data_card(recipe).caution), *LIMITS))]),
         _made(run, recipe),
         _citation(recipe, record),
     ]
@@ -86,32 +86,32 @@ def write_card(run: Path) -> Path:
     return run / CARD
 
 
-def _text(value: object) -> str:
+def escaped(value: object) -> str:
     """Escape anything for one line of Markdown: no markup, no HTML, no line break, no link comes through."""
     line = html.escape(visible(" ".join(str(value).split())), quote=False)
     line = re.sub(r"([\\`*_{}\[\]#|~!])", r"\\\1", line)
     return re.sub(r":(?=//)|(?<=www)\.|@", lambda match: f"&#{ord(match[0])};", line, flags=re.IGNORECASE)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Draw a Markdown table of cells that are escaped already; all but the first column to the right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _block(value: Any) -> str:
+def yaml_block(value: Any) -> str:
     """Return a fenced block of YAML that no line of the value can close."""
     content = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=10**6)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", content)), default=0))
     return f"{fence}yaml\n{content}{fence}"
 
 
-def _public(value: Any) -> Any:
+def without_paths(value: Any) -> Any:
     """Leave of a path of the machine its last part."""
     if isinstance(value, Mapping):
-        return {key: _public(inner) for key, inner in value.items() if key != "root"}
+        return {key: without_paths(inner) for key, inner in value.items() if key != "root"}
     if isinstance(value, list):
-        return [_public(inner) for inner in value]
+        return [without_paths(inner) for inner in value]
     if isinstance(value, str) and re.match(r"[/~\\.]|[A-Za-z]:[/\\]", value):
         return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
     return value
@@ -188,17 +188,17 @@ def _loading(recipe: Mapping[str, Any], network: Mapping[str, Any], record: Mapp
 
 def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any]) -> str:
     card = _data_card(recipe)
-    classes = ", ".join(_text(name) for name in network["id2label"].values())
-    rows = [
-        f"{split} {part['rows']:,} ({', '.join(f'{_text(name)} {count:,}' for name, count in part['classes'].items())})"
-        for split, part in read_json(run / "data.json").items()
-    ]
+    classes = ", ".join(escaped(name) for name in network["id2label"].values())
+    rows = []
+    for split, part in read_json(run / "data.json").items():
+        counts = ", ".join(f"{escaped(name)} {count:,}" for name, count in part["classes"].items())
+        rows.append(f"{split} {part['rows']:,} ({counts})")
     lines = [
-        f"- Task: {_text(card.task)}",
+        f"- Task: {escaped(card.task)}",
         f"- Classes: {classes}",
-        f"- Data set: {_text(card.title)}" + (f", <{card.url}>" if card.url else ""),
-        f"- Its terms: {_text(card.licence)}. They may bind the weights, too.",
-        f"- Its citation: {_text(card.citation)}",
+        f"- Data set: {escaped(card.title)}" + (f", <{card.url}>" if card.url else ""),
+        f"- Its terms: {escaped(card.licence)}. They may bind the weights, too.",
+        f"- Its citation: {escaped(card.citation)}",
         f"- Rows: {'; '.join(rows)}",
     ]
     return "\n".join(["## Task and data", "", *lines])
@@ -209,32 +209,34 @@ def _groups(recipe: Mapping[str, Any], oracle: str | None) -> str:
         "Group labels were never used in this run's training or in the choice of its epoch; only evaluation reads "
         "them. Whether its options were chosen with an eye on groups, no run can know."
         if oracle is None
-        else f"**ORACLE**: the {_text(oracle)} of this run saw group labels, so it is not free of demographics."
+        else f"**ORACLE**: the {escaped(oracle)} of this run saw group labels, so it is not free of demographics."
     )
-    return f"## Groups\n\nGroups of the data set, as annotated: {_text(_data_card(recipe).groups)}.\n\n{seen}"
+    return f"## Groups\n\nGroups of the data set, as annotated: {escaped(_data_card(recipe).groups)}.\n\n{seen}"
 
 
 def _method(recipe: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     from levelhead.methods import METHODS
 
-    lines = [f"- `{part}`: {_text(METHODS[part].summary)}" for part in recipe["method"]["name"].split("+")]
+    lines = [f"- `{part}`: {escaped(METHODS[part].summary)}" for part in recipe["method"]["name"].split("+")]
     backbone = recipe["model"].get("backbone")
     if backbone:
         frozen = "frozen" if record.get("freeze") else "trained with the rest"
-        lines.append(f"- Backbone: {_text(_public(backbone))}, {frozen}")
+        lines.append(f"- Backbone: {escaped(without_paths(backbone))}, {frozen}")
     if record.get("debias"):
         found = {key: value for key, value in record.items() if key not in ("debias", "backbone_arguments")}
-        debias = f"\n\nThe debiased layer, with what `auto` became:\n\n{_block({**found, 'debias': record['debias']})}"
+        debias = (
+            f"\n\nThe debiased layer, with what `auto` became:\n\n{yaml_block({**found, 'debias': record['debias']})}"
+        )
     else:
         debias = "\n\nNo attention is debiased."
     return "## Method\n\n" + "\n".join(lines) + debias
 
 
 def _measured(run: Path, metrics: Mapping[str, Any]) -> str:
-    scores = ", ".join(f"{_text(name)} {_score(value)}" for name, value in metrics["validation"].items())
+    scores = ", ".join(f"{escaped(name)} {_score(value)}" for name, value in metrics["validation"].items())
     parts = [
         "## Measured",
-        f"Validation, from labels alone: {scores}. The epoch was chosen by {_text(metrics['selected_by'])}.",
+        f"Validation, from labels alone: {scores}. The epoch was chosen by {escaped(metrics['selected_by'])}.",
     ]
     evaluations = [run / f"evaluation-{split}.json" for split in ("test", "validation", "train")]
     for file in evaluations:
@@ -247,32 +249,32 @@ def _measured(run: Path, metrics: Mapping[str, Any]) -> str:
 
 def _evaluation(result: Mapping[str, Any]) -> list[str]:
     """Draw the figures of one split: metrics, then groups, for each sensitive attribute."""
-    parts = [f"### The {_text(result['run']['split'])} split", NOTE]
+    parts = [f"### The {escaped(result['run']['split'])} split", NOTE]
     if result.get("positive") is not None:
-        parts.append(f"Selection, true and false positive rates are about the class {_text(result['positive'])}.")
+        parts.append(f"Selection, true and false positive rates are about the class {escaped(result['positive'])}.")
     percent = f"percent [{100 * result['level']:g}%]"
     for attribute, part in result["by_attribute"].items():
         worst = part.get("worst_class", {})
         rows = [
-            [_text(metric_title(name, worst.get(name))), _figure(value), f"{value['n']:,}"]
+            [escaped(metric_title(name, worst.get(name))), _figure(value), f"{value['n']:,}"]
             for name, value in part["metrics"].items()
         ]
-        parts += [f"Groups by {_text(attribute)}, as annotated:", _table(["metric", percent, "rows"], rows)]
+        parts += [f"Groups by {escaped(attribute)}, as annotated:", markdown_table(["metric", percent, "rows"], rows)]
         kept: list[str] = list(next(iter(part["groups"].values()), {}))
         rates = [name for name in kept if name in RATE_TITLES]
         groups = [
             [
-                _text(printable(name)) + (f" (too few rows, {out})" if out else ""),
+                escaped(printable(name)) + (f" (too few rows, {out})" if out else ""),
                 f"{figures['n']:,}",
                 *(_figure(figures[rate]) for rate in rates),
             ]
             for name, figures in part["groups"].items()
             for out in [left_out_words(figures["included"], figures.get("left_out", ()))]
         ]
-        parts.append(_table(["group", "rows", *(RATE_TITLES[rate] for rate in rates)], groups))
+        parts.append(markdown_table(["group", "rows", *(RATE_TITLES[rate] for rate in rates)], groups))
         if any("[" in name for name in kept):
-            parts.append(f"Rates by class: evaluation-{_text(result['run']['split'])}.json of the run.")
-    parts += ["\n".join(f"- {_text(warning)}" for warning in result["warnings"])] if result["warnings"] else []
+            parts.append(f"Rates by class: evaluation-{escaped(result['run']['split'])}.json of the run.")
+    parts += ["\n".join(f"- {escaped(warning)}" for warning in result["warnings"])] if result["warnings"] else []
     return parts
 
 
@@ -282,7 +284,7 @@ def _score(value: float | None) -> str:
 
 def _figure(estimate: Mapping[str, Any]) -> str:
     if estimate["value"] is None:
-        return f"undefined: {_text(estimate.get('reason') or 'no reason given')}"
+        return f"undefined: {escaped(estimate.get('reason') or 'no reason given')}"
     value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
     return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
@@ -290,16 +292,16 @@ def _figure(estimate: Mapping[str, Any]) -> str:
 def _cost(run: Path) -> str:
     rows = []
     for name, value in read_json(run / "cost.json").items():
-        title = _text(COST_TITLES.get(name, name.replace("_", " ")))
+        title = escaped(COST_TITLES.get(name, name.replace("_", " ")))
         if value is None:
             rows.append([title, "not measured"])
         elif isinstance(value, str):
-            rows.append([title, _text(value)])
+            rows.append([title, escaped(value)])
         elif isinstance(value, int | float):
             rows.append([title, f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"])
     place = read_json(run / "environment.json")
-    where = _text(place["device"] if place["device"] != "cpu" else place["cpu"])
-    return f"## Cost\n\n{_table(['this run', ''], rows)}\n\nOn {where}; threads: {place['threads']}."
+    where = escaped(place["device"] if place["device"] != "cpu" else place["cpu"])
+    return f"## Cost\n\n{markdown_table(['this run', ''], rows)}\n\nOn {where}; threads: {place['threads']}."
 
 
 def _made(run: Path, recipe: Mapping[str, Any]) -> str:
@@ -308,11 +310,11 @@ def _made(run: Path, recipe: Mapping[str, Any]) -> str:
     )
     return (
         "## How it was made\n\n```\nlevelhead train config.yaml --data-root DATA --out RUN\n```\n\n"
-        f"with {_text(packages)}, and this config.yaml:\n\n{_block(_public(recipe))}"
+        f"with {escaped(packages)}, and this config.yaml:\n\n{yaml_block(without_paths(recipe))}"
     )
 
 
 def _citation(recipe: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     lines = [f"- The method: {PAPER}."] if record.get("debias") else []
-    lines.append(f"- The data: {_text(_data_card(recipe).citation)}.")
+    lines.append(f"- The data: {escaped(_data_card(recipe).citation)}.")
     return "\n".join(["## Citation", "", *lines])

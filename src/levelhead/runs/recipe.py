@@ -406,6 +406,12 @@ def first_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def build_data(options: Any) -> DataSet:
+    """Make a data set from the section ``data`` of a recipe."""
+    data: DataSet = _choose(DATASETS, options, "data")
+    return data
+
+
 def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
     """Make a validated experiment from a recipe's content, of this version or an earlier one."""
     recipe = present_recipe(recipe)
@@ -419,7 +425,7 @@ def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
     seed = recipe.get("seed", 0)
     check_seed(seed)
     return Experiment(
-        data=_choose(DATASETS, recipe.get("data"), "data"),
+        data=build_data(recipe.get("data")),
         method=_choose_method(recipe.get("method")),
         model=_choose_model(recipe.get("model", {})),
         train=train,

@@ -1,0 +1,68 @@
+"""The command ``levelhead pretrain``: a small backbone from pictures alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from levelhead.cli.options import DataRoot
+from levelhead.storage import check_outputs
+from levelhead.terminal import Terminal
+
+
+def pretrain_command(
+    out: Annotated[Path, typer.Option(help="Folder of the checkpoint, for model.backbone of recipes.")],
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="A pretraining recipe: a YAML file, or a name in recipes/pretraining. Without it, --data says which "
+            "pictures, and everything else has its default.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="A built-in task whose pictures are taken, e.g. celeba64_attractive.", show_default=False),
+    ] = None,
+    data_root: DataRoot = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Short for --set train.epochs=N.", show_default=False)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Overrides the recipe's seed.", show_default=False)] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override any key, e.g. --set model.patch_size=8."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the folder where it stopped, also after kill -9.")
+    ] = False,
+) -> None:
+    """Pretrain a small vision transformer on the pictures of a training split, without labels.
+
+    It learns to fill in hidden patches (MAE-like, arXiv:2111.06377). Neither labels nor groups are read. The folder
+    becomes an ordinary checkpoint of transformers: give it to recipes as model.backbone. It is a stand-in where no
+    published checkpoint, such as DINO, can be had; figures on it are not comparable with figures on one.
+
+    Example: levelhead pretrain celeba64_mae_small --data-root DATA --out models/celeba64_mae
+    """
+    check_outputs({}, folders={"--out": out}, inputs=[recipe])
+    from levelhead.pretraining import load_pretraining, pretrain
+    from levelhead.terminal import training_progress
+
+    chosen = [*(settings or ()), *([f"train.epochs={epochs}"] if epochs is not None else [])]
+    pictures, config = load_pretraining(recipe, chosen, task=data, data_root=data_root, seed=seed)
+    console = Terminal()
+    try:
+        with training_progress(console) as progress:
+            pretrain(pictures, out, config, resume=resume, progress=progress)
+    except KeyboardInterrupt:
+        console.print(f"\nStopped. Resume with the same command and --resume; progress is in {escape(str(out))}.")
+        raise typer.Exit(130) from None
+    console.print(f"The checkpoint is in {escape(str(out))}; its README.md says how it was made.", soft_wrap=True)
+    console.print(
+        f"Next: levelhead train RECIPE --set 'model={{backbone: {escape(str(out))}, mode: last_encoder}}'",
+        soft_wrap=True,
+    )

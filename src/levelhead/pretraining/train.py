@@ -1,0 +1,304 @@
+"""Pretrain without labels, in a folder that a killed training resumes from, and save an ordinary checkpoint.
+
+This loop is not :class:`levelhead.training.lab.Lab`'s: that one trains classifiers, whose validation is logits against
+class labels. Both write checkpoints with the same code, and both resume to the same weights, bit for bit, on the same
+CPU.
+
+::
+
+    config.json, model.safetensors       the encoder, a ViTModel of transformers
+    preprocessor_config.json             how pictures become its input
+    README.md                            the model card
+    pretraining/config.yaml              the recipe with every default written out
+    pretraining/data.json                how many pictures, and a hash of them
+    pretraining/log.jsonl                losses by step
+    pretraining/checkpoints/             progress; deleted in the end
+    pretraining/cost.json, environment.json, result.json    written in the end
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from levelhead.data import DATASETS, DataSet, Inputs
+from levelhead.data.texts import Texts
+from levelhead.loading import load_config, load_weights, without_bars
+from levelhead.pretraining.card import checkpoint_card
+from levelhead.pretraining.config import FOLDER, PretrainConfig
+from levelhead.pretraining.masked import PROCESSOR, build_masked, encoder_of
+from levelhead.runs.cost import COST_SO_FAR, EnergyOption, earlier_part, measured_cost
+from levelhead.runs.folder import CONFIG, locked
+from levelhead.runs.recipe import flatten, name_of, plain_options, read_recipe
+from levelhead.runs.train import environment
+from levelhead.storage import check_outputs, read_json, write_json, write_text, writing
+from levelhead.terminal import Progress, silent
+from levelhead.training.checkpoint import Keeper, Position
+from levelhead.training.finite import gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
+from levelhead.training.processes import make_accelerator
+from levelhead.types import ConfigError, DataError, LevelheadError, quoted
+
+RESULT = "result.json"
+WEIGHTS = ("preprocessor_config.json", "model.safetensors", "config.json")
+"""What a checkpoint consists of; without the last one there is none."""
+FREE = ("data.root", "train.checkpoint_seconds", "train.log_every", "train.device", "train.threads")
+"""Options that a training may be resumed with another value of; of threads, its checkpoint keeps the number."""
+
+
+def pretrain(
+    pictures: DataSet | Inputs,
+    folder: str | Path,
+    config: PretrainConfig | None = None,
+    *,
+    resume: bool = False,
+    progress: Progress = silent,
+    energy: EnergyOption = "counter",
+) -> Any:
+    """Pretrain a small vision transformer by reconstructing masked patches, and save it as an ordinary checkpoint.
+
+    ::
+
+        for each epoch, in a fresh order:
+            for each batch: mirror some pictures; hide patches; predict their pixels from the others; step
+        save the encoder
+
+    The folder can then stand wherever a pretrained backbone can: ``model.backbone`` of recipes,
+    :func:`~levelhead.append_encoder`, or transformers.
+
+    Args:
+        pictures: a data set, of which the pictures of the training split alone are opened, neither labels nor groups;
+            or pictures of your own, whose batches hold ``pixel_values`` (batch, 3, image_size, image_size).
+        folder: gets the checkpoint, and ``pretraining/`` with what it was made by. Must be new, empty, or (with
+            ``resume``) hold the same training.
+        config: sizes, training and seed.
+        resume: continue where the folder's training stopped; a finished one is loaded.
+        progress: called after every step.
+        energy: how a GPU's energy is measured, see :func:`levelhead.runs.cost.measured_cost`.
+
+    Returns:
+        The encoder, a ``ViTModel`` of transformers without pooler, in evaluation mode.
+
+    Errors: :class:`~levelhead.ConfigError` for pictures of another size, texts, and a folder that holds something else;
+    :class:`~levelhead.LevelheadError` for a loss, a gradient or weights that are not finite.
+
+    Source: He, Chen, Xie, Li, Dollár, Girshick, Masked Autoencoders Are Scalable Vision Learners, CVPR 2022,
+    arXiv:2111.06377, section 3. Left out: random crops, and learning rates that fall with the size of the batch.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> from levelhead.data import DATASETS
+        >>> from levelhead.pretraining import MaskedViT, PretrainTrain
+        >>> config = lh.PretrainConfig(
+        ...     model=MaskedViT(hidden_size=16, layers=1, heads=2, decoder_hidden_size=8, decoder_layers=1),
+        ...     train=PretrainTrain(epochs=1, batch_size=16, device="cpu"),
+        ... )
+        >>> backbone = lh.pretrain(DATASETS["portraits"](train_size=32), "backbone", config)
+        >>> lh.append_encoder(backbone, num_labels=2).config.levelhead["backbone_class"]
+        'ViTModel'
+    """
+    config, folder = config or PretrainConfig(), Path(folder)
+    accelerator = make_accelerator(config.train.schedule())
+    if accelerator.num_processes > 1:
+        raise ConfigError("Pretraining runs in one process: start it without accelerate launch or torchrun.")
+    refuse_folder(folder, resume)
+    recipe = {**_about(pictures), **config.to_dict()}
+    inside = folder / FOLDER
+    with locked(inside):
+        begun = (inside / "checkpoints").exists()
+        if begun or (inside / RESULT).exists():
+            _refuse_changes(folder, read_recipe(inside / CONFIG), recipe)
+        if (inside / RESULT).exists():
+            shutil.rmtree(inside / "checkpoints", ignore_errors=True)  # left if it was killed right after its end
+            return _load(folder)
+        inputs = pictures.inputs("train") if isinstance(pictures, DataSet) else pictures
+        _refuse_pictures(inputs, config)
+        about = {"rows": len(inputs), "fingerprint": inputs.fingerprint()}
+        if not begun:
+            write_text(inside / CONFIG, yaml.safe_dump(recipe, sort_keys=False))
+            write_json(inside / "data.json", about)
+        elif read_json(inside / "data.json") != about:
+            raise DataError(f"The pictures have changed since {folder} began; restore them, or choose another folder.")
+        so_far = inside / COST_SO_FAR
+        devices = [accelerator.device] if accelerator.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(config.seed)
+            if config.train.threads:
+                torch.set_num_threads(config.train.threads)
+            training = _Training(config, inputs, inside, accelerator, progress)
+            with measured_cost(
+                accelerator.device, energy=energy, file=so_far, earlier=earlier_part(so_far, begun=begun)
+            ) as measured:
+                position = training.run()
+            encoder = encoder_of(training.network, config.model)
+        steps = position.step * config.train.batch_size
+        write_json(inside / "cost.json", {**measured.result(rows=steps), "steps": position.step})
+        write_json(inside / "environment.json", environment(accelerator.device))
+        _save(encoder, folder, config)
+        result = {"steps": position.step, "epoch_losses": [row["loss"] for row in position.history]}
+        card = type(pictures).card if isinstance(pictures, DataSet) else None
+        write_text(folder / "README.md", checkpoint_card(inside, recipe, result, card))
+        write_json(inside / RESULT, result)  # last: it marks the training as finished
+        so_far.unlink(missing_ok=True)
+        shutil.rmtree(inside / "checkpoints", ignore_errors=True)
+        return encoder
+
+
+def refuse_folder(folder: Path, resume: bool) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` if a pretraining cannot be put into ``folder``."""
+    check_outputs({}, folders={"The folder": folder})
+    if (folder / FOLDER / CONFIG).exists():
+        if not resume and ((folder / FOLDER / "checkpoints").exists() or (folder / FOLDER / RESULT).exists()):
+            raise ConfigError(f"{folder} holds a pretraining. Add --resume to finish it, or choose another --out.")
+    elif folder.exists() and (others := sorted({file.name for file in folder.iterdir()} - {FOLDER})):
+        raise ConfigError(
+            f"{folder} holds {quoted(others[0])} and no pretraining: choose a folder that is new, or empty, with --out."
+        )
+
+
+def _about(pictures: DataSet | Inputs) -> dict[str, Any]:
+    if isinstance(pictures, DataSet):
+        return {"data": {"name": name_of(pictures, DATASETS), **plain_options(pictures)}}
+    return {}
+
+
+def _refuse_changes(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` if a folder's training was begun with other settings."""
+    old, new = flatten(before), flatten(now)
+    changed = [
+        f"{key}: {quoted(old.get(key))} then, {quoted(new.get(key))} now"
+        for key in sorted((old.keys() | new.keys()) - set(FREE))
+        if str(old.get(key)) != str(new.get(key))
+    ]
+    if changed:
+        raise ConfigError(
+            f"{folder} holds a pretraining with other settings ({'; '.join(changed)}). Choose another folder with "
+            "--out, or delete this one."
+        )
+
+
+def _refuse_pictures(inputs: Inputs, config: PretrainConfig) -> None:
+    """Raise an error unless these are pictures of the right size, and enough for a batch."""
+    if isinstance(inputs, Texts):
+        raise ConfigError("The data holds texts, and pretraining reconstructs patches of pictures: choose other data.")
+    if len(inputs) < config.train.batch_size:
+        raise ConfigError(
+            f"train.batch_size is {config.train.batch_size} but there are only {len(inputs)} pictures: lower it."
+        )
+    first = inputs.batch(torch.tensor([0])).get("pixel_values")
+    if first is None or first.ndim != 4 or first.shape[1] != 3:
+        raise ConfigError("Pretraining needs batches with pixel_values (batch, 3, height, width): give pictures.")
+    height, width = first.shape[-2:]
+    size = config.model.image_size
+    if (height, width) != (size, size):
+        raise ConfigError(f"The pictures are {width}x{height} and model.image_size is {size}: set model.image_size.")
+
+
+def _save(encoder: Any, folder: Path, config: PretrainConfig) -> None:
+    """Write the checkpoint; config.json comes last, so that a folder without it is no checkpoint."""
+    beside = folder / FOLDER / "unfinished"
+    shutil.rmtree(beside, ignore_errors=True)  # of a training that was killed while it wrote
+    with writing(folder), without_bars():
+        encoder.save_pretrained(beside)
+        size = config.model.image_size
+        write_json(beside / "preprocessor_config.json", {**PROCESSOR, "size": {"height": size, "width": size}})
+        for name in WEIGHTS:
+            (beside / name).replace(folder / name)
+        shutil.rmtree(beside)
+
+
+def _load(folder: Path) -> Any:
+    """Return the encoder of a finished training."""
+    from transformers import ViTModel
+
+    what = "The checkpoint"
+    return load_weights(ViTModel, what, str(folder), load_config(what, str(folder)), add_pooling_layer=False).eval()
+
+
+class _Training:
+    """One pretraining: what it works with, and its loop."""
+
+    def __init__(
+        self, config: PretrainConfig, inputs: Inputs, folder: Path, accelerator: Any, progress: Progress
+    ) -> None:
+        self.config, self.inputs, self.device, self.progress = config, inputs, accelerator.device, progress
+        self.network = build_masked(config.model).to(self.device)
+        self.keeper = Keeper(folder, 0, accelerator)
+        self.batches = len(inputs) // config.train.batch_size
+
+    def run(self) -> Position:
+        """Train to the end, from where the folder's checkpoint stands."""
+        train, network = self.config.train, self.network.train()
+        total = train.epochs * self.batches
+        learnt = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(learnt, train.learning_rate, (0.9, 0.95), weight_decay=train.weight_decay)
+        rate = train.schedule().learning_rate_factor
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, total))
+        position = self.keeper.restore(network, optimizer, schedule)
+        if position.finished:
+            return position
+        began, saved, earlier = time.monotonic(), time.monotonic(), position.seconds
+        self.keeper.forget_log_after(position.step)
+        if position.step == 0:
+            self.keeper.save(network, optimizer, position)  # so that one killed early resumes on as many threads
+        while position.step < total:
+            epoch, number = divmod(position.step, self.batches)
+            index = self._order(epoch)[number * train.batch_size : (number + 1) * train.batch_size]
+            where = f"step {position.step} (epoch {epoch}; first rows {index[:5].tolist()})"
+            optimizer.zero_grad()
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=train.precision == "bf16"):
+                loss = network(pixel_values=self._pictures(index)).loss
+            if not math.isfinite(value := loss.item()):
+                raise LevelheadError(loss_not_finite("loss", value, where, train, first=position.step == 0))
+            loss.backward()
+            norm = gradient_norm(learnt)
+            if not math.isfinite(steepness := norm.item()):
+                raise LevelheadError(gradient_not_finite(steepness, where, train, first=position.step == 0))
+            if train.gradient_clip is not None:
+                clip_grads_with_norm_(learnt, train.gradient_clip, norm)
+            learning_rate = schedule.get_last_lr()[0]
+            optimizer.step()
+            if not math.isfinite(size := get_total_norm(learnt).item()):
+                raise LevelheadError(weights_not_finite(size, where, train))
+            schedule.step()
+            self._note(position, epoch, number, value, float(learning_rate), earlier + time.monotonic() - began)
+            self.progress("pretraining", position.step, total, f"loss {value:.4f}")
+            position.finished = position.step == total
+            if position.finished or time.monotonic() - saved >= train.checkpoint_seconds:
+                self.keeper.save(network, optimizer, position)
+                saved = time.monotonic()
+        return position
+
+    def _note(
+        self, position: Position, epoch: int, number: int, loss: float, learning_rate: float, seconds: float
+    ) -> None:
+        """Count a step, add its loss to the mean of its epoch, and log it."""
+        position.step, position.seconds = position.step + 1, seconds
+        if number == 0:
+            position.history.append({"epoch": epoch, "loss": 0.0})
+        position.history[-1]["loss"] += loss / self.batches
+        row = {"stage": 0, "epoch": epoch, "step": position.step, "loss": loss, "learning_rate": learning_rate}
+        if position.step % self.config.train.log_every == 0 or number == self.batches - 1:
+            self.keeper.log(row | {"seconds": round(seconds, 3)})
+
+    def _order(self, epoch: int) -> Tensor:
+        """Return the pictures of an epoch in order: a function of seed and epoch alone."""
+        mixed = np.random.SeedSequence((self.config.seed, 0, epoch)).generate_state(1, np.uint64)[0]
+        return torch.randperm(len(self.inputs), generator=torch.Generator().manual_seed(int(mixed) % 2**63))
+
+    def _pictures(self, index: Tensor) -> Tensor:
+        """Return pictures (batch, 3, side, side), each mirrored with probability 1/2 if that is asked for."""
+        pictures = self.inputs.batch(index)["pixel_values"]
+        if self.config.train.flip:
+            mirrored = torch.rand(len(index)) < 0.5
+            pictures = torch.where(mirrored[:, None, None, None], pictures.flip(-1), pictures)
+        return pictures.to(self.device)

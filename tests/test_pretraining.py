@@ -1,0 +1,572 @@
+"""Pretraining on masked patches: the checkpoint, what is read for it, resuming, and what is trained on top of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import ViTConfig, ViTMAEConfig, ViTMAEModel, ViTModel
+
+from levelhead.bench.grid import make_cells, read_grid
+from levelhead.cli.app import main
+from levelhead.data import DATASETS
+from levelhead.data.images import ImageInputs
+from levelhead.models.networks import load_backbone
+from levelhead.pretraining import MaskedViT, PretrainConfig, PretrainTrain, load_pretraining, pretrain
+from levelhead.pretraining.config import find_pretraining_recipe
+from levelhead.pretraining.masked import build_masked, encoder_of, positions
+from levelhead.pretraining.train import WEIGHTS
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import load_experiment, recipe_folder
+from levelhead.runs.train import train_run
+from levelhead.types import ConfigError, DataError, LevelheadError
+from test_blindness import LAYOUTS, draw
+
+PICTURES = DATASETS["portraits"](train_size=64, validation_size=32, test_size=80)
+VIT = MaskedViT(
+    hidden_size=16, layers=2, heads=2, intermediate_size=16, decoder_hidden_size=8, decoder_layers=1, decoder_heads=2
+)
+
+
+def tiny(**train: Any) -> PretrainConfig:
+    options: dict[str, Any] = {"epochs": 2, "batch_size": 16, "warmup_steps": 2, "device": "cpu", "threads": 1}
+    return PretrainConfig(VIT, PretrainTrain(**{**options, **train}))
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return dict(ViTModel.from_pretrained(folder, add_pooling_layer=False).state_dict())
+
+
+def assert_identical(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert tensor.equal(found[name]), name
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    pretrain(PICTURES, folder, tiny())
+    return folder
+
+
+def run(*arguments: str) -> int:
+    try:
+        main(list(arguments))
+    except SystemExit as leaving:
+        return int(leaving.code or 0)
+    return 0
+
+
+# The objective
+
+
+@pytest.mark.parametrize(("share", "patch", "visible"), [(0.75, 16, 4), (0.5, 16, 8), (0.9, 8, 6), (0.3, 32, 2)])
+def test_the_encoder_sees_as_many_patches_as_are_asked_for(share: float, patch: int, visible: int) -> None:
+    model = MaskedViT(**{**vars(VIT), "mask_share": share, "patch_size": patch})
+    network = build_masked(model)
+    found = network(pixel_values=torch.zeros(2, 3, 64, 64))
+    assert model.visible == visible
+    assert ((found.mask == 0).sum(1) == visible).all()
+
+
+def test_positions_of_hand() -> None:
+    found = positions(2, 8)[0]
+    assert found.shape == (5, 8)
+    assert not found[0].any()
+    first, second = math.sin(1), math.sin(0.01)  # w is 1 and 10000^(-1/2)
+    beside = torch.tensor([0, 0, 1, 1, first, second, math.cos(1), math.cos(0.01)])
+    assert torch.allclose(found[2], beside)  # row 0, column 1
+    assert torch.allclose(found[3], beside.roll(4))  # row 1, column 0
+
+
+def test_weights_are_counted_about_right() -> None:
+    for model in (VIT, MaskedViT(), MaskedViT(patch_size=8, decoder_layers=4)):
+        exact = sum(parameter.numel() for parameter in build_masked(model).parameters())
+        assert model.weights == pytest.approx(exact, rel=0.1)
+
+
+def test_encoder_and_decoder_know_where_a_patch_is() -> None:
+    """transformers 5.23 leaves positions, and the tokens, zero in a new network."""
+    network = build_masked(VIT)
+    for places in (network.vit.embeddings.position_embeddings, network.decoder.decoder_pos_embed):
+        assert not places.requires_grad
+        assert len(places[0].unique(dim=0)) == 17
+    assert network.vit.embeddings.cls_token.any()
+    assert network.decoder.mask_token.any()
+    pictures = torch.rand(1, 3, 64, 64)
+    found = network.eval()(pixel_values=pictures)
+    hidden = found.logits[0][found.mask[0] == 1]
+    assert len(hidden.unique(dim=0)) == 12  # not one guess for all of them
+
+
+def test_the_loss_is_the_squared_error_of_hidden_normalised_patches() -> None:
+    network = build_masked(VIT).eval()
+    pictures = torch.rand(3, 3, 64, 64)
+    found = network(pixel_values=pictures)
+    patches = pictures.unfold(2, 16, 16).unfold(3, 16, 16).permute(0, 2, 3, 4, 5, 1).reshape(3, 16, -1)
+    wanted = (patches - patches.mean(-1, keepdim=True)) / (patches.var(-1, keepdim=True) + 1e-6).sqrt()
+    errors = (found.logits - wanted).square().mean(-1)
+    assert found.loss.item() == pytest.approx((errors * found.mask).sum().item() / found.mask.sum().item(), rel=1e-5)
+
+
+def test_the_kept_encoder_is_the_pretrained_one_without_masks() -> None:
+    network = build_masked(VIT).eval()
+    pictures = torch.rand(3, 3, 64, 64)
+    network.vit.config.mask_ratio = 0.0
+    in_order = torch.arange(16.0).expand(3, 16)
+    whole = network.vit(pictures, noise=in_order).last_hidden_state
+    assert torch.allclose(encoder_of(network, VIT)(pictures).last_hidden_state, whole, atol=1e-5)
+
+
+def test_the_loss_falls(tmp_path: Path) -> None:
+    pretrain(PICTURES, tmp_path / "m", tiny(epochs=8, learning_rate=3e-3))
+    losses = json.loads((tmp_path / "m" / "pretraining" / "result.json").read_text())["epoch_losses"]
+    assert len(losses) == 8
+    assert losses[-1] < losses[0] - 0.01
+
+
+# The checkpoint
+
+
+def test_it_is_an_ordinary_checkpoint_with_a_card(checkpoint: Path) -> None:
+    loaded, report = ViTModel.from_pretrained(checkpoint, add_pooling_layer=False, output_loading_info=True)
+    assert not any(report.values())
+    assert loaded.embeddings.patch_embeddings.num_patches == 16
+    card = (checkpoint / "README.md").read_text()
+    for words in ("MAE-like", "no DINO", "64 pictures", "2 epochs", "seed 0", "| Optimiser steps | 8 |", "2111.06377"):
+        assert words in card
+    assert str(checkpoint.parent) not in card
+    inside = {file.name for file in (checkpoint / "pretraining").iterdir()} - {".lock"}
+    written = {"config.yaml", "data.json", "log.jsonl", "cost.json", "environment.json", "result.json"}
+    assert inside == written
+    cost = json.loads((checkpoint / "pretraining" / "cost.json").read_text())
+    assert cost["process_peak_memory_mib"] > 0
+    assert ("peak_gpu_memory_mib" in cost) == torch.cuda.is_available()
+
+
+def test_the_users_generator_is_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    pretrain(PICTURES, tmp_path / "m", tiny(epochs=1))
+    assert torch.rand(1).equal(expected)
+
+
+def test_its_recipe_makes_it_again(checkpoint: Path, tmp_path: Path) -> None:
+    data, config = load_pretraining(checkpoint / "pretraining" / "config.yaml")
+    assert (data, config) == (PICTURES, tiny())
+    pretrain(data, tmp_path / "again", config)
+    assert_identical(weights(tmp_path / "again"), weights(checkpoint))
+
+
+def test_pictures_of_ones_own(checkpoint: Path, tmp_path: Path) -> None:
+    own = ImageInputs(PICTURES.inputs("train").pixels)  # type: ignore[attr-defined]
+    pretrain(own, tmp_path / "m", tiny())
+    assert_identical(weights(tmp_path / "m"), weights(checkpoint))
+    assert "without the name of a data set" in (tmp_path / "m" / "README.md").read_text()
+
+
+# What is read
+
+
+@pytest.mark.parametrize("name", [*LAYOUTS, "portraits"])
+def test_labels_and_groups_are_never_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A data set whose labels and groups raise gives the same pictures as its examples."""
+    if name == "hub":
+        pytest.importorskip("datasets")
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
+    options: dict[str, Any] = {"train_size": 48}
+    if name != "portraits":
+        options = {"root": tmp_path, **LAYOUTS[name](tmp_path, draw("kept"), False)}
+    data = DATASETS[name](**options)
+    fingerprint = data.examples("train").inputs.fingerprint()
+
+    def poison(*arguments: Any, **ignored: Any) -> Any:
+        raise AssertionError("labels or groups were asked for")
+
+    for method in ("examples", "groups", "check"):
+        monkeypatch.setattr(type(data), method, poison)
+    pretrain(data, tmp_path / "m", tiny(epochs=1))
+    known = json.loads((tmp_path / "m" / "pretraining" / "data.json").read_text())
+    assert known == {"rows": 48 if name != "utkface" else known["rows"], "fingerprint": fingerprint}
+
+
+def test_poisoned_columns_change_no_weight(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = {}
+    for state in ("kept", "poisoned", "deleted"):
+        root = tmp_path / state
+        LAYOUTS["celeba64"](root, draw("kept"), state == "deleted")
+        for file in (root / "celeba64").glob("*.parquet"):
+            table = pq.read_table(file)
+            if state == "poisoned":
+                for column in ("Blond_Hair", "Male"):
+                    place = table.column_names.index(column)
+                    table = table.set_column(place, column, pa.array(["no truth value"] * len(table)))
+            if state == "deleted":
+                table = table.select(["image"])
+            pq.write_table(table, file)
+        pretrain(DATASETS["celeba64"](root=root), tmp_path / f"m-{state}", tiny())
+        found[state] = weights(tmp_path / f"m-{state}")
+    assert_identical(found["poisoned"], found["kept"])
+    assert_identical(found["deleted"], found["kept"])
+
+
+# Resuming
+
+
+class Killed(Exception):  # noqa: N818  (reads as what has happened)
+    pass
+
+
+def killer(at_step: int) -> Any:
+    def progress(stage: str, done: int, total: int, text: str) -> None:
+        if done == at_step:
+            raise Killed
+
+    return progress
+
+
+@pytest.mark.parametrize("killed_at", [1, 5, 8])
+def test_a_resumed_training_ends_in_the_same_weights(killed_at: int, checkpoint: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    with pytest.raises(Killed):
+        pretrain(PICTURES, folder, tiny(checkpoint_seconds=0), progress=killer(killed_at))
+    assert not (folder / "config.json").exists()
+    with pytest.raises(ConfigError, match="Add --resume"):
+        pretrain(PICTURES, folder, tiny())
+    torch.manual_seed(99)
+    backbone = pretrain(PICTURES, folder, tiny(), resume=True)
+    assert_identical(weights(folder), weights(checkpoint))
+    assert_identical(dict(backbone.state_dict()), weights(checkpoint))
+    assert (folder / "pretraining" / "log.jsonl").read_text().count("\n") == 2  # the last step of each epoch
+    losses = [json.loads((each / "pretraining" / "result.json").read_text()) for each in (folder, checkpoint)]
+    assert losses[0] == losses[1]
+
+
+def test_kill_minus_nine(checkpoint: Path, tmp_path: Path) -> None:
+    """A process of its own, killed between two checkpoints, and resumed."""
+    folder = tmp_path / "m"
+    (tmp_path / "recipe.yaml").write_text((checkpoint / "pretraining" / "config.yaml").read_text())
+    code = (
+        "import os, signal, sys\n"
+        "import levelhead.pretraining as p\n"
+        "data, config = p.load_pretraining(sys.argv[1], ['train.checkpoint_seconds=0'])\n"
+        "end = lambda stage, done, total, text: done == 6 and os.kill(os.getpid(), signal.SIGKILL)\n"
+        "p.pretrain(data, sys.argv[2], config, progress=end)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "recipe.yaml"), str(folder)]
+    assert subprocess.run(command, check=False).returncode == -9
+    assert run("pretrain", str(tmp_path / "recipe.yaml"), "--out", str(folder)) == 2
+    assert run("pretrain", str(tmp_path / "recipe.yaml"), "--out", str(folder), "--resume") == 0
+    assert_identical(weights(folder), weights(checkpoint))
+    assert json.loads((folder / "pretraining" / "cost.json").read_text())["killed_parts"] == 1
+
+
+@pytest.mark.parametrize("written", [0, 1, 2, 3])
+def test_a_training_killed_while_it_saves(
+    written: int, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, moves = tmp_path / "m", 0
+    replace = Path.replace
+
+    def stop(self: Path, target: Any) -> Any:
+        nonlocal moves
+        if self.parent.name == "unfinished" and self.name in WEIGHTS:
+            if moves == written:
+                raise Killed
+            moves += 1
+        return replace(self, target)
+
+    def end(*arguments: Any) -> str:
+        raise Killed
+
+    monkeypatch.setattr(Path, "replace", stop)
+    monkeypatch.setattr("levelhead.pretraining.train.checkpoint_card", end)
+    with pytest.raises(Killed):
+        pretrain(PICTURES, folder, tiny())
+    assert (folder / "config.json").exists() == (written == 3)
+    monkeypatch.undo()
+    pretrain(PICTURES, folder, tiny(), resume=True)
+    assert_identical(weights(folder), weights(checkpoint))
+    assert not (folder / "pretraining" / "unfinished").exists()
+    assert not (folder / "pretraining" / "checkpoints").exists()
+
+
+def test_a_finished_training_is_loaded(checkpoint: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "m"
+    shutil.copytree(checkpoint, copy)
+    before = (copy / "model.safetensors").stat().st_mtime_ns
+    backbone = pretrain(PICTURES, copy, tiny(checkpoint_seconds=5, log_every=3), resume=True)
+    assert_identical(dict(backbone.state_dict()), weights(checkpoint))
+    assert (copy / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(ConfigError, match=r"train\.epochs: 2 then, 3 now"):
+        pretrain(PICTURES, copy, tiny(epochs=3), resume=True)
+
+
+def test_other_pictures_are_not_resumed_on(tmp_path: Path) -> None:
+    folder, other = tmp_path / "m", PICTURES.inputs("train").pixels.clone()  # type: ignore[attr-defined]
+    other[0, 0, 0, 0] ^= 1
+    with pytest.raises(Killed):
+        pretrain(PICTURES.inputs("train"), folder, tiny(), progress=killer(3))
+    with pytest.raises(DataError, match="pictures have changed"):
+        pretrain(ImageInputs(other), folder, tiny(), resume=True)
+
+
+# On top of it
+
+
+def settings(folder: Path | str, mode: str, **more: Any) -> list[str]:
+    options = {
+        "data": "{name: portraits, train_size: 64, validation_size: 32, test_size: 80}",
+        "model.backbone": folder,
+        "model.mode": mode,
+        "train.epochs": 1,
+        "train.batch_size": 16,
+        "train.warmup_steps": 0,
+        "train.device": "cpu",
+        "train.threads": 1,
+        **more,
+    }
+    return [f"{key}={value}" for key, value in options.items()]
+
+
+@pytest.mark.parametrize("method", ["erm", "dam"])
+@pytest.mark.parametrize(("mode", "name"), [("last_encoder", "le"), ("fine_tune", "ft")])
+def test_methods_train_on_it(method: str, mode: str, name: str, checkpoint: Path, tmp_path: Path) -> None:
+    recipe = f"celeba64_attractive_{method}_{name}_small"
+    experiment = load_experiment(recipe, settings(checkpoint, mode))
+    train_run(experiment, tmp_path / "run")
+    assert evaluate_run(tmp_path / "run").metrics["accuracy"].n == 80
+    trained, before = (load_file(folder / "model.safetensors") for folder in (tmp_path / "run" / "model", checkpoint))
+    same = [trained[f"backbone.{key}"].equal(tensor) for key, tensor in before.items()]
+    assert all(same) == (mode == "last_encoder")
+    assert any("debias" in key for key in trained) == (method == "dam")
+
+
+def test_the_verbs_in_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = [f"model.{key}={value}" for key, value in vars(VIT).items() if key != "image_size"]
+    small = [word for each in ["data.train_size=64", "train.batch_size=16", *sizes] for word in ("--set", each)]
+    assert run("pretrain", "portraits_mae", "--out", "models/own", "--epochs", "1", *small) == 0
+    out = capsys.readouterr().out
+    assert "Next: levelhead train RECIPE --set 'model={backbone: models/own, mode: last_encoder}'" in out
+    chosen = [word for each in settings("models/own", "last_encoder") for word in ("--set", each)]
+    assert run("train", "celeba64_attractive_dam_le_small", *chosen, "--out", "runs/le") == 0
+    assert run("evaluate", "runs/le") == 0
+    assert run("pretrain", "--data", "portraits", "--out", "models/own") == 2
+    assert "Add --resume" in capsys.readouterr().err
+
+
+def legacy_dino(folder: Path) -> Path:
+    """Write a checkpoint in the form in which DINO's ViT-S/16 lies on the Hub, but tiny."""
+    config = ViTConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=32, patch_size=16
+    )
+    model = ViTModel(config, add_pooling_layer=True)
+    model.save_pretrained(folder)
+    tensors = {}
+    names = {
+        r"^layers\.": "encoder.layer.",
+        r"attention\.q_proj": "attention.attention.query",
+        r"attention\.k_proj": "attention.attention.key",
+        r"attention\.v_proj": "attention.attention.value",
+        r"attention\.o_proj": "attention.output.dense",
+        r"mlp\.fc1": "intermediate.dense",
+        r"mlp\.fc2": "output.dense",
+    }
+    for key, tensor in model.state_dict().items():
+        for pattern, earlier in names.items():
+            key = re.sub(pattern, earlier, key)
+        tensors[key] = tensor.clone()
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    written = json.loads((folder / "config.json").read_text())
+    earlier = {key: value for key, value in written.items() if key not in ("dtype", "pooler_act", "pooler_output_size")}
+    (folder / "config.json").write_text(json.dumps({**earlier, "torch_dtype": "float32"}))
+    processor = {
+        "do_normalize": True,
+        "do_resize": True,
+        "feature_extractor_type": "ViTFeatureExtractor",
+        "image_mean": [0.485, 0.456, 0.406],
+        "image_std": [0.229, 0.224, 0.225],
+        "resample": 2,
+        "size": 32,
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return folder
+
+
+@pytest.mark.parametrize("mode", ["last_encoder", "fine_tune"])
+def test_a_checkpoint_in_the_form_of_dino_works_by_path_in_the_same_recipes(mode: str, tmp_path: Path) -> None:
+    folder = legacy_dino(tmp_path / "dino-vits16")
+    expected = torch.load(folder / "pytorch_model.bin")["encoder.layer.1.attention.attention.key.weight"]
+    assert load_backbone(str(folder), None).layers[1].attention.k_proj.weight.equal(expected)
+    recipe = f"celeba_blond_dam_{'le' if mode == 'last_encoder' else 'ft'}"
+    train_run(load_experiment(recipe, settings(folder, mode)), tmp_path / "run")
+    evaluate_run(tmp_path / "run")
+    small = f"celeba64_attractive_erm_{'le' if mode == 'last_encoder' else 'ft'}_small"
+    train_run(load_experiment(small, settings(folder, mode)), tmp_path / "small")
+
+
+# Recipes
+
+
+@pytest.mark.parametrize("path", sorted((recipe_folder() / "pretraining").glob("*.yaml")), ids=lambda path: path.stem)
+def test_pretraining_recipes_are_valid_and_say_how_they_are_run(path: Path) -> None:
+    for name in (path.stem, path.name, f"recipes/pretraining/{path.name}"):
+        assert find_pretraining_recipe(name).resolve() == path.resolve()
+    load_pretraining(path.stem)
+    lines = path.read_text().splitlines()
+    assert "MAE-like" in lines[0]
+    assert lines[1].startswith(f"# levelhead pretrain recipes/pretraining/{path.name} ")
+
+
+@pytest.mark.parametrize("name", ["table5", "table5_small"])
+def test_table_5(name: str, tmp_path: Path) -> None:
+    grid = read_grid(recipe_folder() / "paper" / f"{name}.yaml")
+    assert read_grid(name) == grid
+    cells = {cell.row: cell.experiment for cell in make_cells(grid, tmp_path, data_root=tmp_path, seeds=[0])}
+    assert list(cells) == ["ERM-FT", "DAM-FT", "ERM-LE", "DAM-LE"]
+    for mode in ("FT", "LE"):  # the two differ in the method alone
+        first, second = (cells[f"{who}-{mode}"].to_dict() | {"method": 0, "name": 0} for who in ("ERM", "Ours"))
+        assert first == second
+    ending = "_small" if name.endswith("small") else ""
+    task = "celeba64_attractive" if ending else "celeba_blond"
+    for row, experiment in cells.items():
+        who, mode = row.lower().replace("ours", "dam").split("-")
+        alone = load_experiment(f"{task}_{who}_{mode}{ending}", data_root=tmp_path)
+        assert (alone.data, alone.method, alone.model) == (
+            experiment.data,
+            experiment.method,
+            replace(experiment.model, features=alone.model.features),
+        )
+        assert (alone.train.epochs, alone.train.batch_size, alone.train.learning_rate) == (
+            experiment.train.epochs,
+            experiment.train.batch_size,
+            experiment.train.learning_rate,
+        )
+
+
+def test_a_task_gives_its_pictures(tmp_path: Path) -> None:
+    data, config = load_pretraining(None, ["train.epochs=3"], task="celeba64_attractive", data_root=tmp_path, seed=4)
+    assert (data.root, type(data)) == (tmp_path, DATASETS["celeba64"])
+    assert (config.train.epochs, config.seed) == (3, 4)
+    data, config = load_pretraining("portraits_mae", task="utkface64")
+    assert type(data) is DATASETS["utkface64"]
+    assert config.model.patch_size == 8
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patch_size": 10}, r"image_size 64 is not a multiple of model\.patch_size 10"),
+        ({"patch_size": 64}, "of 1 patches a picture at least one must be hidden and one seen"),
+        ({"patch_size": 0}, r"model\.patch_size is 0"),
+        ({"mask_share": 0.0}, "another share between 0 and 1"),
+        ({"mask_share": 1.0}, "another share between 0 and 1"),
+        ({"mask_share": 0.99}, "of 16 patches"),
+        ({"mask_share": float("nan")}, "another share between 0 and 1"),
+        ({"heads": 5}, r"model\.hidden_size 192 is not a multiple of model\.heads 5"),
+        ({"decoder_heads": 5}, r"model\.decoder_hidden_size 96 is not a multiple of model\.decoder_heads 5"),
+        ({"hidden_size": 18, "heads": 2}, "positions need a multiple of 4"),
+        ({"layers": 0}, r"model\.layers is 0"),
+        ({"hidden_size": 6_000_000}, "a network of about 2.6e\\+15 weights"),
+        ({"layers": 10**9}, "a network of about"),
+        ({"image_size": 2**20, "patch_size": 1}, "a network of about"),
+    ],
+)
+def test_sizes_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MaskedViT(**options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["portraits_mae", "--set", "model.patch_size=10"], "is not a multiple of model.patch_size 10"),
+        (["celeba64_mae_small", "--data-root", "nowhere"], "There is no folder nowhere/celeba64"),
+        (["celeba_mae"], "There is no pretraining recipe 'celeba_mae'. Did you mean 'celeba64_mae_small'?"),
+        ([], "Say which pictures"),
+        (["--data", "celebs"], "There is no task 'celebs'"),
+        (["portraits_mae", "--set", "train.epoch=3"], "Unknown key recipe.train.epoch. Did you mean 'epochs'?"),
+        (["portraits_mae", "--set", "method.name=dam"], "Unknown section 'method' of a pretraining recipe"),
+        (
+            ["portraits_mae", "--set", "data.train_size=64", "--set", "model.image_size=32"],
+            "The pictures are 64x64 and model.image_size is 32",
+        ),
+        (["portraits_mae", "--set", "data={name: phrases}"], "The data holds texts"),
+        (["portraits_mae", "--set", "data={name: portraits, train_size: 8}"], "there are only 8 pictures: lower it"),
+        (["--data", "portraits", "--set", "seed=true"], "seed is True; it must be a whole number"),
+        (["portraits_mae", "--set", "train.learning_rate=1e38"], "does not fit into a float32"),
+    ],
+)
+def test_the_command_says_in_one_line_what_is_wrong(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("pretrain", *arguments, "--out", "m") == 2
+    said = capsys.readouterr().err
+    assert message in " ".join(said.split())
+    assert "Traceback" not in said
+    assert not (tmp_path / "m" / "config.json").exists()
+
+
+def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "thesis.tex").write_text("years")
+    with pytest.raises(ConfigError, match=r"holds 'thesis\.tex' and no pretraining"):
+        pretrain(PICTURES, tmp_path / "m", tiny())
+    assert [file.name for file in (tmp_path / "m").iterdir()] == ["thesis.tex"]
+    with pytest.raises(ConfigError, match="is a file, not a folder"):
+        pretrain(PICTURES, tmp_path / "m" / "thesis.tex", tiny())
+
+
+def test_a_loss_that_is_not_finite_ends_it(tmp_path: Path) -> None:
+    with pytest.raises(LevelheadError, match=r"(loss|norm) is (nan|inf)"):
+        pretrain(PICTURES, tmp_path / "m", tiny(learning_rate=1e36, epochs=4, warmup_steps=0))
+    assert not (tmp_path / "m" / "config.json").exists()
+
+
+def test_wrong_checkpoints_are_named(checkpoint: Path, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    ViTMAEModel(ViTMAEConfig(**sizes, image_size=32)).save_pretrained(tmp_path / "mae")
+    for folder, message in (
+        ("mae", "is a vit_mae, whose encoder hides most patches"),
+        ("nowhere", "there is no such folder"),
+        ("half", "gives no configuration"),
+    ):
+        if folder == "half":
+            (tmp_path / "half" / "pretraining").mkdir(parents=True)
+        experiment = load_experiment("celeba64_attractive_erm_le_small", settings(tmp_path / folder, "last_encoder"))
+        with pytest.raises(ConfigError, match=message):
+            train_run(experiment, tmp_path / f"run-{folder}")
+    broken = tmp_path / "broken"
+    shutil.copytree(checkpoint, broken)
+    kept = {key: tensor for key, tensor in load_file(broken / "model.safetensors").items() if ".1." not in key}
+    save_file(kept, broken / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ConfigError, match="holds no weights for"):
+        load_backbone(str(broken), None)
