@@ -156,8 +156,8 @@ ITEMS = {
             {"small": {"table5_small": ""}, "paper": {"table5": ""}},
             {"small": "celeba64", "paper": "celeba"},
             {
-                "small": "a small ViT pretrained on masked patches of the training pictures instead of DINO ViT-S/16; the "
-                f"task is Attractive instead of Blond_Hair; {PART_OF_CELEBA}; {SELECTION}",
+                "small": "a small ViT pretrained on masked patches of the training pictures instead of DINO ViT-S/16; "
+                f"the task is Attractive instead of Blond_Hair; {PART_OF_CELEBA}; {SELECTION}",
                 "paper": f"the released notebook for this table does not divide by the deviation; {SELECTION}",
             },
             {"small": "about half an hour of 2 cores, after `levelhead pretrain`", "paper": "one GPU with 24 GiB"},
