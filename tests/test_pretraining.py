@@ -137,6 +137,14 @@ def test_the_loss_falls(tmp_path: Path) -> None:
     assert losses[-1] < losses[0] - 0.01
 
 
+@pytest.mark.parametrize("train", [{"precision": "bf16"}, {"gradient_clip": 1e-3}, {"flip": False}])
+def test_options_of_the_training_are_used(train: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
+    pretrain(PICTURES, tmp_path / "m", tiny(**train))
+    found, before = weights(tmp_path / "m"), weights(checkpoint)
+    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+    assert not found["layernorm.weight"].equal(before["layernorm.weight"])
+
+
 # The checkpoint
 
 
