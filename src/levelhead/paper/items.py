@@ -58,7 +58,8 @@ class Item:
     ("" where there is one). ``data`` are data sets by scale, names in :data:`SOURCES`. ``rows`` are the grid's rows
     that are needed (empty: all). ``reasons`` says for each scale why figures will differ from the published ones.
     ``cost`` is a sentence for each scale. ``results`` are committed aggregates of the small scale. ``order`` says what
-    :func:`levelhead.paper.reproduce.reproduce_all` starts with: the smaller, the sooner.
+    ``levelhead reproduce all`` starts with: the smaller, the sooner. ``backbone`` names the pretrained network of a
+    scale, and ``first`` what must be done before, where it is made here.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Item:
     results: tuple[str, ...] = ()
     drawing: Literal["", "pareto", "qk", "attention"] = ""
     backbone: Mapping[Scale, str] = field(default_factory=dict)
+    first: Mapping[Scale, str] = field(default_factory=dict)
 
     @property
     def is_figure(self) -> bool:
@@ -164,6 +166,10 @@ ITEMS = {
             order=6,
             results=("table5_small.json", "table5_small_ft.json"),
             backbone={"paper": "facebook/dino-vits16"},
+            first={
+                "small": "Make one first: levelhead pretrain celeba64_mae_small --data-root DATA --out "
+                "models/celeba64_mae"
+            },
         ),
         Item(
             "table6",

@@ -153,7 +153,11 @@ def check_plan(plan: Plan, options: Options, *, local: bool = True) -> None:
             experiment.data.check()
     except DataError as error:
         raise DataError(f"{plan.item.title}: {error} {needs(plan.item, options.scale)}") from None
-    check_cells([cell for cell in plan.cells if not cell.done], local=local)
+    try:
+        check_cells([cell for cell in plan.cells if not cell.done], local=local)
+    except ConfigError as error:
+        first = plan.item.first.get(options.scale)
+        raise (ConfigError(f"{error} {first}") if first and "backbone" in str(error) else error) from None
 
 
 def needs(item: Item, scale: Scale) -> str:
