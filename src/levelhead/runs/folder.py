@@ -175,9 +175,27 @@ def load_run(folder: Path, data_root: Path | None = None) -> Experiment:
     """Return the experiment of a run folder, with its data in ``data_root`` if given."""
     refuse_other_folder(folder)
     recipe = read_recipe(folder / CONFIG)
+    _refuse_own_code(folder, recipe)
     if data_root is not None:
         recipe["data"] = section(recipe, "data") | {"root": str(data_root)}
     return build_experiment(recipe)
+
+
+def _refuse_own_code(folder: Path, recipe: dict[str, Any]) -> None:
+    """Raise :class:`ConfigError` where a run names code that lies in its own folder: it may be somebody else's.
+
+    Modules are looked for in the current folder, too, so a run that was sent to a user could bring its code along.
+    """
+    home = folder.resolve()
+    for key, value in flatten({name: recipe.get(name) or {} for name in ("data", "method")}).items():
+        if not isinstance(value, str) or ":" not in value or not key.endswith("name"):
+            continue
+        place = Path.cwd().joinpath(*value.partition(":")[0].split(".")).resolve()
+        if place.is_relative_to(home):
+            raise ConfigError(
+                f"{folder / CONFIG} names {key}: {quoted(value)}, whose code lies in the run folder itself. Reading "
+                "the run would run it. If you trust it, move the code out of that folder first."
+            )
 
 
 def digest(file: Path) -> str:
