@@ -81,7 +81,7 @@ class DSA(Method):
             place, content = attack(inputs["pixel_values"], answers, noise[rows].to(lab.device))
             return torch.cat([place[:, None].float(), content.flatten(1).float()], dim=1)
 
-        found = lab.compute(attacked)
+        found = lab.compute(attacked, "replacing patches")
         yield Stage(
             DebiasedSelfAttention(
                 lab.new_model(),

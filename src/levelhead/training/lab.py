@@ -182,20 +182,23 @@ class Lab:
         with self._counted(self.work):
             return self.predict(model, self._train.inputs)
 
-    def compute(self, function: Callable[[dict[str, Tensor], Tensor], Tensor]) -> Tensor:
+    def compute(self, function: Callable[[dict[str, Tensor], Tensor], Tensor], title: str | None = None) -> Tensor:
         """Return what ``function(inputs, rows)`` gives for all training rows, (train, ...) on the CPU, in their order.
 
         It is asked for ``config.batch_size`` rows at a time: ``inputs`` are those of the ``rows`` (some,) int64, on the
         lab's device, and its answer has as many rows. With several processes each asks for its share, and all get the
-        whole; networks are ordinary ones meanwhile.
+        whole; networks are ordinary ones meanwhile. With a ``title`` progress is reported under it.
         """
         own = torch.arange(len(self.labels))[self._share(len(self.labels))]
         work = Work()
         with self._counted(work):
-            parts = []
-            for rows in own.split(self.config.batch_size):
+            parts: list[Tensor] = []
+            chunks = own.split(self.config.batch_size)
+            for rows in chunks:
                 batch = {name: tensor.to(self.device) for name, tensor in self._train.inputs.batch(rows).items()}
                 parts.append(function(batch, rows).detach().cpu())
+                if title is not None and self.accelerator.is_main_process:
+                    self._progress(title, len(parts), len(chunks), "")
         found = torch.cat(parts)
         if self.accelerator.num_processes > 1:
             found = gather_rows(found.to(self.device)).cpu()
