@@ -465,6 +465,11 @@ class RunSet:
 
 def choose_epoch(run: Run, split: Split, attribute: str, selection: str) -> tuple[int, np.ndarray]:
     """Return the epoch that ``selection`` keeps, and its predicted probabilities (rows, classes)."""
+    if run.experiment.method.changes_at_end:
+        raise DataError(
+            f"{run.folder}: {method_name(run.experiment.method)} changes the network after its last epoch, so no other "
+            "epoch can be chosen for it. Leave it out, or leave out --select."
+        )
     columns = [column for column in run.predictions.columns if str(column).startswith("probability_")]
     file = run.folder / f"predictions-{split}-epochs.parquet"
     if not file.exists():

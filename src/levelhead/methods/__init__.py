@@ -1,5 +1,6 @@
 """Training methods, one paper a file. A new one is a file here and a line in :data:`METHODS`, or a user's own class."""
 
+from levelhead.methods.afr import AFR
 from levelhead.methods.arl import ARL
 from levelhead.methods.balanced import Balanced
 from levelhead.methods.base import Method
@@ -30,6 +31,7 @@ METHODS: Registry[Method] = Registry(
         "jtt": JTT,
         "lff": LfF,
         "eiil": EIIL,
+        "afr": AFR,
         "dam": DAM,
         "group-dro": GroupDRO,
         "tadet": TADeT,
@@ -39,6 +41,7 @@ METHODS: Registry[Method] = Registry(
 )
 
 __all__ = [
+    "AFR",
     "ARL",
     "DAM",
     "DRO",

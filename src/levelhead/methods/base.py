@@ -19,11 +19,13 @@ class Method(ABC):
     ``summary`` is one line for ``levelhead list methods``. ``uses_groups`` declares that the method looks at
     demographic labels in training; every table then marks it ORACLE. ``changes_pixels`` declares that it changes
     pictures by the gradient of a network: texts, and a frozen backbone, are then refused before the first run.
+    ``changes_at_end`` declares that the network is changed after its last epoch, so that no epoch can be chosen anew.
     """
 
     summary: ClassVar[str]
     uses_groups: ClassVar[bool] = False
     changes_pixels: ClassVar[bool] = False
+    changes_at_end: ClassVar[bool] = False
 
     @abstractmethod
     def stages(self, lab: Lab) -> Iterator[Stage]:

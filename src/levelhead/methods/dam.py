@@ -41,6 +41,7 @@ class DAM(Method):
         # On the instance: the class itself is blind, and dam+group-dro is not.
         object.__setattr__(self, "uses_groups", self.base.uses_groups)
         object.__setattr__(self, "changes_pixels", self.base.changes_pixels)
+        object.__setattr__(self, "changes_at_end", self.base.changes_at_end)
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Run the base method's stages with debiased networks, each loss with the alignment of its network."""

@@ -182,21 +182,29 @@ class Lab:
         with self._counted(self.work):
             return self.predict(model, self._train.inputs)
 
-    def compute(self, function: Callable[[dict[str, Tensor], Tensor], Tensor], title: str | None = None) -> Tensor:
+    def compute(
+        self,
+        function: Callable[[dict[str, Tensor], Tensor], Tensor],
+        title: str | None = None,
+        *,
+        rows: Tensor | None = None,
+    ) -> Tensor:
         """Return what ``function(inputs, rows)`` gives for all training rows, (train, ...) on the CPU, in their order.
 
-        It is asked for ``config.batch_size`` rows at a time: ``inputs`` are those of the ``rows`` (some,) int64, on the
-        lab's device, and its answer has as many rows. With several processes each asks for its share, and all get the
-        whole; networks are ordinary ones meanwhile. With a ``title`` progress is reported under it.
+        ``rows`` (some,) int64 are the only ones wanted, in the order of the answer. The function is asked for
+        ``config.batch_size`` rows at a time: ``inputs`` are those of its ``rows`` (a few,) int64, on the lab's device,
+        and its answer has as many rows. With several processes each asks for its share, and all get the whole; networks
+        are ordinary ones meanwhile. With a ``title`` progress is reported under it.
         """
-        own = torch.arange(len(self.labels))[self._share(len(self.labels))]
+        wanted = torch.arange(len(self.labels)) if rows is None else rows
+        own = wanted[self._share(len(wanted))]
         work = Work()
         with self._counted(work):
             parts: list[Tensor] = []
             chunks = own.split(self.config.batch_size)
-            for rows in chunks:
-                batch = {name: tensor.to(self.device) for name, tensor in self._train.inputs.batch(rows).items()}
-                parts.append(function(batch, rows).detach().cpu())
+            for some in chunks:
+                batch = {name: tensor.to(self.device) for name, tensor in self._train.inputs.batch(some).items()}
+                parts.append(function(batch, some).detach().cpu())
                 if title is not None and self.accelerator.is_main_process:
                     self._progress(title, len(parts), len(chunks), "")
         found = torch.cat(parts)
@@ -216,6 +224,12 @@ class Lab:
         """
         with self._shared():
             return predict_logits(model, inputs, self.config.evaluation_batch_size, self.device)
+
+    def validation_accuracy(self, model: nn.Module) -> float:
+        """Return the share of validation rows that ``model`` classifies correctly, in evaluation mode."""
+        return float(
+            (self.predict(model, self._validation.inputs).argmax(-1) == self._validation.labels).float().mean()
+        )
 
     def tracked(self) -> AbstractContextManager[None]:
         """Send losses and label-only scores to ``config.trackers`` inside the block."""

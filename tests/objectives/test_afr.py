@@ -1,0 +1,187 @@
+"""Automatic feature reweighting: weights and solution worked by hand, what it does to a shortcut, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from levelhead.bench.tables import collect
+from levelhead.data.base import Examples
+from levelhead.methods import AFR, DAM
+from levelhead.methods.afr import row_weights
+from levelhead.methods.fit import fit
+from levelhead.methods.last_layer import last_inputs, last_layer, solve
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
+from levelhead.training.config import TrainConfig
+from levelhead.training.lab import Lab
+from levelhead.types import ConfigError, DataError, LevelheadError, UnsupportedModelError
+from tiny import make_examples, tiny_vit
+
+LOGITS = np.array([[2.0, 0], [1, 0], [-1, 0], [0, 3], [0, 1], [0.5, 0]])
+LABELS = np.array([0, 0, 0, 1, 1, 1])
+SCORE = np.array([2.0, 1, -1, -3, -1, 0.5])[:, None]
+HALF = (np.array([[0.5], [-0.5]]), np.zeros(2))
+
+
+def test_weights_are_those_worked_by_hand() -> None:
+    found = row_weights(LOGITS, LABELS, 4)
+    assert found == pytest.approx([0.040924, 0.074491, 0.473025, 0.030711, 0.074491, 0.306357], abs=1e-6)
+    assert 1 / (found**2).sum() == pytest.approx(3.0182, abs=1e-4)
+    assert 1 / (row_weights(LOGITS, LABELS, 10) ** 2).sum() == pytest.approx(1.66, abs=5e-3)
+    loss = np.log1p(np.exp(-np.array([2.0, 1, -1, 3, 1, -0.5])))
+    assert found @ loss == pytest.approx(0.972978, abs=1e-6)
+
+
+def test_a_gamma_of_0_balances_the_classes_and_a_large_one_does_not_underflow() -> None:
+    found = row_weights(LOGITS, np.array([0, 0, 0, 0, 0, 1]), 0)
+    assert found[:5].sum() == pytest.approx(0.5)
+    large = row_weights(LOGITS, LABELS, 1e5)
+    assert np.isfinite(large).all()
+    assert large.sum() == pytest.approx(1)
+
+
+def test_the_last_layer_is_that_worked_by_hand() -> None:
+    weights = row_weights(np.hstack([SCORE / 2, -SCORE / 2]), LABELS, 4)
+    weight, bias = solve(SCORE, LABELS, weights, HALF, 0.1)
+    assert (weight[0, 0], bias[0]) == pytest.approx((-0.042729, 0.116970), abs=1e-6)
+    assert (weight[1, 0], bias[1]) == pytest.approx((0.042729, -0.116970), abs=1e-6)
+    logits = SCORE @ weight.T + bias
+    loss = np.logaddexp(logits[:, 0], logits[:, 1]) - logits[np.arange(6), LABELS]
+    away = ((weight - HALF[0]) ** 2).sum() + ((bias - HALF[1]) ** 2).sum()
+    assert weights @ loss + 0.1 * away == pytest.approx(0.730637, abs=1e-6)
+
+
+def test_no_step_away_from_the_solution_is_better_and_without_one_it_says_so() -> None:
+    generator = np.random.default_rng(0)
+    features, labels = generator.normal(size=(200, 30)), generator.integers(3, size=200)
+    start = (generator.normal(size=(3, 30)), np.zeros(3))
+    weights = np.full(200, 1 / 200)
+    weight, bias = solve(features, labels, weights, start, 0.01)
+
+    def objective(weight: np.ndarray, bias: np.ndarray) -> float:
+        logits = features @ weight.T + bias
+        loss = np.log(np.exp(logits).sum(1)) - logits[np.arange(200), labels]
+        return float(weights @ loss + 0.01 * (((weight - start[0]) ** 2).sum() + ((bias - start[1]) ** 2).sum()))
+
+    best = objective(weight, bias)
+    for _ in range(20):
+        assert best < objective(weight + 1e-3 * generator.normal(size=(3, 30)), bias)
+    with pytest.raises(LevelheadError, match="could not be refitted"):
+        solve(features * np.nan, labels, weights, start, 0.01)
+
+
+def lab(train: Examples, validation: Examples | None = None, network: Any = tiny_vit, **options: Any) -> Lab:
+    config = TrainConfig(**{"epochs": 6, "batch_size": 16, "learning_rate": 3e-3, "device": "cpu", **options})
+    return Lab(
+        new_model=network, train=train, validation=validation or make_examples(20, seed=1), config=config, seed=3
+    )
+
+
+def test_the_held_out_rows_are_not_trained_on_and_the_last_layer_alone_moves() -> None:
+    place = lab(make_examples(64))
+    stages = AFR(holdout=0.25).stages(place)
+    stage = next(stages)
+    assert stage.rows is not None
+    assert len(stage.rows.unique()) == 48
+    place.train(stage)
+    model = stage.objective.model
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    assert next(stages, None) is None
+    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed == {"classifier.weight", "classifier.bias"}
+
+
+def test_what_the_last_layer_gets_gives_the_logits() -> None:
+    place = lab(make_examples(40))
+    model = place.new_model()
+    rows = torch.tensor([5, 0, 17, 39])
+    features = last_inputs(place, model, rows)
+    assert torch.allclose(last_layer(model)(features), place.logits(model)[rows], atol=1e-5)
+    assert model.training
+
+
+def drawn(count: int, agree: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two numbers a row: one tells the class weakly, the other strongly in a share ``agree`` of the rows."""
+    generator = np.random.default_rng(seed)
+    labels = np.arange(count) % 2
+    other = np.where(generator.random(count) < agree, labels, 1 - labels)
+    core, shortcut = 2 * labels - 1 + generator.normal(size=count), 3 * other - 1.5 + 0.7 * generator.normal(size=count)
+    return np.stack([core, shortcut], 1), labels
+
+
+@pytest.mark.parametrize(("agree", "better"), [(0.95, True), (0.8, False)])
+def test_it_helps_against_a_strong_shortcut_and_harms_where_it_is_weak(agree: float, better: bool) -> None:
+    """Right among rows that contradict the shortcut: plain training has 37 and 66%, AFR 80 and 6%."""
+    train, labels = drawn(2000, agree, 0)
+    held, held_labels = drawn(1000, agree, 1)
+    test, test_labels = drawn(4000, 0.0, 2)
+    plain = solve(train, labels, np.full(2000, 1 / 2000), (np.zeros((2, 2)), np.zeros(2)), 1e-4)
+    weights = row_weights(held @ plain[0].T + plain[1], held_labels, 4)
+    refitted = solve(held, held_labels, weights, plain, 0.01)
+
+    def right(layer: tuple[np.ndarray, np.ndarray]) -> float:
+        return float(((test @ layer[0].T + layer[1]).argmax(1) == test_labels).mean())
+
+    assert (right(refitted) > right(plain) + 0.3) == better
+    assert (right(refitted) < right(plain) - 0.3) == (not better)
+
+
+@pytest.mark.parametrize(
+    "options", [{"gamma": -1.0}, {"gamma": float("inf")}, {"penalty": 0.0}, {"holdout": 0.0}, {"holdout": 1.0}]
+)
+def test_options_that_cannot_be_right_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="method afr needs"):
+        AFR(**options)
+
+
+def test_too_few_rows_are_refused_before_any_training() -> None:
+    with pytest.raises(ConfigError, match=r"leaves 8 of 40 training rows"):
+        fit(AFR(holdout=0.8), lab(make_examples(40)))
+    few = make_examples(40)
+    few.labels[:] = 0
+    few.labels[0] = 1
+    with pytest.raises(ConfigError, match="none of class"):
+        fit(AFR(holdout=0.1), lab(few))
+
+
+def test_a_network_without_a_last_layer_is_refused() -> None:
+    class Convolution(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv2d(3, 2, 16)
+
+    with pytest.raises(UnsupportedModelError, match="no linear layer"):
+        fit(AFR(), lab(make_examples(40), network=Convolution))
+
+
+def test_it_warns_where_few_rows_carry_a_class(caplog: pytest.LogCaptureFixture) -> None:
+    fit(AFR(gamma=1000.0), lab(make_examples(64)))
+    assert "held-out rows; the last layer will learn these" in caplog.text
+
+
+def test_no_epoch_can_be_chosen_anew_for_it(tmp_path: Path) -> None:
+    for name in ("erm", "afr"):
+        recipe = {
+            "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 64},
+            "method": {"name": name},
+            "model": {"hidden_size": 16, "layers": 1, "heads": 2},
+            "train": {"epochs": 1, "batch_size": 16, "keep_epochs": True, "device": "cpu"},
+        }
+        train_run(build_experiment(recipe), tmp_path / name)
+        evaluate_run(tmp_path / name)
+    (found,) = collect([tmp_path], "test")
+    assert list(found.compare("erm").table.rows) == ["erm", "afr"]
+    with pytest.raises(DataError, match="changes the network after its last epoch"):
+        found.compare("erm", selection="val_accuracy")
+
+
+def test_it_goes_under_debiased_attention() -> None:
+    assert DAM(base=AFR()).changes_at_end
+    assert not DAM().changes_at_end
