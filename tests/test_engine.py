@@ -213,7 +213,7 @@ def test_a_run_killed_twice_ends_in_the_same_weights(name: str, tmp_path: Path) 
     method = {**KINDS, "two stages": TwoStages()}[name]
     options: dict[str, Any] = {"checkpoint_seconds": 0, "groups": groups_for(method)}
     reference = weights(fit(method, make_lab(tmp_path / "a", **options)))
-    for killed_at in (4, 9):
+    for killed_at in (3, 5) if name == "afr" else (4, 9):  # which has fewer steps, with rows held out
         with pytest.raises(Killed):
             fit(method, make_lab(tmp_path / "b", progress=killer(killed_at), **options))
         torch.manual_seed(99)  # what happened meanwhile must not matter
