@@ -127,6 +127,7 @@ def test_help_and_version_load_no_heavy_library() -> None:
 VERBS = [
     "train",
     "pretrain",
+    "reproduce",
     "evaluate",
     "audit",
     "table",
