@@ -65,7 +65,7 @@ def test_no_is_a_word_and_false_is_a_boolean() -> None:
         ("train.epoch=3", r"Unknown key train\.epoch\. Did you mean 'epochs'\?"),
         ("method.debias.topt=3", r"Unknown key method\.debias\.topt\. Did you mean 'top_t'\?"),
         ("trian.epochs=3", r"Unknown section 'trian'\. Did you mean 'train'\?"),
-        ("method.name=dma", r"Unknown method\.name 'dma'\. Did you mean 'dam'\?"),
+        ("method.name=damm", r"Unknown method\.name 'damm'\. Did you mean 'dam'\?"),
         ("data.name=portrait", r"Did you mean 'portraits'\?"),
         ("train.select=val_los", r"Did you mean 'val_loss'\?"),
         ("train.epochs=many", r"train\.epochs: .*integer"),
