@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
+from scipy import special, stats
 
 from levelhead.auditing.audit import column_title, columns_of, outcome_of, positive_index
 from levelhead.auditing.explanation import (
@@ -49,7 +49,6 @@ from levelhead.metrics.implied import (
 from levelhead.metrics.intervals import (
     check_options,
     distance_credit,
-    normal_quantile,
     selection_threshold,
 )
 from levelhead.metrics.names import MISSING_GROUP
@@ -298,6 +297,8 @@ def _numbers(values: Sequence[Any], title: str) -> FloatArray:
 
 def _explain(rows: _Rows, options: _Options) -> Explanation:
     label, score = (np.concatenate([part[at] for part in rows.parts]) for at in (0, 1))
+    order = np.argsort(score, kind="stable")  # sums of floats, too, are then those of any order of the rows
+    label, score = label[order], score[order]
     used = [value for value, code in rows.labels.items() if (label == code).any()]
     classes = in_order(used)
     if len(classes) < 2:
@@ -324,7 +325,7 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
     by_attribute = {}
     warnings += alike(rows.label, "classes", classes)
     for name, known in rows.groups.items():
-        codes = np.concatenate([part[2][name] for part in rows.parts])
+        codes = np.concatenate([part[2][name] for part in rows.parts])[order]
         present = [group for group, code in known.items() if (codes == code).any()]
         warnings += alike(name, "groups", [group for group in present if group is not None])
         ordered = [*in_order([group for group in present if group is not None]), *([None] if None in present else [])]
@@ -532,7 +533,7 @@ class _Attribute:
         measured = estimate(
             two, "equalized_odds", positive=1, level=options.level, replicates=options.replicates, seed=options.seed
         )
-        rows = measured.n
+        rows, fewest = measured.n, int(two.cell_sizes.min())
         reason = self._no_model(a, b)
         if reason is not None:
             none = Estimate.undefined(reason, rows)
@@ -549,20 +550,22 @@ class _Attribute:
             return np.array([rate[..., i] - rate[..., j] for rate in getattr(seen, which)])
 
         fail = "the area under the curve is too near to 1/2 or 1 in a group for an interval"
-        implied = _gap_estimate(now("implied"), moved("implied"), rows, options.level, fail)
+        implied = _gap_estimate(now("implied"), moved("implied"), rows, fewest, options.level, fail)
         trade = self._trade_off(seen, i, j)
         if not np.isfinite(seen.fit.slope):
             none = Estimate.undefined("no increasing logistic curve of the label on the score can be fitted", rows)
             return ExplainedPair(pair, measured, implied, none, none, none, trade)
         fail = "the logistic regression of the label on the score is too unsteady for an interval"
-        predicted = _gap_estimate(now("predicted"), moved("predicted"), rows, options.level, fail)
+        predicted = _gap_estimate(now("predicted"), moved("predicted"), rows, fewest, options.level, fail)
         rest = Estimate.undefined(predicted.reason or "", rows)
         if predicted.defined:
             draws = np.concatenate([gap_of(one.measured, i, j) - gap_of(one.predicted, i, j) for one in replicates])
             center = measured.value - predicted.value
-            half = normal_quantile(options.level) * float(draws[np.isfinite(draws)].std())
+            half = _quantile(options.level, fewest) * float(draws[np.isfinite(draws)].std())
             rest = Estimate(center, center - half, center + half, rows)
-        return ExplainedPair(pair, measured, implied, self._rho(seen, replicates, i, j, rows), predicted, rest, trade)
+        return ExplainedPair(
+            pair, measured, implied, self._rho(seen, replicates, i, j, rows, fewest), predicted, rest, trade
+        )
 
     def _no_model(self, a: int, b: int) -> str | None:
         for c in (a, b):
@@ -573,7 +576,7 @@ class _Attribute:
                 return f"the score separates the classes of group {quoted(self.names[c])} without an error"
         return None
 
-    def _rho(self, seen: _Figures, replicates: list[_Figures], i: int, j: int, rows: int) -> Estimate:
+    def _rho(self, seen: _Figures, replicates: list[_Figures], i: int, j: int, rows: int, fewest: int) -> Estimate:
         """Return 1 - (difference of intercepts) / (difference of logit base rates) with Fieller's interval."""
         base = float(seen.logit[i] - seen.logit[j])
         used = float(seen.offset[i] - seen.offset[j])
@@ -583,7 +586,7 @@ class _Attribute:
         if 20 * len(draws) < 19 * self.options.replicates:
             return Estimate.undefined("the logistic regression is too unsteady for an interval", rows)
         (v_used, cov), (_, v_base) = np.cov(draws, rowvar=False)
-        z2 = normal_quantile(self.options.level) ** 2
+        z2 = _quantile(self.options.level, fewest) ** 2
         squared = base**2 - z2 * v_base
         if squared <= 0:
             shown = " and ".join(f"{100 * seen.base[c]:.1f}%" for c in (i, j))
@@ -622,17 +625,22 @@ class _Attribute:
 
     def _calibration(self, a: int) -> tuple[CalibrationBin, ...]:
         """Return means of neighbouring scores, as probabilities, beside the shares of positives."""
-        inside = np.flatnonzero(self.group == a)
-        ordered = inside[np.argsort(self.log_odds[inside], kind="stable")]
+        score, truth = self.log_odds[self.group == a], self.truth[self.group == a]
+        edges = np.unique(np.quantile(score, np.arange(1, CALIBRATION_BINS) / CALIBRATION_BINS))
+        code = np.searchsorted(edges, score, side="right")  # equal scores stay together
         found = []
-        for part in np.array_split(ordered, CALIBRATION_BINS):
-            if len(part):
-                probability = float(special.expit(self.log_odds[part]).mean())
-                found.append(CalibrationBin(len(part), probability, float(self.truth[part].mean())))
+        for one in np.unique(code):
+            probability = float(special.expit(score[code == one]).mean())
+            found.append(CalibrationBin(int((code == one).sum()), probability, float(truth[code == one].mean())))
         return tuple(found)
 
 
-def _gap_estimate(now: FloatArray, shift: FloatArray, rows: int, level: float, fail: str) -> Estimate:
+def _quantile(level: float, fewest: int) -> float:
+    """Return Student's quantile, times what replicates of the smallest class of ``fewest`` rows vary too little."""
+    return float(stats.t.ppf((1 + level) / 2, fewest - 1)) * math.sqrt((fewest + 1) / (fewest - 1))
+
+
+def _gap_estimate(now: FloatArray, shift: FloatArray, rows: int, fewest: int, level: float, fail: str) -> Estimate:
     """Return (|dTPR| + |dFPR|) / 2 with an interval that can hold 0.
 
     It is the largest of four signed contrasts, and gets the interval that such a maximum has in
@@ -642,18 +650,22 @@ def _gap_estimate(now: FloatArray, shift: FloatArray, rows: int, level: float, f
         now: (2,) the differences.
         shift: (replicates, 2) how they move in replicates.
         rows: that the figure rests on.
+        fewest: rows of the smallest class of the two groups.
         level: of the interval.
         fail: why it is undefined, where it is.
     """
-    good = np.isfinite(shift).all(-1)
+    good = np.isfinite(shift).all(-1)  # few replicates may lie beyond the model, with an area of 1/2 or 1
     if not np.isfinite(now).all() or 20 * good.sum() < 19 * len(shift):
         return Estimate.undefined(fail, rows)
     signs = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]) / 2
     size, moved = signs @ now, shift[good] @ signs.T
     spread = np.maximum(moved.std(0), 1e-12)
-    z = normal_quantile(level)
+    t = _quantile(level, fewest)
     slack = distance_credit(size, moved, selection_threshold(rows)) / spread
-    critical = max(z, float(np.quantile((moved / spread - slack).max(-1), (1 + level) / 2)))
+    critical = max(t, float(np.quantile((moved / spread - slack).max(-1), (1 + level) / 2)))
     value = float(size.max())
-    low, high = float((size - critical * spread).max()), float((size + z * spread).max())
+    # Bayesian replicates of few rows vary too little, and skewed figures too much on one side: hence Student's
+    # quantile, and the upper end of the replicates themselves where it lies higher.
+    ends = np.maximum(size + t * spread, size + np.quantile(moved, (1 + level) / 2, axis=0))
+    low, high = float((size - critical * spread).max()), float(ends.max())
     return Estimate(value, max(0.0, min(low, value)), min(1.0, max(high, value)), rows)
