@@ -512,7 +512,8 @@ class _Attribute:
 
     def _figures(self, kept: list[int]) -> tuple[_Figures, tuple[_Figures, list[_Figures]]]:
         """Return the figures of the rows, and the same on coarser bins with bootstrap replicates."""
-        self.unit = float(self.log_odds.std()) or 1.0
+        largest = float(abs(self.log_odds).max())
+        self.unit = largest * (float((self.log_odds / largest).std()) or 1.0)  # no square of it overflows
         observed = _Figures(*self._binned(kept, FINE_BINS), self.cut / self.unit)
         positives, negatives, score, above = self._binned(kept, BINS)
         coarse = _Figures(positives, negatives, score, above, self.cut / self.unit)
