@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -356,3 +357,16 @@ def test_an_explanation_does_not_load_torch(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_page_shows_what_the_command_really_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "explain.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "110")
+    exec(compile(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], "explain.md", "exec"), {})
+    with pytest.raises(SystemExit):
+        main(["explain", "scores.csv", "--label", "y", "--score", "p", "--group", "sex"])
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+    assert f"```\n{printed}\n```" in text
