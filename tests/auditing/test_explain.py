@@ -211,6 +211,8 @@ def test_three_classes_need_a_positive_one() -> None:
         (lambda s: np.where(np.arange(len(s)) == 7, -np.inf, s), "not finite"),
         (lambda s: np.stack([s, s], 1), "needs one number a row"),
         (lambda s: s[:-1], "400 labels and 399 scores"),
+        (lambda s: np.ma.masked_array(s, np.arange(len(s)) == 7), "missing or not finite, first in row 8"),
+        (lambda s: pd.array([*s[:-1], pd.NA], dtype="Float64"), "missing or not finite, first in row 400"),
         (lambda s: s - 100, "no score reaches the threshold 0"),
         (lambda s: special.expit(s) * 0.4, "no score reaches the threshold 0.5"),
         (lambda s: [*s[:-1], "0,5"], "holds '0,5'"),

@@ -262,6 +262,8 @@ class _Rows:
 
 
 def _numbers_of_array(score: ArrayLike) -> FloatArray:
+    if isinstance(score, np.ma.MaskedArray):
+        score = score.tolist()  # masked values become None
     array = np.asarray(score, dtype=object if isinstance(score, (list, tuple)) else None)
     if array.ndim != 1:
         raise DataError(f"The score has shape {array.shape}, and needs one number a row: that of the positive class.")
