@@ -574,7 +574,10 @@ class _Attribute:
         for c in (a, b):
             area = self.areas[c].value
             if area <= 0.5:
-                return f"the score does not rank the classes in group {quoted(self.names[c])}: its area is {area:.3f}"
+                return (
+                    f"the score does not rank the classes in group {quoted(self.names[c])}: its area under the ROC "
+                    f"curve is {area:.3f}. Is it a score of {quoted(self.positive)}?"
+                )
             if area >= 1:
                 return f"the score separates the classes of group {quoted(self.names[c])} without an error"
         return None

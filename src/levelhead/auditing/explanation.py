@@ -216,7 +216,7 @@ def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positi
         f"{quoted(positive)}: these are the base rates."
     ]
     if not pair.implied.defined:
-        return [*said, f"What base rates imply cannot be said: {pair.implied.reason}."]
+        return [*said, f"What base rates imply cannot be said: {_ended(pair.implied.reason)}"]
     said.append(
         "A score that is calibrated inside each group and ranks as well as this one would have a gap of "
         f"{_points(pair.implied)} at the same share of positive decisions, from base rates and ranking alone. A score "
@@ -224,7 +224,7 @@ def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positi
     )
     rho = pair.rho
     if not rho.defined:
-        said.append(f"How much of the difference in base rates the score uses cannot be said: {rho.reason}.")
+        said.append(f"How much of the difference in base rates the score uses cannot be said: {_ended(rho.reason)}")
     else:
         share = f"{100 * rho.value:.0f}% {_span(rho, 0)} of the difference in base rates"
         if rho.low > 1:
@@ -251,6 +251,11 @@ def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positi
             )
         said.append(text)
     return said
+
+
+def _ended(reason: str | None) -> str:
+    """Return a reason as the end of a sentence."""
+    return f"{reason}" if str(reason).endswith("?") else f"{reason}."
 
 
 def _points(figure: Estimate, *, signed: bool = False) -> str:
