@@ -127,10 +127,12 @@ def test_help_and_version_load_no_heavy_library() -> None:
 VERBS = [
     "train",
     "pretrain",
+    "reproduce",
     "evaluate",
     "audit",
     "table",
     "compare",
+    "explain",
     "report",
     "demo",
     "list",
