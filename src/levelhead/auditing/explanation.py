@@ -229,8 +229,8 @@ def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positi
         share = f"{100 * rho.value:.0f}% {_span(rho, 0)} of the difference in base rates"
         if rho.low > 1:
             said.append(
-                f"The score uses {share}: more than calibration asks for. It leans on something that stands for the "
-                "group beyond what the labels say, such as a shortcut or a stereotype."
+                f"The score uses {share}: more than calibration asks for. That happens where a score leans on "
+                "something that stands for the group beyond what the labels say, a shortcut or a stereotype."
             )
         elif rho.high < 1:
             said.append(f"The score uses {share}: less than a score that is calibrated inside each group.")
@@ -239,9 +239,13 @@ def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positi
                 f"The score uses {share}; these rows do not distinguish this from 100%, the share of a score that is "
                 "calibrated inside each group."
             )
-    if pair.rest.defined:
+    if not pair.rest.defined:
+        if rho.defined:
+            said.append(f"What gap the formula predicts with that share cannot be said: {_ended(pair.rest.reason)}")
+    else:
         rest = pair.rest
-        text = f"With that share the formula predicts a gap of {_points(pair.predicted)}"
+        given = "With that share" if rho.defined else "From how the score ranks and where it stands in each group"
+        text = f"{given} the formula predicts a gap of {_points(pair.predicted)}"
         if rest.low <= 0 <= rest.high:
             text += f"; the rest, {_points(rest, signed=True)}, is not distinguishable from zero."
         else:
