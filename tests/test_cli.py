@@ -132,6 +132,7 @@ VERBS = [
     "audit",
     "table",
     "compare",
+    "explain",
     "report",
     "demo",
     "list",

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from levelhead.auditing.audit import AuditResult as AuditResult
     from levelhead.auditing.audit import audit as audit
     from levelhead.auditing.audit import audit_file as audit_file
+    from levelhead.auditing.explain import explain_file as explain_file
+    from levelhead.auditing.explain import explain_gap as explain_gap
+    from levelhead.auditing.explanation import Explanation as Explanation
     from levelhead.methods.fit import fit as fit
     from levelhead.pretraining.config import PretrainConfig as PretrainConfig
     from levelhead.pretraining.train import pretrain as pretrain
@@ -42,6 +45,7 @@ _HOME = {
     "DebiasConfig": "attention",
     "DebiasedBlock": "attention",
     "Estimate": "types",
+    "Explanation": "auditing.explanation",
     "Lab": "training.lab",
     "LevelheadError": "types",
     "NotebookOptions": "attention",
@@ -56,6 +60,8 @@ _HOME = {
     "calibrate": "attention",
     "describe": "attention",
     "detach": "attention",
+    "explain_file": "auditing.explain",
+    "explain_gap": "auditing.explain",
     "fit": "methods.fit",
     "from_pretrained": "attention",
     "pretrain": "pretraining.train",

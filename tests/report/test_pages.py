@@ -17,6 +17,8 @@ import yaml
 from page_reading import Reader, difference, figure, made_up, read
 
 from levelhead.auditing.audit import audit
+from levelhead.auditing.explain import explain_gap
+from levelhead.auditing.explain_page import explain_page
 from levelhead.auditing.page import audit_page
 from levelhead.bench.page import Compared, comparison_from_dict, comparison_page
 from levelhead.bench.tables import LEAKING
@@ -45,6 +47,16 @@ def audited(groups: list[str], rows: int = 60) -> dict[str, Any]:
     group = np.array(groups, dtype=object)[np.arange(rows * len(groups)) % len(groups)]
     label, predicted = chance.integers(0, 2, (2, len(group)))
     return audit(label, predicted, sensitive_features={groups[0]: group}, replicates=100).to_dict()
+
+
+def explained(groups: list[str], rows: int = 90) -> dict[str, Any]:
+    chance = np.random.default_rng(0)
+    group = np.arange(rows * len(groups)) % len(groups)
+    label = (chance.random(len(group)) < 0.3 + 0.4 * (group % 2)).astype(int)
+    label[group == len(groups) - 1] = 1  # what is undefined is shown, too
+    score = chance.normal(label + group % 2, 1)
+    names = {groups[0]: np.array(groups, dtype=object)[group]}
+    return explain_gap(label, score, sensitive_features=names, replicates=100).to_dict()
 
 
 def summary_of_models() -> dict[str, Any]:
@@ -116,6 +128,8 @@ def pages() -> dict[str, dict[str, Any]]:
     return {
         "audit": audit_page(audited(["a", "b"]), source="p.csv", command="levelhead audit p.csv"),
         "hostile": audit_page(audited(HOSTILE), source=HOSTILE[0], command=HOSTILE[1]),
+        "explanation": explain_page(explained(["a", "b", "c"]), source="p.csv", command="levelhead explain p.csv"),
+        "hostile explanation": explain_page(explained(HOSTILE), source=HOSTILE[0], command=HOSTILE[1]),
         "comparison": comparison_page([compared()], command="levelhead table runs"),
         "two comparisons": comparison_page([compared(), compared(selection=LEAKING)]),
         "language models": language_model_page(summary_of_models()),

@@ -244,15 +244,15 @@ def audit(
         0.5
     """
     options = _Options(positive, intersect, min_count, level, replicates, seed)
-    label, prediction = _outcome(y_true, "label"), _outcome(y_pred, "prediction")
+    label, prediction = outcome_of(y_true, "label"), outcome_of(y_pred, "prediction")
     rows = len(label[0])
     if rows != len(prediction[0]):
         raise DataError(f"{rows} labels and {len(prediction[0])} predictions. Pass one of each for every row.")
     if not rows:
         raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
-    columns = _columns(sensitive_features, rows)
+    columns = columns_of(sensitive_features, rows)
     options.check(len(columns))
-    tally = Tally("The label", "The prediction", {name: _title(name) for name in columns}, intersect)
+    tally = Tally("The label", "The prediction", {name: column_title(name) for name in columns}, intersect)
     tally.add(label, prediction, columns)
     return _audit(tally, options)
 
@@ -337,7 +337,7 @@ def _audit(tally: Tally, options: _Options) -> AuditResult:
     warnings = check_predictions(tally.labels, tally.predictions)
     # Labels first: where a prediction is the same number in another type, the label says how it is written.
     classes = in_order({**tally.labels, **tally.predictions})
-    chosen = _positive_index(classes, options.positive)
+    chosen = positive_index(classes, options.positive)
     place = {value: position for position, value in enumerate(classes)}
     names = attribute_names(tally.counts)
     by_attribute = {}
@@ -480,7 +480,8 @@ def _group_figures(
     return GroupFigures(int(table.sum()), rows, rates, left_out is not None, left_out or ())
 
 
-def _outcome(values: ArrayLike, what: str) -> Column:
+def outcome_of(values: ArrayLike, what: str) -> Column:
+    """Return codes and values of a column of labels or predictions; a missing value is an error."""
     codes, names = distinct(values, f"The {what} column")
     missing = np.flatnonzero(codes < 0)
     if len(missing):
@@ -493,7 +494,9 @@ def _outcome(values: ArrayLike, what: str) -> Column:
     return codes, names
 
 
-def _columns(features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike], rows: int) -> dict[str, Column]:
+def columns_of(
+    features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike], rows: int
+) -> dict[str, Column]:
     """Bring every accepted form of sensitive features into named columns."""
     if isinstance(features, pd.DataFrame):
         given: list[tuple[Any, Any]] = [(name, features.iloc[:, at]) for at, name in enumerate(features.columns)]
@@ -507,7 +510,7 @@ def _columns(features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, Array
         name = str(key)
         if name in columns:
             raise DataError(f"Two sensitive columns are named {quoted(name)}. Rename or remove one of them.")
-        codes, names = distinct(values, _title(name))
+        codes, names = distinct(values, column_title(name))
         if len(codes) != rows:
             raise DataError(
                 f"Sensitive column {quoted(name)} has shape {codes.shape}, but there are {rows} rows. "
@@ -518,11 +521,12 @@ def _columns(features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, Array
     return columns
 
 
-def _title(name: str) -> str:
+def column_title(name: str) -> str:
+    """Return what errors call a sensitive column."""
     return f"The sensitive column {quoted(name)}"
 
 
-def _positive_index(classes: list[Hashable], positive: Hashable) -> int | None:
+def positive_index(classes: list[Hashable], positive: Hashable) -> int | None:
     """Find the positive class by value, or by its text (as a command line passes it)."""
     if positive is None:
         return None

@@ -17,6 +17,7 @@ from levelhead._version import __version__
 from levelhead.cli.audit import audit_command, bounds_command
 from levelhead.cli.card import card_command
 from levelhead.cli.compare import compare_command, grid_command
+from levelhead.cli.explain import explain_command
 from levelhead.cli.features import features_app
 from levelhead.cli.figure import figure_app
 from levelhead.cli.gap import gap_command
@@ -52,6 +53,7 @@ app.command("compare", rich_help_panel=TRAINING)(compare_command)
 app.command("table", rich_help_panel=TRAINING)(table_command)
 app.command("reproduce", rich_help_panel=TRAINING)(reproduce_command)
 app.command("audit", rich_help_panel=AUDITING)(audit_command)
+app.command("explain", rich_help_panel=AUDITING)(explain_command)
 app.command("report", rich_help_panel=AUDITING)(report_command)
 app.add_typer(figure_app, name="figure", rich_help_panel=AUDITING)
 figure_app.command("pareto")(pareto_command)

@@ -1,0 +1,677 @@
+"""Say what the gap between two groups is made of: base rates, how well the score ranks, and how much of both it uses.
+
+The formulas are those of :mod:`levelhead.metrics.implied`. Nothing here says that a gap is justified: base rates are
+those of the labels in these rows, and labels can carry the injustice that an audit looks for.
+
+Intervals are those of the rows. Replicates are Bayesian bootstraps (Rubin, Annals of Statistics 1981): every row gets a
+standard exponential weight, so that no replicate loses the few positives of a group. Rows are binned by score for that,
+so that their number does not matter. Gaps are the largest of signed contrasts and have the intervals of
+:mod:`levelhead.metrics.intervals`; rho is a ratio and has Fieller's (Journal of the Royal Statistical Society B 1954).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
+
+from levelhead.auditing.audit import column_title, columns_of, outcome_of, positive_index
+from levelhead.auditing.explanation import (
+    CalibrationBin,
+    ExplainedAttribute,
+    ExplainedGroup,
+    ExplainedPair,
+    Explanation,
+)
+from levelhead.auditing.files import read_batches
+from levelhead.auditing.tally import Column, Tally
+from levelhead.auditing.vocabulary import NUMBER, alike, in_order
+from levelhead.metrics import Counts, estimate, proportion
+from levelhead.metrics.implied import (
+    Rates,
+    Regression,
+    area_of_counts,
+    gap_of,
+    implied_rates,
+    model_rates,
+    regress,
+    separation,
+    trade_off,
+)
+from levelhead.metrics.intervals import (
+    check_options,
+    distance_credit,
+    selection_threshold,
+)
+from levelhead.metrics.names import MISSING_GROUP
+from levelhead.metrics.ranking import area_under_roc
+from levelhead.types import ConfigError, DataError, Estimate, check_seed, listed, printable, quoted
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+SCALES = ("auto", "probability", "logit")
+MOST_GROUPS = 20
+"""Groups with rows enough to be compared: these are 190 pairs."""
+SMALLEST = 1e-6
+"""Probabilities nearer to 0 or 1 count as this near, because the log odds of 0 and 1 are infinite."""
+FINE_BINS, BINS = 4096, 256
+"""Bins of the score that a figure is computed from, and those of the bootstrap; fewer values stay what they are."""
+CELLS_AT_ONCE = 1 << 20
+CALIBRATION_BINS = 5
+
+
+def explain_gap(
+    y_true: ArrayLike,
+    score: ArrayLike,
+    *,
+    sensitive_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike],
+    positive: Hashable = None,
+    threshold: float | None = None,
+    scale: str = "auto",
+    min_count: int = 10,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> Explanation:
+    """Say what a measured gap is made of: the gap that base rates imply, the share of them that a score uses, the rest.
+
+    The gap is that in equalized odds. A score that is calibrated inside each group has a gap where base rates differ,
+    without any shortcut: the implied gap, from the binormal model of :mod:`levelhead.metrics.implied`. How much of the
+    difference in base rates the score uses, rho, is estimated by the logistic regression of the label on the score
+    with an intercept for each group: rho = 1 - (difference of intercepts) / (difference of logit base rates).
+
+    Args:
+        y_true: (rows,) true classes, two of them, or more if ``positive`` is given.
+        score: (rows,) probability or log odds of the positive class.
+        sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each explained on its own.
+            A missing value is a group of its own, named "(missing)". At most 20 groups are compared.
+        positive: the class that the score is about. None: the second of two classes in sorted order.
+        threshold: rows with at least this score are decided positive. None: 0.5 for a probability, 0 for log odds.
+        scale: "probability", "logit" (log odds), or "auto": probability if all scores lie between 0 and 1.
+        min_count: positives, and negatives, that a group needs to be compared.
+        level: confidence level of the intervals.
+        replicates: bootstrap replicates.
+        seed: of the bootstrap.
+
+    Returns:
+        the figures for every pair of groups. What cannot be computed is NaN with a reason.
+
+    Raises:
+        DataError: no rows, unequal lengths, missing values, labels of one class, scores that are neither probabilities
+            nor log odds, a threshold that all scores or none reach, or too many groups.
+        ConfigError: ``positive`` is not a class or not named among three or more, or an option is out of range.
+
+    Examples:
+        >>> import numpy as np
+        >>> import levelhead as lh
+        >>> rng = np.random.default_rng(0)
+        >>> group = rng.integers(0, 2, 4000)
+        >>> label = (rng.random(4000) < np.where(group == 1, 0.65, 0.25)).astype(int)
+        >>> ratio = rng.normal(np.where(label == 1, 1, -1), np.sqrt(2))  # the log-likelihood ratio inside each group
+        >>> score = ratio + np.where(group == 1, np.log(0.65 / 0.35), np.log(0.25 / 0.75))  # calibrated in each
+        >>> pair = lh.explain_gap(label, score, sensitive_features=np.where(group == 1, "a", "b")).pairs[0]
+        >>> round(pair.measured.value, 1), round(pair.implied.value, 1), round(pair.rho.value, 1)
+        (0.4, 0.4, 1.0)
+    """
+    options = _Options(positive, threshold, scale, min_count, level, replicates, seed)
+    options.check()
+    label = outcome_of(y_true, "label")
+    values = _numbers_of_array(score)
+    if len(values) != len(label[0]):
+        raise DataError(f"{len(label[0])} labels and {len(values)} scores. Pass one of each for every row.")
+    if not len(values):
+        raise DataError("There are no rows to explain. Pass at least one labelled score.")
+    columns = columns_of(sensitive_features, len(values))
+    if not columns:
+        raise DataError("There is no sensitive column. Pass at least one.")
+    rows = _Rows("The label", "The score", {name: column_title(name) for name in columns})
+    rows.add(label, values, columns)
+    return _explain(rows, options)
+
+
+def explain_file(
+    path: Path | str,
+    label: str,
+    score: str,
+    groups: Sequence[str],
+    *,
+    positive: Hashable = None,
+    threshold: float | None = None,
+    scale: str = "auto",
+    min_count: int = 10,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> Explanation:
+    """Explain the gaps of a file of scores; options and result as for :func:`explain_gap`.
+
+    Args:
+        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one score a row.
+        label: name of the column with the true classes.
+        score: name of the column with the scores.
+        groups: names of the group columns, each explained on its own.
+        positive: as :func:`explain_gap` takes it, like all that follows.
+        threshold: see there.
+        scale: see there.
+        min_count: see there.
+        level: see there.
+        replicates: see there.
+        seed: see there.
+
+    Returns:
+        what :func:`explain_gap` returns for the same rows.
+
+    Raises:
+        DataError: what :func:`explain_gap` raises, and a file that is missing, unreadable, empty or lacks a column.
+        ConfigError: as :func:`explain_gap`, and a column that is named twice.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import levelhead as lh
+        >>> table = pd.DataFrame({"y": [1, 0, 1, 0] * 50, "p": [0.9, 0.2, 0.4, 0.6] * 50, "sex": ["f", "m"] * 100})
+        >>> table.to_csv("scores.csv", index=False)
+        >>> pair = lh.explain_file("scores.csv", "y", "p", ["sex"]).pairs[0]
+        >>> pair.measured.defined, pair.implied.reason
+        (False, "group 'f' has no rows without label '1', fewer than 10; group 'm' has ...")
+    """
+    names, path = list(dict.fromkeys(groups)), Path(path)
+    options = _Options(positive, threshold, scale, min_count, level, replicates, seed)
+    options.check()
+    if not names:
+        raise DataError("There is no sensitive column. Pass at least one.")
+    if clash := [name for name in (score, *names) if name == label] or [name for name in names if name == score]:
+        raise ConfigError(f"Column {quoted(clash[0])} is named twice. Label, score and group are different columns.")
+    titles = {name: f"{path}, column {quoted(name)}" for name in (label, score, *names)}
+    rows = _Rows(titles[label], titles[score], {name: titles[name] for name in names})
+    for batch in read_batches(path, [label, score], names):
+        codes, values = batch[score]
+        known = _numbers([value for value in values if value is not None], titles[score])
+        filled = np.full(len(values), np.nan)
+        filled[[value is not None for value in values]] = known
+        # Missing fields are named, with their rows, once all of the file has been read.
+        rows.add(batch[label], filled[codes], {name: batch[name] for name in names}, missing_later=True)
+    return _explain(rows, options)
+
+
+@dataclass(frozen=True)
+class _Options:
+    positive: Hashable
+    threshold: float | None
+    scale: str
+    min_count: int
+    level: float
+    replicates: int
+    seed: int
+
+    def check(self) -> None:
+        """Raise an error, before anything is read, for an option that is out of range."""
+        if self.scale not in SCALES:
+            raise ConfigError(f"scale={quoted(self.scale)} is unknown. Known: {listed(SCALES)}.")
+        if self.min_count < 2:
+            raise ConfigError(
+                f"min_count={self.min_count} is below 2. Pass the fewest rows of a class, for example 10."
+            )
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise ConfigError(f"threshold={self.threshold} is not a finite number. Pass one in the units of the score.")
+        check_options(self.level, self.replicates)
+        check_seed(self.seed)
+
+
+@dataclass
+class _Rows:
+    """Labels, scores and groups of all rows, joined from batches."""
+
+    label: str
+    score: str
+    titles: Mapping[str, str]
+    labels: dict[Hashable, int] = field(default_factory=dict)
+    groups: dict[str, dict[str | None, int]] = field(default_factory=dict)
+    parts: list[tuple[IntArray, FloatArray, dict[str, IntArray]]] = field(default_factory=list)
+    tally: Tally | None = None
+
+    def add(
+        self, label: Column, score: FloatArray, columns: Mapping[str, Column], *, missing_later: bool = False
+    ) -> None:
+        if self.tally is None:
+            self.tally = Tally(self.label, self.label, self.titles)
+        self.tally.add(label, label, columns)  # its limits and errors are those of an audit
+        if not missing_later or not np.isnan(score).any():
+            wrong = np.flatnonzero(~np.isfinite(score))
+            if len(wrong):
+                done = sum(len(part[1]) for part in self.parts)
+                raise DataError(
+                    f"{self.score}: {len(wrong)} scores are missing or not finite, first in row {done + wrong[0] + 1} "
+                    "(counted from 1). Fill them in or leave those rows out."
+                )
+        codes = {}
+        for name, (own, values) in columns.items():
+            known = self.groups.setdefault(name, {})
+            places = [known.setdefault(None if value is None else str(value), len(known)) for value in values]
+            codes[name] = np.array(places, np.int64)[own]
+        places = [self.labels.setdefault(value, len(self.labels)) for value in label[1]]
+        self.parts.append((np.array(places, np.int64)[label[0]], score, codes))
+
+
+def _numbers_of_array(score: ArrayLike) -> FloatArray:
+    if isinstance(score, np.ma.MaskedArray):
+        score = score.tolist()  # masked values become None
+    array = np.asarray(score, dtype=object if isinstance(score, (list, tuple)) else None)
+    if array.ndim != 1:
+        raise DataError(f"The score has shape {array.shape}, and needs one number a row: that of the positive class.")
+    if array.dtype.kind in "iuf":
+        return array.astype(np.float64)
+    return _numbers(array.tolist(), "The score")
+
+
+def _numbers(values: Sequence[Any], title: str) -> FloatArray:
+    """Turn values into numbers; texts must be written as numbers, with a point, exactly as a label's number is."""
+    found = np.empty(len(values))
+    for position, value in enumerate(values):
+        if isinstance(value, str):
+            good = NUMBER.fullmatch(value.strip().lower()) is not None
+        else:
+            good = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
+        if not good and not isinstance(value, (str, bool, np.bool_)):
+            try:  # decimals of parquet files, and missing values
+                good = value is None or value is pd.NA or float(value) == float(value)
+            except (TypeError, ValueError, OverflowError):
+                good = False
+        if not good:
+            raise DataError(
+                f"{title} holds {quoted(value)}, which is no finite number. Pass the probability or the log odds of "
+                "the positive class, written like 0.25."
+            )
+        try:
+            found[position] = math.nan if value is None or value is pd.NA else float(value)
+        except OverflowError:
+            found[position] = math.inf
+    return found
+
+
+def _explain(rows: _Rows, options: _Options) -> Explanation:
+    label, score = (np.concatenate([part[at] for part in rows.parts]) for at in (0, 1))
+    order = np.argsort(score, kind="stable")  # sums of floats, too, are then those of any order of the rows
+    label, score = label[order], score[order]
+    used = [value for value, code in rows.labels.items() if (label == code).any()]
+    classes = in_order(used)
+    if len(classes) < 2:
+        raise DataError(f"{rows.label}: every label is {quoted(classes[0])}. A gap needs rows of both classes.")
+    chosen = positive_index(classes, options.positive)
+    if chosen is None and len(classes) > 2:
+        raise ConfigError(
+            f"{rows.label} has {len(classes)} classes: {listed(classes)}. Name the one that the score is about as the "
+            "positive class."
+        )
+    positive = classes[1 if chosen is None else chosen]
+    truth = label == rows.labels[positive]
+    scale, log_odds, warnings = _log_odds(score, rows.score, options.scale)
+    threshold = options.threshold if options.threshold is not None else (0.5 if scale == "probability" else 0.0)
+    if scale == "probability" and not 0 < threshold < 1:
+        raise ConfigError(f"threshold={threshold:g} is not between 0 and 1, but the scores are probabilities.")
+    decided = score >= threshold
+    if decided.all() or not decided.any():
+        raise DataError(
+            f"{rows.score}: {'every' if decided.all() else 'no'} score reaches the threshold {threshold:g}, so that "
+            f"all rows are decided alike. Scores go from {score.min():g} to {score.max():g}; pass another threshold."
+        )
+    cut = float(special.logit(np.clip(threshold, SMALLEST, 1 - SMALLEST))) if scale == "probability" else threshold
+    by_attribute = {}
+    warnings += alike(rows.label, "classes", classes)
+    for name, known in rows.groups.items():
+        codes = np.concatenate([part[2][name] for part in rows.parts])[order]
+        present = [group for group, code in known.items() if (codes == code).any()]
+        warnings += alike(name, "groups", [group for group in present if group is not None])
+        ordered = [*in_order([group for group in present if group is not None]), *([None] if None in present else [])]
+        place = np.zeros(len(known), np.int64)
+        for position, group in enumerate(ordered):
+            place[known[group]] = position  # type: ignore[index]  # these are the keys of ``known``
+        names = [MISSING_GROUP if group is None else str(group) for group in ordered]
+        column = _Attribute(name, names, place[codes], truth, score, log_odds, decided, cut, str(positive), options)
+        by_attribute[name] = column.explain()
+        warnings += column.warnings
+    return Explanation(by_attribute, warnings, str(positive), float(threshold), scale, options.level)
+
+
+def _log_odds(score: FloatArray, title: str, scale: str) -> tuple[str, FloatArray, list[str]]:
+    """Return the scale of scores, their log odds, and warnings."""
+    low, high = float(score.min()), float(score.max())
+    if low == high:
+        raise DataError(f"{title}: every score is {low:g}. There is nothing to explain.")
+    if set(np.unique(score[:1000]).tolist()) <= {0.0, 1.0} and np.isin(score, (0.0, 1.0)).all():
+        raise DataError(
+            f"{title} holds 0 and 1 alone: these are decisions, not scores. Pass the probability or the log odds that "
+            "they were made from."
+        )
+    if scale == "auto":
+        if low >= 0 and high > 1:
+            raise DataError(
+                f"{title} goes from {low:g} to {high:g}: these are neither probabilities (0 to 1) nor log odds (some "
+                "below 0). Divide percentages by 100; if they are log odds, say so with scale logit."
+            )
+        scale = "probability" if low >= 0 and high <= 1 else "logit"
+    if scale == "logit":
+        return scale, score, []
+    if low < 0 or high > 1:
+        raise DataError(f"{title} goes from {low:g} to {high:g}, and probabilities lie between 0 and 1.")
+    near = int(((score < SMALLEST) | (score > 1 - SMALLEST)).sum())
+    warnings = []
+    if near:
+        warnings.append(
+            f"{near:,} of {len(score):,} probabilities lie within {SMALLEST:g} of 0 or 1 and count as that near, "
+            "because their log odds are infinite or nearly so. Log odds, if you have them, keep more."
+        )
+    return scale, special.logit(np.clip(score, SMALLEST, 1 - SMALLEST)), warnings
+
+
+class _Figures:
+    """All figures of a set of groups from weights in bins, (..., groups, bins): observed ones or replicates."""
+
+    def __init__(
+        self,
+        positives: FloatArray,
+        negatives: FloatArray,
+        score: FloatArray,
+        decided: NDArray[np.bool_],
+        cut: float,
+        start: Regression | None = None,
+    ) -> None:
+        rows = positives + negatives
+        sums = positives.sum(-1), negatives.sum(-1)
+        size = sums[0] + sums[1]
+        self.base, self.share = sums[0] / size, size / size.sum(-1, keepdims=True)
+        self.logit = np.log(sums[0]) - np.log(sums[1])
+        self.measured = Rates(positives[..., decided].sum(-1) / sums[0], negatives[..., decided].sum(-1) / sums[1])
+        self.rate = rows[..., decided].sum((-1, -2)) / size.sum(-1)
+        self.area = area_of_counts(positives, negatives)
+        if start is None:
+            start = Regression(np.zeros(self.rate.shape), self.logit.copy())
+            fit = regress(score, positives, rows, start, 60)
+        else:
+            begin = np.broadcast_to(start.slope, self.rate.shape), np.broadcast_to(start.intercept, self.logit.shape)
+            fit = regress(score, positives, rows, Regression(*begin), 12, 1e-5)
+        self.fit = Regression(np.where(fit.slope > 0, fit.slope, np.nan), fit.intercept)
+        self.offset = np.where(fit.slope[..., None] > 0, self.logit - fit.intercept, np.nan)
+        with np.errstate(invalid="ignore"):
+            self.implied = _implied(self.area, self.base, self.share, self.rate)
+            self.predicted = model_rates(separation(self.area), self.offset, self.fit.slope * cut)
+
+
+def _implied(area: FloatArray, base: FloatArray, share: FloatArray, rate: FloatArray) -> Rates:
+    """Return rates at one threshold for all groups whose area the model can hold; NaN for the others."""
+    good = np.isfinite(separation(area))
+    filled = np.where(good, area, 0.75)
+    weight = np.where(good, share, 0.0)
+    rates = implied_rates(filled, base, weight / weight.sum(-1, keepdims=True), rate)
+    return Rates(*(np.where(good, one, np.nan) for one in rates))
+
+
+@dataclass
+class _Attribute:
+    """One sensitive column: rows by group, and all that is computed from them."""
+
+    name: str
+    names: list[str]
+    group: IntArray
+    truth: NDArray[np.bool_]
+    score: FloatArray
+    log_odds: FloatArray
+    decided: NDArray[np.bool_]
+    cut: float
+    positive: str
+    options: _Options
+    warnings: list[str] = field(default_factory=list)
+
+    def explain(self) -> ExplainedAttribute:
+        """Compute the figures of all groups and pairs."""
+        count = len(self.names)
+        table = np.zeros((count, 2, 2), np.int64)
+        np.add.at(table, (self.group, self.truth.astype(int), self.decided.astype(int)), 1)
+        sizes = table.sum(-1)
+        kept = [a for a in range(count) if sizes[a].min() >= self.options.min_count]
+        if len(kept) > MOST_GROUPS:
+            raise DataError(
+                f"{column_title(self.name)} has {len(kept)} groups with at least {self.options.min_count} rows of each "
+                f"class; at most {MOST_GROUPS} can be compared. Merge groups, or raise the least count."
+            )
+        lacking = {a: self._lacking(a, sizes[a]) for a in range(count) if a not in kept}
+        for reason in lacking.values():
+            self.warnings.append(f"{printable(self.name)}: {reason}, and is left out.")
+        if len(lacking) > MOST_GROUPS:
+            self.warnings = [
+                f"{printable(self.name)}: {len(lacking)} groups have fewer than {self.options.min_count} rows of a "
+                "class, and are left out."
+            ]
+        self.areas = [self._area(a, sizes[a]) for a in range(count)]
+        pairs = combinations(range(count) if count <= MOST_GROUPS else kept, 2)
+        observed = bins = None
+        if kept:
+            observed, bins = self._figures(kept)
+        found = []
+        counts = Counts(table, tuple(self.names), ("negative", "positive"))
+        for a, b in pairs:
+            few = [lacking[c] for c in (a, b) if c in lacking]
+            if few or observed is None or bins is None:
+                none = Estimate.undefined("; ".join(few), int(sizes[[a, b]].sum()))
+                found.append(ExplainedPair((self.names[a], self.names[b]), none, none, none, none, none))
+            else:
+                found.append(self._pair(a, b, kept.index(a), kept.index(b), counts, observed, bins))
+        groups = {}
+        for a, name in enumerate(self.names):
+            place = kept.index(a) if a in kept else None
+            groups[name] = self._group(a, table[a], observed if place is not None else None, place or 0)
+        if len(self.names) < 2:
+            self.warnings.append(f"{printable(self.name)}: there is one group alone, and a gap needs two.")
+        return ExplainedAttribute(groups, tuple(found))
+
+    def _lacking(self, a: int, size: IntArray) -> str:
+        few = [
+            f"{'no' if not rows else f'{rows:,}'} row{'' if rows == 1 else 's'} {which} label {quoted(self.positive)}"
+            for which, rows in (("without", int(size[0])), ("with", int(size[1])))
+            if rows < self.options.min_count
+        ]
+        return f"group {quoted(self.names[a])} has {' and '.join(few)}, fewer than {self.options.min_count}"
+
+    def _area(self, a: int, size: IntArray) -> Estimate:
+        inside = self.group == a
+        if size.min() < 2:
+            return Estimate.undefined("fewer than two rows of a class", int(size.sum()))
+        one = np.full(int(inside.sum()), "all")
+        scores = {"score": self.score[inside]}
+        areas = area_under_roc(self.truth[inside], one, scores, positive=True, level=self.options.level)
+        # That no variance over training seeds is known goes without saying where the scores are those of a file.
+        return replace(areas["score"]["all"][0], reason=None)
+
+    def _binned(self, kept: list[int], most: int) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
+        """Return positives, negatives, mean scores (groups, bins) and which bins are decided positive."""
+        place = np.full(len(self.names), -1)
+        place[kept] = range(len(kept))
+        inside = place[self.group] >= 0
+        group, truth = place[self.group[inside]], self.truth[inside]
+        # Bins follow the scores themselves; their log odds may be cut at the ends.
+        score, log_odds, decided = self.score[inside], self.log_odds[inside] / self.unit, self.decided[inside]
+        values = np.unique(score)
+        edges = values if len(values) <= most else np.unique(np.quantile(score, np.arange(1, most) / most))
+        code = np.searchsorted(edges, score, side="right") + decided  # no bin holds rows of both decisions
+        _, code = np.unique(code, return_inverse=True)
+        shape = (len(kept), int(code.max()) + 1)
+        flat = group * shape[1] + code
+        size = shape[0] * shape[1]
+        positives = np.bincount(flat[truth], minlength=size).reshape(shape).astype(np.float64)
+        rows = np.bincount(flat, minlength=size).reshape(shape).astype(np.float64)
+        sums = np.bincount(flat, weights=log_odds, minlength=size).reshape(shape)
+        above = np.zeros(shape[1], bool)
+        above[code[decided]] = True
+        return positives, rows - positives, sums / np.maximum(rows, 1), above
+
+    def _figures(self, kept: list[int]) -> tuple[_Figures, tuple[_Figures, list[_Figures]]]:
+        """Return the figures of the rows, and the same on coarser bins with bootstrap replicates."""
+        largest = float(abs(self.log_odds).max())
+        self.unit = largest * (float((self.log_odds / largest).std()) or 1.0)  # no square of it overflows
+        observed = _Figures(*self._binned(kept, FINE_BINS), self.cut / self.unit)
+        positives, negatives, score, above = self._binned(kept, BINS)
+        coarse = _Figures(positives, negatives, score, above, self.cut / self.unit)
+        rng = np.random.default_rng(self.options.seed)
+        at_once = max(1, CELLS_AT_ONCE // positives.size)
+        replicates = []
+        for first in range(0, self.options.replicates, at_once):
+            shape = (min(at_once, self.options.replicates - first), *positives.shape)
+            drawn = (rng.standard_gamma(positives, shape), rng.standard_gamma(negatives, shape))
+            replicates.append(_Figures(*drawn, score, above, self.cut / self.unit, start=coarse.fit))
+        return observed, (coarse, replicates)
+
+    def _pair(
+        self, a: int, b: int, i: int, j: int, counts: Counts, seen: _Figures, bins: tuple[_Figures, list[_Figures]]
+    ) -> ExplainedPair:
+        options, pair = self.options, (self.names[a], self.names[b])
+        two = Counts(counts.table[[a, b]], pair, counts.classes)
+        measured = estimate(
+            two, "equalized_odds", positive=1, level=options.level, replicates=options.replicates, seed=options.seed
+        )
+        rows, fewest = measured.n, int(two.cell_sizes.min())
+        reason = self._no_model(a, b)
+        if reason is not None:
+            none = Estimate.undefined(reason, rows)
+            return ExplainedPair(pair, measured, none, none, none, none)
+        coarse, replicates = bins
+
+        def moved(which: str) -> FloatArray:
+            """Differences (replicates, 2) of both rates, less those of the same bins without resampling."""
+            parts = [getattr(one, which) for one in (*replicates, coarse)]
+            joined = [np.atleast_2d(np.stack([rate[..., i] - rate[..., j] for rate in part], -1)) for part in parts]
+            return np.concatenate(joined[:-1]) - joined[-1]
+
+        def now(which: str) -> FloatArray:
+            return np.array([rate[..., i] - rate[..., j] for rate in getattr(seen, which)])
+
+        fail = "the area under the curve is too near to 1/2 or 1 in a group for an interval"
+        implied = _gap_estimate(now("implied"), moved("implied"), rows, fewest, options.level, fail)
+        trade = self._trade_off(seen, i, j)
+        if not np.isfinite(seen.fit.slope):
+            none = Estimate.undefined("no increasing logistic curve of the label on the score can be fitted", rows)
+            return ExplainedPair(pair, measured, implied, none, none, none, trade)
+        fail = "the logistic regression of the label on the score is too unsteady for an interval"
+        predicted = _gap_estimate(now("predicted"), moved("predicted"), rows, fewest, options.level, fail)
+        rest = Estimate.undefined(predicted.reason or "", rows)
+        if predicted.defined:
+            draws = np.concatenate([gap_of(one.measured, i, j) - gap_of(one.predicted, i, j) for one in replicates])
+            center = measured.value - predicted.value
+            half = _quantile(options.level, fewest) * float(draws[np.isfinite(draws)].std())
+            rest = Estimate(center, center - half, center + half, rows)
+        return ExplainedPair(
+            pair, measured, implied, self._rho(seen, replicates, i, j, rows, fewest), predicted, rest, trade
+        )
+
+    def _no_model(self, a: int, b: int) -> str | None:
+        for c in (a, b):
+            area = self.areas[c].value
+            if area <= 0.5:
+                return (
+                    f"the score does not rank the classes in group {quoted(self.names[c])}: its area under the ROC "
+                    f"curve is {area:.3f}. Is it a score of {quoted(self.positive)}?"
+                )
+            if area >= 1:
+                return f"the score separates the classes of group {quoted(self.names[c])} without an error"
+        return None
+
+    def _rho(self, seen: _Figures, replicates: list[_Figures], i: int, j: int, rows: int, fewest: int) -> Estimate:
+        """Return 1 - (difference of intercepts) / (difference of logit base rates) with Fieller's interval."""
+        base = float(seen.logit[i] - seen.logit[j])
+        used = float(seen.offset[i] - seen.offset[j])
+        both = [(one.offset[:, i] - one.offset[:, j], one.logit[:, i] - one.logit[:, j]) for one in replicates]
+        draws = np.concatenate([np.stack(pair, -1) for pair in both])
+        draws = draws[np.isfinite(draws).all(-1)]
+        if 20 * len(draws) < 19 * self.options.replicates:
+            return Estimate.undefined("the logistic regression is too unsteady for an interval", rows)
+        (v_used, cov), (_, v_base) = np.cov(draws, rowvar=False)
+        z2 = _quantile(self.options.level, fewest) ** 2
+        squared = base**2 - z2 * v_base
+        if squared <= 0:
+            shown = " and ".join(f"{100 * seen.base[c]:.1f}%" for c in (i, j))
+            return Estimate.undefined(f"the base rates, {shown}, differ by no more than their noise", rows)
+        middle = float((used * base - z2 * cov) / squared)
+        half = math.sqrt(max(0.0, float(middle**2 - (used**2 - z2 * v_used) / squared)))
+        return Estimate(used / base, middle - half, middle + half, rows)
+
+    def _trade_off(self, seen: _Figures, i: int, j: int) -> tuple[tuple[float, float, float], ...]:
+        two = [i, j]
+        share, base = seen.share[two] / seen.share[two].sum(), seen.base[two]
+        implied = Rates(*(rate[two] for rate in seen.implied))
+        rate = float((share * (base * implied.true_positive + (1 - base) * implied.false_positive)).sum())
+        line = trade_off(seen.area[two], base, share, rate)
+        return tuple((point.rho, point.accuracy - line[0].accuracy, point.gap) for point in line)
+
+    def _group(self, a: int, table: IntArray, seen: _Figures | None, place: int) -> ExplainedGroup:
+        level, (negatives, positives) = self.options.level, (int(size) for size in table.sum(-1))
+        n = positives + negatives
+        predicted = implied = (math.nan, math.nan)
+        if seen is not None:
+            predicted = (float(seen.predicted[0][place]), float(seen.predicted[1][place]))
+            implied = (float(seen.implied[0][place]), float(seen.implied[1][place]))
+        return ExplainedGroup(
+            n,
+            positives,
+            proportion(positives, n, level=level),
+            self.areas[a],
+            proportion(int(table[1, 1]), positives, level=level),
+            proportion(int(table[0, 1]), negatives, level=level),
+            predicted,
+            implied,
+            seen is not None,
+            self._calibration(a),
+        )
+
+    def _calibration(self, a: int) -> tuple[CalibrationBin, ...]:
+        """Return means of neighbouring scores, as probabilities, beside the shares of positives."""
+        score, truth = self.log_odds[self.group == a], self.truth[self.group == a]
+        edges = np.unique(np.quantile(score, np.arange(1, CALIBRATION_BINS) / CALIBRATION_BINS))
+        code = np.searchsorted(edges, score, side="right")  # equal scores stay together
+        found = []
+        for one in np.unique(code):
+            probability = float(special.expit(score[code == one]).mean())
+            found.append(CalibrationBin(int((code == one).sum()), probability, float(truth[code == one].mean())))
+        return tuple(found)
+
+
+def _quantile(level: float, fewest: int) -> float:
+    """Return Student's quantile, times what replicates of the smallest class of ``fewest`` rows vary too little."""
+    return float(stats.t.ppf((1 + level) / 2, fewest - 1)) * math.sqrt((fewest + 1) / (fewest - 1))
+
+
+def _gap_estimate(now: FloatArray, shift: FloatArray, rows: int, fewest: int, level: float, fail: str) -> Estimate:
+    """Return (|dTPR| + |dFPR|) / 2 with an interval that can hold 0.
+
+    It is the largest of four signed contrasts, and gets the interval that such a maximum has in
+    :mod:`levelhead.metrics.intervals`: contrasts which are clearly smaller do not count.
+
+    Args:
+        now: (2,) the differences.
+        shift: (replicates, 2) how they move in replicates.
+        rows: that the figure rests on.
+        fewest: rows of the smallest class of the two groups.
+        level: of the interval.
+        fail: why it is undefined, where it is.
+    """
+    good = np.isfinite(shift).all(-1)  # few replicates may lie beyond the model, with an area of 1/2 or 1
+    if not np.isfinite(now).all() or 20 * good.sum() < 19 * len(shift):
+        return Estimate.undefined(fail, rows)
+    signs = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]) / 2
+    size, moved = signs @ now, shift[good] @ signs.T
+    spread = np.maximum(moved.std(0), 1e-12)
+    t = _quantile(level, fewest)
+    slack = distance_credit(size, moved, selection_threshold(rows)) / spread
+    critical = max(t, float(np.quantile((moved / spread - slack).max(-1), (1 + level) / 2)))
+    value = float(size.max())
+    # Bayesian replicates of few rows vary too little, and skewed figures too much on one side: hence Student's
+    # quantile, and the upper end of the replicates themselves where it lies higher.
+    ends = np.maximum(size + t * spread, size + np.quantile(moved, (1 + level) / 2, axis=0))
+    low, high = float((size - critical * spread).max()), float(ends.max())
+    return Estimate(value, max(0.0, min(low, value)), min(1.0, max(high, value)), rows)

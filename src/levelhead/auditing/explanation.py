@@ -1,0 +1,326 @@
+"""What an explanation of a gap holds, and how it is said: tables and plain sentences."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.intervals import finite_or_none
+from levelhead.terminal import Terminal
+from levelhead.types import Estimate, printable, quoted
+
+SHOWN_PAIRS = 3
+FIGURES = ("measured", "implied", "rho", "predicted", "rest")
+NOTE = (
+    "Gaps are in equalized odds, (|dTPR| + |dFPR|) / 2, in percentage points, with confidence intervals over rows. The "
+    "implied gap is what base rates imply for a score that is calibrated inside every group and ranks as well as this "
+    "one. It is neither a lower bound nor an excuse: base rates are those of the labels in these rows, and labels can "
+    "be unjust."
+)
+
+
+@dataclass(frozen=True)
+class CalibrationBin:
+    """``n`` rows of a group with neighbouring scores: their mean ``probability`` and the ``observed`` share."""
+
+    n: int
+    probability: float
+    observed: float
+
+
+@dataclass(frozen=True)
+class ExplainedGroup:
+    """One group: ``n`` rows, ``positives`` among them, and its figures.
+
+    ``base_rate``, ``area`` (under the ROC curve), ``true_positive_rate`` and ``false_positive_rate`` are measured.
+    ``predicted`` and ``implied`` are (true positive rate, false positive rate) by the formula, at the share of base
+    rates that the score uses and at the whole of them; NaN where they are undefined. ``included``: whether the group
+    has rows enough to be compared.
+    """
+
+    n: int
+    positives: int
+    base_rate: Estimate
+    area: Estimate
+    true_positive_rate: Estimate
+    false_positive_rate: Estimate
+    predicted: tuple[float, float] = (math.nan, math.nan)
+    implied: tuple[float, float] = (math.nan, math.nan)
+    included: bool = True
+    calibration: tuple[CalibrationBin, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        measured = ("base_rate", "area", "true_positive_rate", "false_positive_rate")
+        rates = ("true_positive_rate", "false_positive_rate")
+        return {
+            "n": self.n,
+            "positives": self.positives,
+            "included": self.included,
+            **{name: estimate_to_dict(getattr(self, name)) for name in measured},
+            "predicted": dict(zip(rates, map(finite_or_none, self.predicted), strict=True)),
+            "implied": dict(zip(rates, map(finite_or_none, self.implied), strict=True)),
+            "calibration": [
+                {"n": one.n, "probability": one.probability, "observed": one.observed} for one in self.calibration
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class ExplainedPair:
+    """What the gap of two groups is made of; every figure is a fraction.
+
+    ``measured``: the gap in equalized odds. ``implied``: that of a score which is calibrated inside both groups, at
+    the same positive rate. ``rho``: the share of the difference in base rates that the score uses. ``predicted``: the
+    gap that the formula gives with this share. ``rest``: measured less predicted. ``trade_off``: by the formula,
+    accuracy (against the whole use) and gap if the score used less of the base rates, at the same positive rate.
+    """
+
+    groups: tuple[str, str]
+    measured: Estimate
+    implied: Estimate
+    rho: Estimate
+    predicted: Estimate
+    rest: Estimate
+    trade_off: tuple[tuple[float, float, float], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {
+            "groups": list(self.groups),
+            **{name: estimate_to_dict(getattr(self, name)) for name in FIGURES},
+            "trade_off": [
+                {"rho": rho, "accuracy_change": change, "equalized_odds": gap} for rho, change, gap in self.trade_off
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class ExplainedAttribute:
+    """One sensitive column: its ``groups`` by name, and every pair of them."""
+
+    groups: dict[str, ExplainedGroup]
+    pairs: tuple[ExplainedPair, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {
+            "groups": {name: group.to_dict() for name, group in self.groups.items()},
+            "pairs": [pair.to_dict() for pair in self.pairs],
+        }
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What :func:`levelhead.auditing.explain.explain_gap` found.
+
+    ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
+    ``warnings`` are full sentences. ``positive`` is the class that scores are about; rows with a score of at least
+    ``threshold``, in the units of the score, are decided positive; ``scale`` is "probability" or "logit".
+
+    Examples:
+        >>> import levelhead as lh
+        >>> labels, scores, groups = [1, 0, 1, 0] * 50, [0.9, 0.2, 0.4, 0.6] * 50, ["a", "a", "a", "b", "b"] * 40
+        >>> explanation = lh.explain_gap(labels, scores, sensitive_features={"sex": groups})
+        >>> [pair.groups for pair in explanation.pairs]
+        [('a', 'b')]
+        >>> explanation.scale, explanation.threshold
+        ('probability', 0.5)
+    """
+
+    by_attribute: dict[str, ExplainedAttribute]
+    warnings: list[str]
+    positive: str
+    threshold: float
+    scale: str
+    level: float = 0.95
+
+    @property
+    def pairs(self) -> tuple[ExplainedPair, ...]:
+        """Pairs of groups of the first sensitive column."""
+        return next(iter(self.by_attribute.values())).pairs
+
+    @property
+    def groups(self) -> dict[str, ExplainedGroup]:
+        """Groups of the first sensitive column."""
+        return next(iter(self.by_attribute.values())).groups
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
+        return {
+            "by_attribute": {name: part.to_dict() for name, part in self.by_attribute.items()},
+            "sentences": self.sentences(),
+            "warnings": list(self.warnings),
+            "positive": self.positive,
+            "threshold": self.threshold,
+            "scale": self.scale,
+            "level": self.level,
+        }
+
+    def sentences(self) -> list[str]:
+        """Say what was found in plain sentences: for each column, the pairs with the largest measured gaps."""
+        said = []
+        for part in self.by_attribute.values():
+            shown = _largest(part.pairs)
+            for pair in shown:
+                said += _sentences(pair, part.groups, self.positive)
+            if len(part.pairs) > len(shown) > 0:
+                said.append(f"These are the largest of the measured gaps; there are {len(part.pairs)} pairs of groups.")
+        return said
+
+    def to_html(self) -> str:
+        """Return one standalone HTML page: no scripts, nothing loaded from elsewhere."""
+        from levelhead.auditing.explain_page import explain_page
+        from levelhead.report import render  # pages know explanations, so they are loaded when one is made
+
+        return render(explain_page(self.to_dict()))
+
+    def table(self) -> Group:
+        """Return tables and sentences that ``rich`` can print."""
+        shown: list[Table | Text] = []
+        for name, part in self.by_attribute.items():
+            shown += [_pairs_table(name, part.pairs), _groups_table(name, part.groups, self.positive)]
+            shown += [_trade_off_table(pair) for pair in _largest(part.pairs)[:1] if pair.trade_off]
+        shown += [Text(sentence) for sentence in self.sentences()]
+        shown += [Text(f"Warning: {warning}") for warning in self.warnings]
+        decided = f"Positive: {quoted(self.positive)} where the score is at least {self.threshold:g} ({self.scale}). "
+        return Group(*shown, Text(decided + NOTE))
+
+    def __str__(self) -> str:
+        console = Terminal(file=io.StringIO(), width=140, color_system=None)
+        with console.capture() as capture:
+            console.print(self.table())
+        return capture.get()
+
+
+def _largest(pairs: Sequence[ExplainedPair]) -> list[ExplainedPair]:
+    """Return the pairs with the largest measured gaps, at most three."""
+    defined = [pair for pair in pairs if pair.measured.defined]
+    return sorted(defined, key=lambda pair: -pair.measured.value)[:SHOWN_PAIRS]
+
+
+def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positive: str) -> list[str]:
+    """Say in plain words what a pair's figures mean."""
+    names = " and ".join(quoted(name) for name in pair.groups)
+    base = " and ".join(f"{100 * groups[name].base_rate.value:.1f}%" for name in pair.groups)
+    said = [
+        f"The measured gap between {names} is {_points(pair.measured)}. Of their rows, {base} have label "
+        f"{quoted(positive)}: these are the base rates."
+    ]
+    if not pair.implied.defined:
+        return [*said, f"What base rates imply cannot be said: {_ended(pair.implied.reason)}"]
+    said.append(
+        "A score that is calibrated inside each group and ranks as well as this one would have a gap of "
+        f"{_points(pair.implied)} at the same share of positive decisions, from base rates and ranking alone. A score "
+        "that knows less of the group lies below it."
+    )
+    rho = pair.rho
+    if not rho.defined:
+        said.append(f"How much of the difference in base rates the score uses cannot be said: {_ended(rho.reason)}")
+    else:
+        share = f"{100 * rho.value:.0f}% {_span(rho, 0)} of the difference in base rates"
+        if rho.low > 1:
+            said.append(
+                f"The score uses {share}: more than calibration asks for. That happens where a score leans on "
+                "something that stands for the group beyond what the labels say, a shortcut or a stereotype."
+            )
+        elif rho.high < 1:
+            said.append(f"The score uses {share}: less than a score that is calibrated inside each group.")
+        else:
+            said.append(
+                f"The score uses {share}; these rows do not distinguish this from 100%, the share of a score that is "
+                "calibrated inside each group."
+            )
+    if not pair.rest.defined:
+        if rho.defined:
+            said.append(f"What gap the formula predicts with that share cannot be said: {_ended(pair.rest.reason)}")
+    else:
+        rest = pair.rest
+        given = "With that share" if rho.defined else "From how the score ranks and where it stands in each group"
+        text = f"{given} the formula predicts a gap of {_points(pair.predicted)}"
+        if rest.low <= 0 <= rest.high:
+            text += f"; the rest, {_points(rest, signed=True)}, is not distinguishable from zero."
+        else:
+            text += (
+                f". The rest, {_points(rest, signed=True)}, it does not explain: the shape of the score differs from "
+                "the formula's. Compare the groups' rates and calibration before you rely on the figures above."
+            )
+        said.append(text)
+    return said
+
+
+def _ended(reason: str | None) -> str:
+    """Return a reason as the end of a sentence."""
+    return f"{reason}" if str(reason).endswith("?") else f"{reason}."
+
+
+def _points(figure: Estimate, *, signed: bool = False) -> str:
+    sign = "+" if signed else ""
+    return f"{100 * figure.value:{sign}.1f} points {_span(figure, 1)}"
+
+
+def _span(figure: Estimate, digits: int) -> str:
+    return f"[{100 * figure.low:.{digits}f}, {100 * figure.high:.{digits}f}]"
+
+
+def _cell(figure: Estimate, digits: int = 1, *, percent: str = "") -> Text:
+    if not figure.defined:
+        return Text("undefined")
+    return Text(f"{100 * figure.value:.{digits}f}{percent}\n{_span(figure, digits)}")
+
+
+def _rate(value: float) -> str:
+    return f"{100 * value:.1f}" if math.isfinite(value) else "undefined"
+
+
+def _pairs_table(name: str, pairs: Sequence[ExplainedPair]) -> Table:
+    table = Table(title=Text(f"What the gap by {printable(name)} is made of"), title_justify="left")
+    table.add_column("Groups")
+    for heading in ("Measured gap", "Implied by base rates", "Share used (rho), %", "Predicted with it", "Rest"):
+        table.add_column(heading, justify="right")
+    for pair in pairs:
+        digits = {"rho": 0}
+        cells = [_cell(getattr(pair, figure), digits.get(figure, 1)) for figure in FIGURES]
+        table.add_row(Text("\n".join(map(printable, pair.groups))), *cells)
+    return table
+
+
+def _groups_table(name: str, groups: Mapping[str, ExplainedGroup], positive: str) -> Table:
+    table = Table(title=Text(f"Groups of {printable(name)}; rates in %"), title_justify="left")
+    table.add_column("Group")
+    by_formula = "Predicted, implied"
+    headings = ["Rows", f"With label {printable(positive)}", "Area under ROC", "True positive rate", by_formula]
+    for heading in (*headings, "False positive rate", by_formula):
+        table.add_column(Text(heading), justify="right")
+    for group, figures in groups.items():
+        rates = [f"{_rate(figures.predicted[at])}\n{_rate(figures.implied[at])}" for at in (0, 1)]
+        table.add_row(
+            Text(printable(group) + ("" if figures.included else "\n(left out)")),
+            f"{figures.n:,}",
+            _cell(figures.base_rate),
+            _cell(figures.area),
+            _cell(figures.true_positive_rate),
+            Text(rates[0]),
+            _cell(figures.false_positive_rate),
+            Text(rates[1]),
+        )
+    return table
+
+
+def _trade_off_table(pair: ExplainedPair) -> Table:
+    names = ", ".join(map(printable, pair.groups))
+    title = f"If the score used another share of the base rates, by the formula ({names})"
+    table = Table(title=Text(title), title_justify="left")
+    for heading in ("Share used, %", "Gap", "Accuracy, points against 100%"):
+        table.add_column(heading, justify="right")
+    for rho, change, gap in pair.trade_off:
+        table.add_row(f"{100 * rho:.0f}", f"{100 * gap:.1f}", f"{100 * change:+.1f}")
+    return table

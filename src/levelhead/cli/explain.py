@@ -1,0 +1,95 @@
+"""The command ``levelhead explain``: what a measured gap is made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from levelhead.cli.options import HtmlFile
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError
+
+
+def explain_command(
+    scores: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="File with one score a row: .csv, .tsv (also .gz) or .parquet.", show_default=False
+        ),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column with the true class.", show_default=False)] = None,
+    score: Annotated[
+        str | None,
+        typer.Option(help="Column with the probability or the log odds of the positive class.", show_default=False),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column that says which group a row belongs to. Repeat it to explain several columns.",
+            show_default=False,
+        ),
+    ] = None,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            help="Class that the score is about. Default: the second of two classes in sorted order.",
+            show_default=False,
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Rows with at least this score are decided positive. Default: 0.5 for probabilities, 0 for log odds.",
+            show_default=False,
+        ),
+    ] = None,
+    scale: Annotated[
+        str, typer.Option(help="probability, logit (log odds), or auto: probability if all scores are between 0 and 1.")
+    ] = "auto",
+    min_count: Annotated[
+        int,
+        typer.Option(help="Positives, and negatives, that a group needs. Groups with fewer are named and left out."),
+    ] = 10,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).", show_default=False),
+    ] = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Say what a measured gap is made of: what base rates imply, how much of them the score uses, and the rest.
+
+    For each pair of groups: the gap in equalized odds; that of a score which is calibrated inside each group and ranks
+    as well as this one; the share of the difference in base rates that the score uses; and what the formula leaves
+    unexplained. All with 95% intervals. Needs no model and no GPU. Base rates are those of the labels in the file, and
+    explain a gap without justifying it. Existing output files are replaced.
+    """
+    check_outputs({"--json": json_file, "--html": html_file}, inputs=[scores])
+    given = {"FILE": scores, "--label": label, "--score": score, "--group": group}
+    if scores is None or label is None or score is None or not group:
+        missing = [name for name, value in given.items() if not value]
+        raise ConfigError(
+            f"An explanation needs FILE, --label, --score and --group; missing: {', '.join(missing)}. For example: "
+            "levelhead explain predictions.csv --label y --score p --group sex"
+        )
+    # Here, because importing pandas and scipy takes a second, and --help does not need them.
+    from levelhead.auditing.explain import explain_file
+
+    result = explain_file(
+        scores, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count
+    )
+    # The files first: a terminal that goes away must not cost the result.
+    if json_file is not None:
+        write_json(json_file, result.to_dict())
+    if html_file is not None:
+        from levelhead.auditing.explain_page import explain_page
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, explain_page(result.to_dict(), source=scores.name, command=command_line()))
+    console = Terminal()
+    console.print(result.table())
+    for path in (json_file, html_file):
+        if path is not None:
+            console.print(f"Wrote {path}", markup=False)

@@ -1,0 +1,374 @@
+"""What a gap is made of: drawn scores whose shares are known, hostile input, and what the command writes."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import special
+
+from levelhead import explain_file, explain_gap
+from levelhead.cli.app import main
+from levelhead.metrics.implied import gap_of, implied_rates, model_rates, positive_rate, separation
+from levelhead.types import ConfigError, DataError
+
+AREA, BASE, SHARE = (0.85, 0.80), (0.65, 0.25), (0.6, 0.4)
+FIGURES = ("measured", "implied", "rho", "predicted", "rest")
+
+
+def drawn(
+    rows: int, rho: float = 1, seed: int = 0, base: tuple[float, float] = BASE
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, log odds and groups of the model, the share ``rho`` of the base rates used."""
+    rng = np.random.default_rng(seed)
+    group = (rng.random(rows) >= SHARE[0]).astype(int)
+    label = rng.random(rows) < np.array(base)[group]
+    d = separation(AREA)[group]
+    own, common = special.logit(np.array(base))[group], special.logit(np.dot(SHARE, base))
+    score = rng.normal(np.where(label, 1, -1) * d**2 / 2, d) + rho * own + (1 - rho) * common
+    return label.astype(int), score, np.array(["a", "b"], dtype=object)[group]
+
+
+def truth(rho: float, base: tuple[float, float] = BASE) -> dict[str, float]:
+    common = special.logit(np.dot(SHARE, base))
+    rates = model_rates(separation(AREA), rho * special.logit(base) + (1 - rho) * common, 0.0)
+    implied = implied_rates(AREA, base, SHARE, positive_rate(rates, base, SHARE))
+    gap = float(gap_of(rates))
+    return {"measured": gap, "implied": float(gap_of(implied)), "rho": rho, "predicted": gap, "rest": 0.0}
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 1.0, 1.5])
+def test_the_share_and_the_gaps_of_drawn_scores_are_found(rho: float) -> None:
+    label, score, group = drawn(40_000, rho)
+    pair = explain_gap(label, score, sensitive_features=group).pairs[0]
+    for name, value in truth(rho).items():
+        figure = getattr(pair, name)
+        assert figure.value == pytest.approx(value, abs=0.05 if name == "rho" else 0.015)
+        assert figure.low - 0.005 <= value <= figure.high + 0.005
+        assert figure.high - figure.low < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rho", "seed"), [(1.0, 1), (0.4, 2)])
+def test_intervals_cover_what_they_estimate(rho: float, seed: int) -> None:
+    trials, expected = 300, truth(rho)
+    hits = dict.fromkeys(expected, 0)
+    for trial in range(trials):
+        label, score, group = drawn(2000, rho, 1000 * seed + trial)
+        pair = explain_gap(label, score, sensitive_features=group, scale="logit", replicates=300).pairs[0]
+        for name, value in expected.items():
+            figure = getattr(pair, name)
+            hits[name] += figure.low <= value <= figure.high
+    for name in ("implied", "rho", "predicted", "rest"):
+        assert hits[name] / trials >= 0.94, (name, hits[name] / trials)
+
+
+def test_probabilities_and_their_log_odds_give_the_same_figures() -> None:
+    label, score, group = drawn(1500)
+    one = explain_gap(label, score, sensitive_features=group).to_dict()
+    other = explain_gap(label, special.expit(score), sensitive_features=group).to_dict()
+    assert (one["scale"], other["scale"]) == ("logit", "probability")
+    for first, second in zip(
+        one["by_attribute"]["group"]["pairs"], other["by_attribute"]["group"]["pairs"], strict=True
+    ):
+        for name in FIGURES:
+            assert first[name]["value"] == pytest.approx(second[name]["value"], abs=1e-6)
+
+
+def test_a_scaled_score_has_the_same_share_and_predicted_gap() -> None:
+    label, score, group = drawn(1500)
+    one, other = (explain_gap(label, score * k, sensitive_features=group).pairs[0] for k in (1, 40))
+    assert one.rho.value == pytest.approx(other.rho.value, abs=1e-6)
+    assert one.predicted.value == pytest.approx(other.predicted.value, abs=1e-6)
+
+
+def test_coarse_scores_with_ties_work() -> None:
+    label, score, group = drawn(3000)
+    pair = explain_gap(label, np.round(special.expit(score), 1), sensitive_features=group).pairs[0]
+    assert pair.rho.value == pytest.approx(1, abs=0.25)
+    assert pair.implied.value == pytest.approx(0.409, abs=0.06)
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    label, score, group = drawn(500)
+    turned = explain_gap(label[::-1], score[::-1], sensitive_features=group[::-1])
+    assert turned.to_dict() == explain_gap(label, score, sensitive_features=group).to_dict()
+
+
+def test_several_groups_give_every_pair_and_several_columns_each_their_own() -> None:
+    label, score, group = drawn(1200)
+    three = np.where(np.arange(1200) % 3 == 0, "c", group)
+    result = explain_gap(label, score, sensitive_features={"sex": group, "three": three})
+    assert [pair.groups for pair in result.by_attribute["three"].pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [pair.groups for pair in result.pairs] == [("a", "b")]
+    assert len(result.sentences()) >= 8
+    assert "What the gap by three is made of" in str(result)
+
+
+def test_the_share_is_undefined_where_base_rates_do_not_differ() -> None:
+    label, score, group = drawn(1500, base=(0.4, 0.4))
+    result = explain_gap(label, score, sensitive_features=group)
+    rho = result.pairs[0].rho
+    assert math.isnan(rho.value)
+    assert "differ by no more than their noise" in str(rho.reason)
+    assert result.pairs[0].implied.low == 0
+    assert any("cannot be said" in sentence for sentence in result.sentences())
+
+
+def test_a_gap_that_is_no_lower_bound_is_never_called_a_floor() -> None:
+    label, score, group = drawn(4000, 0.2)
+    result = explain_gap(label, score, sensitive_features=group)
+    pair = result.pairs[0]
+    assert pair.measured.high < pair.implied.low
+    text = str(result).lower()
+    assert "floor" not in text
+    assert "less than a score that is calibrated" in " ".join(text.split())
+
+
+def test_a_shortcut_uses_more_than_the_base_rates() -> None:
+    label, score, group = drawn(6000, 2.0)
+    result = explain_gap(label, score, sensitive_features=group)
+    assert result.pairs[0].rho.low > 1
+    assert any("more than calibration asks for" in sentence for sentence in result.sentences())
+
+
+def test_a_score_of_another_shape_leaves_a_rest_and_says_so() -> None:
+    label, score, group = drawn(6000)
+    rng = np.random.default_rng(5)
+    odd = np.where(label == 1, rng.normal(0.2, 0.1, 6000), rng.normal(-2, 4, 6000))  # positives alike, negatives not
+    score = np.where(group == "b", odd, score)
+    result = explain_gap(label, score, sensitive_features=group)
+    rest = result.pairs[0].rest
+    assert rest.low > 0 or rest.high < 0
+    assert any("it does not explain" in sentence for sentence in result.sentences())
+
+
+def test_groups_of_few_rows_of_one_class_or_perfect_order_are_undefined_with_a_reason() -> None:
+    label, score, group = drawn(1000)
+    extra_label = np.array([1] * 30 + [0, 1] * 4 + [0, 1] * 20)
+    extra_score = np.concatenate([np.linspace(-1, 1, 38), np.tile([-2.0, 2.0], 20)])
+    extra_group = np.array(["only"] * 30 + ["few"] * 8 + ["sure"] * 40, dtype=object)
+    result = explain_gap(
+        np.concatenate([label, extra_label]),
+        np.concatenate([score, extra_score]),
+        sensitive_features=np.concatenate([group, extra_group]),
+    )
+    reasons = {pair.groups: pair.implied.reason for pair in result.pairs}
+    assert reasons["a", "b"] is None
+    assert "no rows without label '1'" in str(reasons["a", "only"])
+    assert "4 rows" in str(reasons["a", "few"])
+    assert "without an error" in str(reasons["a", "sure"])
+    assert not result.groups["only"].included
+    assert sum("is left out" in warning for warning in result.warnings) == 2
+    json.dumps(result.to_dict(), allow_nan=False)
+    assert "undefined" in str(result)
+
+
+def test_a_score_that_points_the_wrong_way_is_undefined_with_a_reason() -> None:
+    label, score, group = drawn(1000)
+    pair = explain_gap(label, -score, sensitive_features=group).pairs[0]
+    assert pair.measured.defined
+    assert "does not rank the classes" in str(pair.implied.reason)
+    rng = np.random.default_rng(0)
+    noise = explain_gap(label, rng.normal(size=1000), sensitive_features=group).pairs[0]
+    assert not noise.predicted.defined
+    assert noise.predicted.reason
+
+
+def test_one_group_alone_gives_no_pair_and_a_warning() -> None:
+    label, score, _ = drawn(200)
+    result = explain_gap(label, score, sensitive_features=["x"] * 200)
+    assert result.pairs == ()
+    assert any("one group alone" in warning for warning in result.warnings)
+    assert str(result)
+
+
+def test_three_classes_need_a_positive_one() -> None:
+    label, score, group = drawn(600)
+    words = np.where(label == 1, "yes", np.where(np.arange(600) % 2, "no", "maybe"))
+    with pytest.raises(ConfigError, match="3 classes: maybe, no, yes"):
+        explain_gap(words, score, sensitive_features=group)
+    result = explain_gap(words, score, sensitive_features=group, positive="yes")
+    assert result.pairs[0].rho.defined
+    with pytest.raises(ConfigError, match="not among the classes"):
+        explain_gap(words, score, sensitive_features=group, positive="nein")
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (lambda s: special.expit(s) * 100, "neither probabilities"),
+        (lambda s: (s > 0).astype(float), "decisions, not scores"),
+        (lambda s: np.zeros(len(s)), "every score is 0"),
+        (lambda s: np.where(np.arange(len(s)) == 7, np.nan, s), "1 scores are missing or not finite, first in row 8"),
+        (lambda s: np.where(np.arange(len(s)) == 7, -np.inf, s), "not finite"),
+        (lambda s: np.stack([s, s], 1), "needs one number a row"),
+        (lambda s: s[:-1], "400 labels and 399 scores"),
+        (lambda s: np.ma.masked_array(s, np.arange(len(s)) == 7), "missing or not finite, first in row 8"),
+        (lambda s: pd.array([*s[:-1], pd.NA], dtype="Float64"), "missing or not finite, first in row 400"),
+        (lambda s: s - 100, "no score reaches the threshold 0"),
+        (lambda s: special.expit(s) * 0.4, "no score reaches the threshold 0.5"),
+        (lambda s: [*s[:-1], "0,5"], "holds '0,5'"),
+        (lambda s: [*s[:-1], True], "holds True"),
+        (lambda s: [*s[:-1], [1]], "no finite number|shape"),
+        (lambda s: s.astype(complex), "no finite number"),
+        (lambda s: [], "400 labels and 0 scores"),
+        (lambda s: 5, "shape"),
+    ],
+)
+def test_scores_that_are_none_are_refused(score: object, said: str) -> None:
+    label, real, group = drawn(400)
+    with pytest.raises(DataError, match=said):
+        explain_gap(label, score(real), sensitive_features=group)  # type: ignore[operator]
+
+
+def test_labels_and_options_that_cannot_be_are_refused() -> None:
+    label, score, group = drawn(400)
+    probability = special.expit(score)
+    for options, said in (
+        ({"scale": "percent"}, "scale"),
+        ({"min_count": 1}, "min_count"),
+        ({"threshold": math.nan}, "finite"),
+        ({"level": 1.0}, "level"),
+        ({"replicates": 3}, "replicates"),
+        ({"seed": -1}, "seed"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            explain_gap(label, score, sensitive_features=group, **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="not between 0 and 1"):
+        explain_gap(label, probability, sensitive_features=group, threshold=50)
+    with pytest.raises(DataError, match="probabilities lie between"):
+        explain_gap(label, score, sensitive_features=group, scale="probability")
+    with pytest.raises(DataError, match="every label is 1"):
+        explain_gap(np.ones(400), score, sensitive_features=group)
+    with pytest.raises(DataError, match="missing label"):
+        explain_gap(np.where(np.arange(400) == 3, np.nan, label), score, sensitive_features=group)
+    with pytest.raises(DataError, match="no rows"):
+        explain_gap([], [], sensitive_features=[])
+    with pytest.raises(DataError, match="no sensitive column"):
+        explain_gap(label, score, sensitive_features={})
+    with pytest.raises(DataError, match="at most 20"):
+        explain_gap(np.tile(label, 5), np.tile(score, 5), sensitive_features=np.arange(2000) % 25)
+
+
+def test_probabilities_of_0_and_1_are_counted_in_a_warning() -> None:
+    label, score, group = drawn(1500)
+    probability = special.expit(score)
+    probability[probability > 0.97] = 1.0
+    result = explain_gap(label, probability, sensitive_features=group)
+    assert any("of 1,500 probabilities lie within" in warning for warning in result.warnings)
+    assert result.pairs[0].measured.defined
+
+
+def write(path: Path, rows: int = 900) -> pd.DataFrame:
+    label, score, group = drawn(rows)
+    table = pd.DataFrame({"y": label, "p": special.expit(score), "sex": group})
+    table.to_parquet(path) if path.suffix == ".parquet" else table.to_csv(path, index=False)
+    return table
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet", "p.csv.gz"])
+def test_a_file_gives_what_its_rows_give(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from levelhead.auditing import files
+
+    table = write(tmp_path / name)
+    monkeypatch.setattr(files, "BATCH_ROWS", 101)
+    monkeypatch.setattr(files, "BATCH_BYTES", 3000)
+    read = explain_file(tmp_path / name, "y", "p", ["sex"]).to_dict()
+    whole = explain_gap(table["y"], table["p"], sensitive_features=table[["sex"]]).to_dict()
+    assert read["by_attribute"] == whole["by_attribute"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("y,p,sex\n1,0.5,a\n0,,b\n", "column 'p': 1 missing value, first in row 2"),
+        ("y,p,sex\n1,0.5,a\n,0.2,b\n", "column 'y': 1 missing value"),
+        ("y,p,sex\n1,high,a\n0,0.1,b\n", "column 'p' holds 'high'"),
+        ("y,p,sex\n1,inf,a\n0,0.1,b\n", "holds 'inf'"),
+        ("y,p,sex\n1,1_0,a\n0,0.1,b\n", "holds '1_0'"),
+        ("y,p,sex\n1,1e999,a\n0,0.1,b\n", "not finite"),
+        ("y,q,sex\n1,0.5,a\n", "no column 'p'"),
+        ("", "empty"),
+        ("y,p,sex\n", "no rows"),
+    ],
+)
+def test_files_that_cannot_be_explained_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(DataError, match=said):
+        explain_file(tmp_path / "x.csv", "y", "p", ["sex"])
+
+
+def test_a_column_in_two_roles_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "x.csv")
+    for columns in (("y", "y", ["sex"]), ("y", "p", ["y"]), ("y", "p", ["p"])):
+        with pytest.raises(ConfigError, match="named twice"):
+            explain_file(tmp_path / "x.csv", *columns)
+
+
+def test_hostile_names_are_shown_harmless(tmp_path: Path) -> None:
+    label, score, group = drawn(600)
+    bad = {"a": "\x1b[31m<script>alert(1)</script>" + "x" * 500, "b": "[bold]\u202eb & c"}
+    names = np.array([bad[one] for one in group], dtype=object)
+    result = explain_gap(label, score, sensitive_features={"se\nx\x1b": names, "all": ["all"] * 600})
+    assert "\x1b" not in str(result)
+    assert max(map(len, str(result).splitlines())) <= 140
+    page = result.to_html()
+    assert "<script" not in page
+    assert "\x1b" not in page
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_the_command_prints_tables_and_sentences_and_writes_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "x.csv")
+    arguments = ["explain", str(tmp_path / "x.csv"), "--label", "y", "--score", "p", "--group", "sex"]
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--json", str(tmp_path / "x.json"), "--html", str(tmp_path / "x.html")])
+    assert ended.value.code == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "What the gap by sex is made of" in printed
+    assert "neither a lower bound nor an excuse" in printed
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert set(FIGURES) < set(written["by_attribute"]["sex"]["pairs"][0])
+    page = (tmp_path / "x.html").read_text()
+    assert "Implied by base rates" in page
+    assert "Calibration by group" in page
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", str(tmp_path / "x.csv"), "--label", "y"])
+    assert ended.value.code == 2
+    assert "missing: --score, --group" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(SystemExit):
+        main([*arguments, "--json", str(tmp_path / "x.csv")])
+    assert (tmp_path / "x.csv").read_text().startswith("y,p,sex")
+
+
+def test_an_explanation_does_not_load_torch(tmp_path: Path) -> None:
+    write(tmp_path / "x.csv", 300)
+    code = (
+        "import sys, levelhead as lh; lh.explain_file('x.csv', 'y', 'p', ['sex']).to_html(); "
+        "print({'torch', 'transformers'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_page_shows_what_the_command_really_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "explain.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "110")
+    exec(compile(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], "explain.md", "exec"), {})
+    with pytest.raises(SystemExit):
+        main(["explain", "scores.csv", "--label", "y", "--score", "p", "--group", "sex"])
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+    assert f"```\n{printed}\n```" in text
