@@ -453,12 +453,12 @@ def test_table_5(name: str, tmp_path: Path) -> None:
     cells = {cell.row: cell.experiment for cell in make_cells(grid, tmp_path, data_root=tmp_path, seeds=[0])}
     assert list(cells) == ["ERM-FT", "DAM-FT", "ERM-LE", "DAM-LE"]
     for mode in ("FT", "LE"):  # the two differ in the method alone
-        first, second = (cells[f"{who}-{mode}"].to_dict() | {"method": 0, "name": 0} for who in ("ERM", "Ours"))
+        first, second = (cells[f"{who}-{mode}"].to_dict() | {"method": 0, "name": 0} for who in ("ERM", "DAM"))
         assert first == second
     ending = "_small" if name.endswith("small") else ""
     task = "celeba64_attractive" if ending else "celeba_blond"
     for row, experiment in cells.items():
-        who, mode = row.lower().replace("ours", "dam").split("-")
+        who, mode = row.lower().split("-")
         alone = load_experiment(f"{task}_{who}_{mode}{ending}", data_root=tmp_path)
         assert (alone.data, alone.method, alone.model) == (
             experiment.data,

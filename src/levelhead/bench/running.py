@@ -48,7 +48,7 @@ def run_all(
     except KeyboardInterrupt:
         _tell_of_stop(cells, missing, console, again)
         return 130
-    left = sum(not cell.done for cell in cells) - len(failures)
+    left = 0 if math.isinf(deadline) else sum(not cell.done for cell in cells) - len(failures)
     if left:
         _line(console, f"The time is up: {left} of {len(cells)} runs were not begun. To go on: {again}")
     if not failures:
