@@ -192,6 +192,7 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
     assert "FAILED" not in said
 
 
+@pytest.mark.slow
 def test_a_budget_runs_what_fits_and_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,6 +230,7 @@ def test_the_plan_times_each_recipe_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(timed) == 5, "what was timed is kept"
 
 
+@pytest.mark.slow
 def test_a_dry_run_predicts_about_what_a_run_takes(tmp_path: Path) -> None:
     options = Options(tmp_path, quick=True, settings=("train.epochs=12",))
     cell = make_plan(ITEMS["table7"], options).cells[0]
