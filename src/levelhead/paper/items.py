@@ -105,7 +105,7 @@ ITEMS = {
             },
             {"small": "about 90 minutes of 2 cores", "paper": "one GPU"},
             order=1,
-            results=("methods_utkface64.json",),
+            results=("paper_table1_small.json", "methods_utkface64.json"),
         ),
         Item(
             "table2",
