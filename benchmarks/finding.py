@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 from levelhead.bench.grid import find_grid
 from levelhead.bench.tables import LEAKING, Comparison, RunSet, choose_epoch, collect
-from levelhead.metrics import estimate_to_dict, joint
+from levelhead.metrics import estimate_to_dict
 from levelhead.runs.recipe import read_recipe
 from levelhead.storage import read_json, write_atomically, write_json
 from levelhead.types import Estimate
@@ -36,31 +36,17 @@ WAYS = {"own": ("own threshold", "o", "0.0"), "matched": ("ERM's positive rate",
 
 def selection_effect(group: RunSet) -> dict[str, dict[str, Any]]:
     """What the leaking choice of epochs does to each row's gap and accuracy, against the label-only choice."""
-    first = group.runs[0].predictions
-    classes = group.classes
-    result = {}
-    for name, runs in group.rows().items():
-        chosen = {
-            way: np.array(classes)[group.probabilities(runs, rule).argmax(-1)]
-            for way, rule in (("label-only", "val_loss"), ("leaking", LEAKING))
-        }
-        table = joint(
-            first["label"].to_numpy(),
-            first[group.attribute].to_numpy(),
-            chosen,
-            baseline="label-only",
-            positive=sorted(classes).index(classes[1]),
-            shared_seeds=True,
-        )
-        result[name] = {
+    ways = {"label-only": "first", "leaking": "second"}
+    return {
+        name: {
             metric: {
-                "label-only": estimate_to_dict(table.rows["label-only"][metric].estimate),
-                "leaking": estimate_to_dict(table.rows["leaking"][metric].estimate),
-                "difference": estimate_to_dict(table.rows["leaking"][metric].difference),
+                **{way: estimate_to_dict(table.rows[row][metric].estimate) for way, row in ways.items()},
+                "difference": estimate_to_dict(table.rows["second"][metric].difference),
             }
             for metric in (METRIC, "accuracy")
         }
-    return result
+        for name, table in group.between_selections("val_loss", LEAKING).items()
+    }
 
 
 def epochs_picked(group: RunSet) -> dict[str, dict[str, Any]]:

@@ -161,6 +161,12 @@ def here(item: Item) -> list[str]:
             continue
         for figure in FIGURES[:2]:
             lines += against(grid, figure)
+        if not grid.get("by_selection_alone_pairs_seeds"):
+            lines += [
+                "The intervals of the last column were made with the seeds of the two choices taken as independent, "
+                "and not as the pairs that they are: their width is not that of today's code.",
+                "",
+            ]
         if grid["missing"]:
             lines += [f"Not run yet: {', '.join(grid['missing'])}.", ""]
     lines += [

@@ -164,6 +164,7 @@ def test_one_table_rehearsed_twice_trains_once(tmp_path: Path, capsys: pytest.Ca
     figures = record["grids"]["table7_small"]["published"]["DAM"]["equalized_odds"]
     assert figures["published_percent"] == {"mean": 19.47, "deviation": None}
     assert figures["by_selection_alone"]["value"] <= 0
+    assert record["grids"]["table7_small"]["by_selection_alone_pairs_seeds"] is True
     assert all(key in figures for key in ("here", "difference", "as_released"))
     page = (folder / "table7.html").read_text()
     assert "published and here" in page

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from levelhead.bench import tables
+from levelhead.bench.tables import LEAKING, RunSet
 from levelhead.paper.published import Published, published
 from levelhead.paper.results import minus_published, published_gain
 from levelhead.types import Estimate
@@ -51,3 +57,32 @@ def test_a_published_gain_takes_the_two_as_independent() -> None:
     half = 4.302653 * math.hypot(0.41, 0.92) / math.sqrt(3)
     assert (value, low, high) == pytest.approx((-1.74, -1.74 - half, -1.74 + half), rel=1e-5)
     assert math.isnan(published_gain(Published(1), Published(2))[1])
+
+
+def test_what_selection_alone_changes_is_paired_over_rows_and_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three seeds that differ much, and a rule that flips the same few rows in each: the seeds' noise cancels."""
+    rng = np.random.default_rng(0)
+    labels = np.tile(["no", "yes"], 300)
+    frame = pd.DataFrame({"label": labels, "sex": np.repeat(["f", "m"], 300), "probability_no": 0.5})
+    frame["probability_yes"] = 0.5
+    runs = [SimpleNamespace(predictions=frame) for _ in range(3)]
+    rates = (0.6, 0.75, 0.9)
+    before = np.stack([np.where(rng.random(600) < rate, labels == "yes", labels == "no") for rate in rates])
+    after = before.copy()
+    after[:, :20] = labels[:20] == "no"
+
+    def probabilities(self: RunSet, chosen: Any, selection: str | None = None) -> np.ndarray:
+        called = before if selection is None else after
+        return np.stack([1.0 - called, called], -1)
+
+    monkeypatch.setattr(RunSet, "probabilities", probabilities)
+    monkeypatch.setattr(RunSet, "rows", lambda self: {"ERM": runs})
+    monkeypatch.setattr(RunSet, "attribute", "sex")
+    found = RunSet("test", runs).between_selections(None, LEAKING)["ERM"].rows["second"]["accuracy"].difference  # type: ignore[arg-type]
+    assert found is not None
+    called = {name: np.where(values, "yes", "no") for name, values in (("first", before), ("second", after))}
+    alone = tables.joint(labels, frame["sex"].to_numpy(), called, baseline="first", positive=1)
+    independent = alone.rows["second"]["accuracy"].difference
+    assert independent is not None
+    assert found.value == pytest.approx(independent.value)
+    assert found.high - found.low < 0.5 * (independent.high - independent.low)

@@ -318,7 +318,7 @@ def _percent(row: JointRow, can_be_best: bool, level: float) -> str:
     mark = ""
     if can_be_best:
         mark = " *" if row.p_best is None else " ~" if not row.p_best < 1 - level else ""
-    return f"{100 * estimate.value:.2f}{mark}\n[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+    return with_interval(estimate, after=f"{mark}\n")
 
 
 def _difference(row: JointRow) -> str:
@@ -327,18 +327,23 @@ def _difference(row: JointRow) -> str:
     if not estimate.defined:
         return "undefined"
     adjusted = "" if row.p_holm is None else f"\np {row.p_holm:.2g}"
-    return f"{100 * estimate.value:+.2f}\n[{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]{adjusted}"
+    return with_interval(estimate, signed=True) + adjusted
+
+
+def with_interval(estimate: Estimate, *, signed: bool = False, after: str = "\n") -> str:
+    """Return a figure in percent, ``after``, and its interval; with ``signed`` each number has its sign."""
+    if not estimate.defined:
+        return "undefined"
+    sign = "+" if signed else ""
+    value, low, high = (100 * each for each in (estimate.value, estimate.low, estimate.high))
+    return f"{value:{sign}.2f}{after}[{low:{sign}.1f}, {high:{sign}.1f}]"
 
 
 def _area(area: Estimate, difference: Estimate | None) -> str:
     if not area.defined:
         return "undefined"
-    own = f"{100 * area.value:.2f} [{100 * area.low:.1f}, {100 * area.high:.1f}]"
-    if difference is None:
-        return own
-    if not difference.defined:
-        return f"{own}\nundefined"
-    return f"{own}\n{100 * difference.value:+.2f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+    own = with_interval(area, after=" ")
+    return own if difference is None else f"{own}\n{with_interval(difference, signed=True, after=' ')}"
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
@@ -372,8 +377,7 @@ class RunSet:
         rows = {names[0]: rows[names[0]]} | rows
         first = self.runs[0]
         labels, group, classes = first.predictions["label"], first.predictions[self.attribute], self.classes
-        # The joint table orders classes by name; the positive one is the data set's second.
-        positive = sorted(classes).index(classes[1]) if len(classes) == 2 else None
+        positive = self.positive
         probabilities = {name: self.probabilities(runs, selection) for name, runs in rows.items()}
         predictions = {name: np.array(classes)[values.argmax(-1)] for name, values in probabilities.items()}
         rate, areas = None, None
@@ -420,6 +424,35 @@ class RunSet:
         """Names of the classes in the data set's order; of two, the second is the positive one."""
         columns = [str(column) for column in self.runs[0].predictions.columns]
         return [column.removeprefix("probability_") for column in columns if column.startswith("probability_")]
+
+    @property
+    def positive(self) -> int | None:
+        """Position of the positive class, the data set's second, among the classes by name; None for more than two."""
+        return sorted(self.classes).index(self.classes[1]) if len(self.classes) == 2 else None
+
+    def between_selections(self, first: str | None, second: str) -> dict[str, JointTable]:
+        """Compare two rules for the epoch on the same runs, paired over rows and seeds.
+
+        Returns:
+            for each method the table of the rows "first" (the baseline) and "second". Its intervals do not know that
+            a rule such as :data:`LEAKING` saw these very rows.
+        """
+        frame, classes = self.runs[0].predictions, np.array(self.classes)
+        found = {}
+        for method, runs in self.rows().items():
+            by_rule = {
+                name: classes[self.probabilities(runs, rule).argmax(-1)]
+                for name, rule in (("first", first), ("second", second))
+            }
+            found[method] = joint(
+                frame["label"].to_numpy(),
+                frame[self.attribute].to_numpy(),
+                by_rule,
+                baseline="first",
+                positive=self.positive,
+                shared_seeds=True,
+            )
+        return found
 
     def probabilities(self, runs: Sequence[Run], selection: str | None = None) -> np.ndarray:
         """Return probabilities (runs, rows, classes) of the epochs that ``selection`` keeps (None: the runs' own)."""

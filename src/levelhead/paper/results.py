@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from levelhead.bench.grid import Cell
-from levelhead.bench.tables import LEAKING, Comparison, RunSet, Section, collect
-from levelhead.metrics import estimate_to_dict, joint
+from levelhead.bench.tables import LEAKING, Comparison, RunSet, Section, collect, with_interval
+from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.names import METRICS
 from levelhead.paper.published import Published
 from levelhead.types import DataError, Estimate
@@ -122,26 +120,18 @@ class Reproduction:
 
     @cached_property
     def selection(self) -> dict[str, dict[str, Estimate]]:
-        """What choosing by the gap on the test rows changes, by method and figure: paired, on the same runs.
+        """What choosing by the gap on the test rows changes, by method and figure: paired over rows and seeds.
 
         The interval does not know that the choice saw these rows; the change in the gap is downward by construction.
         """
         if self.as_released is None:
             return {}
-        first, classes = self.runs.runs[0].predictions, self.runs.classes
-        labels, groups = first["label"].to_numpy(), first[self.runs.attribute].to_numpy()
-        positive = sorted(classes).index(classes[1]) if len(classes) == 2 else None
-        found = {}
-        for method, runs in self.runs.rows().items():
-            by_rule = {
-                rule: np.array(classes)[self.runs.probabilities(runs, selection).argmax(-1)]
-                for rule, selection in (("labels", None), ("released", LEAKING))
+        return {
+            method: {
+                figure: row.difference for figure, row in table.rows["second"].items() if row.difference is not None
             }
-            table = joint(labels, groups, by_rule, baseline="labels", positive=positive)
-            found[method] = {
-                figure: row.difference for figure, row in table.rows["released"].items() if row.difference is not None
-            }
-        return found
+            for method, table in self.runs.between_selections(None, LEAKING).items()
+        }
 
     @cached_property
     def figures(self) -> dict[str, dict[str, Against]]:
@@ -175,7 +165,8 @@ class Reproduction:
             one = each[figure]
             label = self.comparison.label(method)
             published = "" if one.published is None else str(one.published)
-            parts = [_percent(one.here), _points(one.difference), _percent(one.released), _points(one.selection)]
+            parts = [_cell(one.here), _cell(one.difference, signed=True)]
+            parts += [_cell(one.released), _cell(one.selection, signed=True)]
             cells.append([label, published, *parts])
         caption = (
             "percent and points; published: mean ± standard deviation over 3 seeds; here: 95% interval over "
@@ -192,7 +183,7 @@ class Reproduction:
                 continue
             theirs = self.published.get(method, {}).get(figure)
             gain = "" if published is None or theirs is None else _gain(*published_gain(theirs, published))
-            cells.append([self.comparison.label(method), gain, _points(row[figure].difference)])
+            cells.append([self.comparison.label(method), gain, _cell(row[figure].difference, signed=True)])
         caption = "points; published: interval from the deviations over 3 seeds; here: paired, over test rows and seeds"
         columns = ["method", "published", "here"]
         return Section(f"{self.title}: {name}, minus {baseline}", caption, columns, cells)
@@ -235,6 +226,7 @@ class Reproduction:
         """Return a JSON-able dict of aggregates."""
         return {
             "protocol": self.protocol,
+            "by_selection_alone_pairs_seeds": True,
             "missing": list(self.missing),
             "published": {
                 method: {figure: one.to_dict() for figure, one in each.items()} for method, each in self.figures.items()
@@ -266,20 +258,8 @@ def reproduction(
     return Reproduction(RunSet(found.split, runs), published, protocol, title, missing)
 
 
-def _percent(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return ""
-    if not estimate.defined:
-        return "undefined"
-    return f"{100 * estimate.value:.2f}\n[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
-
-
-def _points(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return ""
-    if not estimate.defined:
-        return "undefined"
-    return f"{100 * estimate.value:+.2f}\n[{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]"
+def _cell(estimate: Estimate | None, *, signed: bool = False) -> str:
+    return "" if estimate is None else with_interval(estimate, signed=signed)
 
 
 def _gain(value: float, low: float, high: float) -> str:
