@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from levelhead.paper.items import ITEMS
+from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -16,12 +16,7 @@ NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("paper_pages", ROOT / "tools" / "paper_pages.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "tools" / "paper_pages.py")
 
 
 def test_the_pages_are_what_the_tool_writes(tool: ModuleType) -> None:

@@ -24,11 +24,10 @@ from levelhead.data import DATASETS
 from levelhead.data.images import ImageInputs
 from levelhead.models.networks import load_backbone
 from levelhead.pretraining import MaskedViT, PretrainConfig, PretrainTrain, load_pretraining, pretrain
-from levelhead.pretraining.config import find_pretraining_recipe
 from levelhead.pretraining.masked import build_masked, encoder_of, positions
 from levelhead.pretraining.train import WEIGHTS
 from levelhead.runs.evaluate import evaluate_run
-from levelhead.runs.recipe import load_experiment, recipe_folder
+from levelhead.runs.recipe import find_recipe, load_experiment, recipe_folder
 from levelhead.runs.train import train_run
 from levelhead.types import ConfigError, DataError, LevelheadError
 from test_blindness import LAYOUTS, draw
@@ -440,7 +439,7 @@ def test_a_checkpoint_in_the_form_of_dino_works_by_path_in_the_same_recipes(mode
 @pytest.mark.parametrize("path", sorted((recipe_folder() / "pretraining").glob("*.yaml")), ids=lambda path: path.stem)
 def test_pretraining_recipes_are_valid_and_say_how_they_are_run(path: Path) -> None:
     for name in (path.stem, path.name, f"recipes/pretraining/{path.name}"):
-        assert find_pretraining_recipe(name).resolve() == path.resolve()
+        assert find_recipe(name, "pretraining").resolve() == path.resolve()
     load_pretraining(path.stem)
     lines = path.read_text().splitlines()
     assert "MAE-like" in lines[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -14,19 +13,14 @@ from klaad_examples import TRIPLETS, language_model, tokenizer
 from levelhead.lm.perplexity import Perplexity
 from levelhead.lm.stereoset import StereoSet
 from levelhead.storage import read_json
+from scripts import load_script
 
 TERMS = "abcdefghij"
 
 
 @pytest.fixture(scope="module")
 def script() -> Any:
-    path = Path(__file__).parents[2] / "benchmarks" / "klaad_ablation.py"
-    specification = importlib.util.spec_from_file_location("klaad_ablation", path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load_script(Path(__file__).parents[2] / "benchmarks" / "klaad_ablation.py")
 
 
 def test_weights_that_are_left_out_go_to_the_others(script: Any) -> None:

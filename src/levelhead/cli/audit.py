@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, PREDICTION
-from levelhead.cli.options import HtmlFile, SplitName
+from levelhead.cli.options import FiguresFile, HtmlFile, LabelColumn, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
@@ -20,7 +20,7 @@ def audit_command(
         Path | None,
         typer.Argument(help="File with one prediction a row: .csv, .tsv (also .gz) or .parquet.", show_default=False),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Column with the true class.", show_default=False)] = None,
+    label: LabelColumn = None,
     prediction: Annotated[
         str | None,
         typer.Option(help="Column with the predicted class, in the same words as the label.", show_default=False),
@@ -57,10 +57,7 @@ def audit_command(
             "Groups with fewer are named and left out of that gap: a few rows decide nothing."
         ),
     ] = 10,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).", show_default=False),
-    ] = None,
+    json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
     """Measure the gaps between groups in a file of predictions, with 95% intervals.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from levelhead.cli.options import HtmlFile
+from levelhead.cli.options import FiguresFile, HtmlFile, LabelColumn
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
@@ -20,7 +20,7 @@ def explain_command(
             metavar="FILE", help="File with one score a row: .csv, .tsv (also .gz) or .parquet.", show_default=False
         ),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Column with the true class.", show_default=False)] = None,
+    label: LabelColumn = None,
     score: Annotated[
         str | None,
         typer.Option(help="Column with the probability or the log odds of the positive class.", show_default=False),
@@ -53,10 +53,7 @@ def explain_command(
         int,
         typer.Option(help="Positives, and negatives, that a group needs. Groups with fewer are named and left out."),
     ] = 10,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).", show_default=False),
-    ] = None,
+    json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
     """Say what a measured gap is made of: what base rates imply, how much of them the score uses, and the rest.

@@ -22,6 +22,11 @@ DataRoot = Annotated[
 MismatchedWeights = Annotated[
     bool, typer.Option("--allow-mismatched-weights", help="Take a model whose weights do not fit its config.json.")
 ]
+LabelColumn = Annotated[str | None, typer.Option("--label", help="Column with the true class.", show_default=False)]
+FiguresFile = Annotated[
+    Path | None,
+    typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).", show_default=False),
+]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)]
 
 

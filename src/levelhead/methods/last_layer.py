@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 from torch import Tensor, nn
 
+from levelhead.models import head
 from levelhead.types import LevelheadError, UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -26,14 +27,13 @@ def last_layer(model: Any) -> nn.Linear:
 
     Errors: :class:`~levelhead.UnsupportedModelError` for a network without one.
     """
-    classes = getattr(getattr(model, "config", None), "num_labels", None)
-    found = [module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features == classes]
-    if not found:
+    found = head.last_layer(model)
+    if found is None:
         raise UnsupportedModelError(
             f"{type(model).__name__} has no linear layer with as many outputs as classes, so its last layer cannot be "
             "trained by itself."
         )
-    return found[-1]
+    return found[1]
 
 
 def last_inputs(lab: Lab, model: Any, rows: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A classifier's last linear layer, made anew for another number of classes."""
+"""A classifier's last linear layer: where it is, and how it is made anew for another number of classes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from torch import nn
 from levelhead.types import UnsupportedModelError
 
 
+def last_layer(model: Any) -> tuple[str, nn.Linear] | None:
+    """Return path and layer of the last linear layer with as many outputs as classes; None if there is none."""
+    classes = getattr(getattr(model, "config", None), "num_labels", None)
+    found = [
+        (path, module)
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module.out_features == classes
+    ]
+    return found[-1] if found else None
+
+
 def with_classes(model: Any, classes: int) -> Any:
     """Give a fresh Hugging Face classifier another number of ``classes``, in place, and return it.
 
@@ -17,18 +28,13 @@ def with_classes(model: Any, classes: int) -> Any:
 
     Errors: :class:`~levelhead.UnsupportedModelError` for a network without such a layer.
     """
-    before = getattr(getattr(model, "config", None), "num_labels", None)
-    heads = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module.out_features == before
-    ]
-    if not heads:
+    head = last_layer(model)
+    if head is None:
         raise UnsupportedModelError(
             f"{type(model).__name__} has no linear layer with as many outputs as classes, so it cannot be given "
             f"{classes} classes instead."
         )
-    old: Any = model.get_submodule(heads[-1])
+    path, old = head
     new = nn.Linear(old.in_features, classes, bias=old.bias is not None).to(old.weight.device, old.weight.dtype)
-    model.set_submodule(heads[-1], new)
+    model.set_submodule(path, new)
     return model

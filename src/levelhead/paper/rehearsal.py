@@ -14,6 +14,7 @@ import torch
 
 from levelhead.bench.grid import Grid
 from levelhead.data.phrases import Phrases
+from levelhead.pretraining.masked import processor
 from levelhead.runs.recipe import section
 from levelhead.storage import write_json
 
@@ -96,8 +97,7 @@ def _picture_backbone(folder: Path) -> Path:
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=64, patch_size=16
     )
     folder.mkdir(parents=True, exist_ok=True)
-    processor = {"image_processor_type": "ViTImageProcessor", "size": {"height": 64, "width": 64}}
-    write_json(folder / "preprocessor_config.json", processor | {"image_mean": [0.5] * 3, "image_std": [0.5] * 3})
+    write_json(folder / "preprocessor_config.json", processor(64))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         ViTModel(config, add_pooling_layer=False).save_pretrained(folder)

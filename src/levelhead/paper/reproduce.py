@@ -186,11 +186,9 @@ def run_plans(
     """
     cells, deadline = distinct(plans), math.inf
     if minutes is not None:
-        deadline = time.monotonic() + 60 * minutes
-        seconds = predicted(cells, options, console)
-        cells = fitting(cells, seconds, 60 * minutes * workers)
-        left = [cell for cell in distinct(plans) if cell not in cells]
-        _say(console, f"{len(cells)} runs fit into {minutes:g} minutes; {len(left)} are left for later.")
+        deadline, wanted = time.monotonic() + 60 * minutes, len(cells)
+        cells = fitting(cells, predicted(cells, options, console), 60 * minutes * workers)
+        _say(console, f"{len(cells)} runs fit into {minutes:g} minutes; {wanted - len(cells)} are left for later.")
     status = 0
     if cells:
         status = run_all(
@@ -226,7 +224,6 @@ def predicted(cells: Sequence[Cell], options: Options, console: Console) -> dict
     Runs that differ in the seed alone are timed once. A method whose later stages depend on what an earlier one
     learns, such as JTT, is judged by what a training of those few steps gives: it may well be quicker.
     """
-    by_recipe: dict[Path, float] = {}
     missing = [cell for cell in cells if not cell.done]
     kept = options.folder / "dry-run.json"
     known: dict[str, float] = read_json(kept) if kept.exists() else {}
@@ -236,8 +233,7 @@ def predicted(cells: Sequence[Cell], options: Options, console: Console) -> dict
             _say(console, f"Timing a few steps: {cell.row} ({number})")
             known[name] = _time(cell)
             write_json(kept, known)
-        by_recipe[cell.folder.parent] = known[name]
-    return {cell.folder: by_recipe[cell.folder.parent] for cell in missing}
+    return {cell.folder: known[cell.folder.parent.name] for cell in missing}
 
 
 def _time(cell: Cell) -> float:
@@ -264,11 +260,11 @@ def _timed(cell: Cell, steps: int) -> tuple[float, float]:
         train_run(experiment, place / "run", progress=watch, energy="off")
         whole = time.monotonic() - began
         cost = read_json(place / "run" / "cost.json")
-        rows = {split: read_json(place / "run" / "data.json")[split]["rows"] for split in ("train", "validation")}
+        rows = read_json(place / "run" / "data.json")["validation"]["rows"]
     finally:
         shutil.rmtree(place, ignore_errors=True)
     step = sorted(durations)[len(durations) // 2] if durations else whole
-    validation = 0.4 * step * rows["validation"] / experiment.train.batch_size  # a forward pass without a backward one
+    validation = 0.4 * step * rows / experiment.train.batch_size  # a forward pass without a backward one
     other = max(0.0, whole - sum(durations) - cost["preparing_seconds"])
     return step, float(cost["whole_steps"] * step + cost["whole_epochs"] * validation + other)
 
@@ -307,13 +303,13 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
     _say(console, f"\n{item.title}: {item.shows}. {trial}")
     pages = []
     for grid, one in found.items():
-        comparison, sections = one.comparison, one.sections()
+        comparison, sections, findings = one.comparison, one.sections(), one.findings(reason)
         record["grids"][grid] = one.to_dict()
         texts += [f"## {one.title}", "", *(part.markdown() for part in [*sections, *comparison.narrow_sections()])]
-        texts += [*(f"- {sentence}" for sentence in one.findings(reason)), ""]
+        texts += [*(f"- {sentence}" for sentence in findings), ""]
         for part in sections[:2]:
             console.print(part.draw())
-        console.print("\n".join(one.findings(reason)), markup=False, soft_wrap=True)
+        console.print("\n".join(findings), markup=False, soft_wrap=True)
         pages.append(compared(one.runs, comparison, sections, title=one.title))
         if item.drawing == "pareto":
             picture = stem.with_suffix(".png")

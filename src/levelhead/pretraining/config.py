@@ -13,12 +13,10 @@ from levelhead.runs.recipe import (
     build_data,
     build_options,
     find_recipe,
-    is_file,
     nearest,
     override,
     plain_options,
     read_recipe,
-    recipe_folder,
     section,
     task_recipe,
 )
@@ -180,7 +178,7 @@ def load_pretraining(
     ``seed``. In place of a recipe, or to replace its data, ``task`` names a built-in task, as in ``levelhead compare
     --data``: the data of its recipe is taken. Errors: :class:`~levelhead.ConfigError` that names the key.
     """
-    content: dict[str, Any] = {} if recipe is None else read_recipe(find_pretraining_recipe(recipe))
+    content: dict[str, Any] = {} if recipe is None else read_recipe(find_recipe(recipe, FOLDER))
     if task is not None:
         content = content | {"data": section(read_recipe(find_recipe(task_recipe(task))), "data")}
     content = override(content, settings)
@@ -198,15 +196,3 @@ def load_pretraining(
             raise ConfigError(f"Unknown section {quoted(key)} of a pretraining recipe. {nearest(str(key), known)}")
     config: PretrainConfig = build_options(PretrainConfig, rest, "recipe")
     return build_data(content["data"]), config
-
-
-def find_pretraining_recipe(recipe: str | Path) -> Path:
-    """Return a recipe's path from its path or its name in ``recipes/pretraining``."""
-    path, folder = Path(recipe), recipe_folder() / FOLDER
-    if is_file(path):
-        return path
-    packaged = folder / f"{path.name.removesuffix('.yaml')}.yaml"
-    if path.parent in (Path(), Path("recipes") / FOLDER) and is_file(packaged):
-        return packaged
-    names = sorted(file.stem for file in folder.glob("*.yaml"))
-    raise ConfigError(f"There is no pretraining recipe {quoted(str(recipe))}. {nearest(path.stem, names)}")

@@ -23,7 +23,12 @@ PROCESSOR = {
     "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5],
 }
-"""A preprocessor_config.json that makes of a picture what pretraining saw; ``size`` is added."""
+"""What a preprocessor_config.json says that makes of a picture what pretraining saw, but for its size."""
+
+
+def processor(image_size: int) -> dict[str, Any]:
+    """Return the content of a preprocessor_config.json for pictures of ``image_size`` pixels a side."""
+    return {**PROCESSOR, "size": {"height": image_size, "width": image_size}}
 
 
 def build_masked(model: MaskedViT) -> Any:

@@ -25,7 +25,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
 from torch import Tensor
@@ -36,7 +35,7 @@ from levelhead.data.texts import Texts
 from levelhead.loading import load_config, load_weights, without_bars
 from levelhead.pretraining.card import checkpoint_card
 from levelhead.pretraining.config import FOLDER, PretrainConfig
-from levelhead.pretraining.masked import PROCESSOR, build_masked, encoder_of
+from levelhead.pretraining.masked import build_masked, encoder_of, processor
 from levelhead.runs.cost import COST_SO_FAR, EnergyOption, earlier_part, measured_cost
 from levelhead.runs.folder import CONFIG, locked
 from levelhead.runs.recipe import flatten, name_of, plain_options, read_recipe
@@ -45,6 +44,7 @@ from levelhead.storage import check_outputs, read_json, write_json, write_text, 
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper, Position
 from levelhead.training.finite import gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
+from levelhead.training.lab import epoch_generator
 from levelhead.training.processes import make_accelerator
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
@@ -209,8 +209,7 @@ def _save(encoder: Any, folder: Path, config: PretrainConfig) -> None:
     shutil.rmtree(beside, ignore_errors=True)  # of a training that was killed while it wrote
     with writing(folder), without_bars():
         encoder.save_pretrained(beside)
-        size = config.model.image_size
-        write_json(beside / "preprocessor_config.json", {**PROCESSOR, "size": {"height": size, "width": size}})
+        write_json(beside / "preprocessor_config.json", processor(config.model.image_size))
         for name in WEIGHTS:
             (beside / name).replace(folder / name)
         shutil.rmtree(beside)
@@ -292,8 +291,7 @@ class _Training:
 
     def _order(self, epoch: int) -> Tensor:
         """Return the pictures of an epoch in order: a function of seed and epoch alone."""
-        mixed = np.random.SeedSequence((self.config.seed, 0, epoch)).generate_state(1, np.uint64)[0]
-        return torch.randperm(len(self.inputs), generator=torch.Generator().manual_seed(int(mixed) % 2**63))
+        return torch.randperm(len(self.inputs), generator=epoch_generator(self.config.seed, 0, epoch))
 
     def _pictures(self, index: Tensor) -> Tensor:
         """Return pictures (batch, 3, side, side), each mirrored with probability 1/2 if that is asked for."""

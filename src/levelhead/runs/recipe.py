@@ -132,17 +132,21 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def find_recipe(recipe: str | Path) -> Path:
-    """Return the recipe file: a path, or the name of one that comes with levelhead."""
-    path = Path(recipe)
+def find_recipe(recipe: str | Path, kind: str = "") -> Path:
+    """Return the recipe file: a path, or the name of one that comes with levelhead.
+
+    Recipes of a ``kind``, such as pretraining, lie in a folder of that name among the others.
+    """
+    path, folder = Path(recipe), recipe_folder() / kind
     if is_file(path):
         return path
     # A path elsewhere that does not exist is a mistake, not another way to name a recipe of ours.
-    packaged = recipe_folder() / f"{path.name.removesuffix('.yaml')}.yaml"
-    if path.parent in (Path(), Path("recipes")) and is_file(packaged):
+    packaged = folder / f"{path.name.removesuffix('.yaml')}.yaml"
+    if path.parent in (Path(), Path("recipes") / kind) and is_file(packaged):
         return packaged
-    names = sorted(file.stem for file in recipe_folder().glob("*.yaml"))
-    raise ConfigError(f"There is no recipe {quoted(str(recipe))}. {nearest(path.stem, names)}")
+    names = sorted(file.stem for file in folder.glob("*.yaml"))
+    what = f"{kind} recipe".lstrip()
+    raise ConfigError(f"There is no {what} {quoted(str(recipe))}. {nearest(path.stem, names)}")
 
 
 def task_recipe(task: str) -> str:

@@ -454,8 +454,7 @@ class Lab:
 
         Where examples differ in length, rows of like length are next to each other (see :func:`bucketed`).
         """
-        mixed = np.random.SeedSequence((self.seed, number, epoch)).generate_state(1, np.uint64)[0]
-        generator = torch.Generator().manual_seed(int(mixed) % 2**63)
+        generator = epoch_generator(self.seed, number, epoch)
         if stage.sampling is not None:
             chances = stage.sampling.cpu().double()
             order = torch.multinomial(chances, len(self.labels), replacement=True, generator=generator)
@@ -521,6 +520,12 @@ class Lab:
             for name, selector in SELECTORS.items()
             if name != "last" and (self._validation_groups is not None or not selector.uses_groups)
         }
+
+
+def epoch_generator(seed: int, stage: int, epoch: int) -> torch.Generator:
+    """Return the generator of an epoch's order: a function of seed, stage and epoch alone."""
+    mixed = np.random.SeedSequence((seed, stage, epoch)).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(mixed) % 2**63)
 
 
 def bucketed(order: Tensor, lengths: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
