@@ -87,6 +87,7 @@ def made_up(others: dict[str, dict[str, JointRow]], **options: Any) -> Compariso
         "seeds": {name: [0, 1] for name in rows},
         "settings": {name: {"train.select": "val_loss", "method.name": name} for name in rows},
         "oracle": dict.fromkeys(rows),
+        "told": {},
         "cost": {
             name: {"seconds": 3.0, "energy_wh": None, "energy_reason": "no GPU", "hardware": ["a"]} for name in rows
         },

@@ -52,8 +52,10 @@ def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
         experiment.data.check()
         for split in splits:
             experiment.data.groups(split)
+        experiment.method.validation_groups(lambda: experiment.data.groups("validation")[0].values)
 
-    return f"{experiment.data} {splits}", check
+    told = experiment.method.told or experiment.method.uses_validation_groups
+    return f"{experiment.data} {splits} {told}", check
 
 
 def _model(cell: Cell) -> tuple[str, Callable[[], object]]:

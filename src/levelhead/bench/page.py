@@ -93,6 +93,7 @@ def comparison_from_dict(record: Record) -> Comparison:
         seeds=record["seeds"],
         settings=record["settings"],
         oracle=record["oracle"],
+        told=record.get("told", {}),
         cost=record["cost"],
         environments=record["environments"],
         table=JointTable(rows, record["baseline"], record["level"], at_chance, few_seeds),

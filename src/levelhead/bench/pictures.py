@@ -14,7 +14,12 @@ from levelhead.storage import write_atomically
 WIDTH, MARGIN, BETWEEN, LETTER = 5.8, 0.08, 0.25, 0.08  # inches: LETTER is the mean width of one
 HEAD, TEXTS, LINE, FOOT = 0.42, 0.6, 0.235, 0.8  # inches: above all, above a block, a method, below all
 SIZE = 10  # points: at 390 pixels for the whole width still 9 pixels high
-WORDS = {marks.ORACLE: "told groups", marks.AT_CHANCE: "at chance", marks.FEW_SEEDS: "too few seeds"}
+WORDS = {
+    marks.ORACLE: "told groups",
+    marks.FEW_GROUPS: "told few groups",
+    marks.AT_CHANCE: "at chance",
+    marks.FEW_SEEDS: "too few seeds",
+}
 
 
 def draw_comparisons(

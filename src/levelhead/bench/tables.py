@@ -121,6 +121,7 @@ class Comparison:
     seeds: dict[str, list[int]]
     settings: dict[str, dict[str, Any]]
     oracle: dict[str, str | None]
+    told: dict[str, str | None]
     cost: dict[str, dict[str, Any]]
     environments: list[dict[str, Any]]
     table: JointTable
@@ -148,9 +149,10 @@ class Comparison:
 
     def marks(self, method: str) -> list[str]:
         """Return the row's marks, of :mod:`levelhead.report.marks`."""
-        table = self.table
+        table, told = self.table, self.told.get(method) or ""
         found = {
             marks.ORACLE: bool(self.oracle[method]),
+            **{mark: told.startswith(mark) for mark in (marks.FEW_GROUPS, marks.DECLARES)},
             marks.LEAKING: self.selection == LEAKING,
             marks.AT_CHANCE: method in table.at_chance,
             marks.FEW_SEEDS: method in table.few_seeds,
@@ -158,8 +160,9 @@ class Comparison:
         return [mark for mark, there in found.items() if there]
 
     def label(self, method: str) -> str:
-        """Return the row's name as printed: with its marks."""
-        return " ".join([method, *self.marks(method)])
+        """Return the row's name as printed: with its marks, and what the variant was told."""
+        told = self.told.get(method)
+        return " ".join([method, *(told if told and told.startswith(mark) else mark for mark in self.marks(method))])
 
     def can_be_best(self, method: str) -> bool:
         """Say whether the row is one of those compared with the best value."""
@@ -291,6 +294,7 @@ class Comparison:
             "seeds": self.seeds,
             "settings": {name: _public(settings) for name, settings in self.settings.items()},
             "oracle": self.oracle,
+            "told": self.told,
             "marks": {method: self.marks(method) for method in self.table.rows},
             "cost": self.cost,
             "environments": self.environments,
@@ -402,6 +406,7 @@ class RunSet:
             seeds={name: [run.experiment.seed for run in runs] for name, runs in rows.items()},
             settings={name: runs[0].settings for name, runs in rows.items()},
             oracle={name: oracle_reason(runs[0].experiment) for name, runs in rows.items()},
+            told={name: runs[0].experiment.method.told for name, runs in rows.items()},
             cost={
                 name: cost_table.mean_cost([run.cost for run in runs], [run.environment for run in runs])
                 for name, runs in rows.items()

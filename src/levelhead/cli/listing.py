@@ -8,8 +8,9 @@ from typing import Any
 
 from levelhead.data import DATASETS
 from levelhead.lm import BENCHMARKS
-from levelhead.methods import METHODS
+from levelhead.methods import METHODS, Method
 from levelhead.registry import Registry
+from levelhead.report import marks
 from levelhead.runs.recipe import recipe_folder
 from levelhead.training.select import SELECTORS
 from levelhead.types import ConfigError
@@ -19,7 +20,7 @@ def listed_kind(kind: str) -> tuple[list[str], list[list[str]]]:
     """Return the columns and the rows of ``kind``: methods, datasets, selectors, recipes, grids or benchmarks."""
     if kind == "methods":
         columns = ["method", "what it does", "sees groups"]
-        return _registered(METHODS, columns, lambda cls: [cls.summary, "ORACLE" if cls.uses_groups else "no"])
+        return _registered(METHODS, columns, lambda cls: [cls.summary, _sees(cls)])
     if kind == "datasets":
         columns = ["data set", "task", "groups", "terms"]
         return _registered(DATASETS, columns, lambda cls: [cls.card.task, cls.card.groups, cls.card.licence])
@@ -34,6 +35,12 @@ def listed_kind(kind: str) -> tuple[list[str], list[list[str]]]:
     from levelhead.bench.grid import grid_files
 
     return ["grid (levelhead compare NAME)", "what it compares"], _files(grid_files())
+
+
+def _sees(method: type[Method]) -> str:
+    if method.uses_groups or method.uses_validation_groups:
+        return marks.ORACLE
+    return method.knowledge or "no"
 
 
 def _registered(

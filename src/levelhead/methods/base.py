@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from levelhead.training.lab import Lab
 from levelhead.training.stage import Stage
 
@@ -17,15 +19,31 @@ class Method(ABC):
     """Base of every method: a frozen dataclass of the paper's hyperparameters.
 
     ``summary`` is one line for ``levelhead list methods``. ``uses_groups`` declares that the method looks at
-    demographic labels in training; every table then marks it ORACLE. ``changes_pixels`` declares that it changes
-    pictures by the gradient of a network: texts, and a frozen backbone, are then refused before the first run.
+    demographic labels of training rows, ``uses_validation_groups`` at those of all validation rows; every table then
+    marks it ORACLE. ``knowledge`` is the mark (of levelhead.report.marks) of a method that is told something else beside
+    inputs and labels. ``changes_pixels`` declares that it changes pictures by the gradient of a network: texts, and a
+    frozen backbone, are then refused before the first run.
     ``changes_at_end`` declares that the network is changed after its last epoch, so that no epoch can be chosen anew.
     """
 
     summary: ClassVar[str]
     uses_groups: ClassVar[bool] = False
+    uses_validation_groups: ClassVar[bool] = False
+    knowledge: ClassVar[str | None] = None
     changes_pixels: ClassVar[bool] = False
     changes_at_end: ClassVar[bool] = False
+
+    @property
+    def told(self) -> str | None:
+        """The mark ``knowledge`` with what exactly the method is told, e.g. "FEW GROUPS 200"; None for nothing."""
+        return self.knowledge
+
+    def validation_groups(self, read: Callable[[], Tensor]) -> Tensor | None:
+        """Return the groups of validation rows that the method is told, (validation,) int64, or None for none.
+
+        ``read()`` opens the sensitive column and returns the group of each row; -1 in the answer hides a row's.
+        """
+        return read() if self.uses_validation_groups else None
 
     @abstractmethod
     def stages(self, lab: Lab) -> Iterator[Stage]:

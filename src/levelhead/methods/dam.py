@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,6 +15,8 @@ from levelhead.training.stage import Stage
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from levelhead.training.lab import Lab
 
 
@@ -39,9 +41,17 @@ class DAM(Method):
         if isinstance(self.base, DAM):
             raise ConfigError("method dam+dam: attention can be debiased once; choose another base.")
         # On the instance: the class itself is blind, and dam+group-dro is not.
-        object.__setattr__(self, "uses_groups", self.base.uses_groups)
-        object.__setattr__(self, "changes_pixels", self.base.changes_pixels)
-        object.__setattr__(self, "changes_at_end", self.base.changes_at_end)
+        for flag in ("uses_groups", "uses_validation_groups", "knowledge", "changes_pixels", "changes_at_end"):
+            object.__setattr__(self, flag, getattr(self.base, flag))
+
+    @property
+    def told(self) -> str | None:
+        """What the base method is told."""
+        return self.base.told
+
+    def validation_groups(self, read: Callable[[], Tensor]) -> Tensor | None:
+        """Return the groups of validation rows that the base method is told."""
+        return self.base.validation_groups(read)
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Run the base method's stages with debiased networks, each loss with the alignment of its network."""

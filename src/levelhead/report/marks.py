@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 ORACLE, LEAKING, AT_CHANCE, FEW_SEEDS = "ORACLE", "LEAKING", "AT CHANCE", "SEEDS TOO FEW TO TELL"
+FEW_GROUPS, DECLARES = "FEW GROUPS", "DECLARES"
 
 MEANINGS = {
     ORACLE: "The variant saw groups, in training or in choosing the epoch. It shows what knowing them would give, and "
     "is no method without demographics.",
+    FEW_GROUPS: "The variant was told the groups of so many validation rows, and of no others; it needs no group to "
+    "predict.",
+    DECLARES: "The variant was told a part of the input that should not decide: what a user knows, not the data. It saw "
+    "no groups.",
     LEAKING: "The epoch was chosen by the gap on the very rows that are reported. Such a figure is too small by "
     "construction, and is no result.",
     AT_CHANCE: "By the noise of the test rows alone, the variant's balanced accuracy is not above that of a constant "
@@ -20,5 +25,5 @@ MEANINGS = {
 
 
 def meaning(mark: str) -> str:
-    """Return a mark with what it means, as captions show it."""
-    return f"{mark}: {MEANINGS[mark]}"
+    """Return a mark with what it means, as captions show it; words may follow the mark, as in "FEW GROUPS 200"."""
+    return f"{mark}: {next(text for known, text in MEANINGS.items() if mark.startswith(known))}"

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
+from levelhead.report.marks import meaning
 from levelhead.storage import as_written, read_json, read_metrics, read_record, write_text
 from levelhead.types import printable, visible
 
@@ -69,7 +70,7 @@ def _model_card(run: Path) -> str:
         _loading(recipe, network, record),
         f"# {escaped(recipe['method']['name'])} on {escaped(_data_card(recipe).title)}",
         _task(run, recipe, network),
-        _groups(recipe, metrics["oracle"]),
+        _groups(recipe, metrics["oracle"], metrics.get("told")),
         _method(recipe, record),
         _measured(run, metrics),
         _cost(run),
@@ -204,12 +205,14 @@ def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any]) -> s
     return "\n".join(["## Task and data", "", *lines])
 
 
-def _groups(recipe: Mapping[str, Any], oracle: str | None) -> str:
+def _groups(recipe: Mapping[str, Any], oracle: str | None, told: str | None) -> str:
     seen = (
-        "Group labels were never used in this run's training or in the choice of its epoch; only evaluation reads "
+        f"**ORACLE**: the {escaped(oracle)} of this run saw group labels, so it is not free of demographics."
+        if oracle
+        else escaped(meaning(told))
+        if told
+        else "Group labels were never used in this run's training or in the choice of its epoch; only evaluation reads "
         "them. Whether its options were chosen with an eye on groups, no run can know."
-        if oracle is None
-        else f"**ORACLE**: the {escaped(oracle)} of this run saw group labels, so it is not free of demographics."
     )
     return f"## Groups\n\nGroups of the data set, as annotated: {escaped(_data_card(recipe).groups)}.\n\n{seen}"
 

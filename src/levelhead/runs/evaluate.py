@@ -79,6 +79,7 @@ def evaluate_run(
                 "attribute": groups[0].attribute,
                 "selected_by": experiment.train.select,
                 "oracle": oracle_reason(experiment),
+                "told": experiment.method.told,
                 "predictions_sha256": digest(folder / f"predictions-{split}.parquet"),
             },
             **result.to_dict(),

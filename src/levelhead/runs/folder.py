@@ -51,7 +51,7 @@ CONFIG = "config.yaml"
 def oracle_reason(experiment: Experiment) -> str | None:
     """Return why an experiment counts as ORACLE (it sees groups in training or selection), or None."""
     reasons = []
-    if experiment.method.uses_groups:
+    if experiment.method.uses_groups or experiment.method.uses_validation_groups:
         reasons.append("method")
     if SELECTORS[experiment.train.select].uses_groups:
         reasons.append("selection")

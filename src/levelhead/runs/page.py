@@ -47,6 +47,8 @@ def _run_page(folder: Path, split: str, command: str) -> Record:
     metrics = read_record(folder / "metrics.json", selected_by=str, history=list)
     name = str(config.get("name") or config["method"]["name"])
     cautions = [f"ORACLE, by its {metrics['oracle']}: {marks.MEANINGS[marks.ORACLE]}"] if metrics.get("oracle") else []
+    if told := metrics.get("told"):
+        cautions.append(marks.meaning(told))
     evaluation = folder / f"evaluation-{split}.json"
     if evaluation.exists():
         result = read_json(evaluation)

@@ -159,6 +159,7 @@ def train_run(
             seed=experiment.seed,
             groups=experiment.data.groups("train")[0].values if uses else None,
             validation_groups=experiment.data.groups("validation")[0].values if selects else None,
+            known_groups=experiment.method.validation_groups(lambda: experiment.data.groups("validation")[0].values),
             folder=folder,
             progress=progress,
         )
@@ -204,6 +205,7 @@ def train_run(
         metrics = {
             "selected_by": experiment.train.select,
             "oracle": oracle_reason(experiment),
+            "told": experiment.method.told,
             "validation": {
                 name: selector.score(logits, validation.labels, None)
                 for name, selector in SELECTORS.items()

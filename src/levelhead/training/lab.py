@@ -65,9 +65,10 @@ class Lab:
     """Where a method's stages are trained.
 
     ``new_model`` builds a fresh network from torch's global generator; keyword arguments change its size. ``groups``
-    and ``validation_groups`` are given only where the method or the selector declares ``uses_groups``; otherwise the
-    lab holds no demographic column at all, and :attr:`groups` raises :class:`DemographicsHidden`. With ``folder``,
-    progress is kept on disk and an interrupted run goes on where it stopped.
+    and ``validation_groups`` are given only where the method or the selector declares ``uses_groups``, ``known_groups``
+    where the method is told groups of validation rows (-1 for a row whose group it is not told); otherwise the lab
+    holds no demographic column at all, and :attr:`groups` raises :class:`DemographicsHidden`. With ``folder``, progress
+    is kept on disk and an interrupted run goes on where it stopped.
 
     With several processes each makes the same lab and calls the same methods of it; the main one alone writes and
     reports progress, and all must be able to read ``folder``.
@@ -98,6 +99,7 @@ class Lab:
         seed: int = 0,
         groups: Tensor | None = None,
         validation_groups: Tensor | None = None,
+        known_groups: Tensor | None = None,
         folder: Path | None = None,
         progress: Progress = silent,
     ) -> None:
@@ -132,7 +134,7 @@ class Lab:
         self.work = Work()
         self._new_model = new_model
         self._train, self._validation = train.on(self.device), validation.on(self.device)
-        self._groups, self._validation_groups = groups, validation_groups
+        self._groups, self._validation_groups, self._known_groups = groups, validation_groups, known_groups
         self._folder = folder
         self._progress = progress
         self._stage_number = 0
@@ -154,6 +156,16 @@ class Lab:
                 "demographics must not see them; declare it, and every table will mark the method ORACLE."
             )
         return self._groups
+
+    @property
+    def known_groups(self) -> Tensor:
+        """The groups of validation rows that the method is told, (validation,) int64; -1 for all other rows."""
+        if self._known_groups is None:
+            raise DemographicsHidden(
+                "This method asked for lab.known_groups, and its validation_groups() returns None: it is told nobody's "
+                "group. Declare `uses_validation_groups = True`, and every table will mark the method ORACLE."
+            )
+        return self._known_groups
 
     def new_model(self) -> nn.Module:
         """Return a freshly initialised network on the lab's device: the one that a stage trains to be kept."""
