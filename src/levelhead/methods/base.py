@@ -20,9 +20,9 @@ class Method(ABC):
 
     ``summary`` is one line for ``levelhead list methods``. ``uses_groups`` declares that the method looks at
     demographic labels of training rows, ``uses_validation_groups`` at those of all validation rows; every table then
-    marks it ORACLE. ``knowledge`` is the mark (of levelhead.report.marks) of a method that is told something else beside
-    inputs and labels. ``changes_pixels`` declares that it changes pictures by the gradient of a network: texts, and a
-    frozen backbone, are then refused before the first run.
+    marks it ORACLE. ``knowledge`` is the mark (of levelhead.report.marks) of a method that is told something else
+    beside inputs and labels. ``changes_pixels`` declares that it changes pictures by the gradient of a network: texts,
+    and a frozen backbone, are then refused before the first run.
     ``changes_at_end`` declares that the network is changed after its last epoch, so that no epoch can be chosen anew.
     """
 

@@ -10,8 +10,8 @@ MEANINGS = {
     "is no method without demographics.",
     FEW_GROUPS: "The variant was told the groups of so many validation rows, and of no others; it needs no group to "
     "predict.",
-    DECLARES: "The variant was told a part of the input that should not decide: what a user knows, not the data. It saw "
-    "no groups.",
+    DECLARES: "The variant was told a part of the input that should not decide: what a user knows, not the data. It "
+    "saw no groups.",
     LEAKING: "The epoch was chosen by the gap on the very rows that are reported. Such a figure is too small by "
     "construction, and is no result.",
     AT_CHANCE: "By the noise of the test rows alone, the variant's balanced accuracy is not above that of a constant "
