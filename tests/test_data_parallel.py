@@ -24,7 +24,7 @@ from transformers import BertForSequenceClassification
 
 from levelhead.attention import DebiasConfig, QueryKeyStandardizer, alignment, append_encoder, attach, detach
 from levelhead.distributed import gather_rows
-from levelhead.methods import DAM, JTT, METHODS, Method, Stage
+from levelhead.methods import DAM, DFR, JTT, METHODS, FewLabel, Method, Stage
 from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
 from levelhead.storage import load_tensors
@@ -33,7 +33,7 @@ from levelhead.training.lab import Lab
 from levelhead.training.processes import make_accelerator
 from levelhead.types import ConfigError, LevelheadError
 from ranks import join_ranks, start_ranks
-from tiny import bert_config, make_examples, tiny_vit
+from tiny import bert_config, make_examples, tiny_vit, told_groups
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,12 +43,14 @@ PROCESSES = 2
 KINDS: dict[str, Method] = {
     **{name: cls() for name, cls in METHODS.items()},
     "kd": METHODS["kd"](teacher_layers=3),  # type: ignore[call-arg]
+    "few-label": FewLabel(rows=20),
+    "dfr": DFR(smallest_group=2),
     "dam+jtt": DAM(base=JTT(upweight=2)),
     "arl later": METHODS["arl"](pretrain_steps=2),  # type: ignore[call-arg]  # its adversary has no gradient at first
 }
 
 
-def make_lab(folder: Path | None, *, groups: Tensor | None = None, dropout: float = 0.0, **options: Any) -> Lab:
+def make_lab(folder: Path | None, *, method: Method | None = None, dropout: float = 0.0, **options: Any) -> Lab:
     """An odd batch, so that the processes hold 8 and 7 rows, and evaluation batches of 7 with one row left over.
 
     Some labels are wrong, so that there is something to miss for a scout.
@@ -62,13 +64,13 @@ def make_lab(folder: Path | None, *, groups: Tensor | None = None, dropout: floa
         config=TrainConfig(**{**config, "evaluation_batch_size": 7, **options}),
         seed=3,
         folder=folder,
-        groups=groups,
+        **({} if method is None else told_groups(method)),
     )
 
 
 def train(kind: str, folder: Path) -> dict[str, Any]:
     method = KINDS[kind]
-    lab = make_lab(folder, groups=torch.arange(50) % 3 if method.uses_groups else None)
+    lab = make_lab(folder, method=method)
     model = fit(method, lab)
     return {
         "weights": dict(model.state_dict()),

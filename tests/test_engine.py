@@ -12,7 +12,23 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.attention import DebiasConfig, attach
-from levelhead.methods import DAM, DRO, DSA, EIIL, ERM, JTT, KD, METHODS, Balanced, LfF, Method, Stage, TADeT
+from levelhead.methods import (
+    DAM,
+    DFR,
+    DRO,
+    DSA,
+    EIIL,
+    ERM,
+    JTT,
+    KD,
+    METHODS,
+    Balanced,
+    FewLabel,
+    LfF,
+    Method,
+    Stage,
+    TADeT,
+)
 from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
@@ -22,7 +38,7 @@ from levelhead.training.config import TrainConfig
 from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
 from levelhead.training.select import SELECTORS
 from levelhead.types import Batch, ConfigError, DataError, DemographicsHidden, LevelheadError
-from tiny import make_examples, make_texts, slow_but, tiny_bert, tiny_vit
+from tiny import make_examples, make_texts, slow_but, tiny_bert, tiny_vit, told_groups
 
 QUICK: dict[str, Any] = {
     "epochs": 3,
@@ -33,7 +49,13 @@ QUICK: dict[str, Any] = {
 }
 
 
-def make_lab(folder: Path | None = None, progress: Any = None, groups: Tensor | None = None, **options: Any) -> Lab:
+def make_lab(
+    folder: Path | None = None,
+    progress: Any = None,
+    groups: Tensor | None = None,
+    known_groups: Tensor | None = None,
+    **options: Any,
+) -> Lab:
     return Lab(
         new_model=tiny_vit,
         train=make_examples(50),
@@ -42,6 +64,7 @@ def make_lab(folder: Path | None = None, progress: Any = None, groups: Tensor | 
         seed=3,
         folder=folder,
         groups=groups,
+        known_groups=known_groups,
         **({"progress": progress} if progress else {}),
     )
 
@@ -94,18 +117,17 @@ KINDS: dict[str, Method] = {
     "dam+lff": DAM(base=LfF()),
     "tadet scalar": TADeT(means="scalar", balanced=True),
     "dam+tadet": DAM(base=TADeT()),
+    "few-label": FewLabel(rows=20),
+    "dfr": DFR(smallest_group=2),
+    "dam+dfr": DAM(base=DFR(smallest_group=2)),
     "dsa": DSA(bias_epochs=1, attack_steps=3),
     "dam+dsa": DAM(base=DSA(bias_epochs=1, attack_steps=3)),
 }
 
 
-def groups_for(method: Method) -> Tensor | None:
-    return torch.arange(50) % 3 if method.uses_groups else None
-
-
 @pytest.mark.parametrize("name", slow_but(("erm", "dam", "jtt"), KINDS))
 def test_a_method_learns_a_small_set(name: str) -> None:
-    lab = make_lab(epochs=15, groups=groups_for(KINDS[name]))
+    lab = make_lab(epochs=15, **told_groups(KINDS[name]))
     model = fit(KINDS[name], lab)
     assert (lab.logits(model).argmax(-1) == lab.labels).double().mean() > 0.95
     assert not model.training
@@ -211,7 +233,7 @@ def test_gradient_accumulation_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("name", slow_but(("erm", "dam", "lff", "dam+jtt", "two stages"), [*KINDS, "two stages"]))
 def test_a_run_killed_twice_ends_in_the_same_weights(name: str, tmp_path: Path) -> None:
     method = {**KINDS, "two stages": TwoStages()}[name]
-    options: dict[str, Any] = {"checkpoint_seconds": 0, "groups": groups_for(method)}
+    options: dict[str, Any] = {"checkpoint_seconds": 0, **told_groups(method)}
     reference = weights(fit(method, make_lab(tmp_path / "a", **options)))
     for killed_at in (3, 5) if name == "afr" else (4, 9):  # which has fewer steps, with rows held out
         with pytest.raises(Killed):

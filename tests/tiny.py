@@ -20,12 +20,21 @@ from levelhead.attention import append_encoder
 from levelhead.attention.block import AppendedClassifier
 from levelhead.data.base import Examples, Inputs
 from levelhead.data.texts import TokenInputs
+from levelhead.methods.base import Method
 
 
 def slow_but(quick: Iterable[str], names: Iterable[str]) -> list[Any]:
     """Return all ``names`` as parameters of a test: those not in ``quick`` with the marker ``slow``."""
     chosen = set(quick)
     return [name if name in chosen else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+def told_groups(method: Method, train: int = 50, validation: int = 20, seed: int = 3) -> dict[str, Tensor | None]:
+    """Return what a lab of so many rows tells the method of three groups, as options of the lab."""
+    return {
+        "groups": torch.arange(train) % 3 if method.uses_groups else None,
+        "known_groups": method.validation_groups(lambda: torch.arange(validation) // 2 % 3, validation, seed),
+    }
 
 
 class Pictures(Inputs):

@@ -15,7 +15,7 @@ from levelhead.data.base import Examples
 from levelhead.methods import AFR, DAM
 from levelhead.methods.afr import row_weights
 from levelhead.methods.fit import fit
-from levelhead.methods.last_layer import last_inputs, last_layer, solve
+from levelhead.methods.last_layer import last_layer, solve, watching_last_layer
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
@@ -102,7 +102,8 @@ def test_what_the_last_layer_gets_gives_the_logits() -> None:
     place = lab(make_examples(40))
     model = place.new_model()
     rows = torch.tensor([5, 0, 17, 39])
-    features = last_inputs(place, model, rows)
+    with watching_last_layer(model) as inputs:
+        features = place.compute(lambda batch, some: inputs(batch), rows=rows)
     assert torch.allclose(last_layer(model)(features), place.logits(model)[rows], atol=1e-5)
     assert model.training
 
@@ -134,7 +135,7 @@ def test_it_helps_against_a_strong_shortcut_and_harms_where_it_is_weak(agree: fl
 
 
 @pytest.mark.parametrize(
-    "options", [{"gamma": -1.0}, {"gamma": float("inf")}, {"penalty": 0.0}, {"holdout": 0.0}, {"holdout": 1.0}]
+    "options", [{"gamma": -1.0}, {"gamma": float("inf")}, {"penalty": 0.0}, {"holdout": -0.1}, {"holdout": 1.0}]
 )
 def test_options_that_cannot_be_right_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="method afr needs"):

@@ -45,17 +45,15 @@ def check_cells(cells: Sequence[Cell], *, local: bool = True) -> None:
 def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
     experiment = cell.experiment
     splits: list[Any] = ["test"]
-    splits += ["train"] * experiment.method.uses_groups
+    splits += experiment.method.group_splits
     splits += ["validation"] * SELECTORS[experiment.train.select].uses_groups
 
     def check() -> None:
         experiment.data.check()
         for split in splits:
             experiment.data.groups(split)
-        experiment.method.validation_groups(lambda: experiment.data.groups("validation")[0].values)
 
-    told = experiment.method.told or experiment.method.uses_validation_groups
-    return f"{experiment.data} {splits} {told}", check
+    return f"{experiment.data} {splits}", check
 
 
 def _model(cell: Cell) -> tuple[str, Callable[[], object]]:

@@ -5,10 +5,13 @@ from levelhead.methods.arl import ARL
 from levelhead.methods.balanced import Balanced
 from levelhead.methods.base import Method
 from levelhead.methods.dam import DAM
+from levelhead.methods.decorrelation import Decorrelation
+from levelhead.methods.dfr import DFR
 from levelhead.methods.dro import DRO
 from levelhead.methods.dsa import DSA
 from levelhead.methods.eiil import EIIL
 from levelhead.methods.erm import ERM
+from levelhead.methods.few_label import FewLabel
 from levelhead.methods.group_dro import GroupDRO
 from levelhead.methods.jtt import JTT
 from levelhead.methods.kd import KD
@@ -33,6 +36,9 @@ METHODS: Registry[Method] = Registry(
         "eiil": EIIL,
         "afr": AFR,
         "dam": DAM,
+        "few-label": FewLabel,
+        "dfr": DFR,
+        "decorrelation": Decorrelation,
         "group-dro": GroupDRO,
         "tadet": TADeT,
         "dsa": DSA,
@@ -44,6 +50,7 @@ __all__ = [
     "AFR",
     "ARL",
     "DAM",
+    "DFR",
     "DRO",
     "DSA",
     "EIIL",
@@ -52,6 +59,8 @@ __all__ = [
     "KD",
     "METHODS",
     "Balanced",
+    "Decorrelation",
+    "FewLabel",
     "GroupDRO",
     "LfF",
     "Method",

@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import softmax
 
-from levelhead.methods.base import Method
-from levelhead.methods.last_layer import FloatArray, last_inputs, last_layer, solve
+from levelhead.methods.last_layer import (
+    FloatArray,
+    HeldOut,
+    IntArray,
+    LastLayerMethod,
+    last_layer,
+    solve,
+    watching_last_layer,
+)
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
 from levelhead.training.stage import Stage
-from levelhead.types import ConfigError, UnsupportedModelError, quoted
+from levelhead.types import ConfigError, quoted
 
 if TYPE_CHECKING:
     from levelhead.training.lab import Lab
@@ -24,11 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FEW = 10  # rows that carry a class's weight, below which the last layer learns those rows
-FALL = 0.1  # of the accuracy on validation, from which a warning is due
 
 
 @dataclass(frozen=True)
-class AFR(Method):
+class AFR(LastLayerMethod):
     """Train on most rows; then refit the last layer on the others, with more weight on what the network gets wrong.
 
     A held-out row weighs exp(-gamma p) divided by the size of its class, p being the probability of its class after the
@@ -36,24 +41,26 @@ class AFR(Method):
     problem is convex and solved to its end, so there is no step to choose; the authors take 500 steps of gradient
     descent, and choose that number, gamma and the penalty by the worst group on validation, which needs groups. Here
     labels choose: ``gamma=0`` is a class-balanced refit, and belongs beside it in a comparison. ``holdout`` is the
-    share of the training rows that the first training does not see.
+    share of the training rows that the first training does not see; 0 takes the validation rows instead.
 
     Source: Qiu, Potapczynski, Izmailov, Wilson, "Simple and fast group robustness by automatic feature reweighting",
     ICML 2023, arXiv:2306.11074.
     """
 
     summary: ClassVar[str] = "refit the last layer on held-out rows, more weight on what was missed (ICML 2023)"
-    changes_at_end: ClassVar[bool] = True
     gamma: float = 4.0
     penalty: float = 0.1
     holdout: float = 0.2
 
     def __post_init__(self) -> None:
-        if not 0 <= self.gamma < np.inf or not 0 < self.penalty < np.inf or not 0 < self.holdout < 1:
-            raise ConfigError("method afr needs gamma >= 0, penalty > 0 and 0 < holdout < 1")
+        if not 0 <= self.gamma < np.inf or not 0 < self.penalty < np.inf or not 0 <= self.holdout < 1:
+            raise ConfigError("method afr needs gamma >= 0, penalty > 0 and 0 <= holdout < 1")
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train on all rows but the held-out ones; then refit the last layer on these."""
+        if self.holdout == 0:
+            yield from super().stages(lab)
+            return
         order = torch.randperm(len(lab.labels), generator=lab.rng)
         count = round(self.holdout * len(order))
         kept, held = order[count:].sort().values, order[:count].sort().values
@@ -62,7 +69,7 @@ class AFR(Method):
                 f"method.holdout {self.holdout:g} leaves {len(kept)} of {len(order)} training rows, fewer than a batch "
                 f"of {lab.config.batch_size}: lower one of the two."
             )
-        labels = lab.labels[held].numpy()
+        labels = lab.labels[held]
         absent = sorted(set(lab.labels.tolist()) - set(labels.tolist()))
         if absent:
             raise ConfigError(
@@ -70,32 +77,20 @@ class AFR(Method):
                 "it."
             )
         model = lab.new_model()
-        layer = last_layer(model)
-        if layer.bias is None:
-            raise UnsupportedModelError("AFR refits a last layer with a bias, and this network's has none.")
+        last_layer(model)  # a network without one is refused before it is trained
         yield Stage(WeightedCrossEntropy(model), rows=kept)
-        before = lab.validation_accuracy(model)
-        features = last_inputs(lab, model, held).double().numpy()
-        weight, bias = (each.detach().double().cpu().numpy() for each in (layer.weight, layer.bias))
-        logits = features @ weight.T + bias
-        weights = row_weights(logits, labels, self.gamma)
-        _warn_of_few(weights, labels)
-        found_weight, found_bias = solve(features, labels, weights, (weight, bias), self.penalty)
-        with torch.no_grad():
-            layer.weight.copy_(torch.from_numpy(found_weight))
-            layer.bias.copy_(torch.from_numpy(found_bias))
-        after = lab.validation_accuracy(model)
-        if after < before - FALL:
-            logger.warning(
-                "AFR: the refit lowers the accuracy on validation from %.1f%% to %.1f%%. With no shortcut in the data "
-                "it gives weight to rows that are merely hard: compare a smaller gamma (now %g)",
-                100 * before,
-                100 * after,
-                self.gamma,
-            )
+        with watching_last_layer(model) as inputs:
+            features = lab.compute(lambda batch, rows: inputs(batch), "features", rows=held)
+        self.put(model, HeldOut.of(model, features, labels, None, lab.seed))
+
+    def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:
+        """Return the layer that weighs most what the trained one gets wrong."""
+        weights = row_weights(held.logits, held.labels, self.gamma)
+        _warn_of_few(weights, held.labels)
+        return solve(held.features, held.labels, weights, (held.weight, held.bias), self.penalty)
 
 
-def row_weights(logits: FloatArray, labels: NDArray[np.int64], gamma: float) -> FloatArray:
+def row_weights(logits: FloatArray, labels: IntArray, gamma: float) -> FloatArray:
     """Return exp(-gamma p_i[y_i]) n / n_y, scaled to sum to 1, (rows,); large gammas do not underflow.
 
     Args:
@@ -113,7 +108,7 @@ def row_weights(logits: FloatArray, labels: NDArray[np.int64], gamma: float) -> 
     return np.asarray(softmax(-gamma * probability - np.log(np.bincount(labels))[labels]))
 
 
-def _warn_of_few(weights: FloatArray, labels: NDArray[np.int64]) -> None:
+def _warn_of_few(weights: FloatArray, labels: IntArray) -> None:
     for label in np.unique(labels):
         own = weights[labels == label]
         carry = float(own.sum() ** 2 / (own**2).sum())

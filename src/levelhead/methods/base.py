@@ -38,10 +38,16 @@ class Method(ABC):
         """The mark ``knowledge`` with what exactly the method is told, e.g. "FEW GROUPS 200"; None for nothing."""
         return self.knowledge
 
-    def validation_groups(self, read: Callable[[], Tensor]) -> Tensor | None:
+    @property
+    def group_splits(self) -> tuple[str, ...]:
+        """The splits whose sensitive column is opened for the method."""
+        return ("train",) * self.uses_groups + ("validation",) * self.uses_validation_groups
+
+    def validation_groups(self, read: Callable[[], Tensor], rows: int, seed: int) -> Tensor | None:
         """Return the groups of validation rows that the method is told, (validation,) int64, or None for none.
 
-        ``read()`` opens the sensitive column and returns the group of each row; -1 in the answer hides a row's.
+        ``read()`` opens the sensitive column and returns the group of each of the ``rows``; -1 in the answer hides a
+        row's. ``seed`` is the run's.
         """
         return read() if self.uses_validation_groups else None
 

@@ -49,9 +49,14 @@ class DAM(Method):
         """What the base method is told."""
         return self.base.told
 
-    def validation_groups(self, read: Callable[[], Tensor]) -> Tensor | None:
+    @property
+    def group_splits(self) -> tuple[str, ...]:
+        """The splits whose sensitive column is opened for the base method."""
+        return self.base.group_splits
+
+    def validation_groups(self, read: Callable[[], Tensor], rows: int, seed: int) -> Tensor | None:
         """Return the groups of validation rows that the base method is told."""
-        return self.base.validation_groups(read)
+        return self.base.validation_groups(read, rows, seed)
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Run the base method's stages with debiased networks, each loss with the alignment of its network."""

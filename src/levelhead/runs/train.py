@@ -159,7 +159,9 @@ def train_run(
             seed=experiment.seed,
             groups=experiment.data.groups("train")[0].values if uses else None,
             validation_groups=experiment.data.groups("validation")[0].values if selects else None,
-            known_groups=experiment.method.validation_groups(lambda: experiment.data.groups("validation")[0].values),
+            known_groups=experiment.method.validation_groups(
+                lambda: experiment.data.groups("validation")[0].values, len(validation.labels), experiment.seed
+            ),
             folder=folder,
             progress=progress,
         )

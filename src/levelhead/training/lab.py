@@ -158,6 +158,16 @@ class Lab:
         return self._groups
 
     @property
+    def validation(self) -> Examples:
+        """The validation split, without groups."""
+        return self._validation
+
+    @property
+    def knows_groups(self) -> bool:
+        """Whether the method is told groups of validation rows."""
+        return self._known_groups is not None
+
+    @property
     def known_groups(self) -> Tensor:
         """The groups of validation rows that the method is told, (validation,) int64; -1 for all other rows."""
         if self._known_groups is None:
@@ -200,22 +210,25 @@ class Lab:
         title: str | None = None,
         *,
         rows: Tensor | None = None,
+        inputs: Inputs | None = None,
     ) -> Tensor:
         """Return what ``function(inputs, rows)`` gives for all training rows, (train, ...) on the CPU, in their order.
 
-        ``rows`` (some,) int64 are the only ones wanted, in the order of the answer. The function is asked for
-        ``config.batch_size`` rows at a time: ``inputs`` are those of its ``rows`` (a few,) int64, on the lab's device,
+        ``rows`` (some,) int64 are the only ones wanted, in the order of the answer; ``inputs`` are other rows than
+        those of training. The function is asked for ``config.batch_size`` rows at a time: it gets the inputs of its
+        ``rows`` (a few,) int64, on the lab's device,
         and its answer has as many rows. With several processes each asks for its share, and all get the whole; networks
         are ordinary ones meanwhile. With a ``title`` progress is reported under it.
         """
-        wanted = torch.arange(len(self.labels)) if rows is None else rows
+        inputs = self._train.inputs if inputs is None else inputs
+        wanted = torch.arange(len(inputs)) if rows is None else rows
         own = wanted[self._share(len(wanted))]
         work = Work()
         with self._counted(work):
             parts: list[Tensor] = []
             chunks = own.split(self.config.batch_size)
             for some in chunks:
-                batch = {name: tensor.to(self.device) for name, tensor in self._train.inputs.batch(some).items()}
+                batch = {name: tensor.to(self.device) for name, tensor in inputs.batch(some).items()}
                 parts.append(function(batch, some).detach().cpu())
                 if title is not None and self.accelerator.is_main_process:
                     self._progress(title, len(parts), len(chunks), "")

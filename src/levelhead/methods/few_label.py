@@ -1,0 +1,241 @@
+"""Take the group out of a score along one direction, found from a few rows whose groups are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from scipy import optimize, special
+from torch import Tensor
+
+from levelhead.data.text_files import read_columns
+from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, solve
+from levelhead.report.marks import FEW_GROUPS
+from levelhead.types import ConfigError, DataError, quoted
+
+FEWEST = 5
+"""Rows that each group needs among those whose groups are known."""
+
+PROBE_PENALTY = 7.0
+"""Penalty of the probe's squared weights, divided by the rows it is fitted on; features have unit variance."""
+
+LABEL_WEIGHT = 3.0
+"""Scale of the classes among the probe's inputs: large, so that the penalty hardly holds their weights down."""
+
+STRENGTHS = np.arange(1, 61) / 20
+"""Multiples of the step that takes away all covariance within the classes, tried in this order."""
+
+
+@dataclass(frozen=True)
+class FewLabel(LastLayerMethod):
+    """Find the direction that tells groups apart from a few labelled rows, and take it out as far as accuracy allows.
+
+    A logistic probe learns the group from the last layer's inputs and the class, on the ``rows`` validation rows whose
+    groups are told (drawn by the run's seed and ``draw``, or read from the file ``groups``, columns ``row`` and
+    ``group``). From each logit its regression on the probe's direction, within the classes, is subtracted, times the
+    largest strength that costs at most ``budget`` of the validation rows: rows whose answer changes are weighed by what
+    the network's own calibrated probabilities say is lost, at unchanged shares of answers. What remains is one linear
+    layer. No group is needed to predict. Groups may be two or more.
+
+    Source: derived here, docs/methods/few-label.md. To take out a linear probe's direction is the idea of Ravfogel et
+    al., ACL 2020, arXiv:2004.07667; to refit the last layer alone that of Kirichenko et al., ICLR 2023,
+    arXiv:2204.02937.
+    """
+
+    summary: ClassVar[str] = "a few group labels: take the direction that tells groups apart out of the last layer"
+    knowledge: ClassVar[str | None] = FEW_GROUPS
+    rows: int = 200
+    draw: int = 0
+    groups: Path | None = None
+    budget: float = 0.005
+
+    def __post_init__(self) -> None:
+        if self.rows < 2 * FEWEST or self.draw < 0 or not 0 < self.budget < 1:
+            raise ConfigError(f"method few-label needs rows >= {2 * FEWEST}, draw >= 0 and 0 < budget < 1")
+
+    @property
+    def told(self) -> str | None:
+        """The mark with the number of rows, or the name of the file that holds them."""
+        return f"{FEW_GROUPS} {self.rows}" if self.groups is None else f"{FEW_GROUPS} of {self.groups.name}"
+
+    @property
+    def group_splits(self) -> tuple[str, ...]:
+        """No split where a file tells the groups."""
+        return ("validation",) if self.groups is None else ()
+
+    def validation_groups(self, read: Callable[[], Tensor], rows: int, seed: int) -> Tensor | None:
+        """Return the groups of the rows that are told; all others are -1."""
+        told = torch.full((rows,), -1)
+        if self.groups is not None:
+            chosen, codes = read_few_groups(self.groups, rows)
+            told[chosen] = codes
+            return told
+        if self.rows > rows:
+            raise ConfigError(
+                f"method.rows is {self.rows}, and there are only {rows} validation rows: lower it, or take dfr."
+            )
+        drawn = np.random.default_rng((seed, self.draw)).choice(rows, self.rows, replace=False)
+        told[drawn] = read()[drawn]
+        return told
+
+    def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:
+        """Return the layer without the direction that tells groups apart."""
+        return without_group(held, self.budget)
+
+
+def read_few_groups(file: Path, rows: int) -> tuple[Tensor, Tensor]:
+    """Return positions in the validation split and codes of groups, both (some,) int64, from a file.
+
+    Args:
+        file: csv, tsv or parquet with the columns ``row``, a position from 0, and ``group``, any text.
+        rows: of the validation split.
+
+    Raises:
+        DataError: no such file or column, an empty group, or a row that is not one, or is named twice.
+    """
+    columns = read_columns(file, ("row", "group"))
+    positions = []
+    for line, text in enumerate(columns["row"], start=2):
+        if not (text.isascii() and text.isdigit() and int(text) < rows):
+            raise DataError(
+                f"{file}, line {line}: row {quoted(text)} is not the position of a validation row, 0 to {rows - 1}."
+            )
+        positions.append(int(text))
+    if empty := [line for line, text in enumerate(columns["group"], start=2) if not text.strip()]:
+        raise DataError(f"{file}, line {empty[0]}: the group is empty. Fill it in, or leave the line out.")
+    if len(set(positions)) < len(positions):
+        twice = next(position for position in positions if positions.count(position) > 1)
+        raise DataError(f"{file} names the row {twice} more than once.")
+    codes = np.unique(columns["group"], return_inverse=True)[1]
+    return torch.tensor(positions, dtype=torch.int64), torch.from_numpy(codes)
+
+
+def without_group(held: HeldOut, budget: float) -> tuple[FloatArray, FloatArray]:
+    """Return a last layer whose logits lean less on what tells groups apart, at a cost of at most ``budget``.
+
+    Args:
+        held: held-out rows; the groups of some, or all, are told.
+        budget: share of the rows by which the expected accuracy may fall.
+
+    Raises:
+        DataError: fewer than two groups, or fewer than 5 rows of one, are told.
+    """
+    mean, scale = held.features.mean(0), held.features.std(0)
+    scale[scale == 0] = 1
+    features = (held.features - mean) / scale
+    directions = group_directions(features, held.labels, held.groups, len(held.bias))
+    signal, logits = features @ directions, held.logits
+    share = regression_within(signal, logits - logits.mean(1, keepdims=True), held.labels)
+    strength = largest_strength(logits, signal @ share, held.labels, budget)
+    change = strength * (directions @ share).T / scale
+    weight, bias = held.weight - change, held.bias + change @ mean
+    slope, offset = calibration(held.features @ weight.T + bias, held.labels)
+    return slope * weight, slope * bias + offset
+
+
+def group_directions(features: FloatArray, labels: IntArray, groups: IntArray | None, classes: int) -> FloatArray:
+    """Return the directions that tell groups apart beside the class, (width, groups - 1).
+
+    Args:
+        features: (rows, width), of unit variance.
+        labels: (rows,) classes.
+        groups: (rows,), -1 where not told.
+        classes: how many there are.
+    """
+    if groups is None:
+        raise DataError("No row's group is told, and the direction that tells groups apart is learnt from some.")
+    told = groups >= 0
+    codes = np.unique(groups[told], return_inverse=True)[1]
+    sizes = np.bincount(codes)
+    if len(sizes) < 2 or sizes.min() < FEWEST:
+        raise DataError(
+            f"The {told.sum()} rows whose groups are told hold {len(sizes)} group{'s' * (len(sizes) != 1)}, the "
+            f"smallest with {min(sizes, default=0)} rows: give at least {FEWEST} rows of each of two groups or more."
+        )
+    one_hot = LABEL_WEIGHT * (np.eye(classes)[labels] - np.bincount(labels, minlength=classes) / len(labels))
+    inputs = np.hstack([features, one_hot])[told]
+    start = (np.zeros((len(sizes), inputs.shape[1])), np.zeros(len(sizes)))
+    found, _ = solve(inputs, codes, np.full(len(codes), 1 / len(codes)), start, PROBE_PENALTY / len(codes))
+    return np.asarray((found[1:] - found[0])[:, : features.shape[1]].T)
+
+
+def regression_within(signal: FloatArray, logits: FloatArray, labels: IntArray) -> FloatArray:
+    """Return the least-squares coefficients of (rows, classes) logits on (rows, some) signals inside the classes."""
+    signal, logits = signal.copy(), logits.copy()
+    for label in np.unique(labels):
+        own = labels == label
+        signal[own] -= signal[own].mean(0)
+        logits[own] -= logits[own].mean(0)
+    return np.asarray(np.linalg.lstsq(signal, logits, rcond=None)[0])
+
+
+def largest_strength(logits: FloatArray, change: FloatArray, labels: IntArray, budget: float) -> float:
+    """Return the largest multiple of ``change`` that can be subtracted before accuracy is expected to fall too far.
+
+    Rows whose answer changes, at unchanged shares of answers, are weighed by the calibrated probabilities of the two
+    answers: the expectation varies less than a count of right answers, and looks at no label twice.
+
+    Args:
+        logits: (rows, classes) of the trained network.
+        change: (rows, classes).
+        labels: (rows,) classes, for the calibration.
+        budget: share of the rows.
+    """
+    slope, offset = calibration(logits, labels)
+    probability = special.softmax(slope * logits + offset, axis=1)
+    before = logits.argmax(1)
+    shares = np.bincount(before, minlength=logits.shape[1])
+    rows, best = np.arange(len(logits)), 0.0
+    for strength in STRENGTHS:
+        after = answers_in_shares(logits - strength * change, shares)
+        if (probability[rows, before] - probability[rows, after]).mean() > budget:
+            break
+        best = float(strength)
+    return best
+
+
+def answers_in_shares(logits: FloatArray, counts: IntArray) -> IntArray:
+    """Return one class a row so that each class has about ``counts`` rows: logits with an offset for each class.
+
+    For two classes the counts are met exactly, ties in row order.
+    """
+    if logits.shape[1] == 2:
+        answers = np.zeros(len(logits), np.int64)
+        answers[np.argsort(logits[:, 0] - logits[:, 1], kind="stable")[: counts[1]]] = 1
+        return answers
+    offset = np.zeros(logits.shape[1])
+    wanted = counts + 0.5
+    for step in np.geomspace(1, 0.01, 60):
+        found = np.bincount((logits + offset).argmax(1), minlength=len(counts)) + 0.5
+        offset += step * logits.std() * np.log(wanted / found)
+    return np.asarray((logits + offset).argmax(1))
+
+
+def calibration(logits: FloatArray, labels: IntArray) -> tuple[float, FloatArray]:
+    """Return slope and offsets (classes,) that make slope * logits + offsets most likely (Platt 1999; Guo et al. 2017).
+
+    The slope is held between 1e-3 and 1e3: logits that separate the classes would have none.
+    """
+    rows = np.arange(len(labels))
+
+    def objective(values: FloatArray) -> tuple[float, FloatArray]:
+        slope, offset = np.exp(values[0]), values[1:]
+        logarithms = special.log_softmax(slope * logits + offset, axis=1)
+        rest = np.exp(logarithms)
+        rest[rows, labels] -= 1
+        gradient = np.concatenate([[slope * (rest * logits).sum()], rest.sum(0)]) / len(labels)
+        return float(-logarithms[rows, labels].mean()), gradient
+
+    limit = np.log(1e3)
+    found = optimize.minimize(
+        objective,
+        np.zeros(logits.shape[1] + 1),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-limit, limit), *[(None, None)] * logits.shape[1]],
+    )
+    return float(np.exp(found.x[0])), found.x[1:]
