@@ -29,7 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ from levelhead.runs.recipe import (
     section,
     task_recipe,
 )
+from levelhead.runs.refit import training_of
 from levelhead.storage import write_text
 from levelhead.types import ConfigError, LevelheadError, check_seed, listed, printable, quoted
 
@@ -106,11 +107,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a grid."""
+    """One run of a grid; ``refitted`` is the folder of the run whose last layer it refits, None if it is trained."""
 
     row: str
     experiment: Experiment
     folder: Path
+    refitted: Path | None = None
 
     @property
     def done(self) -> bool:
@@ -397,7 +399,11 @@ def make_cells(
             except ConfigError as error:
                 raise ConfigError(f"Variant {quoted(row)}: {error}") from None
             cells.append(Cell(row, experiment, folder))
-    return cells
+    trained = {training_of(cell.experiment): cell.folder for cell in cells if cell.experiment.method.refits is None}
+    return [
+        replace(cell, refitted=trained.get(training_of(cell.experiment))) if cell.experiment.method.refits else cell
+        for cell in cells
+    ]
 
 
 Launcher = Callable[[Cell], Failure | None]
@@ -419,6 +425,20 @@ def run_grid(
     ``time.monotonic()``. Ctrl-C stops the runs; each resumes from its last checkpoint.
     """
     missing = [cell for cell in cells if not cell.done]
+    options: dict[str, Any] = {"workers": workers, "launch": launch, "report": report, "deadline": deadline}
+    # What is refitted must be trained before.
+    failures = _run_cells([cell for cell in missing if cell.refitted is None], **options)
+    return failures + _run_cells([cell for cell in missing if cell.refitted is not None], **options)
+
+
+def _run_cells(
+    missing: Sequence[Cell],
+    *,
+    workers: int,
+    launch: Launcher | None,
+    report: Callable[[Cell, Failure | None, float], None],
+    deadline: float,
+) -> list[Failure]:
     local = LocalProcesses()
     failures = []
 
@@ -456,7 +476,13 @@ class LocalProcesses:
         """Train and evaluate ``cell``; return its failure, if it failed."""
         threads = cell.experiment.train.threads
         environment = os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
-        message = json.dumps({"experiment": cell.experiment.to_dict(), "folder": str(cell.folder)})
+        message = json.dumps(
+            {
+                "experiment": cell.experiment.to_dict(),
+                "folder": str(cell.folder),
+                "refitted": None if cell.refitted is None else str(cell.refitted),
+            }
+        )
         with subprocess.Popen(
             [sys.executable, "-m", "levelhead.bench.grid"],
             env=environment,
@@ -496,14 +522,18 @@ def end_with_parent() -> None:
 def _main() -> None:
     """Train and evaluate the cell that stands on standard input; say a mistake in one line."""
     from levelhead.runs.evaluate import evaluate_run
+    from levelhead.runs.refit import Refitting, refit_run
     from levelhead.runs.train import train_run
 
     gc.freeze()  # what is imported stays: no search for garbage need go over it again, nor the one as Python ends
     end_with_parent()
     message: dict[str, Any] = json.load(sys.stdin)
-    folder = Path(message["folder"])
+    experiment, folder, refitted = build_experiment(message["experiment"]), Path(message["folder"]), message["refitted"]
     try:
-        train_run(build_experiment(message["experiment"]), folder, resume=True)
+        if refitted is not None:
+            refit_run(Refitting(Path(refitted), experiment.data.root), experiment, folder)
+            return
+        train_run(experiment, folder, resume=True)
         evaluate_run(folder)
     except LevelheadError as error:
         sys.exit(str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def connected(address: str, out: Path, timeout: float = 30.0) -> Iterator[tuple[
         remote = ray.remote(max_retries=0)(_run_on_node)
 
         def launch(cell: Cell) -> Failure | None:
-            here = Cell(cell.row, cell.experiment, cell.folder.absolute())
+            here = replace(cell, folder=cell.folder.absolute(), refitted=cell.refitted and cell.refitted.absolute())
             task: Any = remote.options(num_cpus=cell.experiment.train.threads or 1)
             try:
                 failure: Failure | None = ray.get(task.remote(here, str(marker)))

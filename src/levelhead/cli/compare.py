@@ -57,6 +57,10 @@ def compare_command(
         typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),
     ] = None,
     options_before: Annotated[list[str] | None, typer.Option("--grid", hidden=True)] = None,
+    few_groups: Annotated[
+        int | None,
+        typer.Option(help="Rows whose groups few-label is told; as --try method.rows=N.", show_default=False),
+    ] = None,
     settings: Settings = None,
     only: Annotated[
         list[str] | None, typer.Option("--row", help="Of GRID, only this variant; may be repeated.")
@@ -90,6 +94,8 @@ def compare_command(
     if options_before:
         Terminal(stderr=True).print("`compare --grid` is called `compare --try` now; the old name will go.")
     options = [*(options or ()), *(options_before or ())]
+    if few_groups is not None:
+        options.append(f"method.rows={few_groups}")
     from levelhead.bench.grid import GRID, comparison_grid, read_grid
 
     begun = None if grid is None else Path(grid)

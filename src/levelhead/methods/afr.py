@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from scipy.special import softmax
 
+from levelhead.methods.base import Method
 from levelhead.methods.last_layer import (
     FloatArray,
     HeldOut,
@@ -82,6 +83,11 @@ class AFR(LastLayerMethod):
         with watching_last_layer(model) as inputs:
             features = lab.compute(lambda batch, rows: inputs(batch), "features", rows=held)
         self.put(model, HeldOut.of(model, features, labels, None, lab.seed))
+
+    @property
+    def refits(self) -> Method | None:
+        """Plain training, unless training rows are held out: ERM's network has seen them."""
+        return None if self.holdout else super().refits
 
     def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:
         """Return the layer that weighs most what the trained one gets wrong."""

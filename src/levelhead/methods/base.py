@@ -39,6 +39,11 @@ class Method(ABC):
         return self.knowledge
 
     @property
+    def refits(self) -> Method | None:
+        """The method whose finished run this one only has to refit, in seconds; None for one that trains."""
+        return None
+
+    @property
     def group_splits(self) -> tuple[str, ...]:
         """The splits whose sensitive column is opened for the method."""
         return ("train",) * self.uses_groups + ("validation",) * self.uses_validation_groups

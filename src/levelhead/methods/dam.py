@@ -50,6 +50,11 @@ class DAM(Method):
         return self.base.told
 
     @property
+    def refits(self) -> Method | None:
+        """Debiased attention on what the base method refits."""
+        return None if self.base.refits is None else replace(self, base=self.base.refits)
+
+    @property
     def group_splits(self) -> tuple[str, ...]:
         """The splits whose sensitive column is opened for the base method."""
         return self.base.group_splits

@@ -16,6 +16,7 @@ from scipy import optimize, special
 from torch import Tensor, nn
 
 from levelhead.methods.base import Method
+from levelhead.methods.erm import ERM
 from levelhead.models import head
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
 from levelhead.training.stage import Stage
@@ -95,6 +96,11 @@ class LastLayerMethod(Method):
     """
 
     changes_at_end: ClassVar[bool] = True
+
+    @property
+    def refits(self) -> Method | None:
+        """Plain training: what is refitted are its held-out rows."""
+        return ERM()
 
     @abstractmethod
     def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:

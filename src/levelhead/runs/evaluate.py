@@ -9,10 +9,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.data import Split
+from levelhead.data import Examples, Groups, Split
 from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
-from levelhead.runs.finished import open_finished
+from levelhead.runs.finished import FinishedRun, open_finished
 from levelhead.runs.folder import digest, kept_epochs, oracle_reason, predictions_table, write_parquet
 from levelhead.storage import (
     load_tensors,
@@ -35,8 +35,6 @@ def evaluate_run(
     ``allow_mismatched_weights`` takes a network all the same whose weights do not fit its config.json.
     A run that kept its epochs gets the predictions of each as well, for :func:`levelhead.bench.collect`'s selection.
     """
-    from levelhead.auditing.audit import audit
-
     run = open_finished(folder, data_root)
     read_metrics(folder)  # the card needs them in the end
     experiment, device = run.experiment, run.device
@@ -54,16 +52,33 @@ def evaluate_run(
     def predicted() -> Tensor:
         return predict_logits(model, examples.inputs, experiment.train.evaluation_batch_size, device)
 
-    frame = predictions_table(examples, predicted(), groups)
-    write_parquet(folder / f"predictions-{split}.parquet", frame)
-    epochs = kept_epochs(folder)
-    if epochs:
-        frames = []
-        for epoch, weights in epochs.items():
-            load_trained_state(model, load_tensors(weights)[0], weights)
-            probabilities = predictions_table(examples, predicted()).filter(like="probability_")
-            frames.append(probabilities.assign(epoch=epoch))
+    logits, frames = predicted(), []
+    for epoch, weights in kept_epochs(folder).items():
+        load_trained_state(model, load_tensors(weights)[0], weights)
+        probabilities = predictions_table(examples, predicted()).filter(like="probability_")
+        frames.append(probabilities.assign(epoch=epoch))
+    if frames:
         write_parquet(folder / f"predictions-{split}-epochs.parquet", pd.concat(frames))
+    return write_evaluation(run, split, examples, groups, logits)
+
+
+def write_evaluation(
+    run: FinishedRun, split: Split, examples: Examples, groups: tuple[Groups, ...], logits: Tensor
+) -> AuditResult:
+    """Write down what a run's network answers to the rows of ``split``, and what an audit by ``groups`` finds.
+
+    Args:
+        run: whose folder is written to.
+        split: which rows they are.
+        examples: the rows.
+        groups: the sensitive attributes of the rows, the first being the main one.
+        logits: (rows, classes) of the run's network.
+    """
+    from levelhead.auditing.audit import audit
+
+    experiment, folder = run.experiment, run.folder
+    frame = predictions_table(examples, logits, groups)
+    write_parquet(folder / f"predictions-{split}.parquet", frame)
     result = audit(
         frame["label"],
         frame["prediction"],

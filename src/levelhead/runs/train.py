@@ -184,39 +184,68 @@ def train_run(
         if not main:
             accelerator.wait_for_everyone()
             return read_json(folder / "metrics.json")
-        write_json(folder / "environment.json", environment(lab.device))
-        write_parquet(folder / "predictions-validation.parquet", predictions_table(validation, logits))
         whole = sum(parameter.numel() for parameter in model.parameters()) * len(train.labels)
-        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-        with writing(folder / "model"):
-            experiment.model.save(model, folder / "model")
-        _check_saved(experiment, folder, validation, logits, lab.device)
         cost: dict[str, Any] = {
             **measured.result(rows=lab.steps * experiment.train.batch_size),
             "steps": lab.steps,
             # Passes over all training rows in units of the kept network, so that methods can be compared.
             "forward_passes": lab.work.forward / whole,
             "backward_passes": lab.work.backward / whole,
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "trained_parameters": trained,
+            "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
             "preparing_seconds": preparing,
         }
         if experiment.train.max_steps is not None:  # what would have been without
             cost |= {"whole_steps": lab.whole_steps, "whole_epochs": lab.whole_epochs}
-        write_json(folder / "cost.json", cost)
-        metrics = {
-            "selected_by": experiment.train.select,
-            "oracle": oracle_reason(experiment),
-            "told": experiment.method.told,
-            "validation": {
-                name: selector.score(logits, validation.labels, None)
-                for name, selector in SELECTORS.items()
-                if name != "last" and not selector.uses_groups
-            },
-            "history": lab.history,
-        }
-        write_json(folder / "metrics.json", metrics)  # last: it marks the run as finished
-        write_card(folder)
+        metrics = keep_result(experiment, folder, model, validation, logits, cost, lab.history, lab.device)
         so_far.unlink(missing_ok=True)
         accelerator.wait_for_everyone()
         return metrics
+
+
+def keep_result(
+    experiment: Experiment,
+    folder: Path,
+    model: Any,
+    validation: Examples,
+    logits: Tensor,
+    cost: dict[str, Any],
+    history: list[dict[str, Any]],
+    device: torch.device,
+) -> dict[str, Any]:
+    """Write the kept network of a run and what is known of it, which makes the run a finished one.
+
+    Args:
+        experiment: what was run.
+        folder: the run folder.
+        model: the network.
+        validation: the validation split as the network took it in training.
+        logits: (validation, classes) of the network.
+        cost: what it took.
+        history: label-only scores by epoch.
+        device: where it ran.
+
+    Returns:
+        what metrics.json holds.
+    """
+    write_json(folder / "environment.json", environment(device))
+    write_parquet(folder / "predictions-validation.parquet", predictions_table(validation, logits))
+    with writing(folder / "model"):
+        experiment.model.save(model, folder / "model")
+    _check_saved(experiment, folder, validation, logits, device)
+    # Counted now: saving has put a frozen backbone into the network.
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    write_json(folder / "cost.json", cost | {"parameters": parameters})
+    metrics = {
+        "selected_by": experiment.train.select,
+        "oracle": oracle_reason(experiment),
+        "told": experiment.method.told,
+        "validation": {
+            name: selector.score(logits, validation.labels, None)
+            for name, selector in SELECTORS.items()
+            if name != "last" and not selector.uses_groups
+        },
+        "history": history,
+    }
+    write_json(folder / "metrics.json", metrics)  # last: it marks the run as finished
+    write_card(folder)
+    return metrics

@@ -1,0 +1,62 @@
+"""The runs that a finished run can be refitted to, as cells of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from levelhead.bench.grid import Cell, Grid, compare_methods, make_cells, parse_methods, parse_options
+from levelhead.methods import AFR, DAM, METHODS, FewLabel
+from levelhead.methods.last_layer import LastLayerMethod
+from levelhead.runs.finished import FinishedRun
+from levelhead.types import ConfigError, listed, quoted
+
+
+def refit_cells(
+    run: FinishedRun,
+    methods: str,
+    out: Path,
+    options: Sequence[str] = (),
+    *,
+    groups: Path | None = None,
+    few_groups: int | None = None,
+) -> list[Cell]:
+    """Return the runs that a finished run is to be refitted to, in folders below ``out``.
+
+    Args:
+        run: of erm, or of dam: then each method goes under the same debiased attention.
+        methods: names with commas between them.
+        out: folder of the new runs.
+        options: values to try, each as KEY=VALUE,VALUE.
+        groups: file with the groups of a few rows, for few-label.
+        few_groups: or how many rows it is told.
+
+    Raises:
+        ConfigError: a method that does not refit, an option that none of them has, or both of the last two.
+    """
+    if groups is not None and few_groups is not None:
+        raise ConfigError(
+            "--groups names the rows whose groups are told, and --few-groups draws some: give one of them."
+        )
+    names = parse_methods(methods)
+    known = [name for name in METHODS if issubclass(METHODS[name], LastLayerMethod)]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--method {quoted(name)} does not refit a last layer. Known: {listed(known)}.")
+    told: dict[str, Any] = {"groups": str(groups.absolute())} if groups else {"rows": few_groups} if few_groups else {}
+    if told and not any(issubclass(METHODS[name], FewLabel) for name in names):
+        raise ConfigError("--groups and --few-groups are for few-label: name it with --method.")
+    base, prefix, shared = run.experiment.to_dict(), "", {}
+    if isinstance(run.experiment.method, DAM):
+        prefix, shared = "base.", {"method.debias": base["method"]["debias"]}
+    plan = compare_methods(
+        base, [f"dam+{name}" if prefix else name for name in names], [run.experiment.seed], parse_options(options)
+    )
+    rows = {}
+    for row, settings in plan.rows.items():
+        method = METHODS[settings["method.name"].removeprefix("dam+")]
+        # The run's network has seen all training rows.
+        more = {"holdout": 0} if issubclass(method, AFR) else told if issubclass(method, FewLabel) else {}
+        rows[row] = {**shared, **{f"method.{prefix}{key}": value for key, value in more.items()}, **settings}
+    return make_cells(Grid(plan.base, rows, plan.seeds), out)

@@ -1,0 +1,82 @@
+"""The command ``levelhead refit``: other last layers for a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from levelhead.cli.options import DataRoot
+from levelhead.storage import check_outputs
+from levelhead.terminal import Terminal
+from levelhead.types import LevelheadError
+
+
+def refit_command(
+    run: Annotated[Path, typer.Argument(help="A finished run of erm (or dam).", show_default=False)],
+    methods: Annotated[
+        str,
+        typer.Option("--method", help="Methods that refit the last layer: afr, few-label, dfr, decorrelation."),
+    ] = "afr,few-label,dfr",
+    groups: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the groups of some validation rows, for few-label: columns row (from 0) and group.",
+            show_default=False,
+        ),
+    ] = None,
+    few_groups: Annotated[
+        int | None,
+        typer.Option(help="Or draw so many validation rows whose groups few-label is told.", show_default=False),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.gamma=0,4."),
+    ] = None,
+    data_root: DataRoot = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the new runs. Default: RUN-refit.", show_default=False)
+    ] = None,
+) -> None:
+    """Give a finished run other last layers, in seconds, and compare them.
+
+    Each method makes a run folder as if it had been trained: the same network but for its last layer. It is refitted on
+    the validation rows, since training has not seen them.
+
+    Example: levelhead refit runs/erm --method afr,few-label,dfr --groups groups_200.csv
+    """
+    out = out or run.parent / f"{run.name}-refit"
+    check_outputs({}, folders={"--out": out}, inputs=[groups], runs=[run])
+    from levelhead.bench.refitting import refit_cells
+    from levelhead.bench.tables import collect
+    from levelhead.runs.evaluate import evaluate_run
+    from levelhead.runs.refit import Refitting, refit_run
+    from levelhead.terminal import training_progress
+
+    console = Terminal()
+    with training_progress(console) as progress:
+        refitting = Refitting(run, data_root, progress)
+        cells = refit_cells(refitting.run, methods, out, options or (), groups=groups, few_groups=few_groups)
+        why: LevelheadError | None = None
+        try:
+            refitting.run.experiment.data.groups("test")
+        except LevelheadError as error:
+            why = error
+        for cell in cells:
+            refit_run(refitting, cell.experiment, cell.folder, evaluate=why is None)
+    for cell in cells:
+        console.print(f"{escape(cell.row)}: {escape(str(cell.folder))}", soft_wrap=True, highlight=False)
+    if why is not None:
+        console.print(f"Not compared by group: {escape(str(why))}", soft_wrap=True, highlight=False)
+        return
+    if not (run / "evaluation-test.json").exists():
+        evaluate_run(run, data_root=data_root)
+    (found,) = collect([run, *(cell.folder for cell in cells)], "test")
+    baseline = next(name for name, runs in found.rows().items() if runs[0].folder == run)
+    comparison = found.compare(baseline)
+    for table in comparison.tables()[:2]:
+        console.print(table)
+    console.print("\n".join(comparison.findings()), markup=False)
+    console.print(f"Next: levelhead table {escape(str(run))} {escape(str(out))} --threshold matched", highlight=False)

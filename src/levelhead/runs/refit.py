@@ -1,0 +1,164 @@
+"""Refit the last layer of a finished run by another method: what the layer gets is computed once, the rest is seconds.
+
+The outcome is a run folder as if its recipe had been trained: the same weights but for the last layer, the recipe with
+the other method, predictions, and the network for Hugging Face. Methods that can be reached in this way say so by
+:attr:`levelhead.methods.Method.refits`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from levelhead.data import Examples, Split
+from levelhead.methods import DAM
+from levelhead.methods.last_layer import HeldOut, LastLayerMethod, last_layer, watching_last_layer
+from levelhead.runs.evaluate import write_evaluation
+from levelhead.runs.finished import FinishedRun, open_finished
+from levelhead.runs.folder import CONFIG, locked, refuse_changes
+from levelhead.runs.recipe import Experiment, method_name
+from levelhead.runs.train import keep_result
+from levelhead.storage import hash_tensors, load_tensors, read_json, read_metrics, save_tensors, write_json, write_text
+from levelhead.terminal import Progress, silent
+from levelhead.types import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class LastInputs:
+    """A split as the last layer sees it: ``features`` (rows, width) float32, and the rows' labels in ``examples``."""
+
+    features: Tensor
+    examples: Examples
+
+
+class Refitting:
+    """A finished run whose last layer is refitted.
+
+    Args:
+        folder: of the run.
+        data_root: where its data is, if not where it was.
+        progress: called as the inputs of the last layer are computed.
+
+    Raises:
+        DataError: the run is not finished, or its data is not there.
+        UnsupportedModelError: the network ends in no linear layer.
+    """
+
+    def __init__(self, folder: Path, data_root: Path | None = None, progress: Progress = silent) -> None:
+        self.run = open_finished(folder, data_root)
+        self.model = self.run.load_model().eval()
+        last_layer(self.model)
+        self._progress = progress
+        self._known: dict[Split, LastInputs] = {}
+
+    def inputs(self, split: Split) -> LastInputs:
+        """Return what the last layer gets for the rows of ``split``: computed once, and kept in the run folder."""
+        if split not in self._known:
+            examples = self.run.prepared(split, self.model)
+            self._known[split] = LastInputs(self._features(split, examples), examples)
+        return self._known[split]
+
+    def _features(self, split: Split, examples: Examples) -> Tensor:
+        digest = hashlib.sha256(examples.fingerprint.encode())
+        hash_tensors(digest, self.model.state_dict())
+        key, file = digest.hexdigest(), self.run.folder / f"last-layer-{split}.safetensors"
+        if file.exists():
+            with contextlib.suppress(DataError):  # cut short: they are computed again
+                tensors, about = load_tensors(file)
+                if about == {"key": key}:
+                    return tensors["features"]
+        parts: list[Tensor] = []
+        chunks = torch.arange(len(examples.labels)).split(self.run.experiment.train.evaluation_batch_size)
+        with watching_last_layer(self.model) as inputs:
+            for some in chunks:
+                batch = {name: value.to(self.run.device) for name, value in examples.inputs.batch(some).items()}
+                parts.append(inputs(batch).cpu())
+                self._progress(f"{split}: what the last layer gets", len(parts), len(chunks), "")
+        features = torch.cat(parts)
+        save_tensors(file, {"features": features}, {"key": key})
+        return features
+
+    def held_out(self, method: LastLayerMethod) -> HeldOut:
+        """Return what ``method`` refits on: the validation rows, and the groups that it is told."""
+        data, seed = self.run.experiment.data, self.run.experiment.seed
+        held = self.inputs("validation")
+        groups = method.validation_groups(lambda: data.groups("validation")[0].values, len(held.examples.labels), seed)
+        return HeldOut.of(self.model, held.features, held.examples.labels, groups, seed)
+
+    def logits(self, model: Any, split: Split) -> Tensor:
+        """Return the logits (rows, classes) of a network that differs from the run's in the last layer alone."""
+        layer, features = last_layer(model), self.inputs(split).features
+        with torch.no_grad():
+            return layer(features.to(layer.weight.device, layer.weight.dtype)).float().cpu()
+
+    def refitted(self, method: LastLayerMethod) -> Any:
+        """Return a copy of the run's network with the last layer that ``method`` gives it."""
+        model = copy.deepcopy(self.model)
+        method.put(model, self.held_out(method))
+        return model
+
+
+def training_of(experiment: Experiment) -> str:
+    """Return what decides the weights below the last layer, as a text: equal where one run refits the other.
+
+    Neither a row's name nor the place of the data is in it.
+    """
+    options = replace(experiment, method=experiment.method.refits or experiment.method).to_dict()
+    del options["name"], options["data"]["root"], options["train"]["trackers"]
+    return str(options)
+
+
+def refit_run(refitting: Refitting, experiment: Experiment, folder: Path, *, evaluate: bool = True) -> None:
+    """Write the run folder that training ``experiment`` would give, from a finished run of what it refits.
+
+    Args:
+        refitting: the finished run.
+        experiment: the same but for its method, which only has to refit that run.
+        folder: the new run folder; one of the same experiment is written anew.
+        evaluate: evaluate it on the test split as well, which opens the groups.
+
+    Raises:
+        ConfigError: ``experiment`` cannot be reached from the run.
+        DataError: groups that the method is told cannot be read, or are too few.
+    """
+    source = refitting.run
+    if experiment.method.refits is None or training_of(source.experiment) != training_of(experiment):
+        raise ConfigError(
+            f"{source.folder} is no run that {method_name(experiment.method)} could refit: what is refitted is a run "
+            "of erm (or dam, for dam+METHOD) with the same data, network, training options and seed."
+        )
+    method = experiment.method.base if isinstance(experiment.method, DAM) else experiment.method
+    assert isinstance(method, LastLayerMethod), "it says what it refits"
+    with locked(folder):
+        refuse_changes(folder, experiment)
+        refitting.inputs("validation")
+        began = time.monotonic()
+        model = refitting.refitted(method)
+        seconds = time.monotonic() - began
+        write_text(folder / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+        for name in ("data.json", "pretrained.json"):
+            if (source.folder / name).exists():
+                write_json(folder / name, read_json(source.folder / name))
+        cost = read_json(source.folder / "cost.json")
+        keep_result(
+            experiment,
+            folder,
+            model,
+            refitting.inputs("validation").examples,
+            refitting.logits(model, "validation"),
+            cost | {"seconds": cost["seconds"] and cost["seconds"] + seconds, "refit_seconds": seconds},
+            read_metrics(source.folder)["history"],
+            source.device,
+        )
+        if evaluate:
+            groups, test = source.experiment.data.groups("test"), refitting.inputs("test").examples
+            write_evaluation(FinishedRun(folder, experiment), "test", test, groups, refitting.logits(model, "test"))

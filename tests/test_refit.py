@@ -1,0 +1,177 @@
+"""Other last layers for a finished run: the same as training anew, kept features, the command, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from levelhead.bench.grid import compare_methods, make_cells, remember, run_grid
+from levelhead.bench.refitting import refit_cells
+from levelhead.bench.tables import collect
+from levelhead.cli.app import app
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.finished import open_finished
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.refit import Refitting, refit_run
+from levelhead.runs.train import train_run
+from levelhead.storage import read_json
+from levelhead.types import ConfigError, DataError
+from tiny import slow_but
+
+RECIPE: dict[str, Any] = {
+    "data": {"name": "portraits", "train_size": 96, "validation_size": 120, "test_size": 300},
+    "method": {"name": "erm"},
+    "model": {"hidden_size": 16, "layers": 1, "heads": 2},
+    "train": {"epochs": 1, "batch_size": 16, "device": "cpu", "threads": 1},
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "afr": {"holdout": 0},
+    "few-label": {"rows": 60},
+    "dfr": {"smallest_group": 4},
+    "decorrelation": {},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("erm") / "run"
+    train_run(build_experiment(RECIPE), folder)
+    evaluate_run(folder)
+    return folder
+
+
+def recipe(name: str) -> dict[str, Any]:
+    return RECIPE | {"method": {"name": name, **OPTIONS[name]}}
+
+
+@pytest.mark.parametrize("name", slow_but(["few-label"], OPTIONS))
+def test_a_refit_gives_what_training_the_method_gives(name: str, run: Path, tmp_path: Path) -> None:
+    experiment = build_experiment(recipe(name))
+    refit_run(Refitting(run), experiment, tmp_path / "refit")
+    train_run(experiment, tmp_path / "trained")
+    evaluate_run(tmp_path / "trained")
+    found, expected = (load_file(tmp_path / kind / "model" / "model.safetensors") for kind in ("refit", "trained"))
+    for weight, tensor in expected.items():
+        assert torch.allclose(found[weight], tensor, atol=1e-4), weight
+    frames = [pd.read_parquet(tmp_path / kind / "predictions-test.parquet") for kind in ("refit", "trained")]
+    columns = list(frames[0].filter(like="probability_"))
+    assert np.allclose(frames[0][columns], frames[1][columns], atol=1e-4)
+    metrics = [read_json(tmp_path / kind / "metrics.json") for kind in ("refit", "trained")]
+    for key in ("oracle", "told", "selected_by"):
+        assert metrics[0][key] == metrics[1][key]
+    cost = read_json(tmp_path / "refit" / "cost.json")
+    assert cost["seconds"] > read_json(run / "cost.json")["seconds"]
+    assert cost["refit_seconds"] < 10
+    (group,) = collect([run, tmp_path / "refit"], "test")
+    label = group.compare("erm").label(list(group.compare("erm").table.rows)[1])
+    assert {"few-label": "FEW GROUPS 60", "afr": "afr"}.get(name, "ORACLE") in label
+
+
+def test_what_the_last_layer_gets_is_computed_once_and_damage_is_noticed(run: Path, tmp_path: Path) -> None:
+    kept = run / "last-layer-validation.safetensors"
+    kept.unlink(missing_ok=True)
+    first = Refitting(run).inputs("validation").features
+    written = kept.stat().st_mtime_ns
+    again = Refitting(run)
+    assert torch.equal(again.inputs("validation").features, first)
+    assert kept.stat().st_mtime_ns == written
+    logits = again.logits(again.model, "validation")
+    expected = pd.read_parquet(run / "predictions-validation.parquet").filter(like="probability_").to_numpy()
+    assert np.allclose(logits.softmax(-1), expected, atol=1e-5)
+    kept.write_bytes(kept.read_bytes()[:100])
+    assert torch.equal(Refitting(run).inputs("validation").features, first)
+
+
+@pytest.mark.slow  # two processes that import torch
+def test_a_grid_refits_the_run_that_it_trains_anyway(tmp_path: Path) -> None:
+    grid = compare_methods(
+        {key: value for key, value in RECIPE.items() if key != "method"},
+        ["few-label", "erm", "afr", "dam", "dam+few-label"],
+        [0],
+        {"method.rows": [60]},
+    )
+    cells = make_cells(remember(grid, tmp_path), tmp_path)
+    by_row = {cell.row: cell for cell in cells}
+    few, debiased = by_row["few-label, rows 60"], by_row["dam+few-label, rows 60"]
+    assert few.refitted == by_row["erm"].folder
+    assert debiased.refitted == by_row["dam"].folder
+    assert by_row["afr"].refitted is None  # its first training leaves rows out
+    wanted = [few, by_row["erm"]]
+    assert run_grid(wanted) == []
+    assert all(cell.done for cell in wanted)
+    assert (by_row["erm"].folder / "last-layer-test.safetensors").exists()
+    assert not (few.folder / "checkpoints").exists()
+
+
+def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "groups_60.csv"
+    file.write_text("row,group\n" + "".join(f"{row},{'ab'[row % 3 == 0]}\n" for row in range(60)))
+    out = tmp_path / "out"
+    options = ["--method", "afr,few-label", "--groups", str(file), "--try", "method.gamma=0", "--out", str(out)]
+    app(["refit", str(run), *options], standalone_mode=False)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "afr, gamma 0" in printed
+    assert "minus erm" in printed
+    (folder,) = out.glob("few-label-*/seed-0")
+    assert read_json(folder / "metrics.json")["told"] == "FEW GROUPS of groups_60.csv"
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["method"]["groups"] == str(file)
+    app(["refit", str(run), *options], standalone_mode=False)  # again: the same folders, written anew
+
+
+def test_the_file_of_groups_never_opens_the_sensitive_column(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from levelhead.data.portraits import Portraits
+
+    file = tmp_path / "few.csv"
+    file.write_text("row,group\n" + "".join(f"{row},{row % 2}\n" for row in range(40)))
+    (cell,) = refit_cells(open_finished(run), "few-label", tmp_path / "out", groups=file)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the sensitive column was opened")
+
+    monkeypatch.setattr(Portraits, "groups", refuse)
+    refit_run(Refitting(run), cell.experiment, cell.folder, evaluate=False)
+    assert (cell.folder / "metrics.json").exists()
+    assert not (cell.folder / "evaluation-test.json").exists()
+
+
+def test_debiased_attention_stays_under_the_new_last_layer(tmp_path: Path) -> None:
+    base = build_experiment(RECIPE | {"method": {"name": "dam", "debias": {"alpha": 0.5}}})
+    train_run(base, tmp_path / "dam")
+    (cell,) = refit_cells(open_finished(tmp_path / "dam"), "decorrelation", tmp_path / "out")
+    assert cell.row == "dam+decorrelation"
+    assert cell.experiment.method.debias.alpha == 0.5  # type: ignore[attr-defined]
+    refit_run(Refitting(tmp_path / "dam"), cell.experiment, cell.folder)
+    before, after = (load_file(folder / "model" / "model.safetensors") for folder in (tmp_path / "dam", cell.folder))
+    changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+    assert changed == {"classifier.weight", "classifier.bias"}
+
+
+def test_what_cannot_be_refitted_is_refused(run: Path, tmp_path: Path) -> None:
+    finished = open_finished(run)
+    with pytest.raises(ConfigError, match=r"does not refit a last layer\. Known: afr"):
+        refit_cells(finished, "jtt", tmp_path)
+    with pytest.raises(ConfigError, match="give one of them"):
+        refit_cells(finished, "few-label", tmp_path, groups=tmp_path / "a.csv", few_groups=20)
+    with pytest.raises(ConfigError, match="are for few-label"):
+        refit_cells(finished, "dfr", tmp_path, few_groups=20)
+    other = replace(build_experiment(recipe("decorrelation")), seed=1)
+    with pytest.raises(ConfigError, match="with the same data, network, training options and seed"):
+        refit_run(Refitting(run), other, tmp_path / "x")
+    with pytest.raises(ConfigError, match="no run that afr could refit"):
+        refit_run(Refitting(run), build_experiment(RECIPE | {"method": {"name": "afr"}}), tmp_path / "x")
+    few = build_experiment(RECIPE | {"method": {"name": "few-label", "rows": 200}})
+    with pytest.raises(ConfigError, match="only 120 validation rows"):
+        refit_run(Refitting(run), few, tmp_path / "x")
+    with pytest.raises(DataError, match="is not a run folder"):
+        Refitting(tmp_path)  # no run at all
