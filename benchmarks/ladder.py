@@ -1,0 +1,337 @@
+"""What each bit of knowledge about groups buys: last layers refitted on kept features, on many tasks.
+
+    python benchmarks/ladder.py measure --network attractive=runs/attractive/erm-X/seed-0 \
+        --network attractive=runs/attractive/erm-X/seed-1 --data-root DATA --json results/ladder_small.json
+    python benchmarks/ladder.py draw --json results/ladder_small.json --picture docs/images/ladder.png
+
+A network is a finished run of ERM. On the features of its last layer stand heads for
+
+- its own task, with the run's own last layer;
+- with ``--others``, CelebA attributes that it was not trained for, with a last layer fitted on its training rows.
+
+Which attributes was decided before any was run: those with at least 100 test rows in each of the four cells of
+attribute and Male as annotated, without Attractive and Blond_Hair, which have networks of their own. All of them are
+explained; the twelve whose names have the smallest SHA-256 are refitted as well.
+
+Every variant is measured at the positive rate of plain training, on the test split. Beside it stands the variant held
+to the budget: as far on the way from the plain last layer to its own as half a point of expected validation accuracy
+allows. Intervals are of people (rows of one person are drawn together) for the mean over networks and draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from scipy import stats
+
+import levelhead as lh
+from levelhead.methods import AFR, DFR, Decorrelation, FewLabel
+from levelhead.methods.few_label import largest_strength, regression_within
+from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, solve
+from levelhead.metrics import estimate_to_dict
+from levelhead.runs.refit import Refitting
+from levelhead.storage import read_json, write_json
+
+CHOSEN = 12
+LEAST = 100
+OWN = ("Attractive", "Blond_Hair")
+BUDGET = 0.005
+DRAWS = 5
+REPLICATES = 2000
+VARIANTS: dict[str, tuple[int, LastLayerMethod]] = {
+    "class-balanced": (0, AFR(gamma=0, holdout=0)),
+    **{f"AFR, gamma {gamma}": (0, AFR(gamma=gamma, holdout=0)) for gamma in (1, 2, 4, 8)},
+    "few-label, 50 rows": (2, FewLabel(rows=50)),
+    "few-label, 200 rows": (2, FewLabel(rows=200)),
+    "few-label, 500 rows": (2, FewLabel(rows=500)),
+    "decorrelation": (3, Decorrelation()),
+    "DFR": (3, DFR()),
+}
+"""By name: the rung of knowledge, and the method. Rung 4 is known groups when predicting, computed below."""
+KNOWN_GROUP = "group subtracted"
+Booleans = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a task: ``features`` (rows, width), ``labels``, ``groups``, and the ``people`` that rows are of."""
+
+    features: FloatArray
+    labels: IntArray
+    groups: IntArray
+    people: IntArray
+
+
+@dataclass(frozen=True)
+class Task:
+    """One head: the ``name`` of what it answers, the ``network`` below it, its last layer, and the two splits."""
+
+    name: str
+    network: str
+    seed: int
+    layer: tuple[FloatArray, FloatArray]
+    validation: Split
+    test: Split
+
+    @property
+    def held(self) -> HeldOut:
+        """What a method refits on, every group told."""
+        split = self.validation
+        return HeldOut(split.features, split.labels, *self.layer, split.groups, self.seed)
+
+
+def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iterator[tuple[Task, bool]]:
+    """Yield every task of a network, and whether it is refitted, not explained alone."""
+    refitting = Refitting(run, data_root)
+    data, seed = refitting.run.experiment.data, refitting.run.experiment.seed
+    features = {
+        split: refitting.inputs(split).features.double().numpy()
+        for split in (("train", "validation", "test") if others else ("validation", "test"))
+    }
+    columns = {split: _columns(refitting, split) for split in features}
+    own = _splits(refitting, features, columns)
+    held = HeldOut.of(
+        refitting.model,
+        refitting.inputs("validation").features,
+        refitting.inputs("validation").examples.labels,
+        None,
+        seed,
+    )
+    target = str(getattr(data, "target", name))
+    yield Task(target, f"{name}, its own", seed, (held.weight, held.bias), *own), True
+    if not others:
+        return
+    male = columns["test"]["Male"]
+    eligible = [
+        attribute
+        for attribute in sorted(columns["test"])
+        if attribute not in ("Male", "celeb_id", *OWN)
+        and min(np.bincount(2 * columns["test"][attribute] + male, minlength=4)) >= LEAST
+    ]
+    chosen = set(sorted(eligible, key=lambda text: hashlib.sha256(text.encode()).hexdigest())[:CHOSEN])
+    for attribute in eligible:
+        labels = {split: columns[split][attribute] for split in features}
+        layer = fitted(features["train"], labels["train"])
+        splits = [replace(split, labels=labels[key]) for key, split in zip(("validation", "test"), own, strict=True)]
+        yield Task(attribute, name, seed, layer, *splits), attribute in chosen
+
+
+def _columns(refitting: Refitting, split: str) -> dict[str, IntArray]:
+    """Return CelebA's attributes and identities of a split by name, in the order of its rows; else nothing."""
+    root = Path(str(refitting.run.experiment.data.root)) / "celeba64"
+    files = sorted(root.glob(f"{split}*.parquet"))
+    if not files or not type(refitting.run.experiment.data).__name__.startswith("CelebA"):
+        return {}
+    names = [name for name in pq.read_schema(files[0]).names if name not in ("image", "file")]
+    tables = [pq.read_table(file, columns=names).to_pandas() for file in files]
+    return {name: np.concatenate([table[name].to_numpy() for table in tables]).astype(np.int64) for name in names}
+
+
+def _splits(
+    refitting: Refitting, features: dict[str, FloatArray], columns: dict[str, dict[str, IntArray]]
+) -> tuple[Split, Split]:
+    found = []
+    for split in ("validation", "test"):
+        labels = refitting.inputs(split).examples.labels.numpy()  # type: ignore[arg-type]
+        groups = refitting.run.experiment.data.groups(split)[0].values.numpy()  # type: ignore[arg-type]
+        people = columns[split].get("celeb_id", np.arange(len(labels)))
+        found.append(Split(features[split], labels, groups, np.unique(people, return_inverse=True)[1]))
+    return found[0], found[1]
+
+
+def fitted(features: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return a last layer fitted by penalised maximum likelihood on features of unit variance."""
+    mean, scale = features.mean(0), features.std(0)
+    scale[scale == 0] = 1
+    start = (np.zeros((2, features.shape[1])), np.zeros(2))
+    weight, bias = solve((features - mean) / scale, labels, np.full(len(labels), 1 / len(labels)), start, 1e-4)
+    return weight / scale, bias - (weight / scale) @ mean
+
+
+def score(layer: tuple[FloatArray, FloatArray], features: FloatArray) -> FloatArray:
+    """Return log odds (rows,) of the second class."""
+    logits = features @ layer[0].T + layer[1]
+    return np.asarray(logits[:, 1] - logits[:, 0])
+
+
+def highest(values: FloatArray, count: int) -> Booleans:
+    """Return which rows have the ``count`` highest values, ties in row order."""
+    chosen = np.zeros(len(values), bool)
+    chosen[np.argsort(-values, kind="stable")[:count]] = True
+    return chosen
+
+
+def within_budget(held: HeldOut, layer: tuple[FloatArray, FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Return the layer, or as far on the way to it as the budget of expected accuracy allows."""
+    before, after = score((held.weight, held.bias), held.features), score(layer, held.features)
+    scale = before.std() / after.std() if after.std() else 0.0  # so that half of the way is half of the change
+    change = held.logits - scale * (held.features @ layer[0].T + layer[1])
+    share = min(1.0, largest_strength(held.logits, change, held.labels, BUDGET))
+    return (
+        (1 - share) * held.weight + share * scale * layer[0],
+        (1 - share) * held.bias + share * scale * layer[1],
+    )
+
+
+def answers(task: Task) -> Iterator[tuple[str, int, bool, Booleans]]:
+    """Yield each variant's name, its rung, whether it is held to the budget, and its answers to the test rows."""
+    held, test = task.held, task.test
+    plain = score(task.layer, test.features)
+    count = int((plain > 0).sum())
+    yield "ERM", 0, False, highest(plain, count)
+    for name, (rung, method) in VARIANTS.items():
+        for draw in range(DRAWS if isinstance(method, FewLabel) else 1):
+            told = held
+            if isinstance(method, FewLabel):
+                if method.rows > len(held.labels):
+                    continue
+                rows = np.random.default_rng((task.seed, draw)).choice(len(held.labels), method.rows, replace=False)
+                told = replace(held, groups=np.where(np.isin(np.arange(len(held.labels)), rows), held.groups, -1))
+            elif rung < 2:
+                told = replace(held, groups=None)
+            layer = method.refit(told)
+            yield name, rung, False, highest(score(layer, test.features), count)
+            yield name, rung, True, highest(score(within_budget(held, layer), test.features), count)
+    # The group itself, known when predicting: the same subtraction, of the group instead of what tells it.
+    assert held.groups is not None
+    signal = held.groups[:, None].astype(float)
+    share = regression_within(signal, held.logits - held.logits.mean(1, keepdims=True), held.labels)
+    strength = largest_strength(held.logits, signal @ share, held.labels, BUDGET)
+    moved = plain - strength * test.groups * float(share[0, 1] - share[0, 0])
+    yield KNOWN_GROUP, 4, True, highest(moved, count)
+
+
+def person_counts(task: Task, positive: Booleans) -> FloatArray:
+    """Return how many rows each person has in each cell of class, group and answer, (people, 8)."""
+    test = task.test
+    cell = 4 * test.labels + 2 * test.groups + positive
+    counts = np.zeros((test.people.max() + 1, 8))
+    np.add.at(counts, (test.people, cell), 1)
+    return counts
+
+
+def figures(counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return accuracy and the gap in equalized odds, (...), from counts (..., 8)."""
+    cells = counts.reshape(*counts.shape[:-1], 2, 2, 2)  # class, group, answer
+    accuracy = (cells[..., 0, :, 0] + cells[..., 1, :, 1]).sum(-1) / counts.sum(-1)
+    rate = cells[..., 1] / cells.sum(-1)
+    return accuracy, np.abs(rate[..., 0] - rate[..., 1]).mean(-1)
+
+
+def measure(tasks: list[Task]) -> dict[str, Any]:
+    """Refit every head of one task; the heads differ in the network's seed alone."""
+    test, drawn = tasks[0].test, np.random.default_rng(0)
+    weights = drawn.multinomial(
+        test.people.max() + 1, np.full(test.people.max() + 1, 1 / (test.people.max() + 1)), REPLICATES
+    )
+    found: dict[tuple[str, int, bool], list[tuple[FloatArray, FloatArray]]] = {}
+    plain: list[tuple[FloatArray, FloatArray]] = []
+    for task in tasks:
+        for name, rung, held, positive in answers(task):
+            counts = person_counts(task, positive)
+            both = figures(np.vstack([counts.sum(0), weights @ counts]))
+            if name == "ERM":
+                plain.append(both)
+            else:
+                found.setdefault((name, rung, held), []).append((both[0] - plain[-1][0], both[1] - plain[-1][1]))
+    accuracy, gap = (np.mean([each[part] for each in plain], axis=0) for part in (0, 1))
+    base = [float(test.labels[test.groups == group].mean()) for group in (0, 1)]
+    rate = float(np.mean([np.mean(score(task.layer, test.features) > 0) for task in tasks]))
+    random = rate * test.labels.mean() + (1 - rate) * (
+        1 - test.labels.mean()
+    )  # accuracy of random answers at that rate
+    return {
+        "rows": len(test.labels),
+        "people": int(test.people.max() + 1),
+        "networks": len(tasks),
+        "base_rates": base,
+        "smallest_cell": int(np.bincount(2 * test.labels + test.groups, minlength=4).min()),
+        "accuracy": _interval(accuracy),
+        "equalized_odds": _interval(gap),
+        # Random answers for a share of the rows: what the budget buys without knowing anything.
+        "trivial": -float(gap[0]) * BUDGET / max(float(accuracy[0]) - random, BUDGET),
+        "variants": [
+            {
+                "name": name,
+                "rung": rung,
+                "within_budget": held,
+                "heads": len(each),
+                "accuracy": _interval(np.mean([one[0] for one in each], axis=0)),
+                "equalized_odds": _interval(np.mean([one[1] for one in each], axis=0)),
+                "over_heads": float(np.std([one[1][0] for one in each], ddof=1)) if len(each) > 1 else None,
+                "p": _p_value(np.mean([one[1] for one in each], axis=0)),
+            }
+            for (name, rung, held), each in found.items()
+        ],
+    }
+
+
+def _interval(values: FloatArray) -> dict[str, float]:
+    """The first value is measured, the others are replicates."""
+    low, high = np.quantile(values[1:], [0.025, 0.975])
+    return {"value": float(values[0]), "low": float(low), "high": float(high)}
+
+
+def _p_value(values: FloatArray) -> float:
+    spread = float(values[1:].std())
+    return float(2 * stats.norm.sf(abs(values[0]) / spread)) if spread else math.nan
+
+
+def explain(task: Task) -> dict[str, Any]:
+    """Return measured, implied and predicted gap of a head, and rho, by :func:`levelhead.explain_gap`."""
+    test = task.test
+    found = lh.explain_gap(
+        test.labels, score(task.layer, test.features), sensitive_features=test.groups, scale="logit", threshold=0.0
+    )
+    (pair,) = found.pairs
+    names = ("measured", "implied", "rho", "predicted", "rest")
+    return {name: estimate_to_dict(getattr(pair, name)) for name in names}
+
+
+def draw(record: dict[str, Any], path: Path) -> None:
+    """Draw the ladder."""
+    raise NotImplementedError
+
+
+def main() -> None:
+    """Measure, or draw what was measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("measure", "draw"))
+    parser.add_argument("--network", action="append", default=[], metavar="NAME=RUN")
+    parser.add_argument(
+        "--others", action="append", default=[], metavar="NAME", help="networks whose features serve others"
+    )
+    parser.add_argument("--data-root", type=Path)
+    parser.add_argument("--json", type=Path, required=True, help="tasks that are in it already are kept")
+    parser.add_argument("--picture", type=Path)
+    given = parser.parse_args()
+    if given.what == "draw":
+        draw(read_json(given.json), given.picture)
+        return
+    record: dict[str, Any] = read_json(given.json) if given.json.exists() else {"explained": {}, "tasks": {}}
+    by_task: dict[str, list[Task]] = {}
+    for text in given.network:
+        name, _, run = text.partition("=")
+        for task, refitted in tasks_of(name, Path(run), given.data_root, name in given.others):
+            key = f"{task.name} on {task.network}"
+            record["explained"].setdefault(key, {})[str(task.seed)] = explain(task)
+            if refitted:
+                by_task.setdefault(key, []).append(task)
+    for key, tasks in by_task.items():
+        record["tasks"][key] = measure(tasks)
+        record["settings_tried"] = len(VARIANTS) + 1
+        write_json(given.json, record)
+        print(key, flush=True)
+
+
+if __name__ == "__main__":
+    main()
