@@ -13,6 +13,9 @@ Which attributes was decided before any was run: those with at least 100 test ro
 attribute and Male as annotated, without Attractive and Blond_Hair, which have networks of their own. All of them are
 explained; the twelve whose names have the smallest SHA-256 are refitted as well.
 
+A head on another task calls as many rows positive as there are among the validation rows: most are rare, and at even
+odds some would never be.
+
 Every variant is measured at the positive rate of plain training, on the test split. Beside it stands the variant held
 to the budget: as far on the way from the plain last layer to its own as half a point of expected validation accuracy
 allows. Intervals are of people (rows of one person are drawn together) for the mean over networks and draws.
@@ -30,16 +33,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
 import levelhead as lh
+from levelhead.bench.ladder import Step, draw_ladder
 from levelhead.methods import AFR, DFR, Decorrelation, FewLabel
 from levelhead.methods.few_label import largest_strength, regression_within
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, solve
 from levelhead.metrics import estimate_to_dict
 from levelhead.runs.refit import Refitting
-from levelhead.storage import read_json, write_json
+from levelhead.storage import read_json, write_atomically, write_json
+from levelhead.types import Estimate
 
 CHOSEN = 12
 LEAST = 100
@@ -47,6 +53,7 @@ OWN = ("Attractive", "Blond_Hair")
 BUDGET = 0.005
 DRAWS = 5
 REPLICATES = 2000
+SMALLEST_GAP = 0.05  # of tasks in the picture: of a small gap a share says little
 VARIANTS: dict[str, tuple[int, LastLayerMethod]] = {
     "class-balanced": (0, AFR(gamma=0, holdout=0)),
     **{f"AFR, gamma {gamma}": (0, AFR(gamma=gamma, holdout=0)) for gamma in (1, 2, 4, 8)},
@@ -121,6 +128,7 @@ def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iter
     for attribute in eligible:
         labels = {split: columns[split][attribute] for split in features}
         layer = fitted(features["train"], labels["train"])
+        layer = at_rate(layer, features["validation"], float(labels["validation"].mean()))
         splits = [replace(split, labels=labels[key]) for key, split in zip(("validation", "test"), own, strict=True)]
         yield Task(attribute, name, seed, layer, *splits), attribute in chosen
 
@@ -155,6 +163,12 @@ def fitted(features: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArr
     start = (np.zeros((2, features.shape[1])), np.zeros(2))
     weight, bias = solve((features - mean) / scale, labels, np.full(len(labels), 1 / len(labels)), start, 1e-4)
     return weight / scale, bias - (weight / scale) @ mean
+
+
+def at_rate(layer: tuple[FloatArray, FloatArray], features: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:
+    """Return the layer with an offset that calls the share ``rate`` of rows positive: rare classes would never be."""
+    threshold = np.quantile(score(layer, features), 1 - rate)
+    return layer[0], layer[1] + np.array([threshold / 2, -threshold / 2])
 
 
 def score(layer: tuple[FloatArray, FloatArray], features: FloatArray) -> FloatArray:
@@ -297,9 +311,63 @@ def explain(task: Task) -> dict[str, Any]:
     return {name: estimate_to_dict(getattr(pair, name)) for name in names}
 
 
+def steps(record: dict[str, Any]) -> list[Step]:
+    """Return what each variant leaves of plain training's gap, held to the budget, for every task."""
+    found = []
+    for task, measured in record["tasks"].items():
+        whole = measured["equalized_odds"]["value"]
+        for variant in measured["variants"]:
+            if variant["within_budget"]:
+                gap = {end: 1 + value / whole for end, value in variant["equalized_odds"].items()}
+                left = Estimate(**gap, n=measured["rows"])
+                found.append(Step(task, variant["name"], variant["rung"], left, variant["accuracy"]["value"]))
+    return found
+
+
 def draw(record: dict[str, Any], path: Path) -> None:
-    """Draw the ladder."""
-    raise NotImplementedError
+    """Draw the ladder, and beside it (``-implied``) the predicted against the measured gap of every head."""
+    known = {task: one for task, one in record["tasks"].items() if one["equalized_odds"]["value"] >= SMALLEST_GAP}
+    trivial = np.median([1 + one["trivial"] / one["equalized_odds"]["value"] for one in known.values()])
+    draw_ladder(
+        steps({"tasks": known}),
+        path,
+        title=f"What is left of the gap, by what is known about groups: {len(known)} tasks",
+        notes=[
+            "Each mark is a task, the upright bar their median; means over networks and draws, at plain training's "
+            "positive rate, each variant held to half a point of expected validation accuracy. Hollow: more than that "
+            f"was lost on the test rows. Random answers at that price leave {100 * trivial:.0f}% (median).",
+        ],
+    )
+    draw_implied(record["explained"], path.with_stem(f"{path.stem}-implied"))
+
+
+def draw_implied(explained: dict[str, dict[str, Any]], path: Path) -> None:
+    """Draw the measured gap of every head against the one that base rates imply, and the one with rho."""
+    figure = Figure(figsize=(7.2, 3.9), layout="constrained")
+    names = {"implied": "implied by base rates alone", "predicted": "predicted, with the share of them that is used"}
+    for panel, (which, title) in zip(figure.subplots(1, 2, sharey=True), names.items(), strict=True):
+        pairs = points(explained, which)
+        panel.plot([0, 60], [0, 60], color="0.6", linewidth=1)
+        panel.fill_between([0, 60], [-5, 55], [5, 65], color="0.93")
+        panel.plot(100 * pairs[:, 0], 100 * pairs[:, 1], "o", color="0.2", markersize=4.5)
+        panel.set_title(f"{title}\ncorrelation {np.corrcoef(pairs.T)[0, 1]:.2f}", fontsize=9.5)
+        panel.set_xlabel("EOd gap by the formula, points", fontsize=9)
+        panel.set_xlim(0, 60)
+        panel.set_ylim(0, 60)
+        panel.set_aspect("equal")
+    figure.axes[0].set_ylabel("measured EOd gap, points", fontsize=9)
+    figure.supxlabel(f"{len(pairs)} tasks, mean over networks; grey: within 5 points", fontsize=8.5)
+    write_atomically(path, lambda temporary: figure.savefig(temporary, format=path.suffix[1:], dpi=150))
+
+
+def points(explained: dict[str, dict[str, Any]], which: str) -> FloatArray:
+    """Return the gap by a formula and the measured one, (tasks, 2), means over networks."""
+    found = [
+        [np.mean([seed[name]["value"] for seed in seeds.values()]) for name in (which, "measured")]
+        for seeds in explained.values()
+        if all(seed[which]["value"] is not None for seed in seeds.values())
+    ]
+    return np.array(found)
 
 
 def main() -> None:

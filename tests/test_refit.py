@@ -125,6 +125,14 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["method"]["groups"] == str(file)
     app(["refit", str(run), *options], standalone_mode=False)  # again: the same folders, written anew
+    picture = tmp_path / "ladder.svg"
+    app(
+        ["figure", "ladder", str(run), str(out), "--out", str(picture), "--json", str(tmp_path / "l.json")],
+        standalone_mode=False,
+    )
+    steps = read_json(tmp_path / "l.json")["steps"]
+    assert [step["knew"] for step in steps] == ["labels alone", "the groups of a few rows"]
+    assert picture.stat().st_size > 1000
 
 
 def test_the_file_of_groups_never_opens_the_sensitive_column(

@@ -22,6 +22,7 @@ from levelhead.cli.features import features_app
 from levelhead.cli.figure import figure_app
 from levelhead.cli.gap import gap_command
 from levelhead.cli.klaad import train_command as lm_train_command
+from levelhead.cli.ladder import ladder_command
 from levelhead.cli.lm import bench_command, lm_app
 from levelhead.cli.lm import compare_command as lm_compare_command
 from levelhead.cli.options import renamed
@@ -59,6 +60,7 @@ app.command("explain", rich_help_panel=AUDITING)(explain_command)
 app.command("report", rich_help_panel=AUDITING)(report_command)
 app.add_typer(figure_app, name="figure", rich_help_panel=AUDITING)
 figure_app.command("pareto")(pareto_command)
+figure_app.command("ladder")(ladder_command)
 figure_app.command("bounds")(bounds_command)
 app.add_typer(lm_app, name="lm", rich_help_panel=MORE)
 lm_app.command("train")(lm_train_command)

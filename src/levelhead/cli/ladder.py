@@ -1,0 +1,46 @@
+"""The command ``levelhead figure ladder``: what is left of a gap, by what each variant knew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from levelhead.cli.options import JsonFile, SplitName
+from levelhead.storage import check_outputs, write_json
+from levelhead.terminal import Terminal
+
+
+def ladder_command(
+    runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The picture, .png or .svg.")] = Path("ladder.png"),
+    split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
+    baseline: Annotated[str, typer.Option(help="The variant whose gap is the whole.")] = "erm",
+    json_file: JsonFile = None,
+) -> None:
+    """Draw how much of the baseline's gap each variant leaves, ordered by what it knew about groups.
+
+    From labels alone to the groups of all rows, at the baseline's positive rate: a shifted threshold does nothing.
+    Hollow marks cost more than half a point of accuracy. Runs on several data sets are marks on the same lines.
+
+    Example: levelhead figure ladder runs/ladder --out ladder.png
+    """
+    check_outputs({"--out": out, "--json": json_file}, runs=runs)
+    from levelhead.bench.ladder import draw_ladder, steps_of
+    from levelhead.bench.pareto import check_picture
+    from levelhead.bench.tables import collect
+
+    check_picture(out, "accuracy", "equalized_odds")
+    comparisons = [group.compare(baseline, threshold="matched") for group in collect(runs, split.value)]
+    steps = [step for one in comparisons for step in steps_of(one, one.title.partition(":")[0])]
+    note = "At the baseline's positive rate. Hollow: more than half a point of accuracy is lost."
+    if len(comparisons) == 1:
+        note += f" Bars: {comparisons[0].table.level:.0%} interval of the difference over {comparisons[0].sources}."
+    else:
+        note += " Upright bars: the median over the tasks."
+    title = comparisons[0].title if len(comparisons) == 1 else f"{len(comparisons)} tasks"
+    draw_ladder(steps, out, title=title, notes=[note])
+    if json_file is not None:
+        write_json(json_file, {"baseline": baseline, "steps": [step.to_dict() for step in steps]})
+    Terminal().print(f"Wrote {out}: {len(steps)} variants", markup=False, soft_wrap=True)

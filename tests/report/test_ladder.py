@@ -1,0 +1,55 @@
+"""What is left of a gap, by knowledge: the steps of a comparison, their order, and the picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from page_reading import difference, figure, made_up
+
+from levelhead.bench.ladder import RUNGS, Step, draw_ladder, steps_of
+from levelhead.metrics import JointRow
+from levelhead.types import DataError, Estimate
+
+
+def row(gap: float, accuracy: float) -> dict[str, JointRow]:
+    """Differences to a baseline whose gap is 0.1."""
+    return {"equalized_odds": difference(gap, 0.02), "accuracy": difference(accuracy, 0.01)}
+
+
+def test_steps_are_shares_of_the_baselines_gap_and_go_up_in_knowledge() -> None:
+    rows = {"dfr": row(-0.05, -0.01), "few": row(-0.025, -0.004), "dam": row(0.0025, 0), "poe": row(-0.01, 0)}
+    comparison = made_up(
+        rows,
+        oracle={**dict.fromkeys(["erm", *rows]), "dfr": "method"},
+        told={"few": "FEW GROUPS 200", "poe": "DECLARES hypothesis"},
+    )
+    steps = steps_of(comparison, "a task")
+    assert [step.name for step in steps] == ["dam", "poe DECLARES hypothesis", "few FEW GROUPS 200", "dfr ORACLE"]
+    assert [step.rung for step in steps] == [0, 1, 2, 3]
+    assert [step.left.value for step in steps] == pytest.approx([1.025, 0.9, 0.75, 0.5])
+    assert steps[2].left.low == pytest.approx(1 - 0.045 / 0.1)
+    assert steps[3].to_dict()["knew"] == RUNGS[3]
+
+
+def test_without_a_gap_nothing_can_be_left_of_it() -> None:
+    comparison = made_up({"dam": row(0.1, 0.0)})
+    comparison.table.rows["erm"]["equalized_odds"] = replace(difference(0, 0), estimate=Estimate(0.0, 0.0, 0.1, 100))
+    with pytest.raises(DataError, match="erm has no gap in equalized odds"):
+        steps_of(comparison, "a task")
+
+
+def test_the_picture_is_the_same_each_time_and_takes_any_name(tmp_path: Path) -> None:
+    steps = [
+        Step(task, name, rung, figure(left, left - 0.1, left + 0.1), change)
+        for task, left in (("one $task$", 0.8), ("another", 0.6))
+        for name, rung, change in (("plain", 0, 0.0), ("a very long name of a variant, option 7" * 2, 2, -0.02))
+    ]
+    undefined = Step("one $task$", "lost", 3, Estimate.undefined("no rows"), 0.0)
+    for name in ("a.svg", "b.svg"):
+        draw_ladder([*steps, undefined], tmp_path / name, title="A title", notes=["A note."])
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert "lost" not in (tmp_path / "a.svg").read_text()
+    with pytest.raises(DataError, match="No variant has a gap"):
+        draw_ladder([undefined], tmp_path / "c.png", title="")
