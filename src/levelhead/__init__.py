@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from levelhead.auditing.explain import explain_file as explain_file
     from levelhead.auditing.explain import explain_gap as explain_gap
     from levelhead.auditing.explanation import Explanation as Explanation
+    from levelhead.auditing.signal import signal_area as signal_area
     from levelhead.methods.fit import fit as fit
     from levelhead.pretraining.config import PretrainConfig as PretrainConfig
     from levelhead.pretraining.train import pretrain as pretrain
@@ -62,6 +63,7 @@ _HOME = {
     "detach": "attention",
     "explain_file": "auditing.explain",
     "explain_gap": "auditing.explain",
+    "signal_area": "auditing.signal",
     "fit": "methods.fit",
     "from_pretrained": "attention",
     "pretrain": "pretraining.train",

@@ -125,7 +125,7 @@ def explain_gap(
     options = _Options(positive, threshold, scale, min_count, level, replicates, seed)
     options.check()
     label = outcome_of(y_true, "label")
-    values = _numbers_of_array(score)
+    values = numbers_of_array(score, "The score")
     if len(values) != len(label[0]):
         raise DataError(f"{len(label[0])} labels and {len(values)} scores. Pass one of each for every row.")
     if not len(values):
@@ -194,7 +194,7 @@ def explain_file(
     rows = _Rows(titles[label], titles[score], {name: titles[name] for name in names})
     for batch in read_batches(path, [label, score], names):
         codes, values = batch[score]
-        known = _numbers([value for value in values if value is not None], titles[score])
+        known = numbers_of_column([value for value in values if value is not None], titles[score])
         filled = np.full(len(values), np.nan)
         filled[[value is not None for value in values]] = known
         # Missing fields are named, with their rows, once all of the file has been read.
@@ -261,19 +261,23 @@ class _Rows:
         self.parts.append((np.array(places, np.int64)[label[0]], score, codes))
 
 
-def _numbers_of_array(score: ArrayLike) -> FloatArray:
+def numbers_of_array(score: ArrayLike, title: str) -> FloatArray:
+    """Return one number a row, NaN where it is missing; errors name it by ``title``."""
     if isinstance(score, np.ma.MaskedArray):
         score = score.tolist()  # masked values become None
     array = np.asarray(score, dtype=object if isinstance(score, (list, tuple)) else None)
     if array.ndim != 1:
-        raise DataError(f"The score has shape {array.shape}, and needs one number a row: that of the positive class.")
+        raise DataError(f"{title} has shape {array.shape}, and needs one number a row: that of the positive class.")
     if array.dtype.kind in "iuf":
         return array.astype(np.float64)
-    return _numbers(array.tolist(), "The score")
+    return numbers_of_column(array.tolist(), title)
 
 
-def _numbers(values: Sequence[Any], title: str) -> FloatArray:
-    """Turn values into numbers; texts must be written as numbers, with a point, exactly as a label's number is."""
+def numbers_of_column(values: Sequence[Any], title: str) -> FloatArray:
+    """Turn values into numbers, missing ones into NaN; errors name them by ``title``.
+
+    Texts must be written as numbers, with a point, exactly as a label's number is.
+    """
     found = np.empty(len(values))
     for position, value in enumerate(values):
         if isinstance(value, str):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from levelhead.cli.options import FiguresFile, HtmlFile, LabelColumn
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, printable
+
+if TYPE_CHECKING:
+    from levelhead.auditing.signal import SignalArea
 
 
 def explain_command(
@@ -53,6 +56,13 @@ def explain_command(
         int,
         typer.Option(help="Positives, and negatives, that a group needs. Groups with fewer are named and left out."),
     ] = 10,
+    signal: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column of numbers, e.g. a loss: say what it knows of the group beyond label and score. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
@@ -77,9 +87,15 @@ def explain_command(
     result = explain_file(
         scores, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count
     )
+    areas: dict[str, SignalArea] = {}
+    if signal:
+        from levelhead.auditing.signal import signal_areas_of_file
+
+        areas = dict(signal_areas_of_file(scores, label, score, group[0], signal))
     # The files first: a terminal that goes away must not cost the result.
     if json_file is not None:
-        write_json(json_file, result.to_dict())
+        known = {"signals": {name: area.to_dict() for name, area in areas.items()}} if areas else {}
+        write_json(json_file, result.to_dict() | known)
     if html_file is not None:
         from levelhead.auditing.explain_page import explain_page
         from levelhead.report.page import command_line, write_page
@@ -87,6 +103,8 @@ def explain_command(
         write_page(html_file, explain_page(result.to_dict(), source=scores.name, command=command_line()))
     console = Terminal()
     console.print(result.table())
+    for name, area in areas.items():
+        console.print(area.sentence(printable(name)), markup=False)
     for path in (json_file, html_file):
         if path is not None:
             console.print(f"Wrote {path}", markup=False)

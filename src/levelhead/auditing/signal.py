@@ -1,0 +1,179 @@
+"""What a signal knows of the group beyond label and score: whether a method that follows it can reach the group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, special
+
+from levelhead.auditing.explain import numbers_of_array, numbers_of_column
+from levelhead.auditing.files import read_batches
+from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.ranking import area_under_roc
+from levelhead.types import DataError, Estimate, check_seed, listed, quoted
+
+FloatArray = NDArray[np.float64]
+
+FOLDS = 5
+FEWEST = 20
+"""Rows of each group that are needed."""
+
+
+@dataclass(frozen=True)
+class SignalArea:
+    """Areas under the ROC curve for one group against the others.
+
+    ``without`` is that of the best guess from label and score, ``with_signal`` of that from label, score and signal,
+    ``difference`` their paired difference, ``alone`` that of the signal by itself, which misleads: what it knows of the
+    group may stand in label and score as well. ``group`` names the group.
+    """
+
+    group: str
+    without: Estimate
+    with_signal: Estimate
+    difference: Estimate
+    alone: Estimate
+
+    def sentence(self, signal: str) -> str:
+        """Return the finding as one plain sentence."""
+        return (
+            f"Given label and score, the group is guessed with an area of {100 * self.without.value:.1f}; {signal} "
+            f"makes that {100 * self.with_signal.value:.1f} ({100 * self.difference.value:+.1f} points, interval "
+            f"{100 * self.difference.low:+.1f} to {100 * self.difference.high:+.1f}). By itself {signal} has "
+            f"{100 * self.alone.value:.1f}, of which label and score may know all."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        names = ("without", "with_signal", "difference", "alone")
+        return {"group": self.group, **{name: estimate_to_dict(getattr(self, name)) for name in names}}
+
+
+def signal_area(
+    y_true: ArrayLike, score: ArrayLike, signal: ArrayLike, *, group: ArrayLike, level: float = 0.95, seed: int = 0
+) -> SignalArea:
+    """Say what a signal knows of the group beyond label and score: the area under the ROC curve with and without it.
+
+    A method that sees no groups can act on what it has: losses, errors, clusters, a view of the input. If such a signal
+    adds nothing to label and score, a method that follows it treats alike who gets the same score, whoever they are.
+    Both areas are those of a logistic regression of the group on the label, the score and their product, without and
+    with the signal and its product with the label; each row is guessed by coefficients from the other four fifths.
+
+    Args:
+        y_true: (rows,) labels, two of them.
+        score: (rows,) numbers.
+        signal: (rows,) numbers.
+        group: (rows,) group of each row, two of them.
+        level: confidence level of the intervals.
+        seed: of the division into fifths.
+
+    Raises:
+        DataError: not two labels or groups, a group with fewer than 20 rows, unequal lengths, or numbers that are
+            missing, not finite, or all the same.
+
+    Examples:
+        >>> import numpy as np
+        >>> import levelhead as lh
+        >>> rng = np.random.default_rng(0)
+        >>> group, label = rng.integers(0, 2, 4000), rng.integers(0, 2, 4000)
+        >>> score = label + group + rng.normal(size=4000)
+        >>> loss = np.where(label == 1, -score, score)  # it varies with the group, and score and label know all of it
+        >>> found = lh.signal_area(label, score, loss, group=group)
+        >>> abs(found.difference.value) < 0.01
+        True
+        >>> view = group + rng.normal(size=4000)
+        >>> lh.signal_area(label, score, view, group=group).difference.low > 0.02
+        True
+    """
+    check_seed(seed)
+    labels, groups = np.asarray(y_true), np.asarray(group).astype(str)
+    numbers = {"score": numbers_of_array(score, "The score"), "signal": numbers_of_array(signal, "The signal")}
+    for name, values in numbers.items():
+        if len(values) != len(labels):
+            raise DataError(
+                f"{len(labels)} labels and {len(values)} numbers of the {name}. Pass one of each for every row."
+            )
+        if not np.isfinite(values).all():
+            raise DataError(
+                f"The {name} has {(~np.isfinite(values)).sum()} missing or infinite numbers: leave those rows out."
+            )
+        if np.ptp(values) == 0:
+            raise DataError(f"The {name} is {values[0]:g} in every row: it tells nothing apart.")
+    if len(groups) != len(labels):
+        raise DataError(f"{len(labels)} labels and {len(groups)} groups. Pass one of each for every row.")
+    for what, column in (("label", labels), ("group", groups)):
+        if len(values := np.unique(column)) != 2:
+            raise DataError(f"The {what} must have two values; it has {len(values)}: {listed(map(str, values), 5)}.")
+    truth, inside = labels == np.unique(labels)[1], groups == np.unique(groups)[1]
+    if (fewest := min(inside.sum(), (~inside).sum())) < FEWEST:
+        raise DataError(f"The smaller group has {fewest} rows; at least {FEWEST} are needed.")
+    scaled = {name: (values - values.mean()) / values.std() for name, values in numbers.items()}
+    plain = np.stack([truth, scaled["score"], truth * scaled["score"]], 1).astype(float)
+    more = np.column_stack([plain, scaled["signal"], truth * scaled["signal"]])
+    fold = np.random.default_rng(seed).permutation(len(labels)) % FOLDS
+    guesses = {name: _cross_fitted(inputs, inside, fold) for name, inputs in (("without", plain), ("with", more))}
+    guesses["alone"] = scaled["signal"] * (1 if np.corrcoef(scaled["signal"], inside)[0, 1] >= 0 else -1)
+    everyone = np.zeros(len(labels), int)
+    areas = area_under_roc(inside, everyone, guesses, positive=True, baseline="without", level=level)
+    found, difference = areas["with"]["all"]
+    assert difference is not None, "there is a baseline"
+    return SignalArea(
+        str(np.unique(groups)[1]), areas["without"]["all"][0], found, difference, areas["alone"]["all"][0]
+    )
+
+
+def signal_areas_of_file(
+    path: Path | str, label: str, score: str, group: str, signals: list[str], *, seed: int = 0
+) -> Mapping[str, SignalArea]:
+    """Return :func:`signal_area` for each of the columns ``signals`` of a file of scores.
+
+    Args:
+        path: as :func:`levelhead.explain_file` takes it.
+        label: name of the column with the true classes.
+        score: name of the column with the scores.
+        group: name of the group column.
+        signals: names of the columns with signals.
+        seed: of the division into fifths.
+
+    Raises:
+        DataError: as :func:`signal_area`, and a file that is missing, unreadable or lacks a column.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in dict.fromkeys([label, score, group, *signals])}
+    for batch in read_batches(Path(path), [name for name in columns if name != group], [group]):
+        for name, (codes, values) in batch.items():
+            columns[name] += [values[code] for code in codes.tolist()]
+    numbers = {
+        name: numbers_of_column(columns[name], f"{path}, column {quoted(name)}")
+        for name in dict.fromkeys([score, *signals])
+    }
+    return {
+        name: signal_area(columns[label], numbers[score], numbers[name], group=columns[group], seed=seed)
+        for name in signals
+    }
+
+
+def _cross_fitted(inputs: FloatArray, inside: NDArray[np.bool_], fold: NDArray[np.int64]) -> FloatArray:
+    found = np.empty(len(inputs))
+    for one in range(FOLDS):
+        own = fold == one
+        coefficients = _logistic(inputs[~own], inside[~own])
+        found[own] = inputs[own] @ coefficients[:-1] + coefficients[-1]
+    return found
+
+
+def _logistic(inputs: FloatArray, inside: NDArray[np.bool_]) -> FloatArray:
+    """Return coefficients and intercept; a slight penalty keeps them finite where the groups are separated."""
+    inputs = np.column_stack([inputs, np.ones(len(inputs))])
+
+    def objective(values: FloatArray) -> tuple[float, FloatArray]:
+        logits = inputs @ values
+        loss = np.logaddexp(0, logits) - inside * logits
+        gradient = inputs.T @ (special.expit(logits) - inside) / len(inputs)
+        return float(loss.mean() + 1e-6 * values @ values), gradient + 2e-6 * values
+
+    return np.asarray(optimize.minimize(objective, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B").x)

@@ -1,0 +1,80 @@
+"""What a signal knows of the group beyond label and score: known truth, the command, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from levelhead.auditing.signal import signal_area
+from levelhead.cli.app import app
+from levelhead.storage import read_json
+from levelhead.types import DataError
+
+
+def drawn(rows: int = 5000, seed: int = 0) -> dict[str, Any]:
+    """The group shifts the score; a loss is a function of label and score, a view is not."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 2, rows)
+    label = (rng.random(rows) < np.where(group == 1, 0.6, 0.3)).astype(int)
+    score = 1.5 * label + group + rng.normal(size=rows)
+    loss = np.logaddexp(0, np.where(label == 1, -score, score))
+    return {
+        "y": label,
+        "p": score,
+        "sex": np.where(group == 1, "m", "f"),
+        "loss": loss,
+        "view": group + rng.normal(size=rows),
+    }
+
+
+def test_a_loss_knows_the_group_by_itself_and_adds_nothing() -> None:
+    rows = drawn()
+    loss = signal_area(rows["y"], rows["p"], rows["loss"], group=rows["sex"])
+    assert loss.group == "m"
+    assert loss.alone.value > 0.55
+    assert loss.difference.low < 0.003
+    assert abs(loss.difference.value) < 0.005
+    view = signal_area(rows["y"], rows["p"], rows["view"], group=rows["sex"])
+    assert view.difference.low > 0.03
+    assert view.with_signal.value == pytest.approx(view.without.value + view.difference.value)
+
+
+def test_noise_is_told_apart_no_more_often_than_it_should() -> None:
+    told = 0
+    for seed in range(60):
+        rows = drawn(400, seed)
+        noise = np.random.default_rng(1000 + seed).normal(size=400)
+        told += signal_area(rows["y"], rows["p"], noise, group=rows["sex"]).difference.low > 0
+    assert told <= 5  # 2.5% of 60, and its own noise
+
+
+def test_the_command_prints_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "scores.csv", tmp_path / "out.json"
+    pd.DataFrame(drawn(1000)).to_csv(file, index=False)
+    options = ["--label", "y", "--score", "p", "--group", "sex", "--signal", "view", "--json", str(out)]
+    app(["explain", str(file), *options], standalone_mode=False)
+    assert "Given label and score, the group is guessed with an area of" in " ".join(capsys.readouterr().out.split())
+    assert read_json(out)["signals"]["view"]["difference"]["low"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loss": [1.0] * 100}, "The signal is 1 in every row"),
+        ({"loss": [np.nan] + [1.0] * 99}, "1 missing or infinite"),
+        ({"loss": ["a"] * 100}, "no finite number"),
+        ({"loss": [1.0] * 99}, "100 labels and 99 numbers of the signal"),
+        ({"sex": ["a"] * 100}, "The group must have two values; it has 1"),
+        ({"sex": ["a"] * 90 + ["b"] * 10}, "The smaller group has 10 rows"),
+        ({"y": list(range(100))}, "The label must have two values; it has 100"),
+        ({"sex": ["a"] * 99}, "100 labels and 99 groups"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_refused(change: dict[str, Any], message: str) -> None:
+    rows = drawn(100) | change
+    with pytest.raises(DataError, match=message):
+        signal_area(rows["y"], rows["p"], rows["loss"], group=rows["sex"])
