@@ -43,6 +43,7 @@ from levelhead.methods import AFR, DFR, Decorrelation, FewLabel
 from levelhead.methods.few_label import largest_strength, regression_within
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, solve
 from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.ranking import monotone_share
 from levelhead.runs.refit import Refitting
 from levelhead.storage import read_json, write_atomically, write_json
 from levelhead.types import Estimate
@@ -224,6 +225,16 @@ def answers(task: Task) -> Iterator[tuple[str, int, bool, Booleans]]:
     yield KNOWN_GROUP, 4, True, highest(moved, count)
 
 
+def monotone_shares(task: Task) -> dict[str, float]:
+    """Say how far each label-only variant's score is a mere function of plain training's, on the test rows."""
+    plain, held = score(task.layer, task.test.features), replace(task.held, groups=None)
+    return {
+        name: monotone_share(plain, score(method.refit(held), task.test.features))
+        for name, (rung, method) in VARIANTS.items()
+        if rung == 0
+    }
+
+
 def person_counts(task: Task, positive: Booleans) -> FloatArray:
     """Return how many rows each person has in each cell of class, group and answer, (people, 8)."""
     test = task.test
@@ -271,6 +282,7 @@ def measure(tasks: list[Task]) -> dict[str, Any]:
         "smallest_cell": int(np.bincount(2 * test.labels + test.groups, minlength=4).min()),
         "accuracy": _interval(accuracy),
         "equalized_odds": _interval(gap),
+        "monotone_share": {str(task.seed): monotone_shares(task) for task in tasks},
         # Random answers for a share of the rows: what the budget buys without knowing anything.
         "trivial": -float(gap[0]) * BUDGET / max(float(accuracy[0]) - random, BUDGET),
         "variants": [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.metrics.ranking import _row_variance, _score_interval, area_under_roc
+from levelhead.metrics.ranking import _row_variance, _score_interval, area_under_roc, monotone_share
 from levelhead.types import DataError
 
 
@@ -94,3 +94,29 @@ def test_coverage_over_rows_and_seeds(positives, negatives, area):
         zero += difference.low <= 0 <= difference.high
     assert 0.92 * 300 <= hits <= 0.995 * 300
     assert zero >= 0.92 * 300
+
+
+def test_reweighting_returns_a_function_of_the_score() -> None:
+    """For a calibrated score s a flexible second training gives s + log(w_1(p) / w_0(p)); values worked by hand."""
+
+    def afr(score: np.ndarray, gamma: float) -> np.ndarray:
+        return score + gamma * (1 - 2 / (1 + np.exp(-score)))
+
+    def jtt(score: np.ndarray, weight: float) -> np.ndarray:
+        return score - np.sign(score) * np.log(weight)
+
+    two, half = np.array([2.0]), np.array([-0.5])
+    assert afr(two, 4) == pytest.approx([-1.046377], abs=1e-6)
+    assert afr(half, 4) == pytest.approx([0.479675], abs=1e-6)
+    assert jtt(two, 3) == pytest.approx([0.901388], abs=1e-6)
+    assert jtt(half, 3) == pytest.approx([0.598612], abs=1e-6)
+    scores = np.linspace(-2, 2, 401)
+    assert (np.diff(afr(scores, 2)) > -1e-12).all()  # up to 2 the order stays
+    assert (np.diff(afr(scores, 4)) < 0).any()  # beyond, people change places
+    assert monotone_share(scores, afr(scores, 2)) == pytest.approx(1)
+    assert monotone_share(scores, afr(scores, 4)) > 0.9  # turned round
+    assert monotone_share(scores, np.random.default_rng(0).normal(size=401)) < 0.1
+    assert np.isnan(monotone_share(scores, np.zeros(401)))
+    assert monotone_share(np.zeros(4), np.arange(4.0)) == pytest.approx(0)
+    with pytest.raises(DataError, match="same rows"):
+        monotone_share(scores, scores[:-1])
