@@ -3,6 +3,7 @@
     python benchmarks/ladder.py measure --network attractive=runs/attractive/erm-X/seed-0 \
         --network attractive=runs/attractive/erm-X/seed-1 --data-root DATA --json results/ladder_small.json
     python benchmarks/ladder.py draw --json results/ladder_small.json --picture docs/images/ladder.png
+    python benchmarks/ladder.py table --json results/ladder_small.json      # the tables of docs/ladder.md
 
 A network is a finished run of ERM. On the features of its last layer stand heads for
 
@@ -43,6 +44,7 @@ from levelhead.methods import AFR, DFR, Decorrelation, FewLabel
 from levelhead.methods.few_label import largest_strength, regression_within
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, solve
 from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.joint import holm
 from levelhead.metrics.ranking import monotone_share
 from levelhead.runs.refit import Refitting
 from levelhead.storage import read_json, write_atomically, write_json
@@ -336,6 +338,84 @@ def steps(record: dict[str, Any]) -> list[Step]:
     return found
 
 
+SHOWN = (
+    "AFR, gamma 2",
+    "few-label, 50 rows",
+    "few-label, 200 rows",
+    "few-label, 500 rows",
+    "decorrelation",
+    "DFR",
+    KNOWN_GROUP,
+)
+"""The columns of the table."""
+
+
+def tables(record: dict[str, Any]) -> str:
+    """Return Markdown: what the gaps are made of, what each variant takes away, and verdicts by Holm over the tasks."""
+    made = [
+        "| task, features of | measured | implied | rho, % | predicted | off by |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for task, seeds in sorted(record["explained"].items(), key=lambda each: -_mean(each[1], "measured")):
+        measured, implied, rho, predicted = (_mean(seeds, name) for name in ("measured", "implied", "rho", "predicted"))
+        cells = [_points(measured), _points(implied), _points(rho, digits=0), _points(predicted)]
+        made.append(f"| {' | '.join([_short(task), *cells, _points(measured - predicted, signed=True)])} |")
+    sentences = []
+    for which in ("implied", "predicted"):
+        both = points(record["explained"], which)
+        off = np.abs(both[:, 0] - both[:, 1])
+        sentences.append(
+            f"- {which} against measured: correlation {np.corrcoef(both.T)[0, 1]:.2f}; within 3 points "
+            f"{np.mean(off <= 0.03):.0%}, within 5 points {np.mean(off <= 0.05):.0%} of {len(both)} tasks"
+        )
+    found = [f"| task, features of | ERM | random | {' | '.join(SHOWN)} |", f"|---|---:|---:|{'---:|' * len(SHOWN)}"]
+    changes: dict[str, dict[str, dict[str, float]]] = {name: {} for name in SHOWN}
+    for task, measured in record["tasks"].items():
+        whole = measured["equalized_odds"]
+        cells = [_short(task), _spread(whole), _points(measured["trivial"], signed=True)]
+        variants = {one["name"]: one for one in measured["variants"] if one["within_budget"]}
+        for name in SHOWN:
+            if (one := variants.get(name)) is None:
+                cells.append("")
+                continue
+            gap = one["equalized_odds"]["value"]
+            cells.append(f"{_spread(one['equalized_odds'], signed=True)} ({100 * one['accuracy']['value']:+.1f})")
+            changes[name][task] = {"gap": gap, "share": gap / whole["value"], "whole": whole["value"], "p": one["p"]}
+        found.append(f"| {' | '.join(cells)} |")
+    verdicts = [_verdict(name, list(changes[name].values())) for name in SHOWN]
+    return "\n".join([*made, "", *sentences, "", *found, "", *verdicts])
+
+
+def _verdict(name: str, changes: list[dict[str, float]]) -> str:
+    adjusted = holm([one["p"] for one in changes])
+    told = [one["gap"] for one, p_value in zip(changes, adjusted, strict=True) if p_value < 0.05]
+    shares = [one["share"] for one in changes if one["whole"] >= SMALLEST_GAP]
+    return (
+        f"- {name}: decidedly smaller on {sum(gap < 0 for gap in told)} of {len(changes)} tasks, decidedly larger on "
+        f"{sum(gap > 0 for gap in told)} (Holm over the tasks). Where ERM's gap is at least 5 points, the median "
+        f"change is {100 * np.median(shares):+.0f}% of it; at least a quarter less on "
+        f"{sum(one <= -0.25 for one in shares)} of {len(shares)}."
+    )
+
+
+def _short(task: str) -> str:
+    return task.replace(" on ", ", ")
+
+
+def _mean(seeds: dict[str, Any], name: str) -> float:
+    values = [one[name]["value"] for one in seeds.values()]
+    return math.nan if None in values else float(np.mean(values))
+
+
+def _points(value: float, *, digits: int = 1, signed: bool = False) -> str:
+    return "undefined" if math.isnan(value) else f"{100 * value:{'+' if signed else ''}.{digits}f}"
+
+
+def _spread(values: dict[str, float], *, signed: bool = False) -> str:
+    value, low, high = (_points(values[end], signed=signed) for end in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
 def draw(record: dict[str, Any], path: Path) -> None:
     """Draw the ladder, and beside it (``-implied``) the predicted against the measured gap of every head."""
     known = {task: one for task, one in record["tasks"].items() if one["equalized_odds"]["value"] >= SMALLEST_GAP}
@@ -385,7 +465,7 @@ def points(explained: dict[str, dict[str, Any]], which: str) -> FloatArray:
 def main() -> None:
     """Measure, or draw what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("measure", "draw"))
+    parser.add_argument("what", choices=("measure", "draw", "table"))
     parser.add_argument("--network", action="append", default=[], metavar="NAME=RUN")
     parser.add_argument(
         "--others", action="append", default=[], metavar="NAME", help="networks whose features serve others"
@@ -396,6 +476,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.what == "draw":
         draw(read_json(given.json), given.picture)
+        return
+    if given.what == "table":
+        print(tables(read_json(given.json)))
         return
     record: dict[str, Any] = read_json(given.json) if given.json.exists() else {"explained": {}, "tasks": {}}
     by_task: dict[str, list[Task]] = {}

@@ -152,8 +152,8 @@ def area_under_roc(
 def monotone_share(before: ArrayLike, after: ArrayLike) -> float:
     """Return R^2 of the best monotone function of one score for another, rising or falling, between 0 and 1.
 
-    A score that is a rising function of another decides the same rows at every matched positive rate. Above about 0.97 a
-    new score is the old one with another threshold, or the old one turned round. Needs neither labels nor groups.
+    A score that is a rising function of another decides the same rows at every matched positive rate. Above about 0.97
+    a new score is the old one with another threshold, or the old one turned round. Needs neither labels nor groups.
 
     Args:
         before: (rows,) scores.
