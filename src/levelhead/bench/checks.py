@@ -53,9 +53,10 @@ def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
         for split in splits:
             experiment.data.groups(split)
         experiment.method.validation_groups(lambda: experiment.data.groups("validation")[0].values)
+        experiment.check_view()
 
     told = experiment.method.told or experiment.method.uses_validation_groups
-    return f"{experiment.data} {splits} {told}", check
+    return f"{experiment.data} {splits} {told} {experiment.method.declared_view}", check
 
 
 def _model(cell: Cell) -> tuple[str, Callable[[], object]]:

@@ -4,6 +4,7 @@ from levelhead.methods.afr import AFR
 from levelhead.methods.arl import ARL
 from levelhead.methods.balanced import Balanced
 from levelhead.methods.base import Method
+from levelhead.methods.bias_only import LearnedMixin, PoE, ViewReweight
 from levelhead.methods.dam import DAM
 from levelhead.methods.dro import DRO
 from levelhead.methods.dsa import DSA
@@ -32,6 +33,9 @@ METHODS: Registry[Method] = Registry(
         "lff": LfF,
         "eiil": EIIL,
         "afr": AFR,
+        "poe": PoE,
+        "learned-mixin": LearnedMixin,
+        "view-reweight": ViewReweight,
         "dam": DAM,
         "group-dro": GroupDRO,
         "tadet": TADeT,
@@ -53,8 +57,11 @@ __all__ = [
     "METHODS",
     "Balanced",
     "GroupDRO",
+    "LearnedMixin",
     "LfF",
     "Method",
+    "PoE",
     "Stage",
     "TADeT",
+    "ViewReweight",
 ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from levelhead.data.views import View
     from levelhead.training.lab import Lab
 from levelhead.training.stage import Stage
 
@@ -37,6 +38,11 @@ class Method(ABC):
     def told(self) -> str | None:
         """The mark ``knowledge`` with what exactly the method is told, e.g. "FEW GROUPS 200"; None for nothing."""
         return self.knowledge
+
+    @property
+    def declared_view(self) -> View | None:
+        """The part of the input that the method is told should not decide; None for none."""
+        return None
 
     def validation_groups(self, read: Callable[[], Tensor]) -> Tensor | None:
         """Return the groups of validation rows that the method is told, (validation,) int64, or None for none.

@@ -17,6 +17,7 @@ from levelhead.types import ConfigError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from levelhead.data.views import View
     from levelhead.training.lab import Lab
 
 
@@ -48,6 +49,11 @@ class DAM(Method):
     def told(self) -> str | None:
         """What the base method is told."""
         return self.base.told
+
+    @property
+    def declared_view(self) -> View | None:
+        """What the base method is told should not decide."""
+        return self.base.declared_view
 
     def validation_groups(self, read: Callable[[], Tensor]) -> Tensor | None:
         """Return the groups of validation rows that the base method is told."""

@@ -11,6 +11,7 @@ from scipy import optimize, special
 from torch import Tensor, nn
 
 from levelhead.models import head
+from levelhead.objectives.experts import entering
 from levelhead.types import LevelheadError, UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -46,29 +47,18 @@ def last_inputs(lab: Lab, model: Any, rows: Tensor) -> Tensor:
 
     Errors: :class:`~levelhead.UnsupportedModelError` if that is not one vector a row.
     """
-    layer, taken = last_layer(model), []
-
-    def take(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        taken.append(arguments[0])
+    layer = last_layer(model)
 
     def inputs(batch: dict[str, Tensor], some: Tensor) -> Tensor:
-        taken.clear()
-        with torch.no_grad():
+        with torch.no_grad(), entering(layer, model) as taken:
             model(**batch)
-        if not taken or taken[-1].ndim != 2:
-            raise UnsupportedModelError(
-                f"The last layer of {type(model).__name__} does not get one vector a row, so it cannot be trained by "
-                "itself."
-            )
         return taken[-1].float()
 
     was_training = model.training
-    handle = layer.register_forward_pre_hook(take)
     try:
         model.eval()
         return lab.compute(inputs, "features", rows=rows)
     finally:
-        handle.remove()
         model.train(was_training)
 
 

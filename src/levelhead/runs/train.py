@@ -15,7 +15,8 @@ import yaml
 from torch import Tensor
 
 from levelhead._version import __version__
-from levelhead.data import Examples
+from levelhead.data import SPLITS, Examples, Inputs
+from levelhead.data.views import View
 from levelhead.methods.fit import fit
 from levelhead.models.networks import load_model
 from levelhead.runs.card import write_card
@@ -130,6 +131,7 @@ def train_run(
             return read_metrics(folder)
         experiment.data.check()
         experiment.check_pixels()
+        experiment.check_view()
         began = time.monotonic()
         with accelerator.main_process_first():  # which fills the caches
             train, validation = prepared(experiment, "train"), prepared(experiment, "validation")
@@ -143,14 +145,20 @@ def train_run(
         card = {"train": _card(train), "validation": _card(validation)}
         if (folder / "data.json").exists() and read_json(folder / "data.json") != card:
             raise DataError(f"The data has changed since {folder} began; restore it, or start a new run with --out.")
-        pretrained, known = experiment.model.fingerprint(), folder / "pretrained.json"
-        if known.exists() and read_json(known) != pretrained:
-            raise DataError(
-                f"The pretrained backbone has changed since {folder} began; restore it, or start a new run with --out."
-            )
+        view, known = experiment.method.declared_view, folder / "pretrained.json"
+        pretrained = experiment.model.fingerprint() | ({} if view is None else view.fingerprint())
+        if known.exists() and (before := read_json(known)) != pretrained:
+            what = "pretrained backbone" if before.get("words") == pretrained.get("words") else "list method.view.file"
+            raise DataError(f"The {what} has changed since {folder} began; restore it, or start a new run with --out.")
 
         uses = experiment.method.uses_groups
         selects = SELECTORS[experiment.train.select].uses_groups
+
+        def viewed(view: View) -> tuple[Inputs, Inputs]:
+            with accelerator.main_process_first():
+                train, validation = (prepared(experiment, split, view=view) for split in SPLITS[:2])
+            return train.inputs, validation.inputs
+
         lab = Lab(
             new_model=lambda **size: replace(experiment.model, **size).build(train.class_names),
             train=train,
@@ -160,6 +168,7 @@ def train_run(
             groups=experiment.data.groups("train")[0].values if uses else None,
             validation_groups=experiment.data.groups("validation")[0].values if selects else None,
             known_groups=experiment.method.validation_groups(lambda: experiment.data.groups("validation")[0].values),
+            viewed=viewed,
             folder=folder,
             progress=progress,
         )
