@@ -413,7 +413,7 @@ def pairs(tmp_path: Path) -> dict[str, Any]:
     return {
         "data": {"name": "multinli", "root": str(root.parent)},
         "model": {"backbone": str(save_tiny_backbone(tmp_path / "backbone", words)), "mode": "last_encoder"},
-        "train": {"epochs": 4, "batch_size": 16, "learning_rate": 1e-2, "device": "cpu", "checkpoint_seconds": 0},
+        "train": {"epochs": 4, "batch_size": 16, "learning_rate": 1e-2, "device": "cpu"},
     }
 
 
