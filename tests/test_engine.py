@@ -12,7 +12,22 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.attention import DebiasConfig, attach
-from levelhead.methods import DAM, DRO, DSA, EIIL, ERM, JTT, KD, METHODS, Balanced, LfF, Method, Stage, TADeT
+from levelhead.methods import (
+    DAM,
+    DRO,
+    DSA,
+    EIIL,
+    ERM,
+    JTT,
+    KD,
+    METHODS,
+    Balanced,
+    LearnedMixin,
+    LfF,
+    Method,
+    Stage,
+    TADeT,
+)
 from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
@@ -94,6 +109,7 @@ KINDS: dict[str, Method] = {
     "dam+lff": DAM(base=LfF()),
     "tadet scalar": TADeT(means="scalar", balanced=True),
     "dam+tadet": DAM(base=TADeT()),
+    "dam+learned-mixin": DAM(base=LearnedMixin()),
     "dsa": DSA(bias_epochs=1, attack_steps=3),
     "dam+dsa": DAM(base=DSA(bias_epochs=1, attack_steps=3)),
 }

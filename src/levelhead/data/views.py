@@ -19,7 +19,7 @@ from torch import Tensor
 from levelhead.data.base import Inputs
 from levelhead.data.images import ImageInputs
 from levelhead.data.texts import Texts
-from levelhead.types import ConfigError, DataError, quoted
+from levelhead.types import ConfigError, DataError, printable, quoted
 
 OF_TEXTS, OF_PICTURES = ("hypothesis", "words"), ("region", "chroma")
 KINDS = ("whole", *OF_TEXTS, *OF_PICTURES)
@@ -68,7 +68,8 @@ class View:
                     f"{'give' if self.kind == kind else 'leave out'} method.view.{option}."
                 )
         if self.box is not None:
-            left, top, right, bottom = self.box
+            object.__setattr__(self, "box", tuple(self.box))  # a list has no hash
+            left, top, right, bottom = self.box if len(self.box) == 4 else (0.0,) * 4
             if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
                 raise ConfigError(
                     f"method.view.box is {list(self.box)}; it must be left, top, right, bottom as shares of width and "
@@ -78,7 +79,7 @@ class View:
     def __str__(self) -> str:
         """Name the view as tables show it: without folders."""
         if self.file is not None:
-            return f"words of {self.file.name}"
+            return f"words of {printable(self.file.name)}"
         return self.kind if self.box is None else f"region {', '.join(f'{share:g}' for share in self.box)}"
 
     def __call__(self, inputs: Inputs) -> Inputs:

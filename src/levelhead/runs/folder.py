@@ -35,8 +35,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.data import DATASETS, Examples, Groups, Split
-from levelhead.data.views import View
+from levelhead.data import DATASETS, Examples, Groups, Split, View
 from levelhead.runs.recipe import Experiment, build_experiment, flatten, name_of, read_recipe, section
 from levelhead.storage import (
     as_written,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import platform
 import time
@@ -15,8 +16,7 @@ import yaml
 from torch import Tensor
 
 from levelhead._version import __version__
-from levelhead.data import SPLITS, Examples, Inputs
-from levelhead.data.views import View
+from levelhead.data import SPLITS, Examples, Inputs, View
 from levelhead.methods.fit import fit
 from levelhead.models.networks import load_model
 from levelhead.runs.card import write_card
@@ -132,9 +132,17 @@ def train_run(
         experiment.data.check()
         experiment.check_pixels()
         experiment.check_view()
-        began = time.monotonic()
+        began, view = time.monotonic(), experiment.method.declared_view
+
+        @functools.cache  # first called below, so that preparing is no part of a method's cost
+        def viewed(view: View) -> tuple[Inputs, Inputs]:
+            train, validation = (prepared(experiment, split, view=view) for split in SPLITS[:2])
+            return train.inputs, validation.inputs
+
         with accelerator.main_process_first():  # which fills the caches
             train, validation = prepared(experiment, "train"), prepared(experiment, "validation")
+            if view is not None:
+                viewed(view)
         preparing = time.monotonic() - began
         present = train.labels.unique()
         if len(present) < 2:
@@ -145,20 +153,14 @@ def train_run(
         card = {"train": _card(train), "validation": _card(validation)}
         if (folder / "data.json").exists() and read_json(folder / "data.json") != card:
             raise DataError(f"The data has changed since {folder} began; restore it, or start a new run with --out.")
-        view, known = experiment.method.declared_view, folder / "pretrained.json"
-        pretrained = experiment.model.fingerprint() | ({} if view is None else view.fingerprint())
+        pretrained, known = experiment.model.fingerprint(), folder / "pretrained.json"
+        pretrained |= {} if view is None else view.fingerprint()
         if known.exists() and (before := read_json(known)) != pretrained:
             what = "pretrained backbone" if before.get("words") == pretrained.get("words") else "list method.view.file"
             raise DataError(f"The {what} has changed since {folder} began; restore it, or start a new run with --out.")
 
         uses = experiment.method.uses_groups
         selects = SELECTORS[experiment.train.select].uses_groups
-
-        def viewed(view: View) -> tuple[Inputs, Inputs]:
-            with accelerator.main_process_first():
-                train, validation = (prepared(experiment, split, view=view) for split in SPLITS[:2])
-            return train.inputs, validation.inputs
-
         lab = Lab(
             new_model=lambda **size: replace(experiment.model, **size).build(train.class_names),
             train=train,
