@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from levelhead.bench.checks import check_cells
 from levelhead.bench.grid import compare_methods, make_cells
 from levelhead.bench.tables import collect
+from levelhead.data import MultiNLI
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
 from levelhead.data.texts import Texts
@@ -291,7 +292,7 @@ def test_listed_words_are_kept_and_a_full_stop_where_none_is_left(tmp_path: Path
         (b"black sheep\n", "'black sheep' is no word"),
         (b"word\n--\n", "'--' is no word"),
         (b"\xff\xfe\x00", "no text in UTF-8"),
-        (None, "No such file"),
+        (None, "There is no file"),
     ],
 )
 def test_a_list_that_is_no_list_of_words_is_named(content: bytes | None, message: str, tmp_path: Path) -> None:
@@ -428,6 +429,7 @@ def test_a_hypothesis_is_read_through_a_frozen_backbone(
         train(lab, stage)
 
     monkeypatch.setattr(Lab, "train", note)
+    monkeypatch.setattr(MultiNLI, "groups", lambda *_: pytest.fail("training asked for groups"))
     metrics = train_run(recipe("poe", {"kind": "hypothesis"}, **pairs), tmp_path / "run")
     # With [CLS] and [SEP]: four or three words of the hypothesis, and with the premise's four and another [SEP].
     assert lengths == [6, 6, 11]

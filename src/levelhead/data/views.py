@@ -147,6 +147,8 @@ class View:
 
     def _words(self) -> frozenset[str]:
         assert self.file is not None
+        if not self.file.is_file():  # a pipe, say, might never end
+            raise DataError(f"There is no file {self.file} (method.view.file).")
         try:
             lines = self.file.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
