@@ -278,14 +278,19 @@ COMPUTED = {"multinli"}  # the attribute is computed from the input: there is no
 def recipe(root: Path, method: str, **train: Any) -> dict[str, Any]:
     return {
         "data": {"name": "utkface64", "root": str(root)},
-        "method": {"name": method, **SMALL.get(method, {})},
+        "method": {"name": method, **OPTIONS.get(method, {})},
         "model": {"hidden_size": 16, "layers": 2, "heads": 2},
         "train": {"epochs": 2, "batch_size": 16, "device": "cpu", "threads": 1, **train},
     }
 
 
-# JTT trains so many times more on what it missed; the others need so many rows of each group.
-SMALL: dict[str, Any] = {"jtt": {"upweight": 3}, "few-label": {"rows": 60}, "dfr": {"smallest_group": 2}}
+# JTT trains so many times more on what it missed; the others need so many rows of each group, or a view.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "jtt": {"upweight": 3},
+    "few-label": {"rows": 60},
+    "dfr": {"smallest_group": 2},
+    **{method: {"view": {"kind": "chroma"}} for method in ("poe", "learned-mixin", "view-reweight")},
+}
 BLIND = [name for name, cls in METHODS.items() if not cls().group_splits]
 
 

@@ -24,6 +24,7 @@ from levelhead.methods import (
     METHODS,
     Balanced,
     FewLabel,
+    LearnedMixin,
     LfF,
     Method,
     Stage,
@@ -120,6 +121,7 @@ KINDS: dict[str, Method] = {
     "few-label": FewLabel(rows=20),
     "dfr": DFR(smallest_group=2),
     "dam+dfr": DAM(base=DFR(smallest_group=2)),
+    "dam+learned-mixin": DAM(base=LearnedMixin()),
     "dsa": DSA(bias_epochs=1, attack_steps=3),
     "dam+dsa": DAM(base=DSA(bias_epochs=1, attack_steps=3)),
 }

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from levelhead.attention.attach import is_debiased
-from levelhead.methods import DAM, DRO, DSA, JTT, METHODS, Balanced, TADeT
+from levelhead.methods import DAM, DRO, DSA, JTT, METHODS, Balanced, PoE, TADeT
 from levelhead.methods.fit import fit
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import Lab
@@ -32,6 +32,7 @@ EVERY = {name: cheap(cls) for name, cls in METHODS.items()} | {
     "dam+jtt": DAM(base=cheap(JTT)),
     "dam+dro": DAM(base=DRO()),
     "dam+tadet": DAM(base=TADeT()),
+    "dam+poe": DAM(base=PoE()),
     "dam+dsa": DAM(base=cheap(DSA)),
 }
 

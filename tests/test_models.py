@@ -1,6 +1,7 @@
 """Networks on pretrained backbones: what they take, what they refuse, what is saved."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from levelhead.attention import DebiasConfig, attach
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
 from levelhead.data.texts import Texts
+from levelhead.data.views import View
 from levelhead.models.networks import BackboneModel, ScratchViT, load_backbone, load_model, load_tokenizer
 from levelhead.runs.recipe import build_experiment
 from levelhead.types import ConfigError
@@ -157,6 +159,11 @@ def test_pictures_are_processed_as_the_checkpoint_says(tmp_path: Path) -> None:
     assert features.keys() == {"features"}
     assert features["features"].shape == (4, 5, 16)
     assert prepared.fingerprint() != ImageInputs(pictures().inputs.pixels).fingerprint()
+    view = View("chroma")
+    seen = prepare(config, replace(pictures(), inputs=view(pictures().inputs))).inputs
+    alike = prepare(config, replace(pictures(), inputs=ImageInputs(view.of_pictures(pictures().inputs.pixels)))).inputs
+    assert torch.equal(*(each.batch(torch.arange(4))["pixel_values"] for each in (seen, alike)))
+    assert len({each.fingerprint() for each in (prepared, seen, alike)}) == 3
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,9 @@ def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
         experiment.data.check()
         for split in splits:
             experiment.data.groups(split)
+        experiment.check_view()
 
-    return f"{experiment.data} {splits}", check
+    return f"{experiment.data} {splits} {experiment.method.declared_view}", check
 
 
 def _model(cell: Cell) -> tuple[str, Callable[[], object]]:

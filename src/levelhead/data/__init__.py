@@ -12,6 +12,7 @@ from levelhead.data.portraits import Portraits
 from levelhead.data.text_csv import TextCsv
 from levelhead.data.utkface import UTKFace
 from levelhead.data.utkface_folder import UTKFaceFolder
+from levelhead.data.views import View
 from levelhead.registry import Registry
 
 DATASETS: Registry[DataSet] = Registry(
@@ -54,4 +55,5 @@ __all__ = [
     "TextCsv",
     "UTKFace",
     "UTKFaceFolder",
+    "View",
 ]

@@ -51,6 +51,11 @@ class ImageInputs(Inputs):
     def __len__(self) -> int:
         return len(self.pixels)
 
+    def pictures(self, index: Tensor) -> Tensor:
+        """Return the pictures at ``index`` (batch,) int64, (batch, 3, height, width) uint8."""
+        # index_select copies whole pictures: indexing goes number by number, at an eighth of the speed.
+        return self.pixels.index_select(0, index)
+
     def batch(self, index: Tensor) -> dict[str, Tensor]:
         """Return ``pixel_values`` (batch, 3, height, width) float32 in [-1, 1]: mean 0.5 and deviation 0.5."""
         shape = self.pixels.shape[1:]
@@ -58,8 +63,7 @@ class ImageInputs(Inputs):
         index = index.to(self.pixels.device)
         some = max(1, _AT_ONCE // shape.numel())
         for rows, place in zip(index.split(some), result.split(some), strict=True):
-            # index_select copies whole pictures: indexing goes number by number, at an eighth of the speed.
-            place.copy_(self.pixels.index_select(0, rows))
+            place.copy_(self.pictures(rows))
             torch.add(_BLACK, place, alpha=_SCALE, out=place)  # one pass, where dividing and subtracting are two
         return {"pixel_values": result}
 

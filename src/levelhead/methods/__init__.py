@@ -4,6 +4,7 @@ from levelhead.methods.afr import AFR
 from levelhead.methods.arl import ARL
 from levelhead.methods.balanced import Balanced
 from levelhead.methods.base import Method
+from levelhead.methods.bias_only import LearnedMixin, PoE, ViewReweight
 from levelhead.methods.dam import DAM
 from levelhead.methods.decorrelation import Decorrelation
 from levelhead.methods.dfr import DFR
@@ -35,6 +36,9 @@ METHODS: Registry[Method] = Registry(
         "lff": LfF,
         "eiil": EIIL,
         "afr": AFR,
+        "poe": PoE,
+        "learned-mixin": LearnedMixin,
+        "view-reweight": ViewReweight,
         "dam": DAM,
         "few-label": FewLabel,
         "dfr": DFR,
@@ -62,8 +66,11 @@ __all__ = [
     "Decorrelation",
     "FewLabel",
     "GroupDRO",
+    "LearnedMixin",
     "LfF",
     "Method",
+    "PoE",
     "Stage",
     "TADeT",
+    "ViewReweight",
 ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from levelhead.data.views import View
     from levelhead.training.lab import Lab
 from levelhead.training.stage import Stage
 
@@ -41,6 +42,11 @@ class Method(ABC):
     @property
     def refits(self) -> Method | None:
         """The method whose finished run this one only has to refit, in seconds; None for one that trains."""
+        return None
+
+    @property
+    def declared_view(self) -> View | None:
+        """The part of the input that the method is told should not decide; None for none."""
         return None
 
     @property

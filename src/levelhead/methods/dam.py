@@ -17,6 +17,7 @@ from levelhead.types import ConfigError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from levelhead.data.views import View
     from levelhead.training.lab import Lab
 
 
@@ -53,6 +54,11 @@ class DAM(Method):
     def refits(self) -> Method | None:
         """Debiased attention on what the base method refits."""
         return None if self.base.refits is None else replace(self, base=self.base.refits)
+
+    @property
+    def declared_view(self) -> View | None:
+        """What the base method is told should not decide."""
+        return self.base.declared_view
 
     @property
     def group_splits(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from levelhead.methods.base import Method
 from levelhead.methods.erm import ERM
 from levelhead.models import head
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
+from levelhead.objectives.experts import entering
 from levelhead.training.stage import Stage
 from levelhead.types import LevelheadError, UnsupportedModelError
 
@@ -144,29 +145,18 @@ def watching_last_layer(model: Any) -> Iterator[Callable[[Mapping[str, Tensor]],
 
     Errors: :class:`~levelhead.UnsupportedModelError` if that is not one vector a row.
     """
-    layer, taken = last_layer(model), []
-
-    def take(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        taken.append(arguments[0])
+    layer = last_layer(model)
 
     def inputs(batch: Mapping[str, Tensor]) -> Tensor:
-        taken.clear()
-        with torch.no_grad():
+        with torch.no_grad(), entering(layer, model) as taken:
             model(**batch)
-        if not taken or taken[-1].ndim != 2:
-            raise UnsupportedModelError(
-                f"The last layer of {type(model).__name__} does not get one vector a row, so it cannot be trained by "
-                "itself."
-            )
         return taken[-1].float()
 
     was_training = model.training
-    handle = layer.register_forward_pre_hook(take)
     try:
         model.eval()
         yield inputs
     finally:
-        handle.remove()
         model.train(was_training)
 
 

@@ -237,7 +237,7 @@ class BackboneModel(ModelConfig):
         elif isinstance(inputs, ImageInputs):
             load = load_image_processor if trained is None else load_image_processor.__wrapped__
             place = (self.backbone, self.revision) if trained is None else (trained.name_or_path, None)
-            inputs = ProcessedPictures(inputs.pixels, load(*place))
+            inputs = ProcessedPictures(inputs, load(*place))
             with explained(BACKBONE, place[0], place[1], "image processor that can be used"):
                 first = inputs.batch(torch.tensor([0]))["pixel_values"]
                 if first.ndim != 4 or not bool(first.isfinite().all()):
@@ -354,17 +354,17 @@ class BackboneModel(ModelConfig):
 
 
 class ProcessedPictures(Inputs):
-    """Pictures as a checkpoint's own image processor makes them; ``pixels`` (n, 3, height, width) uint8."""
+    """Pictures as a checkpoint's own image processor makes them."""
 
-    def __init__(self, pixels: Tensor, processor: Any) -> None:
-        self.pixels, self.processor = pixels, processor
+    def __init__(self, source: ImageInputs, processor: Any) -> None:
+        self.source, self.processor = source, processor
 
     def __len__(self) -> int:
-        return len(self.pixels)
+        return len(self.source)
 
     def batch(self, index: Tensor) -> dict[str, Tensor]:
         """Return ``pixel_values`` (batch, 3, side, side) float32: resized and normalised as the checkpoint says."""
-        pictures = [picture.numpy() for picture in self.pixels[index]]
+        pictures = [picture.numpy() for picture in self.source.pictures(index)]
         return {
             "pixel_values": self.processor(
                 pictures, return_tensors="pt", input_data_format="channels_first"
@@ -373,7 +373,7 @@ class ProcessedPictures(Inputs):
 
     def fingerprint(self) -> str:
         """Return a hash of the pixels and the processor's settings."""
-        return f"{ImageInputs(self.pixels).fingerprint()} {json.dumps(self.processor.to_dict(), sort_keys=True)}"
+        return f"{self.source.fingerprint()} {json.dumps(self.processor.to_dict(), sort_keys=True)}"
 
 
 @functools.lru_cache(maxsize=2)

@@ -5,7 +5,8 @@
     config.yaml                       the recipe with every default written out
     environment.json                  versions, device, threads
     data.json                         rows, classes and fingerprint of each split that was read
-    pretrained.json                   hashes of a frozen backbone's weights and of its tokenizer's vocabulary
+    pretrained.json                   hashes of a frozen backbone's weights, of its tokenizer's vocabulary, and of the
+                                      words of a view
     log.jsonl                         losses by step, validation scores by epoch
     checkpoints/                      progress, one file a stage (safetensors)
     epochs/                           each epoch's weights, with ``train.keep_epochs``
@@ -25,6 +26,7 @@ import contextlib
 import fcntl
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.data import DATASETS, Examples, Groups, Split
+from levelhead.data import DATASETS, Examples, Groups, Split, View
 from levelhead.runs.recipe import Experiment, build_experiment, flatten, name_of, read_recipe, section
 from levelhead.storage import (
     as_written,
@@ -138,13 +140,17 @@ def device_of(experiment: Experiment) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() and experiment.train.device != "cpu" else "cpu")
 
 
-def prepared(experiment: Experiment, split: Split, trained: Any = None) -> Examples:
+def prepared(experiment: Experiment, split: Split, trained: Any = None, view: View | None = None) -> Examples:
     """Return a split with inputs as the experiment's network takes them; no sensitive column is opened.
 
-    With the ``trained`` network of a run folder, its own backbone and tokenizer make them.
+    With the ``trained`` network of a run folder, its own backbone and tokenizer make them. With a ``view`` they are
+    those of this part of the input alone.
     """
     describe = {"data": name_of(experiment.data, DATASETS), "split": split}
-    return experiment.model.prepare(experiment.data.examples(split), device_of(experiment), describe, trained)
+    examples = experiment.data.examples(split)
+    if view is not None:
+        examples, describe["view"] = replace(examples, inputs=view(examples.inputs)), str(view)
+    return experiment.model.prepare(examples, device_of(experiment), describe, trained)
 
 
 def predictions_table(examples: Examples, logits: Tensor, groups: tuple[Groups, ...] = ()) -> pd.DataFrame:

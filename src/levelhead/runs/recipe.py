@@ -61,6 +61,12 @@ class Experiment:
                 "data of pictures and a network whose weights are all trained (model.mode=fine_tune, or from scratch)."
             )
 
+    def check_view(self) -> None:
+        """Raise :class:`~levelhead.types.LevelheadError` early where a view cannot be taken of the validation rows."""
+        view = self.method.declared_view
+        if view is not None:
+            view(self.data.examples("validation").inputs)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe that makes this experiment, with every default written out."""
         return {

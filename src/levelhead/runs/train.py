@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import platform
 import time
@@ -15,7 +16,7 @@ import yaml
 from torch import Tensor
 
 from levelhead._version import __version__
-from levelhead.data import Examples
+from levelhead.data import SPLITS, Examples, Inputs, View
 from levelhead.methods.fit import fit
 from levelhead.models.networks import load_model
 from levelhead.runs.card import write_card
@@ -130,9 +131,18 @@ def train_run(
             return read_metrics(folder)
         experiment.data.check()
         experiment.check_pixels()
-        began = time.monotonic()
+        experiment.check_view()
+        began, view = time.monotonic(), experiment.method.declared_view
+
+        @functools.cache  # first called below, so that preparing is no part of a method's cost
+        def viewed(view: View) -> tuple[Inputs, Inputs]:
+            train, validation = (prepared(experiment, split, view=view) for split in SPLITS[:2])
+            return train.inputs, validation.inputs
+
         with accelerator.main_process_first():  # which fills the caches
             train, validation = prepared(experiment, "train"), prepared(experiment, "validation")
+            if view is not None:
+                viewed(view)
         preparing = time.monotonic() - began
         present = train.labels.unique()
         if len(present) < 2:
@@ -144,10 +154,10 @@ def train_run(
         if (folder / "data.json").exists() and read_json(folder / "data.json") != card:
             raise DataError(f"The data has changed since {folder} began; restore it, or start a new run with --out.")
         pretrained, known = experiment.model.fingerprint(), folder / "pretrained.json"
-        if known.exists() and read_json(known) != pretrained:
-            raise DataError(
-                f"The pretrained backbone has changed since {folder} began; restore it, or start a new run with --out."
-            )
+        pretrained |= {} if view is None else view.fingerprint()
+        if known.exists() and (before := read_json(known)) != pretrained:
+            what = "pretrained backbone" if before.get("words") == pretrained.get("words") else "list method.view.file"
+            raise DataError(f"The {what} has changed since {folder} began; restore it, or start a new run with --out.")
 
         uses = experiment.method.uses_groups
         selects = SELECTORS[experiment.train.select].uses_groups
@@ -162,6 +172,7 @@ def train_run(
             known_groups=experiment.method.validation_groups(
                 lambda: experiment.data.groups("validation")[0].values, len(validation.labels), experiment.seed
             ),
+            viewed=viewed,
             folder=folder,
             progress=progress,
         )

@@ -26,6 +26,7 @@ from torch.nn.utils import get_total_norm
 
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.data.base import Examples, Inputs
+from levelhead.data.views import View
 from levelhead.distributed import gather_rows, shares
 from levelhead.models.head import with_classes
 from levelhead.terminal import Progress, silent
@@ -67,8 +68,9 @@ class Lab:
     ``new_model`` builds a fresh network from torch's global generator; keyword arguments change its size. ``groups``
     and ``validation_groups`` are given only where the method or the selector declares ``uses_groups``, ``known_groups``
     where the method is told groups of validation rows (-1 for a row whose group it is not told); otherwise the lab
-    holds no demographic column at all, and :attr:`groups` raises :class:`DemographicsHidden`. With ``folder``, progress
-    is kept on disk and an interrupted run goes on where it stopped.
+    holds no demographic column at all, and :attr:`groups` raises :class:`DemographicsHidden`. ``viewed`` makes a view
+    of the training and the validation inputs where it cannot be taken of the inputs themselves: token ids, and features
+    of a frozen backbone. With ``folder``, progress is kept on disk and an interrupted run goes on where it stopped.
 
     With several processes each makes the same lab and calls the same methods of it; the main one alone writes and
     reports progress, and all must be able to read ``folder``.
@@ -100,6 +102,7 @@ class Lab:
         groups: Tensor | None = None,
         validation_groups: Tensor | None = None,
         known_groups: Tensor | None = None,
+        viewed: Callable[[View], tuple[Inputs, Inputs]] | None = None,
         folder: Path | None = None,
         progress: Progress = silent,
     ) -> None:
@@ -135,6 +138,7 @@ class Lab:
         self._new_model = new_model
         self._train, self._validation = train.on(self.device), validation.on(self.device)
         self._groups, self._validation_groups, self._known_groups = groups, validation_groups, known_groups
+        self._viewed = viewed
         self._folder = folder
         self._progress = progress
         self._stage_number = 0
@@ -199,10 +203,24 @@ class Lab:
         finally:
             self._prepare = before
 
-    def logits(self, model: nn.Module) -> Tensor:
-        """Return the model's logits on the training rows (train, classes), in evaluation mode."""
+    def viewed(self, view: View) -> tuple[Inputs, Inputs]:
+        """Return what a network sees of the training and of the validation rows if it sees a view alone.
+
+        Errors: :class:`~levelhead.ConfigError` where the inputs have no such view.
+        """
+        own = self._train.inputs, self._validation.inputs
+        if self._viewed is None or view.kind == "whole":
+            return view(own[0]), view(own[1])
+        train, validation = self._viewed(view)
+        return train.on(self.device), validation.on(self.device)
+
+    def logits(self, model: nn.Module, inputs: Inputs | None = None) -> Tensor:
+        """Return the model's logits on the training rows (train, classes), in evaluation mode.
+
+        ``inputs`` (train) are what it sees of them, None: the lab's own.
+        """
         with self._counted(self.work):
-            return self.predict(model, self._train.inputs)
+            return self.predict(model, self._train.inputs if inputs is None else inputs)
 
     def compute(
         self,
@@ -487,7 +505,7 @@ class Lab:
             order = torch.randperm(len(self.labels), generator=generator)
         else:
             order = stage.rows.cpu()[torch.randperm(len(stage.rows), generator=generator)]
-        lengths = self._train.inputs.lengths
+        lengths = self._inputs(stage)[0].lengths
         if lengths is None or not self.config.length_bucketing:
             return order
         if epoch == 0 and any(isinstance(module, QueryKeyStandardizer) for module in stage.objective.modules()):
@@ -497,11 +515,15 @@ class Lab:
             )
         return bucketed(order, lengths, self.config.batch_size, generator)
 
+    def _inputs(self, stage: Stage) -> tuple[Inputs, Inputs]:
+        """Return what a stage's network sees of the training and of the validation rows."""
+        return (self._train.inputs, self._validation.inputs) if stage.inputs is None else stage.inputs
+
     def _batch(self, index: Tensor, stage: Stage) -> Batch:
         device = self.device
         weight = torch.ones(len(index)) if stage.weights is None else stage.weights.cpu()[index].float()
         return Batch(
-            inputs={name: tensor.to(device) for name, tensor in self._train.inputs.batch(index).items()},
+            inputs={name: tensor.to(device) for name, tensor in self._inputs(stage)[0].batch(index).items()},
             labels=self.labels[index].to(device),
             index=index.to(device),
             weight=weight.to(device),
@@ -516,7 +538,7 @@ class Lab:
     def _end_epoch(self, model: nn.Module, stage: Stage, keeper: Keeper, position: Position, epoch: int) -> None:
         """Score the validation split by every rule there is data for, and keep the model if it is the best so far."""
         select = stage.select or self.config.select
-        scores = self._scores(model, position, epoch) if stage.scored else {}
+        scores = self._scores(model, self._inputs(stage)[1], position, epoch) if stage.scored else {}
         row = {"stage": position.stage, "epoch": epoch, "step": position.step, **scores}
         keeper.log(row)
         position.history.append(row)
@@ -531,10 +553,10 @@ class Lab:
         if self.config.keep_epochs:
             keeper.keep_epoch(model, epoch)
 
-    def _scores(self, model: nn.Module, position: Position, epoch: int) -> dict[str, float]:
+    def _scores(self, model: nn.Module, inputs: Inputs, position: Position, epoch: int) -> dict[str, float]:
         """Score the validation split by every rule there is data for."""
         validation = self._validation
-        logits = self.predict(model, validation.inputs)
+        logits = self.predict(model, inputs)
         if not torch.isfinite(logits).all():
             raise LevelheadError(
                 f"After step {position.step - 1} (stage {position.stage + 1}, epoch {epoch}) the network's logits on "

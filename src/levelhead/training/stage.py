@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from levelhead.data.base import Inputs
 from levelhead.objectives.base import Objective
 from levelhead.types import ConfigError
 
@@ -18,7 +19,8 @@ class Stage:
     objective through the batch. Groups given here are either inferred by the method itself or, where the method
     declares ``uses_groups``, read from ``lab.groups``. ``rows`` (any length) int64 are the training rows of an epoch,
     with repetitions where a row counts several times; ``sampling`` (train,) float instead draws as many rows as there
-    are, with replacement, with chances in these proportions. ``scored`` False leaves the validation split alone: for a
+    are, with replacement, with chances in these proportions. ``inputs`` are what the network sees of the training and
+    of the validation rows in place of the lab's own inputs. ``scored`` False leaves the validation split alone: for a
     network that answers another question than the labels, whose last epoch is then kept.
 
     Errors: :class:`~levelhead.ConfigError` for ``rows`` and ``sampling`` at once, for a stage that is not scored and
@@ -31,6 +33,7 @@ class Stage:
     groups: Tensor | None = None
     rows: Tensor | None = None
     sampling: Tensor | None = None
+    inputs: tuple[Inputs, Inputs] | None = None
     select: str | None = None
     scored: bool = True
 
