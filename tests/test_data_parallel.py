@@ -24,7 +24,7 @@ from transformers import BertForSequenceClassification
 
 from levelhead.attention import DebiasConfig, QueryKeyStandardizer, alignment, append_encoder, attach, detach
 from levelhead.distributed import gather_rows
-from levelhead.methods import DAM, JTT, METHODS, Method, Stage
+from levelhead.methods import DAM, JTT, METHODS, CnC, Method, Stage
 from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
 from levelhead.storage import load_tensors
@@ -43,6 +43,8 @@ PROCESSES = 2
 KINDS: dict[str, Method] = {
     **{name: cls() for name, cls in METHODS.items()},
     "kd": METHODS["kd"](teacher_layers=3),  # type: ignore[call-arg]
+    "xrm": METHODS["xrm"](single_part="keep"),  # type: ignore[call-arg]
+    "dam+cnc": DAM(base=CnC()),
     "dam+jtt": DAM(base=JTT(upweight=2)),
     "arl later": METHODS["arl"](pretrain_steps=2),  # type: ignore[call-arg]  # its adversary has no gradient at first
 }

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.attention import DebiasConfig, attach
-from levelhead.methods import DAM, DRO, DSA, EIIL, ERM, JTT, KD, METHODS, Balanced, LfF, Method, Stage, TADeT
+from levelhead.methods import DAM, DRO, DSA, EIIL, ERM, JTT, KD, METHODS, XRM, Balanced, CnC, LfF, Method, Stage, TADeT
 from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
@@ -83,6 +83,7 @@ class TwoStages(Method):
 # Every method as it comes, options that take another path, and debiased attention on top of others.
 KINDS: dict[str, Method] = {
     **{name: cls() for name, cls in METHODS.items()},
+    "xrm": XRM(single_part="keep"),  # nothing in these pictures contradicts the rest
     "balanced by sampling": Balanced(by="sampling"),
     "dro dual": DRO(variant="dual"),
     "dro cvar": DRO(variant="cvar"),
@@ -96,6 +97,7 @@ KINDS: dict[str, Method] = {
     "dam+tadet": DAM(base=TADeT()),
     "dsa": DSA(bias_epochs=1, attack_steps=3),
     "dam+dsa": DAM(base=DSA(bias_epochs=1, attack_steps=3)),
+    "dam+cnc": DAM(base=CnC()),
 }
 
 

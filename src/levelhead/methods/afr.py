@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from levelhead.methods.base import Method
+from levelhead.methods.falling import warn_of_fall
 from levelhead.methods.last_layer import FloatArray, last_inputs, last_layer, solve
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
 from levelhead.training.stage import Stage
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FEW = 10  # rows that carry a class's weight, below which the last layer learns those rows
-FALL = 0.1  # of the accuracy on validation, from which a warning is due
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,7 @@ class AFR(Method):
         with torch.no_grad():
             layer.weight.copy_(torch.from_numpy(found_weight))
             layer.bias.copy_(torch.from_numpy(found_bias))
-        after = lab.validation_accuracy(model)
-        if after < before - FALL:
-            logger.warning(
-                "AFR: the refit lowers the accuracy on validation from %.1f%% to %.1f%%. With no shortcut in the data "
-                "it gives weight to rows that are merely hard: compare a smaller gamma (now %g)",
-                100 * before,
-                100 * after,
-                self.gamma,
-            )
+        warn_of_fall("AFR", before, lab.validation_accuracy(model), f"compare a smaller gamma (now {self.gamma:g})")
 
 
 def row_weights(logits: FloatArray, labels: NDArray[np.int64], gamma: float) -> FloatArray:

@@ -1,0 +1,372 @@
+"""XRM, SPARE, CnC and GEORGE: numbers worked by hand, what they do to a known shortcut, and refusals."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from levelhead.data.base import Examples
+from levelhead.methods import GEORGE, SPARE, XRM, CnC, Method, clusters
+from levelhead.methods.clusters import k_means, rows_of_classes, silhouettes
+from levelhead.methods.falling import warn_of_fall
+from levelhead.methods.fit import fit
+from levelhead.methods.george import best_clusters, hardness, mean_of_clusters, principal_components
+from levelhead.methods.spare import drawing_chances
+from levelhead.methods.xrm import infer_mistakes
+from levelhead.objectives.correct_contrast import CorrectContrast, contrast, contrast_pairs
+from levelhead.objectives.cross_risk import CrossRisk, class_balanced_risk, flip_chances
+from levelhead.training.config import TrainConfig
+from levelhead.training.lab import Lab
+from levelhead.types import Batch, ConfigError
+from tiny import make_examples, tiny_vit
+
+
+def draws(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+# XRM. The first twin learns from rows 0 and 1, and answers for rows 2 and 3.
+FIRST = torch.tensor([[2.0, 0], [0, 1], [1, 0], [0, 0.5]])
+SECOND = torch.tensor([[0.0, 1], [0, 2], [2, 0], [1, 0]])
+LABELS, SIDE = torch.tensor([0, 1, 0, 1]), torch.tensor([True, True, False, False])
+
+
+class Answers(nn.Module):
+    """A network whose logits are its parameter: row i of the batch is row ``rows[i]``."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(logits.clone())
+
+    def forward(self, rows: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.logits[rows])
+
+
+def twins(seed: int = 0) -> CrossRisk:
+    return CrossRisk(Answers(FIRST), Answers(SECOND), LABELS, SIDE, seed)
+
+
+def whole_batch() -> Batch:
+    rows = torch.arange(4)
+    return Batch({"rows": rows}, LABELS, rows, torch.ones(4))
+
+
+def test_chances_to_flip_are_those_worked_by_hand() -> None:
+    chance, answer = flip_chances(torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log())
+    assert chance.tolist() == pytest.approx([0.8, 0], abs=1e-6)
+    assert answer[0] == 0
+    chance, answer = flip_chances(torch.tensor([[0.3, 0.1, 0.6]]).log())
+    assert chance.item() == pytest.approx(0.4)
+    assert answer.item() == 2
+
+
+def test_the_loss_of_twins_and_what_they_answer_for_are_those_worked_by_hand() -> None:
+    loss, held_out = twins().loss(FIRST, SECOND, torch.arange(4), torch.ones(4))
+    assert loss.item() == pytest.approx(0.940190, abs=1e-6)
+    chance, answer = flip_chances(held_out)
+    assert (chance / 2 + 0.5).tolist() == pytest.approx([0.731059, 0.880797, 0.731059, 0.622459], abs=1e-6)
+    assert answer.tolist() == [1, 1, 0, 1]
+    assert (chance * (answer != LABELS)).tolist() == pytest.approx([0.462117, 0, 0, 0], abs=1e-6)
+    assert infer_mistakes(FIRST, SECOND, LABELS).tolist() == [1, 0, 0, 1]
+
+
+def test_each_twin_learns_from_its_own_rows_alone() -> None:
+    objective = twins()
+    objective(whole_batch())[0].backward()
+    assert objective.model.logits.grad.abs().sum(1).bool().tolist() == SIDE.tolist()  # type: ignore[union-attr, operator]
+    assert objective.twin.logits.grad.abs().sum(1).bool().tolist() == (~SIDE).tolist()  # type: ignore[union-attr, operator]
+
+
+def test_labels_flip_as_often_as_their_chance_says_and_the_same_again_from_the_same_seed() -> None:
+    flipped = []
+    for seed in range(500):
+        objective = twins(seed)
+        logs = objective(whole_batch())[1]
+        assert objective.current[1:].tolist() == LABELS[1:].tolist()
+        assert logs["flipped"].item() == pytest.approx((objective.current[0] != 0).item() / 4)
+        flipped.append(objective.current[0].item())
+    assert np.mean(flipped) == pytest.approx(0.462117, abs=4 * math.sqrt(0.25 / 500))
+    one, other = twins(7), twins(7)
+    for _ in range(3):
+        one(whole_batch()), other(whole_batch())
+        assert torch.equal(one.current, other.current)
+    assert one.steps == 3
+    assert {"current", "steps"} < set(one.state_dict())
+
+
+def test_a_class_without_a_row_adds_nothing_and_rows_count_by_their_weight() -> None:
+    losses, labels = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 2, 2])
+    assert class_balanced_risk(losses, labels, torch.tensor([5.0, 3.0, 1.0]), 3).item() == pytest.approx(1 + 10 / 4)
+
+
+def test_a_class_in_a_single_part_is_refused_or_kept_as_one() -> None:
+    quick = TrainConfig(epochs=1, batch_size=16, device="cpu")
+    with pytest.raises(ConfigError, match=r"single part in class 0, 1: .*method\.single_part=keep"):
+        fit(XRM(), lab_of(make_examples(48), quick))
+    lab = lab_of(make_examples(48), quick)
+    stages = XRM(single_part="keep").stages(lab)
+    lab.train(next(stages))
+    stage = next(stages)
+    assert stage.groups is not None
+    assert len(stage.groups.unique()) == 2
+
+
+# SPARE and the clusters.
+def test_chances_to_be_drawn_are_those_worked_by_hand() -> None:
+    parts = np.repeat([0, 1], [90, 10])
+    for power, expected in ((1, (0.005556, 0.05)), (2, (0.001111, 0.09)), (0, (0.01, 0.01))):
+        found = drawing_chances(parts, power)
+        assert found[[0, 99]] == pytest.approx(expected, abs=1e-6)
+        assert found.sum() == pytest.approx(1)
+    assert drawing_chances(parts, 2)[90:].sum() == pytest.approx(0.9)
+
+
+def test_every_class_is_drawn_equally_often() -> None:
+    examples = make_examples(48)
+    examples.labels[:] = torch.tensor([0] * 36 + [1] * 12)
+    lab = lab_of(examples)
+    stages = SPARE().stages(lab)
+    lab.train(next(stages))
+    stage = next(stages)
+    assert stage.sampling is not None
+    assert stage.sampling[:36].sum() == pytest.approx(0.5)
+    assert stage.sampling.sum() == pytest.approx(1)
+
+
+POINTS = np.array([0, 0.1, 0.2, 0.3, 2, 2.2])[:, None]
+
+
+@pytest.mark.parametrize(("found", "expected"), [([0, 0, 0, 0, 1, 1], 0.905684), ([0, 0, 1, 1, 2, 2], 0.608303)])
+def test_silhouettes_are_those_worked_by_hand(found: list[int], expected: float) -> None:
+    assert mean_of_clusters(*silhouettes(POINTS, np.array(found), draws())) == pytest.approx(expected, abs=1e-6)
+
+
+def test_silhouettes_of_a_point_alone_of_equal_points_and_of_one_cluster_are_0() -> None:
+    assert silhouettes(POINTS, np.array([0, 0, 0, 0, 0, 1]), draws())[0][5] == 0
+    assert silhouettes(np.ones((4, 2)), np.array([0, 0, 1, 1]), draws())[0].tolist() == [0] * 4
+    assert silhouettes(POINTS, np.zeros(6, np.int64), draws())[0].tolist() == [0] * 6
+
+
+def test_silhouettes_of_many_points_are_those_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = draws().normal(size=(1200, 2)) + np.repeat([[0.0], [8.0]], 600, axis=0)
+    found = np.repeat([0, 1], 600)
+    whole, _ = silhouettes(points, found, draws())
+    monkeypatch.setattr(clusters, "SAMPLE", 200)
+    some, theirs = silhouettes(points, found, draws())
+    assert len(some) == len(theirs) == 200
+    assert some.mean() == pytest.approx(whole.mean(), abs=0.02)
+
+
+def test_k_means_finds_clusters_that_are_there_and_the_same_again_from_the_same_seed() -> None:
+    truth = np.repeat(np.arange(4), 50)
+    points = draws(1).normal(size=(200, 3)) + 12 * draws(2).normal(size=(4, 3))[truth]
+    found, centres = k_means(points, 4, draws())
+    assert [len(np.unique(found[truth == part])) for part in range(4)] == [1] * 4
+    assert len(np.unique(found)) == 4
+    for part in range(4):
+        assert centres[part] == pytest.approx(points[found == part].mean(axis=0))
+    again = k_means(points, 4, draws())
+    assert np.array_equal(again[0], found)
+
+
+def test_k_means_of_points_that_are_all_equal_ends() -> None:
+    found, centres = k_means(np.ones((5, 2)), 3, draws())
+    assert len(np.unique(found)) == 1
+    assert np.isfinite(centres).all()
+
+
+# CnC.
+def test_pairs_are_those_worked_by_hand() -> None:
+    labels, predicted = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 1, 1, 1, 0])
+    positive, negative = (mask.nonzero().tolist() for mask in contrast_pairs(labels, predicted))
+    right = {(anchor, other) for anchor, other in map(tuple, positive) if anchor in (0, 1, 3, 4)}
+    assert right == {(0, 2), (1, 2), (3, 5), (4, 5)}
+    assert {tuple(pair) for pair in negative if pair[0] in (0, 1, 3, 4)} == {(0, 5), (1, 5), (3, 2), (4, 2)}
+    # The mirrored anchors: row 2 was taken for class 1, whose right rows are 3 and 4.
+    assert {tuple(pair) for pair in positive if pair[0] in (2, 5)} == {(2, 0), (2, 1), (5, 3), (5, 4)}
+    assert {tuple(pair) for pair in negative if pair[0] in (2, 5)} == {(2, 3), (2, 4), (5, 0), (5, 1)}
+
+
+def test_a_class_that_is_never_taken_for_another_contrasts_with_all_others() -> None:
+    labels, predicted = torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 1, 2])
+    _, negative = contrast_pairs(labels, predicted, torch.tensor([True, False, True]))
+    assert negative[0].tolist() == [False, False, True, True]
+    assert negative[1].tolist() == [False, False, True, False]
+    objective = CorrectContrast(*read_out(2), predicted, labels)
+    assert objective.faultless.tolist() == [True, False, True]
+
+
+ANCHOR = torch.tensor([[1.0, 0]])
+OTHERS = torch.tensor([[0.8, 0.6], [0.6, 0.8], [0, 1], [-0.6, 0.8]])
+POSITIVE = torch.tensor([[True, True, False, False]])
+
+
+@pytest.mark.parametrize(("single", "expected"), [(False, 1.127224), (True, 0.001409)])
+def test_the_contrast_is_that_worked_by_hand(single: bool, expected: float) -> None:
+    similarity = ANCHOR.double() @ OTHERS.double().T / 0.1
+    assert contrast(similarity, POSITIVE, ~POSITIVE, single).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_anchor_without_a_positive_or_a_negative_costs_nothing_and_has_a_gradient() -> None:
+    similarity = torch.zeros(2, 2, requires_grad=True)
+    nothing, some = torch.tensor([[False, False], [True, False]]), torch.tensor([[True, True], [False, False]])
+    for single in (False, True):
+        losses = contrast(similarity, nothing, some, single)
+        assert losses.tolist() == [0, 0]
+        losses.sum().backward()
+        assert torch.isfinite(similarity.grad).all()  # type: ignore[arg-type]
+
+
+def read_out(width: int) -> tuple[nn.Module, nn.Module]:
+    model = Small(width)
+    return model, model.head
+
+
+class Small(nn.Module):
+    """Numbers in, logits of two classes out; with ``hidden`` units, none for a linear network."""
+
+    def __init__(self, width: int, hidden: int = 0) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(num_labels=2)
+        self.body = nn.Sequential(nn.Linear(width, hidden), nn.ReLU()) if hidden else nn.Identity()
+        self.head = nn.Linear(hidden or width, 2)
+
+    def forward(self, x: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.head(self.body(x)))
+
+
+def test_both_terms_of_the_contrast_and_cross_entropy_are_weighted_as_told() -> None:
+    """Anchor 0 is right, with positives 1 and 2 (missed) and negatives 3 and 4 (taken for its class)."""
+    features = torch.cat([ANCHOR, OTHERS])
+    labels, predicted = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 1, 1, 0, 0])
+    model, layer = read_out(2)
+    objective = CorrectContrast(model, layer, predicted, labels)
+    right, wrong = objective.contrasts(3 * features, labels, predicted, torch.ones(5))
+    assert right.item() == pytest.approx(1.127224, abs=1e-5)
+    assert wrong.item() == 0  # nobody was right about class 1, which the missed rows were taken for
+    loss, logs = objective(Batch({"x": features}, labels, torch.arange(5), torch.ones(5)))
+    task = nn.functional.cross_entropy(layer(features), labels).item()
+    assert loss.item() == pytest.approx(0.25 * task + 0.75 * 1.127224, abs=1e-5)
+    assert logs["task"].item() == pytest.approx(task)
+    assert {"predicted", "faultless"}.isdisjoint(objective.state_dict())
+    assert not [name for name in objective.state_dict() if not name.startswith("model.")]
+
+
+def test_half_of_the_rows_of_the_second_training_were_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = lab_of(make_examples(40))
+    answers = lab.labels.clone()
+    answers[:4] = 1 - answers[:4]
+    monkeypatch.setattr(lab, "logits", lambda model: nn.functional.one_hot(answers, 2).float())
+    stage = list(CnC().stages(lab))[1]
+    assert stage.sampling is not None
+    assert stage.sampling[:4].sum() == pytest.approx(stage.sampling[4:].sum())
+
+
+@pytest.mark.parametrize(("wrong", "said"), [(0, "nothing"), (40, "everything")])
+def test_cnc_says_where_there_are_no_pairs(
+    wrong: int, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab = lab_of(make_examples(40))
+    answers = torch.where(torch.arange(40) < wrong, 1 - lab.labels, lab.labels)
+    monkeypatch.setattr(lab, "logits", lambda model: nn.functional.one_hot(answers, 2).float())
+    assert list(CnC().stages(lab))[1].sampling is None
+    assert f"missed {said}" in caplog.text
+
+
+# GEORGE.
+def test_hardness_is_that_worked_by_hand() -> None:
+    towards, rest = hardness(np.array([[1.0, 1, 0]]), np.array([[1.0, 2, 0], [0, 2, 1]]))
+    assert towards.tolist() == pytest.approx([-0.707107], abs=1e-6)
+    assert rest[0] == pytest.approx([0.5, 1, 0.5])
+
+
+def test_principal_components_are_the_directions_of_most_variance() -> None:
+    points = draws().normal(size=(500, 3)) * [1, 9, 3]
+    found = principal_components(points, 2)
+    assert np.abs(np.corrcoef(found.T, points[:, [1, 2]].T)[:2, 2:].diagonal()) == pytest.approx([1, 1], abs=0.02)
+
+
+def test_the_number_of_clusters_is_found() -> None:
+    truth = np.repeat(np.arange(3), 40)
+    points = draws(1).normal(size=(120, 2)) + np.array([[0, 0], [0, 30], [30, 0]])[truth]
+    found = best_clusters(points, 6, draws())
+    assert sorted(np.bincount(found)) == [40, 40, 40]
+
+
+@pytest.mark.parametrize("reduction", ["pca", "hardness"])
+def test_clusters_stay_inside_their_class(reduction: Any) -> None:
+    lab = lab_of(make_examples(48))
+    stages = GEORGE(reduction=reduction, most_clusters=4).stages(lab)
+    lab.train(next(stages))
+    stage = next(stages)
+    assert stage.groups is not None
+    assert not set(stage.groups[lab.labels == 0].tolist()) & set(stage.groups[lab.labels == 1].tolist())
+    assert stage.sampling is None
+
+
+# All four.
+def lab_of(train: Examples, config: TrainConfig | None = None, network: Any = tiny_vit) -> Lab:
+    config = config or TrainConfig(epochs=2, batch_size=16, learning_rate=3e-3, device="cpu")
+    return Lab(new_model=network, train=train, validation=make_examples(20, seed=1), config=config, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        (XRM, {"twin_epochs": 0}, r"method\.twin_epochs is 0"),
+        (XRM, {"step": 0.0}, r"method\.step"),
+        (SPARE, {"reference_epochs": 0}, r"method\.reference_epochs"),
+        (SPARE, {"clusters": 0}, r"method\.clusters"),
+        (SPARE, {"power": -1.0}, r"method\.power"),
+        (CnC, {"reference_epochs": 0}, r"method\.reference_epochs"),
+        (CnC, {"temperature": 0.0}, r"method\.temperature"),
+        (CnC, {"share": 1.1}, r"method\.share"),
+        (GEORGE, {"reference_epochs": 0}, r"method\.reference_epochs"),
+        (GEORGE, {"most_clusters": 1}, r"method\.most_clusters"),
+        (GEORGE, {"step": float("inf")}, r"method\.step"),
+        (GEORGE, {"adjustment": -1.0}, r"method\.adjustment"),
+    ],
+)
+def test_options_that_cannot_be_right_are_refused(method: type[Method], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        method(**options)
+
+
+@pytest.mark.parametrize("method", [SPARE(clusters=30), GEORGE(most_clusters=30)], ids=["spare", "george"])
+def test_fewer_rows_than_clusters_are_refused_before_any_training(method: Method) -> None:
+    lab = lab_of(make_examples(48))
+    with pytest.raises(ConfigError, match="into 30 parts or fewer, and class 0 has 24"):
+        fit(method, lab)
+    assert lab.steps == 0
+
+
+def test_a_class_without_rows_is_named() -> None:
+    with pytest.raises(ConfigError, match="class 1 has 0 training rows"):
+        rows_of_classes(torch.tensor([0, 2, 2, 0]), 1, "spare")
+
+
+def test_a_batch_too_small_for_pairs_is_refused() -> None:
+    lab = lab_of(make_examples(40), TrainConfig(batch_size=3, device="cpu"))
+    with pytest.raises(ConfigError, match=r"train\.batch_size is 3 with 2 classes: it must be at least 4"):
+        fit(CnC(), lab)
+
+
+def test_hardness_is_for_two_classes() -> None:
+    examples = make_examples(48)
+    examples.labels[:] = torch.arange(48) % 3
+    with pytest.raises(ConfigError, match="needs two classes, and there are 3"):
+        fit(GEORGE(reduction="hardness"), lab_of(examples))
+
+
+def test_a_fall_by_more_than_ten_points_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_fall("XRM", 0.9, 0.81, "compare")
+    assert not caplog.text
+    warn_of_fall("XRM", 0.9, 0.79, "compare this")
+    assert "XRM lowers the accuracy on validation from 90.0% to 79.0%" in caplog.text
+    assert "merely hard: compare this" in caplog.text
