@@ -41,7 +41,8 @@ class DAM(Method):
         if isinstance(self.base, DAM):
             raise ConfigError("method dam+dam: attention can be debiased once; choose another base.")
         # On the instance: the class itself is blind, and dam+group-dro is not.
-        for flag in ("uses_groups", "uses_validation_groups", "knowledge", "changes_pixels", "changes_at_end"):
+        flags = ("uses_groups", "uses_validation_groups", "knowledge", "changes_pixels", "infers_parts")
+        for flag in (*flags, "changes_at_end"):
             object.__setattr__(self, flag, getattr(self.base, flag))
 
     @property

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import normalize
 
 from levelhead.methods.base import Method
-from levelhead.methods.clusters import FloatArray, IntArray, k_means, rows_of_classes, silhouettes
+from levelhead.methods.clusters import FloatArray, IntArray, k_means, nearest_centres, rows_of_classes, silhouettes
 from levelhead.methods.falling import warn_of_fall
 from levelhead.methods.group_dro import worst_group_stage
 from levelhead.methods.last_layer import last_inputs, last_layer
@@ -21,6 +21,8 @@ from levelhead.types import ConfigError, check_numbers
 
 if TYPE_CHECKING:
     from levelhead.training.lab import Lab
+
+SPLITS: tuple[Literal["train"], Literal["validation"]] = ("train", "validation")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class GEORGE(Method):
     """
 
     summary: ClassVar[str] = "GroupDRO on clusters of each class (NeurIPS 2020)"
+    infers_parts: ClassVar[bool] = True
     reference_epochs: int | None = None
     reduction: Literal["pca", "hardness"] = "pca"
     most_clusters: int = 10
@@ -60,31 +63,41 @@ class GEORGE(Method):
         layer = last_layer(reference)
         yield Stage(WeightedCrossEntropy(reference), epochs=self.reference_epochs, select="last")
         before = lab.validation_accuracy(reference)
-        features = normalize(last_inputs(lab, reference, torch.arange(len(lab.labels)))).numpy()
+        train, held_out = (normalize(last_inputs(lab, reference, split=split)).numpy() for split in SPLITS)
         weight = layer.weight.detach().double().cpu().numpy()
         generator = np.random.default_rng(lab.seed)
-        clusters, count = torch.empty_like(lab.labels), 0
-        for rows in classes:
-            points = self._reduced(features[rows].astype(np.float64), weight)
-            found = best_clusters(points, self.most_clusters, generator)
+        clusters, parts = torch.empty_like(lab.labels), torch.empty_like(lab.validation.labels)
+        count = 0
+        for label, rows in enumerate(classes):
+            theirs = np.flatnonzero(lab.validation.labels.numpy() == label)
+            points, others = self._reduced(train[rows], held_out[theirs], weight)
+            found, centres = best_clusters(points, self.most_clusters, generator)
             clusters[rows] = torch.from_numpy(found + count)
-            count += int(found.max()) + 1
-        stage = worst_group_stage(lab, clusters, self.step, self.adjustment, balanced=False)
+            parts[theirs] = torch.from_numpy(nearest_centres(others, centres)[0] + count)
+            count += len(centres)
+        stage = worst_group_stage(lab, clusters, self.step, self.adjustment, balanced=False, validation_parts=parts)
         yield stage
         warn_of_fall("GEORGE", before, lab.validation_accuracy(stage.objective.model), "compare it with method erm")
 
-    def _reduced(self, features: FloatArray, weight: FloatArray) -> FloatArray:
+    def _reduced(self, points: FloatArray, others: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return two numbers a row, (rows, 2), for ``points`` and for ``others``, in directions found by ``points``."""
+        points, others = points.astype(np.float64), others.astype(np.float64)
         if self.reduction == "pca":
-            return principal_components(features, 2)
-        hard, rest = hardness(features, weight)
-        return np.column_stack([hard, principal_components(rest, 1)])
+            centre, directions = principal_directions(points, 2)
+            return (points - centre) @ directions, (others - centre) @ directions
+        (hard, rest), (theirs, left) = hardness(points, weight), hardness(others, weight)
+        centre, directions = principal_directions(rest, 1)
+        return (
+            np.column_stack([hard, (rest - centre) @ directions]),
+            np.column_stack([theirs, (left - centre) @ directions]),
+        )
 
 
-def principal_components(points: FloatArray, count: int) -> FloatArray:
-    """Return the coordinates of ``points`` (rows, width) in the directions of most variance: (rows, ``count``)."""
-    centred = points - points.mean(axis=0)
-    _, directions = np.linalg.eigh(centred.T @ centred)  # the smallest variance first
-    return np.asarray(centred @ directions[:, ::-1][:, :count])
+def principal_directions(points: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+    """Return the mean of ``points`` (rows, width), and their directions of most variance, (width, ``count``)."""
+    centre = points.mean(axis=0)
+    _, directions = np.linalg.eigh((points - centre).T @ (points - centre))  # the smallest variance first
+    return centre, directions[:, ::-1][:, :count]
 
 
 def hardness(features: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -105,20 +118,21 @@ def hardness(features: FloatArray, weight: FloatArray) -> tuple[FloatArray, Floa
     return towards, features - towards[:, None] * direction
 
 
-def best_clusters(points: FloatArray, most: int, generator: np.random.Generator) -> IntArray:
-    """Return the cluster of each point, (rows,), for the number of clusters with the best silhouettes.
+def best_clusters(points: FloatArray, most: int, generator: np.random.Generator) -> tuple[IntArray, FloatArray]:
+    """Return the clusters of ``points`` (rows, width), (rows,), and their centres, with the best silhouettes.
 
     A number from 2 to ``most`` is scored by the mean, over its clusters, of their mean silhouettes; of equal scores the
     larger number wins.
 
     Source: Sohoni et al., NeurIPS 2020, arXiv:2011.12945.
     """
-    best, kept = -np.inf, np.zeros(len(points), np.int64)
+    best = -np.inf
     for clusters in range(2, most + 1):
-        found, _ = k_means(points, clusters, generator)
+        found, centres = k_means(points, clusters, generator)
         score = mean_of_clusters(*silhouettes(points, found, generator))
         if score >= best:
-            best, kept = score, np.unique(found, return_inverse=True)[1]
+            names, compact = np.unique(found, return_inverse=True)  # without clusters that are empty
+            best, kept = score, (compact, centres[names])
     return kept
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -36,13 +36,16 @@ def last_layer(model: Any) -> nn.Linear:
     return found[1]
 
 
-def last_inputs(lab: Lab, model: Any, rows: Tensor) -> Tensor:
+def last_inputs(
+    lab: Lab, model: Any, rows: Tensor | None = None, split: Literal["train", "validation"] = "train"
+) -> Tensor:
     """Return what the last layer of ``model`` gets, (some, width) float32 on the CPU, in evaluation mode.
 
     Args:
-        lab: whose training rows are meant.
+        lab: whose rows are meant.
         model: a trained classifier.
-        rows: (some,) int64 training rows.
+        rows: (some,) int64; None for all.
+        split: the rows' split.
 
     Errors: :class:`~levelhead.UnsupportedModelError` if that is not one vector a row.
     """
@@ -66,7 +69,7 @@ def last_inputs(lab: Lab, model: Any, rows: Tensor) -> Tensor:
     handle = layer.register_forward_pre_hook(take)
     try:
         model.eval()
-        return lab.compute(inputs, "features", rows=rows)
+        return lab.compute(inputs, "features", rows=rows, split=split)
     finally:
         handle.remove()
         model.train(was_training)

@@ -49,6 +49,7 @@ class XRM(Method):
     """
 
     summary: ClassVar[str] = "cross risk minimisation: GroupDRO on what twin networks get wrong (ICML 2024)"
+    infers_parts: ClassVar[bool] = True
     twin_epochs: int | None = None
     step: float = 0.01
     single_part: Literal["refuse", "keep"] = "refuse"
@@ -64,7 +65,16 @@ class XRM(Method):
         parts = infer_mistakes(lab.logits(first), lab.logits(second), lab.labels)
         self._check(lab.labels, parts)
         before = lab.validation_accuracy(first)
-        stage = worst_group_stage(lab, 2 * lab.labels + parts, self.step, 0.0, balanced=True)
+        inputs, labels = lab.validation.inputs, lab.validation.labels
+        held_out = infer_mistakes(lab.predict(first, inputs), lab.predict(second, inputs), labels)
+        stage = worst_group_stage(
+            lab,
+            2 * lab.labels + parts,
+            self.step,
+            adjustment=0.0,
+            balanced=True,
+            validation_parts=2 * labels + held_out,
+        )
         yield stage
         warn_of_fall("XRM", before, lab.validation_accuracy(stage.objective.model), "compare it with method erm")
 

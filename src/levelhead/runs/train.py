@@ -31,7 +31,7 @@ from levelhead.storage import (
 from levelhead.terminal import Progress, silent
 from levelhead.training.lab import Lab
 from levelhead.training.processes import make_accelerator
-from levelhead.training.select import SELECTORS
+from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.types import DataError, LevelheadError, quoted
 
 if TYPE_CHECKING:
@@ -207,9 +207,9 @@ def train_run(
             "oracle": oracle_reason(experiment),
             "told": experiment.method.told,
             "validation": {
-                name: selector.score(logits, validation.labels, None)
-                for name, selector in SELECTORS.items()
-                if name != "last" and not selector.uses_groups
+                name: SELECTORS[name].score(logits, validation.labels, None)
+                for name in FOR_ANY_METHOD
+                if name != "last"
             },
             "history": lab.history,
         }

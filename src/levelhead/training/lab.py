@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from levelhead.training.checkpoint import Keeper, Position, Work
 from levelhead.training.config import TrainConfig
 from levelhead.training.finite import advice, gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
 from levelhead.training.processes import make_accelerator
-from levelhead.training.select import SELECTORS
+from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.training.stage import Stage
 from levelhead.training.trackers import tracked
 from levelhead.types import Batch, ConfigError, DemographicsHidden, LevelheadError
@@ -167,6 +167,11 @@ class Lab:
             )
         return self._known_groups
 
+    @property
+    def validation(self) -> Examples:
+        """Inputs and labels of the validation split."""
+        return self._validation
+
     def new_model(self) -> nn.Module:
         """Return a freshly initialised network on the lab's device: the one that a stage trains to be kept."""
         return self._watched(self._prepare(self._new_model()))
@@ -200,22 +205,24 @@ class Lab:
         title: str | None = None,
         *,
         rows: Tensor | None = None,
+        split: Literal["train", "validation"] = "train",
     ) -> Tensor:
-        """Return what ``function(inputs, rows)`` gives for all training rows, (train, ...) on the CPU, in their order.
+        """Return what ``function(inputs, rows)`` gives for all rows of a split, (rows, ...) on the CPU, in their order.
 
         ``rows`` (some,) int64 are the only ones wanted, in the order of the answer. The function is asked for
         ``config.batch_size`` rows at a time: ``inputs`` are those of its ``rows`` (a few,) int64, on the lab's device,
         and its answer has as many rows. With several processes each asks for its share, and all get the whole; networks
         are ordinary ones meanwhile. With a ``title`` progress is reported under it.
         """
-        wanted = torch.arange(len(self.labels)) if rows is None else rows
+        examples = self._train if split == "train" else self._validation
+        wanted = torch.arange(len(examples.labels)) if rows is None else rows
         own = wanted[self._share(len(wanted))]
         work = Work()
         with self._counted(work):
             parts: list[Tensor] = []
             chunks = own.split(self.config.batch_size)
             for some in chunks:
-                batch = {name: tensor.to(self.device) for name, tensor in self._train.inputs.batch(some).items()}
+                batch = {name: tensor.to(self.device) for name, tensor in examples.inputs.batch(some).items()}
                 parts.append(function(batch, some).detach().cpu())
                 if title is not None and self.accelerator.is_main_process:
                     self._progress(title, len(parts), len(chunks), "")
@@ -365,6 +372,11 @@ class Lab:
         select = stage.select or config.select
         if SELECTORS[select].uses_groups and self._validation_groups is None:
             raise DemographicsHidden(f"A stage asks for the selector {select}, which looks at groups.")
+        if SELECTORS[select].uses_parts and stage.validation_parts is None:
+            raise ConfigError(
+                f"train.select is {select}, and stage {number + 1} of this method infers no parts of the validation "
+                f"split: choose a method that does (levelhead list methods), or {', '.join(FOR_ANY_METHOD)}."
+            )
         batches = (len(self.labels) if stage.rows is None else len(stage.rows)) // config.batch_size
         epochs = stage.epochs or config.epochs
         total = epochs * batches
@@ -503,7 +515,7 @@ class Lab:
     def _end_epoch(self, model: nn.Module, stage: Stage, keeper: Keeper, position: Position, epoch: int) -> None:
         """Score the validation split by every rule there is data for, and keep the model if it is the best so far."""
         select = stage.select or self.config.select
-        scores = self._scores(model, position, epoch) if stage.scored else {}
+        scores = self._scores(model, position, epoch, stage.validation_parts) if stage.scored else {}
         row = {"stage": position.stage, "epoch": epoch, "step": position.step, **scores}
         keeper.log(row)
         position.history.append(row)
@@ -518,7 +530,7 @@ class Lab:
         if self.config.keep_epochs:
             keeper.keep_epoch(model, epoch)
 
-    def _scores(self, model: nn.Module, position: Position, epoch: int) -> dict[str, float]:
+    def _scores(self, model: nn.Module, position: Position, epoch: int, parts: Tensor | None) -> dict[str, float]:
         """Score the validation split by every rule there is data for."""
         validation = self._validation
         logits = self.predict(model, validation.inputs)
@@ -527,11 +539,12 @@ class Lab:
                 f"After step {position.step - 1} (stage {position.stage + 1}, epoch {epoch}) the network's logits on "
                 f"the validation split are not finite, so that no epoch can be chosen. {advice(self.config)}"
             )
-        return {
-            name: selector.score(logits, validation.labels, self._validation_groups)
-            for name, selector in SELECTORS.items()
-            if name != "last" and (self._validation_groups is not None or not selector.uses_groups)
-        }
+        scores = {}
+        for name, rule in SELECTORS.items():
+            seen = self._validation_groups if rule.uses_groups else parts if rule.uses_parts else None
+            if name != "last" and (seen is not None or name in FOR_ANY_METHOD):
+                scores[name] = rule.score(logits, validation.labels, seen)
+        return scores
 
 
 def epoch_generator(seed: int, stage: int, epoch: int) -> torch.Generator:

@@ -18,8 +18,10 @@ class Stage:
     objective through the batch. Groups given here are either inferred by the method itself or, where the method
     declares ``uses_groups``, read from ``lab.groups``. ``rows`` (any length) int64 are the training rows of an epoch,
     with repetitions where a row counts several times; ``sampling`` (train,) float instead draws as many rows as there
-    are, with replacement, with chances in these proportions. ``scored`` False leaves the validation split alone: for a
-    network that answers another question than the labels, whose last epoch is then kept.
+    are, with replacement, with chances in these proportions. ``validation_parts`` (validation,) int64 are parts of the
+    validation split that the method itself has inferred, for the selector ``val_worst_inferred``. ``scored`` False
+    leaves the validation split alone: for a network that answers another question than the labels, whose last epoch is
+    then kept.
 
     Errors: :class:`~levelhead.ConfigError` for ``rows`` and ``sampling`` at once, for a stage that is not scored and
     selects another epoch than the last, and for weights that the objective cannot use.
@@ -31,6 +33,7 @@ class Stage:
     groups: Tensor | None = None
     rows: Tensor | None = None
     sampling: Tensor | None = None
+    validation_parts: Tensor | None = None
     select: str | None = None
     scored: bool = True
 
