@@ -66,8 +66,8 @@ class GEORGE(Method):
         train, held_out = (normalize(last_inputs(lab, reference, split=split)).numpy() for split in SPLITS)
         weight = layer.weight.detach().double().cpu().numpy()
         generator = np.random.default_rng(lab.seed)
-        clusters, parts = torch.empty_like(lab.labels), torch.empty_like(lab.validation.labels)
-        count = 0
+        clusters, count = torch.empty_like(lab.labels), 0
+        parts = torch.full_like(lab.validation.labels, -1)  # which a class without training rows keeps
         for label, rows in enumerate(classes):
             theirs = np.flatnonzero(lab.validation.labels.numpy() == label)
             points, others = self._reduced(train[rows], held_out[theirs], weight)

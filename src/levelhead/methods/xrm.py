@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.methods.base import Method
+from levelhead.methods.clusters import rows_of_classes
 from levelhead.methods.falling import warn_of_fall
 from levelhead.methods.group_dro import worst_group_stage
 from levelhead.methods.last_layer import last_layer
@@ -59,11 +60,12 @@ class XRM(Method):
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train the twins, infer the parts, train the kept network on them."""
+        classes = rows_of_classes(lab.labels, 2, "xrm")
         first, second = (_with_blank_head(lab.new_auxiliary()) for _ in range(2))
         side = torch.rand(len(lab.labels), generator=lab.rng) < 0.5
         yield Stage(CrossRisk(first, second, lab.labels, side, lab.seed), epochs=self.twin_epochs, select="last")
         parts = infer_mistakes(lab.logits(first), lab.logits(second), lab.labels)
-        self._check(lab.labels, parts)
+        self._check([parts[rows] for rows in classes])
         before = lab.validation_accuracy(first)
         inputs, labels = lab.validation.inputs, lab.validation.labels
         held_out = infer_mistakes(lab.predict(first, inputs), lab.predict(second, inputs), labels)
@@ -78,8 +80,9 @@ class XRM(Method):
         yield stage
         warn_of_fall("XRM", before, lab.validation_accuracy(stage.objective.model), "compare it with method erm")
 
-    def _check(self, labels: Tensor, parts: Tensor) -> None:
-        alone = [label for label in labels.unique().tolist() if len(parts[labels == label].unique()) < 2]
+    def _check(self, parts: Sequence[Tensor]) -> None:
+        """Refuse a class, the first of ``parts`` being that of class 0, whose rows are all of one part."""
+        alone = [label for label, own in enumerate(parts) if len(own.unique()) < 2]
         if alone and self.single_part == "refuse":
             raise ConfigError(
                 f"Method xrm found a single part in class {listed(alone)}: the twins get all of its rows right, or all "
