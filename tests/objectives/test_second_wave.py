@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -22,6 +24,8 @@ from levelhead.methods.spare import drawing_chances
 from levelhead.methods.xrm import infer_mistakes
 from levelhead.objectives.correct_contrast import CorrectContrast, contrast, contrast_pairs
 from levelhead.objectives.cross_risk import CrossRisk, class_balanced_risk, flip_chances
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import Lab
 from levelhead.types import Batch, ConfigError
@@ -369,6 +373,23 @@ def test_hardness_is_for_two_classes() -> None:
     examples.labels[:] = torch.arange(48) % 3
     with pytest.raises(ConfigError, match="needs two classes, and there are 3"):
         fit(GEORGE(reduction="hardness"), lab_of(examples))
+
+
+@pytest.mark.parametrize(("name", "parts"), [("erm", 0), ("spare", 4), ("group-dro", 0)])
+def test_a_run_keeps_the_parts_that_its_method_inferred(name: str, parts: int, tmp_path: Path) -> None:
+    recipe = {
+        "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 64},
+        "method": {"name": name},
+        "model": {"hidden_size": 16, "layers": 1, "heads": 2},
+        "train": {"epochs": 1, "batch_size": 16, "device": "cpu"},
+    }
+    train_run(build_experiment(recipe), tmp_path)
+    assert (tmp_path / "groups.parquet").exists() == (parts > 0)
+    if parts:
+        table = pd.read_parquet(tmp_path / "groups.parquet")
+        assert list(table) == ["row", "part"]
+        assert table["row"].tolist() == list(range(64))
+        assert table["part"].nunique() == parts
 
 
 def test_a_fall_by_more_than_ten_points_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -51,13 +51,14 @@ class SPARE(Method):
         yield Stage(WeightedCrossEntropy(reference), epochs=self.reference_epochs, select="last")
         before, logits = lab.validation_accuracy(reference), lab.logits(reference).double().numpy()
         generator = np.random.default_rng(lab.seed)
-        chances = np.empty(len(logits))
-        for rows in classes:
+        chances, groups = np.empty(len(logits)), torch.empty_like(lab.labels)
+        for label, rows in enumerate(classes):
             parts, _ = k_means(logits[rows], self.clusters, generator)
+            groups[rows] = torch.from_numpy(parts + label * self.clusters)
             parted = silhouettes(logits[rows], parts, generator)[0].mean()
             power = (1 if parted >= CLEAR else 2) if self.power is None else self.power
             chances[rows] = drawing_chances(parts, power) / len(classes)
-        stage = Stage(WeightedCrossEntropy(lab.new_model()), sampling=torch.from_numpy(chances))
+        stage = Stage(WeightedCrossEntropy(lab.new_model()), groups=groups, sampling=torch.from_numpy(chances))
         yield stage
         warn_of_fall("SPARE", before, lab.validation_accuracy(stage.objective.model), "compare power 0 and 1")
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 import yaml
 from torch import Tensor
@@ -184,6 +185,9 @@ def train_run(
             return read_json(folder / "metrics.json")
         write_json(folder / "environment.json", environment(lab.device))
         write_parquet(folder / "predictions-validation.parquet", predictions_table(validation, logits))
+        if lab.inferred is not None:
+            rows = {"row": range(len(lab.inferred)), "part": lab.inferred.tolist()}
+            write_parquet(folder / "groups.parquet", pd.DataFrame(rows))
         whole = sum(parameter.numel() for parameter in model.parameters()) * len(train.labels)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
         with writing(folder / "model"):

@@ -73,6 +73,9 @@ class Lab:
     With several processes each makes the same lab and calls the same methods of it; the main one alone writes and
     reports progress, and all must be able to read ``folder``.
 
+    ``inferred`` (train,) int64 are the parts that the method has divided the training rows into for its latest stage;
+    None for a stage without, and where the method is told anybody's group.
+
     Examples:
         >>> from transformers import ViTConfig, ViTForImageClassification
         >>> import levelhead as lh
@@ -132,6 +135,7 @@ class Lab:
         self.whole_steps = 0
         self.whole_epochs = 0
         self.work = Work()
+        self.inferred: Tensor | None = None
         self._new_model = new_model
         self._train, self._validation = train.on(self.device), validation.on(self.device)
         self._groups, self._validation_groups, self._known_groups = groups, validation_groups, known_groups
@@ -377,6 +381,7 @@ class Lab:
                 f"train.select is {select}, and stage {number + 1} of this method infers no parts of the validation "
                 f"split: choose a method that does (levelhead list methods), or {', '.join(FOR_ANY_METHOD)}."
             )
+        self.inferred = stage.groups if self._groups is None and self._known_groups is None else None
         batches = (len(self.labels) if stage.rows is None else len(stage.rows)) // config.batch_size
         epochs = stage.epochs or config.epochs
         total = epochs * batches
