@@ -23,12 +23,13 @@ from levelhead.methods.george import best_clusters, hardness, mean_of_clusters, 
 from levelhead.methods.spare import drawing_chances
 from levelhead.methods.xrm import infer_mistakes
 from levelhead.objectives.correct_contrast import CorrectContrast, contrast, contrast_pairs
-from levelhead.objectives.cross_risk import CrossRisk, class_balanced_risk, flip_chances
+from levelhead.objectives.cross_risk import CrossRisk, flip_chances
+from levelhead.objectives.group import group_means
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import Lab
-from levelhead.types import Batch, ConfigError
+from levelhead.types import Batch, ConfigError, UnsupportedModelError
 from tiny import make_examples, tiny_vit
 
 
@@ -107,7 +108,7 @@ def test_labels_flip_as_often_as_their_chance_says_and_the_same_again_from_the_s
 
 def test_a_class_without_a_row_adds_nothing_and_rows_count_by_their_weight() -> None:
     losses, labels = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 2, 2])
-    assert class_balanced_risk(losses, labels, torch.tensor([5.0, 3.0, 1.0]), 3).item() == pytest.approx(1 + 10 / 4)
+    assert group_means(losses, labels, torch.tensor([5.0, 3.0, 1.0]), 3).tolist() == [1, 0, 10 / 4]
 
 
 def test_a_class_in_a_single_part_is_refused_or_kept_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,6 +262,13 @@ def test_both_terms_of_the_contrast_and_cross_entropy_are_weighted_as_told() -> 
     assert logs["task"].item() == pytest.approx(task)
     assert {"predicted", "faultless"}.isdisjoint(objective.state_dict())
     assert not [name for name in objective.state_dict() if not name.startswith("model.")]
+
+
+def test_a_last_layer_that_gets_several_vectors_a_row_is_refused() -> None:
+    objective = CorrectContrast(*read_out(2), torch.tensor([0, 1]), torch.tensor([0, 0]))
+    rows = torch.arange(2)
+    with pytest.raises(UnsupportedModelError, match="Small does not get one vector a row"):
+        objective(Batch({"x": torch.zeros(2, 3, 2)}, rows, rows, torch.ones(2)))
 
 
 def test_half_of_the_rows_of_the_second_training_were_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from scipy import optimize, special
 from torch import Tensor, nn
 
 from levelhead.models import head
+from levelhead.objectives.features import logits_and_features
 from levelhead.types import LevelheadError, UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -49,29 +50,16 @@ def last_inputs(
 
     Errors: :class:`~levelhead.UnsupportedModelError` if that is not one vector a row.
     """
-    layer, taken = last_layer(model), []
-
-    def take(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        taken.append(arguments[0])
+    layer, was_training = last_layer(model), model.training
 
     def inputs(batch: dict[str, Tensor], some: Tensor) -> Tensor:
-        taken.clear()
         with torch.no_grad():
-            model(**batch)
-        if not taken or taken[-1].ndim != 2:
-            raise UnsupportedModelError(
-                f"The last layer of {type(model).__name__} does not get one vector a row, so it cannot be trained by "
-                "itself."
-            )
-        return taken[-1].float()
+            return logits_and_features(model, layer, batch)[1].float()
 
-    was_training = model.training
-    handle = layer.register_forward_pre_hook(take)
     try:
         model.eval()
         return lab.compute(inputs, "features", rows=rows, split=split)
     finally:
-        handle.remove()
         model.train(was_training)
 
 

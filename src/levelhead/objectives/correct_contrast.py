@@ -5,8 +5,6 @@ Source: Zhang, Sohoni, Zhang, Finn, Ré, "Correct-N-Contrast", ICML 2022.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -14,6 +12,7 @@ from torch.nn.functional import normalize
 from levelhead.distributed import gather_rows
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import cross_entropies, weighted_mean
+from levelhead.objectives.features import logits_and_features
 from levelhead.types import Batch
 
 
@@ -118,17 +117,7 @@ class CorrectContrast(Objective):
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss, and its three terms for the log."""
-        taken: list[Tensor] = []
-
-        def take(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-            taken[:] = arguments[:1]
-
-        handle = self.model.get_submodule(self.layer).register_forward_pre_hook(take)
-        try:
-            logits = self.model(**batch.inputs).logits
-        finally:
-            handle.remove()
-        features = taken[0]
+        logits, features = logits_and_features(self.model, self.model.get_submodule(self.layer), batch.inputs)
         if len(features) < len(batch.labels):  # this process ran its share of the rows
             features = gather_rows(features)
         right, wrong = self.contrasts(features, batch.labels, self.predicted[batch.index], batch.weight)

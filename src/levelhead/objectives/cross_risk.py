@@ -11,17 +11,8 @@ from torch import Tensor, nn
 
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import cross_entropies
+from levelhead.objectives.group import group_means
 from levelhead.types import Batch
-
-
-def class_balanced_risk(losses: Tensor, labels: Tensor, weight: Tensor, classes: int) -> Tensor:
-    """Return the sum over the classes of the weighted mean loss of each; a class without a row adds 0.
-
-    ``losses``, ``labels`` int64 and ``weight`` are (batch,).
-    """
-    zeros = losses.new_zeros(classes)
-    mass = zeros.index_add(0, labels, weight.to(losses.dtype))
-    return (zeros.index_add(0, labels, weight * losses) / torch.where(mass > 0, mass, 1)).sum()
 
 
 def flip_chances(held_out: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,10 +38,10 @@ class CrossRisk(Objective):
     """Cross risk minimisation: twins learn from halves of the rows, and each answers for the half it does not learn.
 
     ``side`` (train,) bool says which rows the first twin learns from; the second learns from the others. The loss is
-    :func:`class_balanced_risk` under the current labels. After each step the twin that has not learnt from a row may
-    change its label (:func:`flip_chances`). ``current`` (train,) are the labels as they stand; they begin as
-    ``labels`` (train,) int64. The chances are drawn from ``seed`` and the number of the step alone, so they are the
-    same in every process and when a run resumes.
+    the sum over classes of the mean cross-entropy, by the labels as they stand; a class that the batch lacks adds 0. In
+    each step the twin that does not learn from a row may change its label (:func:`flip_chances`). ``current`` (train,)
+    are the labels as they stand; they begin as ``labels`` (train,) int64. The chances are drawn from ``seed`` and the
+    number of the step alone, so they are the same in every process and when a run resumes.
 
     Source: Pezeshki, Bouchacourt, Ibrahim, Ballas, Vincent, Lopez-Paz, "Discovering environments with XRM", ICML 2024,
     arXiv:2309.16748.
@@ -73,7 +64,7 @@ class CrossRisk(Objective):
         learnt, held_out = torch.where(side, first, second), torch.where(side, second, first)
         labels = self.current[index]
         losses = cross_entropies(learnt, labels)
-        return class_balanced_risk(losses, labels, weight, first.shape[-1]), held_out
+        return group_means(losses, labels, weight, first.shape[-1]).sum(), held_out
 
     def flip(self, held_out: Tensor, index: Tensor) -> None:
         """Give the rows ``index`` (batch,) the answers of their ``held_out`` logits (batch, classes), by chance."""
