@@ -23,7 +23,7 @@ from rich.console import Console
 
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
-from levelhead.methods import ARL, DAM, DRO, DSA, EIIL, ERM, JTT, KD, LfF, Method, TADeT
+from levelhead.methods import ARL, DAM, DRO, DSA, EIIL, ERM, GEORGE, JTT, KD, SPARE, XRM, CnC, LfF, Method, TADeT
 from levelhead.methods.fit import fit
 from levelhead.models.networks import ScratchViT
 from levelhead.training.config import TrainConfig
@@ -41,6 +41,10 @@ METHODS: dict[str, Method] = {
     "jtt, weights": JTT(identification_epochs=EPOCHS, repeat="weights"),
     "lff": LfF(),
     "eiil": EIIL(),
+    "xrm": XRM(single_part="keep"),
+    "spare": SPARE(),
+    "cnc": CnC(),
+    "george": GEORGE(),
     "tadet": TADeT(),
     "dsa": DSA(),
 }

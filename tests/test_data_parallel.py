@@ -24,7 +24,7 @@ from transformers import BertForSequenceClassification
 
 from levelhead.attention import DebiasConfig, QueryKeyStandardizer, alignment, append_encoder, attach, detach
 from levelhead.distributed import gather_rows
-from levelhead.methods import DAM, DFR, JTT, METHODS, FewLabel, Method, Stage
+from levelhead.methods import DAM, DFR, JTT, METHODS, CnC, FewLabel, Method, Stage
 from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
 from levelhead.storage import load_tensors
@@ -45,6 +45,8 @@ KINDS: dict[str, Method] = {
     "kd": METHODS["kd"](teacher_layers=3),  # type: ignore[call-arg]
     "few-label": FewLabel(rows=20),
     "dfr": DFR(smallest_group=2),
+    "xrm": METHODS["xrm"](single_part="keep"),  # type: ignore[call-arg]
+    "dam+cnc": DAM(base=CnC()),
     "dam+jtt": DAM(base=JTT(upweight=2)),
     "arl later": METHODS["arl"](pretrain_steps=2),  # type: ignore[call-arg]  # its adversary has no gradient at first
 }

@@ -19,10 +19,13 @@ from levelhead.methods import (
     DSA,
     EIIL,
     ERM,
+    GEORGE,
     JTT,
     KD,
     METHODS,
+    XRM,
     Balanced,
+    CnC,
     FewLabel,
     LearnedMixin,
     LfF,
@@ -33,11 +36,12 @@ from levelhead.methods import (
 from levelhead.methods.fit import fit
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
+from levelhead.runs.recipe import build_experiment
 from levelhead.storage import load_tensors
 from levelhead.training.checkpoint import load_trained_state, trained_state
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
-from levelhead.training.select import SELECTORS
+from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.types import Batch, ConfigError, DataError, DemographicsHidden, LevelheadError
 from tiny import make_examples, make_texts, slow_but, tiny_bert, tiny_vit, told_groups
 
@@ -107,6 +111,7 @@ class TwoStages(Method):
 # Every method as it comes, options that take another path, and debiased attention on top of others.
 KINDS: dict[str, Method] = {
     **{name: cls() for name, cls in METHODS.items()},
+    "xrm": XRM(single_part="keep"),  # nothing in these pictures contradicts the rest
     "balanced by sampling": Balanced(by="sampling"),
     "dro dual": DRO(variant="dual"),
     "dro cvar": DRO(variant="cvar"),
@@ -124,6 +129,7 @@ KINDS: dict[str, Method] = {
     "dam+learned-mixin": DAM(base=LearnedMixin()),
     "dsa": DSA(bias_epochs=1, attack_steps=3),
     "dam+dsa": DAM(base=DSA(bias_epochs=1, attack_steps=3)),
+    "dam+cnc": DAM(base=CnC()),
 }
 
 
@@ -318,10 +324,11 @@ class Trains(Method):
     """One stage with an objective of the test's."""
 
     objective: type[Objective] = WeightedCrossEntropy
+    validation_parts: Tensor | None = None
     summary = "one stage"
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
-        yield Stage(self.objective(lab.new_model()))  # type: ignore[call-arg]
+        yield Stage(self.objective(lab.new_model()), validation_parts=self.validation_parts)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("clip", [None, 1.0])
@@ -493,7 +500,7 @@ def test_the_kept_model_is_the_one_the_selector_likes_best(name: str) -> None:
         config=TrainConfig(**{**QUICK, **options}),
         validation_groups=groups if selector.uses_groups else None,
     )
-    model = fit(ERM(), lab)
+    model = fit(Trains(validation_parts=groups if selector.uses_parts else None), lab)
     validation = make_examples(20, seed=1)
     with torch.no_grad():
         logits = model(**validation.inputs.batch(torch.arange(20))).logits
@@ -505,9 +512,34 @@ def test_the_kept_model_is_the_one_the_selector_likes_best(name: str) -> None:
 
 def test_label_only_selectors_do_not_look_at_groups() -> None:
     logits, labels = torch.randn(30, 2), torch.arange(30) % 2
-    for selector in SELECTORS.values():
-        if not selector.uses_groups:
-            assert selector.score(logits, labels, None) == selector.score(logits, labels, torch.zeros(30))
+    for name in FOR_ANY_METHOD:
+        assert SELECTORS[name].score(logits, labels, None) == SELECTORS[name].score(logits, labels, torch.zeros(30))
+
+
+def test_the_worst_part_is_that_with_the_lowest_accuracy() -> None:
+    logits, labels = torch.eye(2)[torch.tensor([0, 0, 1, 1, 0])], torch.tensor([0, 0, 0, 1, 1])
+    parts = torch.tensor([0, 0, 4, 2, 2])
+    assert SELECTORS["val_worst_inferred"].score(logits, labels, parts) == 0
+    assert SELECTORS["val_worst_inferred"].score(logits, labels, parts % 4) == 0.5
+
+
+def test_a_method_that_infers_no_parts_cannot_be_selected_by_them() -> None:
+    lab = make_lab(select="val_worst_inferred")
+    with pytest.raises(ConfigError, match=r"val_worst_inferred, and stage 1 of this method infers no parts"):
+        fit(ERM(), lab)
+    recipe = {"data": {"name": "portraits"}, "train": {"select": "val_worst_inferred"}, "method": {"name": "dam+jtt"}}
+    with pytest.raises(ConfigError, match=r"method dam\+jtt infers no parts .*val_worst_class"):
+        build_experiment(recipe)
+    assert build_experiment(recipe | {"method": {"name": "dam+xrm"}}).method.infers_parts
+
+
+@pytest.mark.parametrize("method", [XRM(single_part="keep"), GEORGE()], ids=["xrm", "george"])
+def test_a_method_that_infers_parts_can(method: Method) -> None:
+    lab = make_lab(select="val_worst_inferred")
+    fit(method, lab)
+    scores = [row["val_worst_inferred"] for row in lab.history if row["stage"] == 1]
+    assert len(scores) == 3
+    assert not [row for row in lab.history if row["stage"] == 0 and "val_worst_inferred" in row]
 
 
 def test_the_cosine_schedule_warms_up_and_ends_at_zero() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from levelhead.attention.attach import is_debiased
-from levelhead.methods import DAM, DRO, DSA, JTT, METHODS, Balanced, PoE, TADeT
+from levelhead.methods import DAM, DRO, DSA, JTT, METHODS, XRM, Balanced, CnC, PoE, TADeT
 from levelhead.methods.fit import fit
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import Lab
@@ -20,12 +20,13 @@ INPUTS = {
 }
 # Options that make a method cheap, or content with few rows of a group.
 CHEAP = {"upweight": 3, "teacher_layers": 2, "attack_steps": 2, "rows": 20, "smallest_group": 2}
+EASY = {"single_part": "keep"}  # these inputs hold nothing that contradicts the rest
 
 
 def cheap(cls):
-    """Make a method, with cheap options where it has them."""
+    """Make a method, with cheap options, and those for easy inputs, where it has them."""
     fields = {field.name for field in dataclasses.fields(cls)}
-    return cls(**{name: value for name, value in CHEAP.items() if name in fields})
+    return cls(**{name: value for name, value in (CHEAP | EASY).items() if name in fields})
 
 
 EVERY = {name: cheap(cls) for name, cls in METHODS.items()} | {
@@ -34,6 +35,8 @@ EVERY = {name: cheap(cls) for name, cls in METHODS.items()} | {
     "dam+tadet": DAM(base=TADeT()),
     "dam+poe": DAM(base=PoE()),
     "dam+dsa": DAM(base=cheap(DSA)),
+    "dam+xrm": DAM(base=cheap(XRM)),
+    "dam+cnc": DAM(base=CnC()),
 }
 
 

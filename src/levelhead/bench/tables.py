@@ -28,7 +28,7 @@ from levelhead.runs.finished import require_finished
 from levelhead.runs.folder import CONFIG, digest, load_run, oracle_reason
 from levelhead.runs.recipe import Experiment, flatten, method_name, name_of, nearest
 from levelhead.storage import as_written, read_metrics, read_record
-from levelhead.training.select import SELECTORS
+from levelhead.training.select import FOR_ANY_METHOD
 from levelhead.types import ConfigError, DataError, Estimate, printable, require_columns, visible
 
 logger = logging.getLogger(__name__)
@@ -528,9 +528,8 @@ def choose_epoch(run: Run, split: Split, attribute: str, selection: str) -> tupl
     elif selection == "last":
         scores = {epoch: float(epoch) for epoch in epochs}
     else:
-        known = [name for name, rule in SELECTORS.items() if not rule.uses_groups]
-        if selection not in known:
-            raise ConfigError(f"Unknown selection {selection!r}. {nearest(selection, [*known, LEAKING])}")
+        if selection not in FOR_ANY_METHOD:
+            raise ConfigError(f"Unknown selection {selection!r}. {nearest(selection, [*FOR_ANY_METHOD, LEAKING])}")
         with as_written(run.folder / "metrics.json"):
             history = read_metrics(run.folder)["history"]
             stage = max(row["stage"] for row in history)

@@ -16,7 +16,7 @@ from levelhead.bench.tables import COLUMNS, Comparison, Run, RunSet, Section
 from levelhead.metrics import Counts, equalized_odds
 from levelhead.runs.recipe import method_name, nearest
 from levelhead.storage import read_metrics
-from levelhead.training.select import SELECTORS
+from levelhead.training.select import FOR_ANY_METHOD
 from levelhead.types import ConfigError
 
 
@@ -52,7 +52,7 @@ def tune(group: RunSet, criterion: str = "val_loss") -> tuple[RunSet, list[Choic
     Returns the group with the chosen rows alone, and the choices of the methods that had several. Reads validation
     groups, for the ORACLE pick only.
     """
-    known = [name for name, rule in SELECTORS.items() if not rule.uses_groups and name != "last"]
+    known = [name for name in FOR_ANY_METHOD if name != "last"]
     if criterion not in known:
         raise ConfigError(f"Options cannot be chosen by {criterion!r}. {nearest(criterion, known)}")
     rows = group.rows()

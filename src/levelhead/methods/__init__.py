@@ -5,6 +5,7 @@ from levelhead.methods.arl import ARL
 from levelhead.methods.balanced import Balanced
 from levelhead.methods.base import Method
 from levelhead.methods.bias_only import LearnedMixin, PoE, ViewReweight
+from levelhead.methods.cnc import CnC
 from levelhead.methods.dam import DAM
 from levelhead.methods.decorrelation import Decorrelation
 from levelhead.methods.dfr import DFR
@@ -13,11 +14,14 @@ from levelhead.methods.dsa import DSA
 from levelhead.methods.eiil import EIIL
 from levelhead.methods.erm import ERM
 from levelhead.methods.few_label import FewLabel
+from levelhead.methods.george import GEORGE
 from levelhead.methods.group_dro import GroupDRO
 from levelhead.methods.jtt import JTT
 from levelhead.methods.kd import KD
 from levelhead.methods.lff import LfF
+from levelhead.methods.spare import SPARE
 from levelhead.methods.tadet import TADeT
+from levelhead.methods.xrm import XRM
 from levelhead.registry import Registry
 from levelhead.training.stage import Stage
 
@@ -36,6 +40,10 @@ METHODS: Registry[Method] = Registry(
         "lff": LfF,
         "eiil": EIIL,
         "afr": AFR,
+        "xrm": XRM,
+        "spare": SPARE,
+        "cnc": CnC,
+        "george": GEORGE,
         "poe": PoE,
         "learned-mixin": LearnedMixin,
         "view-reweight": ViewReweight,
@@ -59,10 +67,14 @@ __all__ = [
     "DSA",
     "EIIL",
     "ERM",
+    "GEORGE",
     "JTT",
     "KD",
     "METHODS",
+    "SPARE",
+    "XRM",
     "Balanced",
+    "CnC",
     "Decorrelation",
     "FewLabel",
     "GroupDRO",

@@ -17,9 +17,9 @@ from levelhead.methods.last_layer import (
     HeldOut,
     IntArray,
     LastLayerMethod,
+    last_inputs,
     last_layer,
     solve,
-    watching_last_layer,
 )
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
 from levelhead.training.stage import Stage
@@ -80,9 +80,7 @@ class AFR(LastLayerMethod):
         model = lab.new_model()
         last_layer(model)  # a network without one is refused before it is trained
         yield Stage(WeightedCrossEntropy(model), rows=kept)
-        with watching_last_layer(model) as inputs:
-            features = lab.compute(lambda batch, rows: inputs(batch), "features", rows=held)
-        self.put(model, HeldOut.of(model, features, labels, None, lab.seed))
+        self.put(model, HeldOut.of(model, last_inputs(lab, model, held), labels, None, lab.seed))
 
     @property
     def refits(self) -> Method | None:

@@ -24,6 +24,8 @@ class Method(ABC):
     marks it ORACLE. ``knowledge`` is the mark (of levelhead.report.marks) of a method that is told something else
     beside inputs and labels. ``changes_pixels`` declares that it changes pictures by the gradient of a network: texts,
     and a frozen backbone, are then refused before the first run.
+    ``infers_parts`` declares that its last stage divides the validation split into parts of its own, by which an epoch
+    can be chosen (``train.select: val_worst_inferred``).
     ``changes_at_end`` declares that the network is changed after its last epoch, so that no epoch can be chosen anew.
     """
 
@@ -32,6 +34,7 @@ class Method(ABC):
     uses_validation_groups: ClassVar[bool] = False
     knowledge: ClassVar[str | None] = None
     changes_pixels: ClassVar[bool] = False
+    infers_parts: ClassVar[bool] = False
     changes_at_end: ClassVar[bool] = False
 
     @property

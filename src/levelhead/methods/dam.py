@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from levelhead.data.views import View
     from levelhead.training.lab import Lab
 
+FLAGS = ("uses_groups", "uses_validation_groups", "knowledge", "changes_pixels", "infers_parts", "changes_at_end")
+
 
 @dataclass(frozen=True)
 class DAM(Method):
@@ -42,7 +44,7 @@ class DAM(Method):
         if isinstance(self.base, DAM):
             raise ConfigError("method dam+dam: attention can be debiased once; choose another base.")
         # On the instance: the class itself is blind, and dam+group-dro is not.
-        for flag in ("uses_groups", "uses_validation_groups", "knowledge", "changes_pixels", "changes_at_end"):
+        for flag in FLAGS:
             object.__setattr__(self, flag, getattr(self.base, flag))
 
     @property

@@ -44,11 +44,22 @@ class GroupDRO(Method):
         yield worst_group_stage(lab, groups, self.step, self.adjustment, self.balanced)
 
 
-def worst_group_stage(lab: Lab, groups: torch.Tensor, step: float, adjustment: float, balanced: bool) -> Stage:
-    """Return the stage that trains a fresh model on the worst of ``groups`` (train,) int64."""
+def worst_group_stage(
+    lab: Lab,
+    groups: torch.Tensor,
+    step: float,
+    adjustment: float,
+    balanced: bool,
+    validation_parts: torch.Tensor | None = None,
+) -> Stage:
+    """Return the stage that trains a fresh model on the worst of ``groups`` (train,) int64.
+
+    ``validation_parts`` (validation,) are those that a method has inferred as it inferred ``groups``.
+    """
     sizes = torch.bincount(groups)
     objective = WorstGroup(lab.new_model(), sizes, step=step, adjustment=adjustment)
-    return Stage(objective, groups=groups, sampling=1 / sizes[groups].double() if balanced else None)
+    sampling = 1 / sizes[groups].double() if balanced else None
+    return Stage(objective, groups=groups, sampling=sampling, validation_parts=validation_parts)
 
 
 def group_count(lab: Lab, method: str) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,22 +16,18 @@ from torch import Tensor, nn
 
 from levelhead.methods.base import Method
 from levelhead.methods.erm import ERM
+from levelhead.methods.falling import warn_of_fall
 from levelhead.models import head
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
-from levelhead.objectives.experts import entering
+from levelhead.objectives.features import logits_and_features
 from levelhead.training.stage import Stage
 from levelhead.types import LevelheadError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from levelhead.training.lab import Lab
 
-logger = logging.getLogger(__name__)
-
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-FALL = 0.1
-"""Of the accuracy on validation, from which a warning is due."""
 
 SMALLEST_GRADIENT = 1e-6
 """The largest entry of the gradient that a solution may have."""
@@ -112,11 +107,9 @@ class LastLayerMethod(Method):
         model = lab.new_model()
         last_layer(model)  # a network without one is refused before it is trained
         yield Stage(WeightedCrossEntropy(model))
-        examples = lab.validation
-        with watching_last_layer(model) as inputs:
-            features = lab.compute(lambda batch, rows: inputs(batch), "features", inputs=examples.inputs)
+        features = last_inputs(lab, model, split="validation")
         groups = lab.known_groups if lab.knows_groups else None
-        self.put(model, HeldOut.of(model, features, examples.labels, groups, lab.seed))
+        self.put(model, HeldOut.of(model, features, lab.validation.labels, groups, lab.seed))
 
     def put(self, model: Any, held: HeldOut) -> None:
         """Refit the last layer of ``model`` in place, and say so if the accuracy on the held-out rows falls far."""
@@ -127,32 +120,40 @@ class LastLayerMethod(Method):
             layer.bias.copy_(torch.from_numpy(bias))
         before = float((held.logits.argmax(-1) == held.labels).mean())
         after = float(((held.features @ weight.T + bias).argmax(-1) == held.labels).mean())
-        if after < before - FALL:
-            logger.warning(
-                "%s: the refit lowers the accuracy on the held-out rows from %.1f%% to %.1f%%. With no shortcut in the "
-                "data it may give weight to rows that are merely hard: compare weaker options",
-                type(self).__name__,
-                100 * before,
-                100 * after,
-            )
+        warn_of_fall(type(self).__name__, before, after, "compare weaker options")
+
+
+def last_inputs(
+    lab: Lab, model: Any, rows: Tensor | None = None, split: Literal["train", "validation"] = "train"
+) -> Tensor:
+    """Return what the last layer of ``model`` gets, (some, width) float32 on the CPU, in evaluation mode.
+
+    Args:
+        lab: whose rows are meant.
+        model: a trained classifier.
+        rows: (some,) int64; None for all.
+        split: the rows' split.
+
+    Errors: :class:`~levelhead.UnsupportedModelError` if that is not one vector a row.
+    """
+    with watching_last_layer(model) as inputs:
+        return lab.compute(lambda batch, some: inputs(batch), "features", rows=rows, split=split)
 
 
 @contextmanager
-def watching_last_layer(model: Any) -> Iterator[Callable[[Mapping[str, Tensor]], Tensor]]:
+def watching_last_layer(model: Any) -> Iterator[Callable[[dict[str, Tensor]], Tensor]]:
     """Yield a function from a batch of inputs to what the last layer of ``model`` gets, (batch, width) float32.
 
     The network is in evaluation mode inside the block.
 
     Errors: :class:`~levelhead.UnsupportedModelError` if that is not one vector a row.
     """
-    layer = last_layer(model)
+    layer, was_training = last_layer(model), model.training
 
-    def inputs(batch: Mapping[str, Tensor]) -> Tensor:
-        with torch.no_grad(), entering(layer, model) as taken:
-            model(**batch)
-        return taken[-1].float()
+    def inputs(batch: dict[str, Tensor]) -> Tensor:
+        with torch.no_grad():
+            return logits_and_features(model, layer, batch)[1].float()
 
-    was_training = model.training
     try:
         model.eval()
         yield inputs

@@ -7,10 +7,6 @@ residual", 2019, arXiv:1908.10763.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, softplus
@@ -18,7 +14,8 @@ from torch.nn.functional import log_softmax, softplus
 from levelhead.distributed import gather_rows
 from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import cross_entropies, weighted_mean
-from levelhead.types import Batch, UnsupportedModelError
+from levelhead.objectives.features import logits_and_features
+from levelhead.types import Batch
 
 
 def product_cross_entropies(logits: Tensor, bias: Tensor, labels: Tensor, strength: float | Tensor) -> Tensor:
@@ -47,28 +44,6 @@ def scaled_entropies(bias: Tensor, strength: Tensor) -> Tensor:
     """
     logarithms = log_softmax(strength[:, None] * bias, dim=-1)
     return -(logarithms.exp() * logarithms).sum(dim=-1)
-
-
-@contextmanager
-def entering(layer: nn.Module, model: nn.Module) -> Iterator[list[Tensor]]:
-    """Note what ``layer``, the last of ``model``, gets inside the block: (rows, width) for each pass.
-
-    Errors: :class:`~levelhead.UnsupportedModelError` where that is not one vector a row.
-    """
-    taken: list[Tensor] = []
-
-    def take(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        taken.append(arguments[0])
-
-    handle = layer.register_forward_pre_hook(take)
-    try:
-        yield taken
-    finally:
-        handle.remove()
-    if not taken or taken[-1].ndim != 2:
-        raise UnsupportedModelError(
-            f"The last layer of {type(model).__name__} does not get one vector a row, which this method needs."
-        )
 
 
 class ProductOfExperts(Objective):
@@ -115,9 +90,8 @@ class LearnedProduct(Objective):
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the weighted mean loss of the batch, and for the log both terms and the mean lambda."""
-        with entering(self._layer[0], self.model) as seen:
-            logits = self.model(**batch.inputs).logits
-        hidden = seen[-1].float()
+        logits, hidden = logits_and_features(self.model, self._layer[0], batch.inputs)
+        hidden = hidden.float()
         if len(hidden) < len(batch.labels):  # this process ran its share of the rows
             hidden = gather_rows(hidden)
         lambdas, bias = softplus((hidden * self.w).sum(dim=-1)), self.bias[batch.index]

@@ -13,6 +13,16 @@ from levelhead.objectives.cross_entropy import cross_entropies, weighted_mean
 from levelhead.types import Batch
 
 
+def group_means(losses: Tensor, group: Tensor, weight: Tensor, groups: int) -> Tensor:
+    """Return the weighted mean loss of each group, (groups,); 0 for a group without a row.
+
+    ``losses``, ``group`` int64 and ``weight`` are (batch,).
+    """
+    zeros = losses.new_zeros(groups)
+    total = zeros.index_add(0, group, weight)
+    return zeros.index_add(0, group, weight * losses) / torch.where(total > 0, total, 1)
+
+
 class WorstGroup(Objective):
     """GroupDRO: sum_g q_g L_g, where q moves towards the groups with the larger loss.
 
@@ -34,9 +44,7 @@ class WorstGroup(Objective):
 
     def loss(self, losses: Tensor, group: Tensor, weight: Tensor) -> Tensor:
         """Move q by the ``losses`` (batch,) of ``group`` (batch,), and return the loss to minimise."""
-        zeros = losses.new_zeros(len(self.q))
-        total = zeros.index_add(0, group, weight)
-        means = zeros.index_add(0, group, weight * losses) / torch.where(total > 0, total, 1)
+        means = group_means(losses, group, weight, len(self.q))
         with torch.no_grad():
             # A group that the training rows do not hold (size 0) is never in a batch, and gets no adjustment.
             raised = means + self.adjustment / self.sizes.clamp(min=1).sqrt() * (self.sizes > 0)

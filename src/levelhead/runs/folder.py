@@ -12,6 +12,7 @@
     epochs/                           each epoch's weights, with ``train.keep_epochs``
     model/                            the kept network, for levelhead.from_pretrained or transformers
     predictions-validation.parquet    label, prediction and probabilities; no group
+    inferred-parts.parquet            the part of each training row, where a method inferred parts; no demographic group
     metrics.json                      the kept checkpoint's label-only validation scores, and the history
     cost.json                         seconds, samples a second, steps, passes, peak memory, energy (docs/cost.md)
     cost-so-far.json                  the same while a run is not finished, written every ten seconds

@@ -27,7 +27,7 @@ from levelhead.plain_yaml import DEEPEST, LONGEST_DOCUMENT, read_yaml
 from levelhead.registry import Registry
 from levelhead.renamed import renamed
 from levelhead.training.config import TrainConfig
-from levelhead.training.select import SELECTORS
+from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.types import LONGEST_NAME, ConfigError, check_seed, listed, printable, quoted, visible
 
 logger = logging.getLogger(__name__)
@@ -434,9 +434,15 @@ def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
         raise ConfigError(f"Unknown train.select {quoted(train.select)}. {nearest(train.select, SELECTORS)}")
     seed = recipe.get("seed", 0)
     check_seed(seed)
+    method = _choose_method(recipe.get("method"))
+    if SELECTORS[train.select].uses_parts and not method.infers_parts:
+        raise ConfigError(
+            f"train.select is {train.select}, and method {method_name(method)} infers no parts of the validation "
+            f"split: choose one of {', '.join(FOR_ANY_METHOD)}, or another method."
+        )
     return Experiment(
         data=build_data(recipe.get("data")),
-        method=_choose_method(recipe.get("method")),
+        method=method,
         model=_choose_model(recipe.get("model", {})),
         train=train,
         seed=seed,

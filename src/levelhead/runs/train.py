@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 import yaml
 from torch import Tensor
@@ -32,7 +33,7 @@ from levelhead.storage import (
 from levelhead.terminal import Progress, silent
 from levelhead.training.lab import Lab
 from levelhead.training.processes import make_accelerator
-from levelhead.training.select import SELECTORS
+from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.types import DataError, LevelheadError, quoted
 
 if TYPE_CHECKING:
@@ -195,6 +196,9 @@ def train_run(
         if not main:
             accelerator.wait_for_everyone()
             return read_json(folder / "metrics.json")
+        if lab.inferred is not None:
+            rows = {"row": range(len(lab.inferred)), "part": lab.inferred.tolist()}
+            write_parquet(folder / "inferred-parts.parquet", pd.DataFrame(rows))
         whole = sum(parameter.numel() for parameter in model.parameters()) * len(train.labels)
         cost: dict[str, Any] = {
             **measured.result(rows=lab.steps * experiment.train.batch_size),
@@ -251,9 +255,7 @@ def keep_result(
         "oracle": oracle_reason(experiment),
         "told": experiment.method.told,
         "validation": {
-            name: selector.score(logits, validation.labels, None)
-            for name, selector in SELECTORS.items()
-            if name != "last" and not selector.uses_groups
+            name: SELECTORS[name].score(logits, validation.labels, None) for name in FOR_ANY_METHOD if name != "last"
         },
         "history": history,
     }

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from levelhead.training.checkpoint import Keeper, Position, Work
 from levelhead.training.config import TrainConfig
 from levelhead.training.finite import advice, gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
 from levelhead.training.processes import make_accelerator
-from levelhead.training.select import SELECTORS
+from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.training.stage import Stage
 from levelhead.training.trackers import tracked
 from levelhead.types import Batch, ConfigError, DemographicsHidden, LevelheadError
@@ -74,6 +74,9 @@ class Lab:
 
     With several processes each makes the same lab and calls the same methods of it; the main one alone writes and
     reports progress, and all must be able to read ``folder``.
+
+    ``inferred`` (train,) int64 are the parts that the method has divided the training rows into for its latest stage;
+    None for a stage without, and where the method is told anybody's group.
 
     Examples:
         >>> from transformers import ViTConfig, ViTForImageClassification
@@ -135,6 +138,7 @@ class Lab:
         self.whole_steps = 0
         self.whole_epochs = 0
         self.work = Work()
+        self.inferred: Tensor | None = None
         self._new_model = new_model
         self._train, self._validation = train.on(self.device), validation.on(self.device)
         self._groups, self._validation_groups, self._known_groups = groups, validation_groups, known_groups
@@ -162,11 +166,6 @@ class Lab:
         return self._groups
 
     @property
-    def validation(self) -> Examples:
-        """The validation split, without groups."""
-        return self._validation
-
-    @property
     def knows_groups(self) -> bool:
         """Whether the method is told groups of validation rows."""
         return self._known_groups is not None
@@ -180,6 +179,11 @@ class Lab:
                 "group. Declare `uses_validation_groups = True`, and every table will mark the method ORACLE."
             )
         return self._known_groups
+
+    @property
+    def validation(self) -> Examples:
+        """Inputs and labels of the validation split."""
+        return self._validation
 
     def new_model(self) -> nn.Module:
         """Return a freshly initialised network on the lab's device: the one that a stage trains to be kept."""
@@ -228,25 +232,24 @@ class Lab:
         title: str | None = None,
         *,
         rows: Tensor | None = None,
-        inputs: Inputs | None = None,
+        split: Literal["train", "validation"] = "train",
     ) -> Tensor:
-        """Return what ``function(inputs, rows)`` gives for all training rows, (train, ...) on the CPU, in their order.
+        """Return what ``function(inputs, rows)`` gives for all rows of a split, (rows, ...) on the CPU, in their order.
 
-        ``rows`` (some,) int64 are the only ones wanted, in the order of the answer; ``inputs`` are other rows than
-        those of training. The function is asked for ``config.batch_size`` rows at a time: it gets the inputs of its
-        ``rows`` (a few,) int64, on the lab's device,
+        ``rows`` (some,) int64 are the only ones wanted, in the order of the answer. The function is asked for
+        ``config.batch_size`` rows at a time: ``inputs`` are those of its ``rows`` (a few,) int64, on the lab's device,
         and its answer has as many rows. With several processes each asks for its share, and all get the whole; networks
         are ordinary ones meanwhile. With a ``title`` progress is reported under it.
         """
-        inputs = self._train.inputs if inputs is None else inputs
-        wanted = torch.arange(len(inputs)) if rows is None else rows
+        examples = self._train if split == "train" else self._validation
+        wanted = torch.arange(len(examples.labels)) if rows is None else rows
         own = wanted[self._share(len(wanted))]
         work = Work()
         with self._counted(work):
             parts: list[Tensor] = []
             chunks = own.split(self.config.batch_size)
             for some in chunks:
-                batch = {name: tensor.to(self.device) for name, tensor in inputs.batch(some).items()}
+                batch = {name: tensor.to(self.device) for name, tensor in examples.inputs.batch(some).items()}
                 parts.append(function(batch, some).detach().cpu())
                 if title is not None and self.accelerator.is_main_process:
                     self._progress(title, len(parts), len(chunks), "")
@@ -396,6 +399,12 @@ class Lab:
         select = stage.select or config.select
         if SELECTORS[select].uses_groups and self._validation_groups is None:
             raise DemographicsHidden(f"A stage asks for the selector {select}, which looks at groups.")
+        if SELECTORS[select].uses_parts and stage.validation_parts is None:
+            raise ConfigError(
+                f"train.select is {select}, and stage {number + 1} of this method infers no parts of the validation "
+                f"split: choose a method that does (levelhead list methods), or {', '.join(FOR_ANY_METHOD)}."
+            )
+        self.inferred = stage.groups if self._groups is None and self._known_groups is None else None
         batches = (len(self.labels) if stage.rows is None else len(stage.rows)) // config.batch_size
         epochs = stage.epochs or config.epochs
         total = epochs * batches
@@ -538,7 +547,9 @@ class Lab:
     def _end_epoch(self, model: nn.Module, stage: Stage, keeper: Keeper, position: Position, epoch: int) -> None:
         """Score the validation split by every rule there is data for, and keep the model if it is the best so far."""
         select = stage.select or self.config.select
-        scores = self._scores(model, self._inputs(stage)[1], position, epoch) if stage.scored else {}
+        scores = (
+            self._scores(model, self._inputs(stage)[1], position, epoch, stage.validation_parts) if stage.scored else {}
+        )
         row = {"stage": position.stage, "epoch": epoch, "step": position.step, **scores}
         keeper.log(row)
         position.history.append(row)
@@ -553,7 +564,9 @@ class Lab:
         if self.config.keep_epochs:
             keeper.keep_epoch(model, epoch)
 
-    def _scores(self, model: nn.Module, inputs: Inputs, position: Position, epoch: int) -> dict[str, float]:
+    def _scores(
+        self, model: nn.Module, inputs: Inputs, position: Position, epoch: int, parts: Tensor | None
+    ) -> dict[str, float]:
         """Score the validation split by every rule there is data for."""
         validation = self._validation
         logits = self.predict(model, inputs)
@@ -562,11 +575,12 @@ class Lab:
                 f"After step {position.step - 1} (stage {position.stage + 1}, epoch {epoch}) the network's logits on "
                 f"the validation split are not finite, so that no epoch can be chosen. {advice(self.config)}"
             )
-        return {
-            name: selector.score(logits, validation.labels, self._validation_groups)
-            for name, selector in SELECTORS.items()
-            if name != "last" and (self._validation_groups is not None or not selector.uses_groups)
-        }
+        scores = {}
+        for name, rule in SELECTORS.items():
+            seen = self._validation_groups if rule.uses_groups else parts if rule.uses_parts else None
+            if name != "last" and (seen is not None or name in FOR_ANY_METHOD):
+                scores[name] = rule.score(logits, validation.labels, seen)
+        return scores
 
 
 def epoch_generator(seed: int, stage: int, epoch: int) -> torch.Generator:

@@ -1,7 +1,8 @@
 """Which checkpoint is kept.
 
 A selector scores the validation split after every epoch; the first epoch with the highest score is kept. The
-label-only rules see logits and labels. A rule that also sees groups carries ORACLE in its name, and every table that
+label-only rules see logits and labels. One of them also sees the parts into which a method itself has divided the
+validation split, from inputs and labels. A rule that sees groups carries ORACLE in its name, and every table that
 it touches says so: with it a method is no longer free of demographics.
 """
 
@@ -18,11 +19,16 @@ from levelhead.metrics import Counts, equalized_odds
 
 @dataclass(frozen=True)
 class Selector:
-    """A rule: ``score(logits, labels, groups)``, larger is better; ``groups`` is None unless ``uses_groups``."""
+    """A rule: ``score(logits, labels, groups)``, larger is better.
+
+    ``groups`` are the demographic ones of a rule with ``uses_groups``, the parts that the method has inferred of one
+    with ``uses_parts`` (:attr:`levelhead.methods.Stage.validation_parts`), and otherwise None.
+    """
 
     summary: str
     score: Callable[[Tensor, Tensor, Tensor | None], float]
     uses_groups: bool = False
+    uses_parts: bool = False
 
 
 def _validation_loss(logits: Tensor, labels: Tensor, groups: Tensor | None) -> float:
@@ -34,8 +40,13 @@ def _validation_accuracy(logits: Tensor, labels: Tensor, groups: Tensor | None) 
 
 
 def _worst_class_accuracy(logits: Tensor, labels: Tensor, groups: Tensor | None) -> float:
+    return _worst_part_accuracy(logits, labels, labels)
+
+
+def _worst_part_accuracy(logits: Tensor, labels: Tensor, parts: Tensor | None) -> float:
+    assert parts is not None, "the lab gives parts to a selector that declares them"
     correct = (logits.argmax(-1) == labels).double()
-    return min(correct[labels == label].mean().item() for label in labels.unique())
+    return min(correct[parts == part].mean().item() for part in parts.unique())
 
 
 def _equalized_odds(logits: Tensor, labels: Tensor, groups: Tensor | None) -> float:
@@ -49,7 +60,15 @@ SELECTORS: dict[str, Selector] = {
     "val_loss": Selector("lowest unweighted cross-entropy on validation", _validation_loss),
     "val_accuracy": Selector("highest accuracy on validation", _validation_accuracy),
     "val_worst_class": Selector("highest accuracy of the worst class on validation", _worst_class_accuracy),
+    "val_worst_inferred": Selector(
+        "highest accuracy of the worst part that the method itself inferred on validation",
+        _worst_part_accuracy,
+        uses_parts=True,
+    ),
     "ORACLE_val_equalized_odds": Selector(
         "smallest equalized odds gap on validation; sees groups", _equalized_odds, uses_groups=True
     ),
 }
+
+FOR_ANY_METHOD = [name for name, rule in SELECTORS.items() if not rule.uses_groups and not rule.uses_parts]
+"""The rules that need labels alone, and nothing that a method has inferred."""

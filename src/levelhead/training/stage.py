@@ -20,8 +20,10 @@ class Stage:
     declares ``uses_groups``, read from ``lab.groups``. ``rows`` (any length) int64 are the training rows of an epoch,
     with repetitions where a row counts several times; ``sampling`` (train,) float instead draws as many rows as there
     are, with replacement, with chances in these proportions. ``inputs`` are what the network sees of the training and
-    of the validation rows in place of the lab's own inputs. ``scored`` False leaves the validation split alone: for a
-    network that answers another question than the labels, whose last epoch is then kept.
+    of the validation rows in place of the lab's own inputs. ``validation_parts`` (validation,) int64 are parts of the
+    validation split that the method itself has inferred, for the selector ``val_worst_inferred``. ``scored`` False
+    leaves the validation split alone: for a network that answers another question than the labels, whose last epoch is
+    then kept.
 
     Errors: :class:`~levelhead.ConfigError` for ``rows`` and ``sampling`` at once, for a stage that is not scored and
     selects another epoch than the last, and for weights that the objective cannot use.
@@ -34,6 +36,7 @@ class Stage:
     rows: Tensor | None = None
     sampling: Tensor | None = None
     inputs: tuple[Inputs, Inputs] | None = None
+    validation_parts: Tensor | None = None
     select: str | None = None
     scored: bool = True
 
