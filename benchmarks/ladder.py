@@ -68,6 +68,7 @@ VARIANTS: dict[str, tuple[int, LastLayerMethod]] = {
 }
 """By name: the rung of knowledge, and the method. Rung 4 is known groups when predicting, computed below."""
 KNOWN_GROUP = "group subtracted"
+NOISE, RANDOM_DIRECTION = "noise on the score", "a random direction"
 Booleans = NDArray[np.bool_]
 
 
@@ -218,6 +219,9 @@ def answers(task: Task) -> Iterator[tuple[str, int, bool, Booleans]]:
             layer = method.refit(told)
             yield name, rung, False, highest(score(layer, test.features), count)
             yield name, rung, True, highest(score(within_budget(held, layer), test.features), count)
+    for draw in range(DRAWS):
+        for name, moved in noise(task, np.random.default_rng((task.seed, draw))).items():
+            yield name, 0, True, highest(moved, count)
     # The group itself, known when predicting: the same subtraction, of the group instead of what tells it.
     assert held.groups is not None
     signal = held.groups[:, None].astype(float)
@@ -235,6 +239,28 @@ def monotone_shares(task: Task) -> dict[str, float]:
         for name, (rung, method) in VARIANTS.items()
         if rung == 0
     }
+
+
+def noise(task: Task, generator: np.random.Generator) -> dict[str, FloatArray]:
+    """Return scores of the test rows that know nothing more, and cost what the budget allows: what anything must beat.
+
+    Chance is added to the score, row by row, or along a direction of the features drawn by chance.
+    """
+    held, test = task.held, task.test
+    plain, scale = score(task.layer, test.features), score(task.layer, held.features).std()
+    mean, spread = held.features.mean(0), held.features.std(0)
+    direction = generator.normal(size=held.features.shape[1]) / np.where(spread > 0, spread, np.inf)
+    along = ((held.features - mean) @ direction, (test.features - mean) @ direction)
+    drawn = {
+        NOISE: (generator.normal(size=len(held.labels)), generator.normal(size=len(test.labels))),
+        RANDOM_DIRECTION: (along[0] / along[0].std(), along[1] / along[0].std()),
+    }
+    found = {}
+    for name, (on_held, on_test) in drawn.items():
+        change = scale * np.stack([-on_held / 2, on_held / 2], 1)
+        strength = largest_strength(held.logits, change, held.labels, BUDGET)
+        found[name] = plain - strength * scale * on_test
+    return found
 
 
 def person_counts(task: Task, positive: Booleans) -> FloatArray:
@@ -322,7 +348,24 @@ def explain(task: Task) -> dict[str, Any]:
     )
     (pair,) = found.pairs
     names = ("measured", "implied", "rho", "predicted", "rest")
-    return {name: estimate_to_dict(getattr(pair, name)) for name in names}
+    return {name: estimate_to_dict(getattr(pair, name)) for name in names} | shapes(task)
+
+
+def shapes(task: Task) -> dict[str, Any]:
+    """Return what the densities of the score show: its spread by group and class, and the gap of normals with it.
+
+    The formula of :func:`levelhead.explain_gap` has one spread a group, the same in both classes, and joins the groups
+    by one slope. ``own_spread`` is the gap of normal densities with the mean and the spread of each group and class.
+    """
+    test, values = task.test, score(task.layer, task.test.features)
+    pairs = [(label, group) for label in (0, 1) for group in (0, 1)]
+    cells = {pair: values[(test.labels == pair[0]) & (test.groups == pair[1])] for pair in pairs}
+    rates = {pair: stats.norm.sf(0, own.mean(), own.std()) for pair, own in cells.items()}
+    gap = np.mean([abs(rates[label, 1] - rates[label, 0]) for label in (0, 1)])
+    return {
+        "own_spread": {"value": float(gap)},
+        "spreads": {f"class {label}, group {group}": float(own.std()) for (label, group), own in cells.items()},
+    }
 
 
 def steps(record: dict[str, Any]) -> list[Step]:
@@ -339,6 +382,8 @@ def steps(record: dict[str, Any]) -> list[Step]:
 
 
 SHOWN = (
+    NOISE,
+    RANDOM_DIRECTION,
     "AFR, gamma 2",
     "few-label, 50 rows",
     "few-label, 200 rows",
@@ -353,20 +398,21 @@ SHOWN = (
 def tables(record: dict[str, Any]) -> str:
     """Return Markdown: what the gaps are made of, what each variant takes away, and verdicts by Holm over the tasks."""
     made = [
-        "| task, features of | measured | implied | rho, % | predicted | off by |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| task, features of | measured | implied | rho, % | predicted | off by | normals of own spread |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for task, seeds in sorted(record["explained"].items(), key=lambda each: -_mean(each[1], "measured")):
         measured, implied, rho, predicted = (_mean(seeds, name) for name in ("measured", "implied", "rho", "predicted"))
         cells = [_points(measured), _points(implied), _points(rho, digits=0), _points(predicted)]
-        made.append(f"| {' | '.join([_short(task), *cells, _points(measured - predicted, signed=True)])} |")
+        cells += [_points(measured - predicted, signed=True), _points(_mean(seeds, "own_spread"))]
+        made.append(f"| {' | '.join([_short(task), *cells])} |")
     sentences = []
-    for which in ("implied", "predicted"):
+    for which in ("implied", "predicted", "own_spread"):
         both = points(record["explained"], which)
         off = np.abs(both[:, 0] - both[:, 1])
         sentences.append(
-            f"- {which} against measured: correlation {np.corrcoef(both.T)[0, 1]:.2f}; within 3 points "
-            f"{np.mean(off <= 0.03):.0%}, within 5 points {np.mean(off <= 0.05):.0%} of {len(both)} tasks"
+            f"- {which.replace('_', ' ')} against measured: correlation {np.corrcoef(both.T)[0, 1]:.2f}; within 3 "
+            f"points {np.mean(off <= 0.03):.0%}, within 5 points {np.mean(off <= 0.05):.0%} of {len(both)} tasks"
         )
     found = [f"| task, features of | ERM | random | {' | '.join(SHOWN)} |", f"|---|---:|---:|{'---:|' * len(SHOWN)}"]
     changes: dict[str, dict[str, dict[str, float]]] = {name: {} for name in SHOWN}
