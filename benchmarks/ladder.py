@@ -481,7 +481,7 @@ def draw(record: dict[str, Any], path: Path) -> None:
 
 def draw_implied(explained: dict[str, dict[str, Any]], path: Path) -> None:
     """Draw the measured gap of every head against the one that base rates imply, and the one with rho."""
-    figure = Figure(figsize=(7.2, 3.9), layout="constrained")
+    figure = Figure(figsize=(7.2, 4.3), layout="constrained")
     names = {"implied": "implied by base rates alone", "predicted": "predicted, with the share of them that is used"}
     for panel, (which, title) in zip(figure.subplots(1, 2, sharey=True), names.items(), strict=True):
         pairs = points(explained, which)

@@ -26,7 +26,7 @@ BUDGET = 0.005
 """Fall of accuracy, of 1, up to which a variant is drawn as a full mark."""
 
 SYMBOLS = "osD^vP*Xh<>dp8H"
-WIDTH, LINE, HEAD, FOOT = 7.2, 0.24, 0.7, 0.6  # inches
+WIDTH, LINE, TEXT, FOOT = 7.2, 0.24, 0.17, 0.6  # inches
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,7 @@ def draw_ladder(steps: Sequence[Step], path: Path, *, title: str, notes: Sequenc
     import matplotlib
     import numpy as np
     from matplotlib.figure import Figure
+    from matplotlib.transforms import blended_transform_factory
 
     defined = [step for step in steps if step.left.defined]
     if not defined:
@@ -119,8 +120,9 @@ def draw_ladder(steps: Sequence[Step], path: Path, *, title: str, notes: Sequenc
         top += 1
         for each in (line for line in lines if line[0] == rung):
             places[each], top = top, top + 1
-    foot = FOOT + 0.17 * (sum(len(textwrap.wrap(note, 100)) for note in notes) + (len(tasks) > 1) * -(-len(tasks) // 3))
-    height = HEAD + LINE * top + foot
+    foot = FOOT + TEXT * (sum(len(textwrap.wrap(note, 100)) for note in notes) + (len(tasks) > 1) * -(-len(tasks) // 3))
+    heading = textwrap.wrap(title, 86)
+    height = 0.3 + TEXT * len(heading) + LINE * top + foot
     with matplotlib.rc_context({"svg.hashsalt": "levelhead", "font.size": 9}):
         figure = Figure(figsize=(WIDTH, height))
         longest = max(len(name) for _, name in lines)
@@ -149,15 +151,14 @@ def draw_ladder(steps: Sequence[Step], path: Path, *, title: str, notes: Sequenc
         panel.set_ylim(top, -0.2)
         panel.set_yticks(list(places.values()), [name for _, name in places])
         panel.set_xlim(left=min(0, *(100 * step.left.value for step in defined)))
+        across = blended_transform_factory(figure.transFigure, panel.transData)
         for rung, place in headings.items():
-            panel.text(
-                -0.02, place, RUNGS[rung], transform=panel.get_yaxis_transform(), ha="right", va="center", weight="bold"
-            )
+            panel.text(0.01, place, RUNGS[rung], transform=across, va="center", weight="bold")
         panel.tick_params(axis="y", length=0)
         panel.grid(axis="x", color="0.92")
         panel.set_axisbelow(True)
         panel.set_xlabel("EOd gap left, % of the baseline's (dashed: the baseline)")
-        figure.text(0.01, 1 - 0.1 / height, "\n".join(textwrap.wrap(title, 90)), va="top", weight="bold", fontsize=10)
+        figure.text(0.01, 1 - 0.1 / height, "\n".join(heading), va="top", weight="bold", fontsize=10)
         if len(tasks) > 1:
             marks_of_tasks = [
                 panel.plot([], [], SYMBOLS[number % len(SYMBOLS)], color="0.15", markerfacecolor="0.35", label=task)[0]
@@ -169,7 +170,7 @@ def draw_ladder(steps: Sequence[Step], path: Path, *, title: str, notes: Sequenc
                 ncols=3,
                 frameon=False,
                 fontsize=8,
-                bbox_to_anchor=(0, (0.17 * sum(len(textwrap.wrap(note, 100)) for note in notes) + 0.1) / height),
+                bbox_to_anchor=(0, (TEXT * sum(len(textwrap.wrap(note, 100)) for note in notes) + 0.1) / height),
             )
         text = "\n".join(line for note in notes for line in textwrap.wrap(note, 100))
         figure.text(0.01, 0.08 / height, text, va="bottom", fontsize=8, color="0.25")
