@@ -17,7 +17,7 @@ class Decorrelation(LastLayerMethod):
     It shows what more labels would buy, and is marked ORACLE. ``budget`` is the share of the validation rows by which
     the expected accuracy may fall.
 
-    Source: as for few-label.
+    Source: derived here, as few-label is, from Ravfogel et al., ACL 2020, arXiv:2004.07667.
     """
 
     summary: ClassVar[str] = "few-label with the groups of all validation rows; a reference that sees groups"

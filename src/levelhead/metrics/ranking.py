@@ -166,7 +166,7 @@ def monotone_share(before: ArrayLike, after: ArrayLike) -> float:
         >>> import numpy as np
         >>> before = np.linspace(-3, 3, 101)
         >>> print(round(monotone_share(before, np.exp(before)), 3), round(monotone_share(before, before**2), 1))
-        1.0 0.5
+        1.0 0.4
     """
     first, second = np.asarray(before, float), np.asarray(after, float)
     if first.shape != second.shape or first.ndim != 1 or not np.isfinite([first, second]).all():
