@@ -37,9 +37,9 @@ class FewLabel(LastLayerMethod):
     A logistic probe learns the group from the last layer's inputs and the class, on the ``rows`` validation rows whose
     groups are told (drawn by the run's seed and ``draw``, or read from the file ``groups``, columns ``row`` and
     ``group``). From each logit its regression on the probe's direction, within the classes, is subtracted, times the
-    largest strength that costs at most ``budget`` of the validation rows: rows whose answer changes are weighed by what
-    the network's own calibrated probabilities say is lost, at unchanged shares of answers. What remains is one linear
-    layer. No group is needed to predict. Groups may be two or more.
+    largest strength that costs at most ``budget`` of the validation rows, both as measured and as the network's own
+    calibrated probabilities lead one to expect, at unchanged shares of answers. What remains is one linear layer. No
+    group is needed to predict. Groups may be two or more.
 
     Source: derived here, docs/methods/few-label.md. To take out a linear probe's direction is the idea of Ravfogel et
     al., ACL 2020, arXiv:2004.07667; to refit the last layer alone that of Kirichenko et al., ICLR 2023,
@@ -119,7 +119,7 @@ def without_group(held: HeldOut, budget: float) -> tuple[FloatArray, FloatArray]
 
     Args:
         held: held-out rows; the groups of some, or all, are told.
-        budget: share of the rows by which the expected accuracy may fall.
+        budget: share of the rows by which the accuracy may fall.
 
     Raises:
         DataError: fewer than two groups, or fewer than 5 rows of one, are told.
@@ -174,15 +174,16 @@ def regression_within(signal: FloatArray, logits: FloatArray, labels: IntArray) 
 
 
 def largest_strength(logits: FloatArray, change: FloatArray, labels: IntArray, budget: float) -> float:
-    """Return the largest multiple of ``change`` that can be subtracted before accuracy is expected to fall too far.
+    """Return the largest multiple of ``change`` that can be subtracted before accuracy falls too far.
 
-    Rows whose answer changes, at unchanged shares of answers, are weighed by the calibrated probabilities of the two
-    answers: the expectation varies less than a count of right answers, and looks at no label twice.
+    Both must stay within the budget, at unchanged shares of answers: the fall that the calibrated probabilities of the
+    answers before and after lead one to expect, which varies less from draw to draw, and the fall that is measured,
+    which holds where a linear score is not calibrated.
 
     Args:
         logits: (rows, classes) of the trained network.
         change: (rows, classes).
-        labels: (rows,) classes, for the calibration.
+        labels: (rows,) classes.
         budget: share of the rows.
     """
     slope, offset = calibration(logits, labels)
@@ -192,7 +193,9 @@ def largest_strength(logits: FloatArray, change: FloatArray, labels: IntArray, b
     rows, best = np.arange(len(logits)), 0.0
     for strength in STRENGTHS:
         after = answers_in_shares(logits - strength * change, shares)
-        if (probability[rows, before] - probability[rows, after]).mean() > budget:
+        expected = (probability[rows, before] - probability[rows, after]).mean()
+        measured = (before == labels).mean() - (after == labels).mean()
+        if max(expected, measured) > budget:
             break
         best = float(strength)
     return best
