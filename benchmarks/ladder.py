@@ -18,7 +18,7 @@ A head on another task calls as many rows positive as there are among the valida
 odds some would never be.
 
 Every variant is measured at the positive rate of plain training, on the test split. Beside it stands the variant held
-to the budget: as far on the way from the plain last layer to its own as half a point of expected validation accuracy
+to the budget: as far on the way from the plain last layer to its own as half a point of validation accuracy
 allows. Intervals are of people (rows of one person are drawn together) for the mean over networks and draws.
 """
 
@@ -472,8 +472,8 @@ def draw(record: dict[str, Any], path: Path) -> None:
         title=f"What is left of the gap, by what is known about groups: {len(known)} tasks",
         notes=[
             "Each mark is a task, the upright bar their median; means over networks and draws, at plain training's "
-            "positive rate, each variant held to half a point of expected validation accuracy. Hollow: more than that "
-            f"was lost on the test rows. Random answers at that price leave {100 * trivial:.0f}% (median).",
+            "positive rate, each variant held to half a point of validation accuracy. Hollow: more than that was "
+            f"lost on the test rows. Random answers at that price leave {100 * trivial:.0f}% (median).",
         ],
     )
     draw_implied(record["explained"], path.with_stem(f"{path.stem}-implied"))

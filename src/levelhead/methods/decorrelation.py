@@ -15,7 +15,7 @@ class Decorrelation(LastLayerMethod):
     """Do what :class:`~levelhead.methods.FewLabel` does with the groups of all validation rows.
 
     It shows what more labels would buy, and is marked ORACLE. ``budget`` is the share of the validation rows by which
-    the expected accuracy may fall.
+    accuracy may fall.
 
     Source: derived here, as few-label is, from Ravfogel et al., ACL 2020, arXiv:2004.07667.
     """
