@@ -1,0 +1,305 @@
+"""What scores say by group, from counts over bins of the score: areas under ROC curves, calibration, every threshold.
+
+Rows are sorted once. After that a file of ten million scores is a table (groups, labels, bins): all figures are sums
+over bins, and their cost does not depend on the number of rows. Up to :data:`MOST_BINS` distinct scores have a bin
+each, and figures are exact. Beyond, bins hold equal shares of the rows, and an area can be off by at most half of the
+share of pairs that fall into one bin, about 1 / (2 x bins).
+
+*Areas.* The variance is that of DeLong, DeLong and Clarke-Pearson (Biometrics 1988), from the placement of each
+positive among the negatives and the reverse. A Wald interval covers 83% in small groups with large areas, so intervals
+are symmetric in the logit of the area (Pepe 2003, section 5.2.2), with Student's t; a perfect order gets the lower end
+that a proportion without failures has (Clopper and Pearson 1934). Differences of independent areas combine the two
+intervals by MOVER (Zou and Donner, Statistics in Medicine 2008).
+
+*Calibration.* The expected calibration error cannot be compared between groups, because that of a perfectly calibrated
+score grows as groups shrink: 0.147 of 50 rows in ten bins, 0.015 of 5,000. Here stand the mean residual, with
+Student's t; the squared calibration error with the noise of each bin taken off, on the same bins for all groups; and
+slope and intercept of the logistic regression of the label on the score's log odds (Cox, Biometrika 1958).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from levelhead.metrics.implied import Regression, regress
+from levelhead.types import Estimate
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+MOST_BINS = 1 << 16
+MOST_CELLS = 1 << 23
+"""Groups x labels x bins: with many groups there are fewer bins."""
+FEWEST = 5
+"""Positives, and negatives, below which an area has no interval: NaN with the reason."""
+CALIBRATION_BINS = 10
+SMALLEST = 1e-6
+"""Probabilities nearer to 0 or 1 count as this near in the regression: the log odds of 0 and 1 are infinite."""
+
+
+@dataclass(frozen=True)
+class ScoreCounts:
+    """Rows of each (group, label, bin of the score).
+
+    Attributes:
+        edges: (bins,) lowest score of each bin, ascending. A bin reaches to the next edge, which it leaves out.
+        rows: (groups, 2, bins) int64, of negatives and positives.
+        sums: (groups, 2, bins) sum of the scores.
+        squares: (groups, 2) sum of the squared scores.
+        exact: whether each distinct score has its own bin.
+    """
+
+    edges: FloatArray
+    rows: IntArray
+    sums: FloatArray
+    squares: FloatArray
+    exact: bool
+
+    @classmethod
+    def from_rows(
+        cls,
+        label: NDArray[np.bool_],
+        score: FloatArray,
+        group: IntArray,
+        groups: int,
+        thresholds: Sequence[float] = (),
+        most_bins: int = MOST_BINS,
+    ) -> ScoreCounts:
+        """Sort and count rows: ``label`` (rows,) is True for positives, ``group`` (rows,) lies in [0, groups).
+
+        Every one of ``thresholds`` begins a bin, so that counts at it are exact.
+        """
+        cell = group.astype(np.int32) * 2 + label
+        order = np.argsort(cell.astype(np.int16) if groups < 16000 else cell, kind="stable")  # radix sort
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=2 * groups))])
+        ordered = np.asarray(score, np.float64)[order]
+        parts = [ordered[begin:end] for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
+        for part in parts:
+            part.sort()
+        return cls.from_sorted(parts, thresholds, most_bins)
+
+    @classmethod
+    def from_sorted(
+        cls, parts: Sequence[FloatArray], thresholds: Sequence[float] = (), most_bins: int = MOST_BINS
+    ) -> ScoreCounts:
+        """Count sorted scores: one array for the negatives and one for the positives of each group, in turn."""
+        groups, rows = len(parts) // 2, sum(map(len, parts))
+        most = max(256, min(most_bins, MOST_CELLS // max(1, 2 * groups)))
+        # Every k-th score of each cell: no bin then holds more than k rows of a cell.
+        step = max(1, -(-rows // most))
+        distinct = np.unique(np.concatenate([part[::step] for part in parts]))
+        exact = step == 1
+        if step > 1 and len(distinct) <= most // 4:  # scores of few values, for example rounded ones
+            every = np.unique(np.concatenate([_distinct(part) for part in parts]))
+            if exact := len(every) <= most:
+                distinct = every
+        if not exact:
+            least = [part[0] for part in parts if len(part)]
+            distinct = np.unique(np.concatenate([distinct, least, np.asarray(thresholds, np.float64)]))
+        counts = np.empty((2 * groups, len(distinct)), np.int64)
+        sums = np.zeros((2 * groups, len(distinct)))
+        squares = np.empty(2 * groups)
+        for at, part in enumerate(parts):
+            places = np.append(np.searchsorted(part, distinct), len(part))
+            counts[at] = np.diff(places)
+            if exact:
+                sums[at] = counts[at] * distinct
+            elif len(part):
+                filled = np.flatnonzero(counts[at])
+                sums[at, filled] = np.add.reduceat(part, places[filled])
+            squares[at] = np.dot(part, part)
+        shape = (groups, 2, len(distinct))
+        return cls(distinct, counts.reshape(shape), sums.reshape(shape), squares.reshape(groups, 2), exact)
+
+    @property
+    def sizes(self) -> IntArray:
+        """Negatives and positives of each group, (groups, 2)."""
+        return self.rows.sum(-1)
+
+    def keep(self, groups: Sequence[int]) -> ScoreCounts:
+        """Return the counts of these groups alone."""
+        chosen = list(groups)
+        return ScoreCounts(self.edges, self.rows[chosen], self.sums[chosen], self.squares[chosen], self.exact)
+
+    def tables(self, thresholds: Sequence[float] | FloatArray) -> IntArray:
+        """Count tables (thresholds, groups, 2, 2) of label and prediction: a score at or above a threshold is 1."""
+        places = np.searchsorted(self.edges, np.asarray(thresholds, np.float64))
+        below = np.concatenate([np.zeros((*self.rows.shape[:2], 1), np.int64), self.rows.cumsum(-1)], -1)
+        negative = np.moveaxis(below[..., places], -1, 0)
+        return np.stack([negative, self.sizes - negative], -1)
+
+    def grid(self, most: int = 101) -> FloatArray:
+        """Return at most ``most`` thresholds at equal steps of the share of rows decided positive."""
+        total = self.rows.sum((0, 1))
+        below = np.cumsum(total) - total
+        wanted = np.linspace(0, total.sum(), most)
+        return np.unique(self.edges[np.unique(np.minimum(np.searchsorted(below, wanted), len(self.edges) - 1))])
+
+
+def _distinct(part: FloatArray) -> FloatArray:
+    """Distinct values of a sorted array."""
+    return part[np.concatenate([[True], part[1:] != part[:-1]])] if len(part) else part
+
+
+class Areas(NamedTuple):
+    """Areas [g, h]: how often a positive of group g has a higher score than a negative of group h, ties half.
+
+    ``value``, ``variance`` (DeLong's) and ``freedom`` (Welch's) are (groups, groups); NaN without rows. The areas of
+    the groups themselves are on the diagonal.
+    """
+
+    value: FloatArray
+    variance: FloatArray
+    freedom: FloatArray
+
+
+def areas(counts: ScoreCounts) -> Areas:
+    """Return the areas of all pairs of groups; the cost is that of two products of (groups, bins) matrices."""
+    negatives, positives = counts.rows[:, 0].astype(np.float64), counts.rows[:, 1].astype(np.float64)
+    n, m = negatives.sum(-1), positives.sum(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below = (negatives.cumsum(-1) - negatives / 2) / n[:, None]  # of h's negatives, (groups, bins)
+        above = 1 - (positives.cumsum(-1) - positives / 2) / m[:, None]  # of g's positives
+        value = positives @ below.T / m[:, None]
+        of_positives = np.maximum(0, positives @ (below**2).T / m[:, None] - value**2) / (m - 1)[:, None]
+        of_negatives = np.maximum(0, above**2 @ negatives.T / n - value**2) / (n - 1)
+        variance = of_positives + of_negatives
+        freedom = variance**2 / (of_positives**2 / (m - 1)[:, None] + of_negatives**2 / (n - 1))
+    return Areas(value, variance, np.where(variance > 0, freedom, np.inf))
+
+
+def area_interval(
+    value: FloatArray, variance: FloatArray, freedom: FloatArray, positives: IntArray, negatives: IntArray, level: float
+) -> tuple[FloatArray, FloatArray]:
+    """Ends of intervals on the logit scale; arrays of one shape. NaN with fewer than :data:`FEWEST` rows of a class.
+
+    An end is at least as far away as that of a proportion of the rarer class, of which none, or all, was a failure:
+    DeLong's variance is 0 where scores separate the classes, and too small where they nearly do.
+    """
+    least = np.minimum(positives, negatives)
+    alpha = 1 - level
+    with np.errstate(all="ignore"):
+        arm = special.stdtrit(freedom, 1 - alpha / 2) * np.sqrt(variance) / (value * (1 - value))
+        low = special.expit(special.logit(value) - arm)
+        high = special.expit(special.logit(value) + arm)
+        edge = (alpha / 2) ** (1 / np.maximum(least, 1))
+        low = np.where((value >= 1) | (variance == 0), np.minimum(value, edge), low)
+        high = np.where((value <= 0) | (variance == 0), np.maximum(value, 1 - edge), high)
+        low, high = np.where(value <= 0, 0.0, low), np.where(value >= 1, 1.0, high)
+    few = least < FEWEST
+    return np.where(few, np.nan, low), np.where(few, np.nan, high)
+
+
+def mover(
+    first: FloatArray,
+    first_ends: tuple[FloatArray, FloatArray],
+    second: FloatArray,
+    second_ends: tuple[FloatArray, FloatArray],
+) -> tuple[FloatArray, FloatArray]:
+    """Ends of first - second from the intervals of two independent figures (Zou and Donner 2008, equation 3)."""
+    difference = first - second
+    low = difference - np.sqrt((first - first_ends[0]) ** 2 + (second_ends[1] - second) ** 2)
+    high = difference + np.sqrt((first_ends[1] - first) ** 2 + (second - second_ends[0]) ** 2)
+    return low, high
+
+
+def residuals(counts: ScoreCounts) -> tuple[FloatArray, FloatArray]:
+    """Mean of label - score in each group and its variance, both (groups,); NaN with fewer than two rows."""
+    sizes, sums = counts.sizes.astype(np.float64), counts.sums.sum(-1)
+    n = sizes.sum(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = sizes[:, 1] - sums.sum(-1)
+        mean = total / n
+        squares = counts.squares.sum(-1) + sizes[:, 1] - 2 * sums[:, 1]  # sum of (label - score)^2
+        spread = np.maximum(0, squares - n * mean**2) / (n - 1)
+        return np.where(n > 0, mean, np.nan), np.where(n > 1, spread / n, np.nan)
+
+
+def squared_calibration_error(counts: ScoreCounts, bins: int = CALIBRATION_BINS) -> FloatArray:
+    """Squared calibration error of each group with the noise of its bins taken off, (groups,); can be below 0.
+
+    The sum over bins of n_b / n [(mean label - mean score)^2 - mean label (1 - mean label) / (n_b - 1)]. Bins hold
+    equal shares of all rows and are the same for all groups. Bins with one row of a group say nothing about their own
+    noise; they are left out, and n counts the rest.
+    """
+    total = counts.rows.sum((0, 1))
+    place = np.minimum((np.cumsum(total) - total / 2) * bins // max(1, total.sum()), bins - 1).astype(np.int64)
+    starts = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
+    rows = np.add.reduceat(counts.rows, starts, axis=-1).astype(np.float64)
+    size, positives = rows.sum(1), rows[:, 1]
+    score = np.add.reduceat(counts.sums, starts, axis=-1).sum(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        label = positives / size
+        error = (label - score / size) ** 2 - label * (1 - label) / (size - 1)
+        used = size > 1
+        return np.asarray(np.where(used, size * error, 0).sum(-1) / np.where(used, size, 0).sum(-1))
+
+
+class Lines(NamedTuple):
+    """Slope and intercept of label on the score's log odds, with standard errors; all (groups,), NaN where no fit is.
+
+    ``intercept`` is that of the regression with the slope held at 1, "calibration in the large".
+    """
+
+    slope: FloatArray
+    slope_error: FloatArray
+    intercept: FloatArray
+    intercept_error: FloatArray
+
+
+def calibration_lines(counts: ScoreCounts, most_bins: int = 4096) -> Lines:
+    """Fit the logistic regressions; a perfectly calibrated score has slope 1 and intercept 0."""
+    rows, sums = counts.rows, counts.sums
+    if len(counts.edges) > most_bins:
+        total = rows.sum((0, 1))
+        place = ((np.cumsum(total) - total / 2) * most_bins // total.sum()).astype(np.int64)
+        starts = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
+        rows, sums = np.add.reduceat(rows, starts, axis=-1), np.add.reduceat(sums, starts, axis=-1)
+    size = rows.sum(1).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(size > 0, sums.sum(1) / size, 0.5)
+    log_odds = special.logit(np.clip(mean, SMALLEST, 1 - SMALLEST))
+    found = [_line(log_odds[g], rows[g, 1].astype(np.float64), size[g]) for g in range(len(rows))]
+    return Lines(*np.array(found, np.float64).reshape(-1, 4).T)
+
+
+def _line(log_odds: FloatArray, positives: FloatArray, size: FloatArray) -> tuple[float, float, float, float]:
+    total = size.sum()
+    if total < 2 or not 0 < positives.sum() < total:
+        return np.nan, np.nan, np.nan, np.nan
+    centre = float((size * log_odds).sum() / total)
+    spread = float(np.sqrt((size * (log_odds - centre) ** 2).sum() / total))
+    slope = slope_error = np.nan
+    if spread > 0:
+        scaled = (log_odds - centre) / spread
+        fit = regress(
+            scaled[None], positives[None], size[None], Regression(np.array(spread), np.array([centre])), 60, 1e-9
+        )
+        expected = special.expit(float(fit.slope) * scaled + float(fit.intercept[0]))
+        weight = size * expected * (1 - expected)
+        information = (weight * scaled**2).sum() - (weight * scaled).sum() ** 2 / weight.sum()
+        slope, slope_error = float(fit.slope) / spread, float(information**-0.5) / spread
+    intercept = 0.0
+    for _ in range(60):
+        expected = special.expit(log_odds + intercept)
+        weight = float((size * expected * (1 - expected)).sum())
+        move = float((positives - size * expected).sum()) / max(weight, 1e-300)
+        intercept += float(np.clip(move, -5, 5))
+        if abs(move) < 1e-10:
+            break
+    expected = special.expit(log_odds + intercept)
+    return slope, slope_error, intercept, float((size * expected * (1 - expected)).sum()) ** -0.5
+
+
+def student(
+    value: float, variance: float, freedom: float, n: int, level: float, ends: tuple[float, float] = (-1.0, 1.0)
+) -> Estimate:
+    """Return a figure with Student's interval, cut off at ``ends``."""
+    arm = float(special.stdtrit(freedom, (1 + level) / 2)) * variance**0.5
+    return Estimate(value, max(ends[0], value - arm), min(ends[1], value + arm), n)
