@@ -1,0 +1,675 @@
+"""Audit scores: how well they order the classes in each group, how well they are calibrated, and every threshold.
+
+A threshold turns scores into decisions. What is said here holds whatever the threshold, or for all of them: a gap at
+one threshold can be small because of where the threshold happens to lie.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+from rich.text import Text
+from scipy import special
+
+from levelhead.auditing.files import read_batches_with_numbers
+from levelhead.auditing.tally import Column, Tally
+from levelhead.auditing.vocabulary import in_order
+from levelhead.metrics import Counts, estimate_all, estimate_to_dict
+from levelhead.metrics import scores as score_metrics
+from levelhead.metrics.contrasts import FEW, Contrasts, Enough
+from levelhead.metrics.intervals import finite_or_none, normal_quantile
+from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, attribute_names, gaps, group_name, metric_title
+from levelhead.metrics.scores import ScoreCounts
+from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+MOST_PAIRS = 190
+"""Pairs of groups that are listed, those of 20 groups; of more, the one with the largest difference alone."""
+CURVE_POINTS = 101
+CHUNK = 1 << 20
+
+NOTE = (
+    "AUC is the share of pairs of a positive and a negative in which the positive has the higher score; 50% is chance. "
+    "Equal AUCs do not mean equal treatment: compare the positives of each group with the negatives of the other, too."
+)
+
+
+@dataclass(frozen=True)
+class GroupScores:
+    """One group: how its scores order and how they are calibrated.
+
+    ``area`` is the area under the ROC curve. Where scores are probabilities, ``residual`` is the mean of label less
+    score: above 0, the score is too low for this group. ``squared_error`` is the squared calibration error with the
+    noise of its bins taken off, ``slope`` and ``intercept`` those of the label on the log odds of the score (1 and 0
+    if calibrated). ``roc`` has pairs of false and true positive rate over the thresholds, from strict to lenient.
+    """
+
+    n: int
+    positives: int
+    included: bool
+    area: Estimate
+    residual: Estimate
+    squared_error: float
+    slope: Estimate
+    intercept: Estimate
+    roc: tuple[tuple[float, float], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        figures = {name: estimate_to_dict(getattr(self, name)) for name in ("area", "residual", "slope", "intercept")}
+        return {
+            "n": self.n,
+            "positives": self.positives,
+            "included": self.included,
+            **figures,
+            "squared_calibration_error": finite_or_none(self.squared_error),
+            "roc": [[finite_or_none(rate) for rate in point] for point in self.roc],
+        }
+
+
+@dataclass(frozen=True)
+class ScorePair:
+    """Two groups compared: differences are the first group's figure less the second's, of ``area`` and ``residual``.
+
+    ``crossed`` are the first group's positives against the second's negatives, and the second's positives against the
+    first's negatives; ``crossed_difference`` is the first of these less the second. Intervals of differences hold for
+    all pairs together (Bonferroni).
+    """
+
+    groups: tuple[str, str]
+    area: Estimate
+    crossed: tuple[Estimate, Estimate]
+    crossed_difference: Estimate
+    residual: Estimate
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {
+            "groups": list(self.groups),
+            "area": estimate_to_dict(self.area),
+            "crossed": [estimate_to_dict(one) for one in self.crossed],
+            "crossed_difference": estimate_to_dict(self.crossed_difference),
+            "residual": estimate_to_dict(self.residual),
+        }
+
+
+@dataclass(frozen=True)
+class GapCurve:
+    """One gap at every threshold: ``thresholds``, ``values``, ``low`` and ``high``, one of each a point.
+
+    The band holds at each threshold by itself, not for all of them at once.
+    """
+
+    thresholds: tuple[float, ...]
+    values: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {name: list(getattr(self, name)) for name in ("thresholds", "values", "low", "high")}
+
+
+@dataclass(frozen=True)
+class AttributeScores:
+    """The figures of one sensitive column, or of a crossing.
+
+    ``groups`` by key; ``pairs`` of the groups compared, largest difference of areas first; ``area_gap`` is the largest
+    difference of areas; ``at`` has the figures of each threshold that was asked for, ``curves`` each gap over all
+    thresholds; ``reason`` says why groups could not be compared.
+    """
+
+    groups: dict[Key, GroupScores]
+    pairs: tuple[ScorePair, ...]
+    area_gap: Estimate
+    at: dict[float, dict[str, Estimate]]
+    curves: dict[str, GapCurve]
+    pairs_in_all: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {
+            "groups": {group_name(key): group.to_dict() for key, group in self.groups.items()},
+            "area_gap": estimate_to_dict(self.area_gap),
+            "pairs": [pair.to_dict() for pair in self.pairs],
+            "pairs_in_all": self.pairs_in_all,
+            "thresholds": [
+                {"threshold": threshold, "metrics": {name: estimate_to_dict(one) for name, one in figures.items()}}
+                for threshold, figures in self.at.items()
+            ],
+            "curves": {name: curve.to_dict() for name, curve in self.curves.items()},
+        }
+
+
+@dataclass(frozen=True)
+class ScoreAudit:
+    """What :func:`audit_scores` found: by sensitive column, as :class:`~levelhead.auditing.audit.AuditResult` has it.
+
+    ``positive`` is the class that scores are about; ``probabilities`` says whether all scores lie between 0 and 1, so
+    that their calibration can be measured. ``warnings`` are full sentences.
+    """
+
+    by_attribute: dict[Key, AttributeScores]
+    positive: str
+    thresholds: tuple[float, ...]
+    probabilities: bool
+    exact: bool
+    level: float
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        names = attribute_names(self.by_attribute)
+        return {
+            "positive": self.positive,
+            "thresholds": list(self.thresholds),
+            "probabilities": self.probabilities,
+            "exact": self.exact,
+            "by_attribute": {names[key]: part.to_dict() for key, part in self.by_attribute.items()},
+        }
+
+    def tables(self) -> list[Table | Text]:
+        """Return what ``rich`` prints."""
+        shown: list[Table | Text] = []
+        names = attribute_names(self.by_attribute)
+        for key, part in self.by_attribute.items():
+            name = printable(names[key])
+            if len(self.thresholds) > 1:
+                shown.append(_threshold_table(name, part, self.level))
+            shown.append(self._group_table(name, part))
+            shown += [Text(sentence) for sentence in score_sentences(names[key], part)]
+            if len(part.groups) > 2 and part.pairs:
+                shown.append(_pair_table(name, part, self.level))
+        return [*shown, Text(NOTE)]
+
+    def _group_table(self, name: str, part: AttributeScores) -> Table:
+        table = Table(title=Text(f"Scores by {name}, %, {100 * self.level:g}% intervals"), title_justify="left")
+        table.add_column("Group")
+        heads = ["Rows", "Positive", "AUC"]
+        heads += ["Label less score", "Slope"] if self.probabilities else []
+        for head in heads:
+            table.add_column(head, justify="right")
+        for key, group in part.groups.items():
+            cells = [f"{group.n:,}", f"{group.positives:,}", _percent(group.area)]
+            if self.probabilities:
+                cells += [_percent(group.residual, signed=True), _plain(group.slope)]
+            label = group_name(key) + ("" if group.included else " (left out of the gaps)")
+            table.add_row(Text(printable(label)), *cells)
+        return table
+
+
+def score_sentences(name: str, part: AttributeScores) -> list[str]:
+    """Say what the scores show between groups, the largest difference first."""
+    if not part.pairs:
+        return [f"By {printable(name)}, AUCs cannot be compared: {part.area_gap.reason}."]
+    pair = part.pairs[0]
+    first, second = (quoted(group) for group in pair.groups)
+    areas = {group_name(key): group.area for key, group in part.groups.items()}
+    values = [areas[group].value for group in pair.groups]
+    worse, better = (first, second) if pair.area.value < 0 else (second, first)
+    low, high = sorted(values)
+    span = sorted((abs(pair.area.low), abs(pair.area.high)))
+    if pair.area.low <= 0 <= pair.area.high:
+        verdict = f"these rows cannot tell whether the AUCs differ; if they do, by at most {100 * span[1]:.1f} points"
+    else:
+        verdict = f"{100 * abs(pair.area.value):.1f} points less, interval {100 * span[0]:.1f} to {100 * span[1]:.1f}"
+    sentences = [
+        f"The score's AUC is {100 * low:.1f}% in group {worse} and {100 * high:.1f}% in group {better}: {verdict}."
+    ]
+    crossed = pair.crossed_difference
+    if crossed.defined and not crossed.low <= 0 <= crossed.high:
+        ahead, behind = (first, second) if crossed.value > 0 else (second, first)
+        rates = sorted((one.value for one in pair.crossed), reverse=True)
+        sentences.append(
+            f"Across groups, a positive of {ahead} has the higher score than a negative of {behind} in "
+            f"{100 * rates[0]:.1f}% of pairs; the other way round in {100 * rates[1]:.1f}%. The order favours {ahead}."
+        )
+    low_residual = [
+        (quoted(group_name(key)), group.residual)
+        for key, group in part.groups.items()
+        if group.included and group.residual.defined and not group.residual.low <= 0 <= group.residual.high
+    ]
+    if low_residual:
+        group, figure = max(low_residual, key=lambda one: abs(one[1].value))
+        side = "too low" if figure.value > 0 else "too high"
+        ends = sorted((abs(figure.low), abs(figure.high)))
+        sentences.append(
+            f"For group {group} the score is {side} by {100 * abs(figure.value):.1f} points on average, interval "
+            f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}."
+        )
+    return sentences
+
+
+@dataclass
+class ScoreRows:
+    """Labels, scores and groups of all rows, joined from batches in small types: ten bytes a row and two a column."""
+
+    label: str
+    score: str
+    prediction: str
+    titles: Mapping[str, str]
+    intersect: bool = False
+    labels: dict[Hashable, int] = field(default_factory=dict)
+    predictions: dict[Hashable, int] = field(default_factory=dict)
+    groups: dict[str, dict[Hashable, int]] = field(default_factory=dict)
+    _parts: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
+
+    def add(
+        self, label: Column, score: FloatArray, columns: Mapping[str, Column], prediction: Column | None = None
+    ) -> None:
+        """Keep a batch; missing scores are the reader's business. Raises as :class:`Tally` does for too many values."""
+        kept: dict[str, NDArray[Any]] = {"label": _codes(label, self.labels, self.label), "score": score}
+        if prediction is not None:
+            kept["prediction"] = _codes(prediction, self.predictions, self.prediction)
+        for name, column in columns.items():
+            kept[f"group {name}"] = _codes(column, self.groups.setdefault(name, {}), self.titles[name])
+        for name, values in kept.items():
+            self._parts.setdefault(name, []).append(values)
+
+    def _whole(self, name: str) -> NDArray[Any]:
+        parts = self._parts.get(name, [np.empty(0)])
+        if len(parts) > 1:
+            self._parts[name] = parts = [np.concatenate(parts)]
+        return parts[0]
+
+    @property
+    def scores(self) -> FloatArray:
+        """All scores, (rows,)."""
+        return self._whole("score")
+
+    def positive(self, wanted: Hashable) -> tuple[Hashable, Hashable]:
+        """Return the class that scores are about, and the other one."""
+        classes = in_order(self.labels)
+        if len(classes) != 2:
+            raise DataError(
+                f"{self.label} has {len(classes)} {'class' if len(classes) == 1 else 'classes'}: "
+                f"{listed(classes, 10)}. A score orders two classes; give predicted classes where there are more."
+            )
+        texts = [str(value) for value in classes]
+        if wanted is None:
+            return classes[1], classes[0]
+        if wanted not in classes and str(wanted) not in texts:
+            raise ConfigError(f"The positive class {quoted(wanted)} is not among the classes: {listed(texts)}.")
+        place = classes.index(wanted) if wanted in classes else texts.index(str(wanted))
+        return classes[place], classes[1 - place]
+
+    def check(self) -> None:
+        """Raise :class:`DataError` for scores that are none."""
+        score = self.scores
+        if not len(score):
+            raise DataError("There are no rows to audit. Pass at least one labelled score.")
+        wrong = np.flatnonzero(~np.isfinite(score))
+        if len(wrong):
+            raise DataError(
+                f"{self.score}: {len(wrong)} scores are missing or not finite, first in row {wrong[0] + 1} (counted "
+                "from 1). Fill them in or leave those rows out."
+            )
+        if np.isin(score[:1000], (0.0, 1.0)).all() and np.isin(score, (0.0, 1.0)).all() and score.min() < score.max():
+            raise DataError(
+                f"{self.score} holds 0 and 1 alone: these are decisions, not scores. Give that column as the "
+                "prediction."
+            )
+
+    def tally(self, threshold: float, positive: Hashable, other: Hashable) -> Tally:
+        """Count rows by label, group and prediction: the given one, or whether the score reaches the threshold."""
+        self.check()
+        tally = Tally(self.label, self.prediction, self.titles, self.intersect)
+        given = "prediction" in self._parts
+        for begin in range(0, len(self.scores), CHUNK):
+            rows = slice(begin, begin + CHUNK)
+            if given:
+                prediction = self._whole("prediction")[rows].astype(np.int64), list(self.predictions)
+            else:
+                prediction = (self.scores[rows] >= threshold).astype(np.int64), [other, positive]
+            columns = {
+                name: (self._whole(f"group {name}")[rows].astype(np.int64), list(values))
+                for name, values in self.groups.items()
+            }
+            tally.add((self._whole("label")[rows].astype(np.int64), list(self.labels)), prediction, columns)
+        return tally
+
+    def positives(self, positive: Hashable) -> NDArray[np.bool_]:
+        """Which rows have this label, (rows,)."""
+        return np.asarray(self._whole("label") == self.labels[positive])
+
+    def members(self) -> dict[Key, tuple[IntArray, list[Key]]]:
+        """Return codes and sorted groups of every column, and of their crossing if it was asked for."""
+        found: dict[Key, tuple[IntArray, list[Key]]] = {}
+        parts = []
+        for name, values in self.groups.items():
+            ordered: list[Hashable] = [*in_order(set(values) - {None}), *([None] if None in values else [])]
+            place = np.empty(max(1, len(values)), np.int32)
+            place[[values[one] for one in ordered]] = np.arange(len(ordered))
+            codes = place[self._whole(f"group {name}")]
+            texts = [MISSING_GROUP if one is None else str(one) for one in ordered]
+            found[name] = codes, list(texts)
+            parts.append((codes, texts))
+        if self.intersect:
+            crossed = np.zeros(len(self.scores), np.int64)
+            for codes, texts in parts:
+                crossed = crossed * len(texts) + codes
+            used, codes = np.unique(crossed, return_inverse=True)
+            places = np.unravel_index(used, [len(texts) for _, texts in parts])
+            keys: list[Key] = [
+                tuple(texts[at] for (_, texts), at in zip(parts, place, strict=True))
+                for place in zip(*places, strict=True)
+            ]
+            found[tuple(self.groups)] = codes, keys
+        return found
+
+
+def _codes(column: Column, known: dict[Hashable, int], title: str) -> NDArray[Any]:
+    codes, values = column
+    if len(values) > 32_000:
+        codes, values = _used(codes, values)
+    places = np.array([known.setdefault(value, len(known)) for value in values], np.int64)
+    if len(known) > 32_000:
+        raise DataError(f"{title} has more than 32,000 different values: is this an id or a score?")
+    return places.astype(np.int16)[codes]
+
+
+def _used(codes: IntArray, values: list[Hashable]) -> Column:
+    used, codes = np.unique(codes, return_inverse=True)
+    return codes, [values[at] for at in used]
+
+
+def read_scores(
+    path: Path, label: str, score: str, groups: Sequence[str], prediction: str | None = None, intersect: bool = False
+) -> ScoreRows:
+    """Read a file of scores; ``prediction`` names the column of predicted classes, if there is one."""
+    outcomes = [label] if prediction is None else [label, prediction]
+    titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, score, *groups)}
+    rows = ScoreRows(
+        titles[label],
+        titles[score],
+        titles[score if prediction is None else prediction],
+        {name: titles[name] for name in groups},
+        intersect,
+    )
+    for columns, numbers in read_batches_with_numbers(path, outcomes, groups, [score]):
+        decided = None if prediction is None else columns[prediction]
+        rows.add(columns[label], numbers[score], {name: columns[name] for name in groups}, decided)
+    return rows
+
+
+def check_thresholds(thresholds: Sequence[float]) -> tuple[float, ...]:
+    """Return thresholds, each once, in the order given; raise :class:`ConfigError` for one that is no number."""
+    for one in thresholds:
+        if not math.isfinite(one):
+            raise ConfigError(f"threshold={one} is not a finite number. Pass one in the units of the score.")
+    return tuple(dict.fromkeys(float(one) for one in thresholds))
+
+
+def default_threshold(score: FloatArray) -> float:
+    """Return 0.5 for probabilities, else 0; raise :class:`ConfigError` for numbers that are neither nor log odds."""
+    low, high = float(score.min()), float(score.max())
+    if 0 <= low and high <= 1:
+        return 0.5
+    if low < 0:
+        return 0.0
+    raise ConfigError(
+        f"The scores go from {low:g} to {high:g}, neither probabilities nor log odds: say from which score on a row is "
+        "decided positive, with --threshold (threshold= in Python)."
+    )
+
+
+def audit_scores(
+    rows: ScoreRows,
+    positive: Hashable,
+    thresholds: Sequence[float],
+    *,
+    min_count: int = 10,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> ScoreAudit:
+    """Measure what scores show by group.
+
+    Args:
+        rows: labels, scores and groups.
+        positive: the class that scores are about.
+        thresholds: rows with at least this score are decided positive; all gaps are given at each.
+        min_count: positives, and negatives, that a group needs to be compared.
+        level: confidence level of the intervals.
+        replicates: bootstrap replicates of the gaps at the thresholds.
+        seed: of the bootstrap.
+
+    Returns:
+        the figures; what cannot be computed is NaN with a reason.
+    """
+    score, truth = rows.scores, rows.positives(positive)
+    low, high = float(score.min()), float(score.max())
+    probabilities = low >= 0 and high <= 1
+    warnings = []
+    if low == high:
+        warnings.append(f"Every score is {low:g}: the scores order nothing.")
+    for one in thresholds:
+        if not low < one <= high:
+            warnings.append(
+                f"At threshold {one:g} {'every row is' if one <= low else 'no row is'} decided positive: scores go "
+                f"from {low:g} to {high:g}."
+            )
+    by_attribute, exact = {}, True
+    for key, (codes, groups) in rows.members().items():
+        counts = ScoreCounts.from_rows(truth, score, codes, len(groups), thresholds)
+        exact &= counts.exact
+        column = _Column(counts, groups, probabilities, min_count, level)
+        by_attribute[key] = column.audit(thresholds, replicates, seed)
+    return ScoreAudit(
+        by_attribute, str(positive), tuple(thresholds), probabilities, exact, level, tuple(warnings)
+    )
+
+
+@dataclass(frozen=True)
+class _Column:
+    counts: ScoreCounts
+    keys: list[Key]
+    probabilities: bool
+    min_count: int
+    level: float
+
+    def audit(self, thresholds: Sequence[float], replicates: int, seed: int) -> AttributeScores:
+        counts, sizes = self.counts, self.counts.sizes
+        included = (sizes >= self.min_count).all(-1)
+        kept = np.flatnonzero(included)
+        grid = counts.grid(CURVE_POINTS if len(kept) <= FEW else 21)
+        tables = counts.tables(grid)
+        at = {}
+        for threshold in thresholds:
+            table = counts.tables([threshold])[0]
+            names = [group_name(key) for key in self.keys]
+            enough = sizes.sum(-1) >= self.min_count
+            at[threshold] = estimate_all(
+                Counts(table, tuple(names), (0, 1)).keep([names[i] for i in np.flatnonzero(enough)]),
+                positive=1,
+                level=self.level,
+                replicates=replicates,
+                seed=seed,
+                min_count=self.min_count,
+            )
+        groups = self._groups(tables, included)
+        pairs = list(itertools.combinations(kept.tolist(), 2))
+        if not pairs:
+            few = f"fewer than two groups have {self.min_count} positives and {self.min_count} negatives"
+            return AttributeScores(groups, (), Estimate.undefined(few), at, {}, 0)
+        found, gap = self._pairs(np.array(pairs))
+        return AttributeScores(groups, found, gap, at, self._curves(grid, tables[:, kept]), len(pairs))
+
+    def _groups(self, tables: IntArray, included: NDArray[np.bool_]) -> dict[Key, GroupScores]:
+        counts, level, z = self.counts, self.level, normal_quantile(self.level)
+        sizes, area = counts.sizes, score_metrics.areas(counts)
+        value, variance, freedom = (np.diagonal(one) for one in area)
+        low, high = score_metrics.area_interval(value, variance, freedom, sizes[:, 1], sizes[:, 0], level)
+        if self.probabilities:
+            residual, spread = score_metrics.residuals(counts)
+            lines = score_metrics.calibration_lines(counts)
+            error = score_metrics.squared_calibration_error(counts)
+        found = {}
+        for i, key in enumerate(self.keys):
+            n, positives = int(sizes[i].sum()), int(sizes[i, 1])
+            few = f"fewer than {score_metrics.FEWEST} positives or negatives: {positives} and {n - positives}"
+            own = Estimate.undefined(few, n)
+            if not math.isnan(low[i]):
+                own = Estimate(float(value[i]), float(low[i]), float(high[i]), n)
+            no_scale = Estimate.undefined("the scores are not probabilities: some lie outside 0 to 1", n)
+            mean, slope, intercept, squared = no_scale, no_scale, no_scale, math.nan
+            if self.probabilities:
+                short_of = Estimate.undefined(f"{n} rows are too few", n)
+                mean = short_of
+                if n > 1 and positives not in (0, n):
+                    mean = score_metrics.student(float(residual[i]), float(spread[i]), n - 1.0, n, level)
+                slope = _wald(lines.slope[i], lines.slope_error[i], n, z)
+                intercept = _wald(lines.intercept[i], lines.intercept_error[i], n, z)
+                squared = float(error[i])
+            rates = tables[:, i, :, 1] / np.maximum(1, tables[:, i].sum(-1))
+            roc = [(0.0, 0.0), *map(tuple, rates[::-1].tolist())] if included[i] else []
+            found[key] = GroupScores(
+                n, positives, bool(included[i]), own, mean, squared, slope, intercept, tuple(dict.fromkeys(roc))
+            )
+        return found
+
+    def _pairs(self, pairs: IntArray) -> tuple[tuple[ScorePair, ...], Estimate]:
+        """Return the pairs that are listed, largest difference first, and the largest difference with its interval."""
+        counts, sizes, area = self.counts, self.counts.sizes, score_metrics.areas(self.counts)
+        first, second = pairs.T
+        level = 1 - (1 - self.level) / len(pairs)  # Bonferroni
+
+        def ends(g: IntArray, h: IntArray, at: float) -> tuple[FloatArray, FloatArray]:
+            return score_metrics.area_interval(
+                area.value[g, h], area.variance[g, h], area.freedom[g, h], sizes[g, 1], sizes[h, 0], at
+            )
+
+        own = [(area.value[one, one], ends(one, one, level)) for one in (first, second)]
+        difference = own[0][0] - own[1][0]
+        low, high = score_metrics.mover(*own[0], *own[1])
+        n = sizes.sum(-1)
+        order = np.argsort(-np.abs(difference), kind="stable")
+        listed_pairs = order if len(pairs) <= MOST_PAIRS else order[:1]
+        top = int(order[0])
+        away = np.maximum(0, np.maximum(low, -high))  # how far from 0 each interval stays
+        value = float(abs(difference[top]))
+        widest = Estimate(
+            value, float(away.max()), float(np.maximum(np.abs(low), np.abs(high)).max()), int(n[np.unique(pairs)].sum())
+        )
+        crossed = [(area.value[g, h], ends(g, h, level)) for g, h in ((first, second), (second, first))]
+        single = [ends(g, h, self.level) for g, h in ((first, second), (second, first))]
+        crossed_low, crossed_high = score_metrics.mover(*crossed[0], *crossed[1])
+        if self.probabilities:
+            mean, spread = score_metrics.residuals(counts)
+        found = []
+        for at in listed_pairs.tolist():
+            i, j = pairs[at]
+            rows = int(n[i] + n[j])
+            residual = Estimate.undefined("the scores are not probabilities: some lie outside 0 to 1", rows)
+            if self.probabilities:
+                both = spread[i] + spread[j]
+                freedom = both**2 / (spread[i] ** 2 / (n[i] - 1) + spread[j] ** 2 / (n[j] - 1)) if both > 0 else 1.0
+                residual = score_metrics.student(float(mean[i] - mean[j]), float(both), float(freedom), rows, level)
+            found.append(
+                ScorePair(
+                    (group_name(self.keys[i]), group_name(self.keys[j])),
+                    Estimate(float(difference[at]), max(-1.0, float(low[at])), min(1.0, float(high[at])), rows),
+                    (
+                        Estimate(float(crossed[0][0][at]), float(single[0][0][at]), float(single[0][1][at]), rows),
+                        Estimate(float(crossed[1][0][at]), float(single[1][0][at]), float(single[1][1][at]), rows),
+                    ),
+                    Estimate(
+                        float(crossed[0][0][at] - crossed[1][0][at]),
+                        max(-1.0, float(crossed_low[at])),
+                        min(1.0, float(crossed_high[at])),
+                        rows,
+                    ),
+                    residual,
+                )
+            )
+        return tuple(found), widest
+
+    def _curves(self, grid: FloatArray, tables: IntArray) -> dict[str, GapCurve]:
+        """Every gap at every threshold, with a band that holds at each threshold by itself."""
+        curves: dict[str, list[FloatArray]] = {name: [] for name in gaps()}
+        # Of many groups the pairs are many: a threshold at a time then.
+        step = len(tables) if tables.shape[1] <= FEW else 1
+        for begin in range(0, len(tables), step):
+            part = tables[begin : begin + step]
+            enough = Enough.of(part[0], 1, self.min_count)
+            plain, smooth = Contrasts(part, 1, enough, smooth=False), Contrasts(part, 1, enough)
+            for name, found in curves.items():
+                found.append(band(name, plain, smooth, self.level))
+        return {
+            name: GapCurve(tuple(grid.tolist()), *(tuple(one.tolist()) for one in np.concatenate(found, -1)))
+            for name, found in curves.items()
+        }
+
+
+def band(name: str, plain: Contrasts, smooth: Contrasts, level: float) -> FloatArray:
+    """Return value, low and high of a gap for a stack of tables (tables, groups, 2, 2): (3, tables).
+
+    A gap is the largest of signed contrasts. The lower end takes the union bound over all of them; the upper end need
+    not, because the largest is at least the one that is truly largest (see :mod:`levelhead.metrics.intervals`).
+    """
+    kept = plain.enough.contrasts(name)
+    delta, variance = (one[..., kept] for one in smooth.contrasts(name))
+    spread = np.sqrt(variance)
+    critical = float(special.ndtri(1 - (1 - level) / (2 * kept.sum())))
+    low = np.maximum(0, (np.abs(delta) - critical * spread).max(-1))
+    high = (np.abs(delta) + normal_quantile(level) * spread).max(-1)
+    value = plain.values(name)
+    return np.stack([value, np.minimum(low, value), np.clip(high, value, 1)])
+
+
+def _wald(value: float, error: float, n: int, z: float) -> Estimate:
+    if not math.isfinite(value) or not math.isfinite(error):
+        return Estimate.undefined("the regression has no solution: one class is missing, or the score separates them", n)
+    return Estimate(float(value), float(value - z * error), float(value + z * error), n)
+
+
+def _threshold_table(name: str, part: AttributeScores, level: float) -> Table:
+    table = Table(title=Text(f"Gaps by {name} at each threshold, %, {100 * level:g}% intervals"), title_justify="left")
+    table.add_column("Threshold", justify="right")
+    shown = ["accuracy", *(key for key in gaps() if METRICS[key].compared)]
+    for key in shown:
+        table.add_column(Text(METRICS[key].short), justify="right")
+    for threshold, figures in part.at.items():
+        table.add_row(f"{threshold:g}", *(_percent(figures[key]) for key in shown))
+    return table
+
+
+def _pair_table(name: str, part: AttributeScores, level: float, most: int = 10) -> Table:
+    title = f"AUC of pairs of groups of {name}, points, {100 * level:g}% intervals of all pairs together"
+    table = Table(title=Text(title), title_justify="left")
+    table.add_column("Pair")
+    for head in ("AUC difference", "Across groups"):
+        table.add_column(head, justify="right")
+    for pair in part.pairs[:most]:
+        table.add_row(
+            Text(printable(" less ".join(pair.groups))),
+            _percent(pair.area, signed=True),
+            _percent(pair.crossed_difference, signed=True),
+        )
+    if part.pairs_in_all > min(most, len(part.pairs)):
+        table.caption = f"The largest of {part.pairs_in_all:,} pairs."
+    return table
+
+
+def _percent(figure: Estimate, *, signed: bool = False) -> str:
+    if not figure.defined:
+        return "undefined"
+    sign = "+" if signed else ""
+    return f"{100 * figure.value:{sign}.1f} [{100 * figure.low:{sign}.1f}, {100 * figure.high:{sign}.1f}]"
+
+
+def _plain(figure: Estimate) -> str:
+    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]" if figure.defined else "undefined"
+
+
+__all__ = ["ScoreAudit", "ScoreRows", "audit_scores", "metric_title", "read_scores", "score_sentences"]
