@@ -7,7 +7,7 @@ model just or lawful, and an interval that holds 0 means that these rows cannot 
 from __future__ import annotations
 
 import io
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -97,7 +97,8 @@ class AuditResult:
     ``by_attribute`` has the figures of every sensitive column, and those of the crossing under the tuple of their
     names; ``metrics`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. Figures are fractions. ``positive`` is the class that selection, true and false
-    positive rates are about; None where every class is set against the rest.
+    positive rates are about; None where every class is set against the rest. ``more`` has what else was measured, by
+    name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it.
 
     Examples:
         >>> import levelhead as lh
@@ -113,6 +114,7 @@ class AuditResult:
     warnings: list[str]
     level: float = 0.95
     positive: str | None = None
+    more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, Estimate]:
@@ -142,6 +144,7 @@ class AuditResult:
             "warnings": list(self.warnings),
             "level": self.level,
             "positive": self.positive,
+            **self.more,
         }
 
     def to_html(self) -> str:
@@ -157,35 +160,14 @@ class AuditResult:
 
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""
-        shown: list[Table | Text] = []
         names = attribute_names(self.by_attribute)
-        for attribute, part in self.by_attribute.items():
-            name = names[attribute]
-            interval = f"{100 * self.level:g}% interval"
-            metrics = Table(title=Text(f"Gaps by {printable(name)}"), title_justify="left")
-            for heading in ("Metric", "%", interval, "Corrected", "Rows"):
-                metrics.add_column(heading, justify="left" if heading == "Metric" else "right")
-            for key, figure in part.metrics.items():
-                metrics.add_row(
-                    Text(metric_title(key, part.worst_class.get(key))),
-                    _percent(figure),
-                    _interval(figure),
-                    _corrected(figure),
-                    str(figure.n),
-                )
-            groups = Table(title=Text(f"Groups of {printable(name)}"), title_justify="left")
-            groups.add_column("Group")
-            groups.add_column("Rows", justify="right")
-            titles = _rate_titles(part)
-            for title in titles.values():
-                groups.add_column(Text(printable(title)), justify="right")
-            for group, figures in part.groups.items():
-                out = left_out_words(figures.included, figures.left_out)
-                label = printable(group_name(group)) + (f" ({out})" if out else "")
-                cells = [f"{_percent(figures.rates[key])} {_interval(figures.rates[key])}".strip() for key in titles]
-                groups.add_row(Text(label), str(figures.n), *cells)
-            shown += [metrics, groups]
-        shown += [Text(f"Warning: {warning}") for warning in self.warnings]
+        shown: list[RenderableType] = [
+            block
+            for attribute, name in names.items()
+            for block in _attribute_tables(name, self.by_attribute[attribute], self.level)
+        ]
+        for tables in TABLES:
+            shown += tables(self)
         return Group(*shown, Text(self._note))
 
     def __str__(self) -> str:
@@ -193,6 +175,42 @@ class AuditResult:
         with console.capture() as capture:
             console.print(self.table())
         return capture.get()
+
+
+def _attribute_tables(name: str, part: AttributeAudit, level: float) -> list[RenderableType]:
+    """Return the tables of one sensitive column: its gaps, and its groups."""
+    metrics = Table(title=Text(f"Gaps by {printable(name)}"), title_justify="left")
+    for heading in ("Metric", "%", f"{100 * level:g}% interval", "Corrected", "Rows"):
+        metrics.add_column(heading, justify="left" if heading == "Metric" else "right")
+    for key, figure in part.metrics.items():
+        metrics.add_row(
+            Text(metric_title(key, part.worst_class.get(key))),
+            _percent(figure),
+            _interval(figure),
+            _corrected(figure),
+            str(figure.n),
+        )
+    groups = Table(title=Text(f"Groups of {printable(name)}"), title_justify="left")
+    groups.add_column("Group")
+    groups.add_column("Rows", justify="right")
+    titles = _rate_titles(part)
+    for title in titles.values():
+        groups.add_column(Text(printable(title)), justify="right")
+    for group, figures in part.groups.items():
+        out = left_out_words(figures.included, figures.left_out)
+        label = printable(group_name(group)) + (f" ({out})" if out else "")
+        cells = [f"{_percent(figures.rates[key])} {_interval(figures.rates[key])}".strip() for key in titles]
+        groups.add_row(Text(label), str(figures.n), *cells)
+    return [metrics, groups]
+
+
+def _warnings(result: AuditResult) -> list[RenderableType]:
+    return [Text(f"Warning: {warning}") for warning in result.warnings]
+
+
+TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [_warnings]
+"""What is printed below the tables of the sensitive columns, in this order. Each function returns nothing where the
+audit has nothing of its kind; it finds its figures in ``AuditResult.more``."""
 
 
 def audit(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from levelhead.metrics import gaps as gap_names
 from levelhead.metrics.names import RATE_TITLES, left_out_words, metric_title
 from levelhead.report import blocks
@@ -36,7 +38,8 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
         blocks.part(audit_sections(name, by_attribute[name], result), title=name if len(by_attribute) > 1 else "")
         for name in by_attribute
     ]
-    parts.append(blocks.part([how(result, source), appendix([*_metrics_of(by_attribute[first])])]))
+    whole = [section for sections in WHOLE for section in sections(result)]
+    parts.append(blocks.part([*whole, how(result, source), appendix([*_metrics_of(by_attribute[first])])]))
     return blocks.page(
         "Audit",
         gap_sentence(main_gap(by_attribute[first]), first),
@@ -75,11 +78,14 @@ def audit_facts(part: Record, level: float) -> list[tuple[str, str, str]]:
 
 
 def audit_sections(name: str, part: Record, result: Record) -> list[Record]:
-    """Return the sections on one sensitive column: gaps, groups, and what these rows cannot decide."""
+    """Return the sections on one sensitive column: those of :data:`SECTIONS`."""
+    return [section for sections in SECTIONS for section in sections(name, part, result)]
+
+
+def _gaps_section(name: str, part: Record, result: Record) -> list[Record]:
+    """Return the section on the measured gaps."""
     level = f"{result.get('level', 0.95):.0%}"
-    figures = {key: estimate_from_dict(record) for key, record in part["metrics"].items()}
-    worst = part.get("worst_class", {})
-    gaps = {key: figure for key, figure in figures.items() if key.removesuffix("_mean") in gap_names()}
+    figures, gaps, worst = _figures_of(part)
     forest = blocks.forest(
         f"Measured gaps between groups of {short(name)}, percentage points with {level} intervals",
         [
@@ -104,11 +110,33 @@ def audit_sections(name: str, part: Record, result: Record) -> list[Record]:
         ],
         [(_title(key, worst), _metric_cells(figure)) for key, figure in figures.items()],
     )
-    return [
-        blocks.section("The measured gaps", [forest, metrics] if gaps else [metrics]),
-        blocks.section("The groups", [groups_table(name, part), *_rate_forests(name, part, level)]),
-        blocks.section("What these rows cannot decide", [_undecided(gaps, worst), *_flagged(part)]),
-    ]
+    return [blocks.section("The measured gaps", [forest, metrics] if gaps else [metrics])]
+
+
+def _groups_section(name: str, part: Record, result: Record) -> list[Record]:
+    """Return the section on the groups: their sizes and rates."""
+    level = f"{result.get('level', 0.95):.0%}"
+    return [blocks.section("The groups", [groups_table(name, part), *_rate_forests(name, part, level)])]
+
+
+def _undecided_section(name: str, part: Record, result: Record) -> list[Record]:
+    """Return the section on what these rows cannot decide."""
+    _, gaps, worst = _figures_of(part)
+    return [blocks.section("What these rows cannot decide", [_undecided(gaps, worst), *_flagged(part)])]
+
+
+SECTIONS: list[Callable[[str, Record, Record], list[Record]]] = [_gaps_section, _groups_section, _undecided_section]
+"""The sections on each sensitive column, in this order. A function takes the column's name, its part of the audit's
+JSON and the whole of it, and returns nothing where the audit has nothing of its kind."""
+WHOLE: list[Callable[[Record], list[Record]]] = []
+"""The sections on the audit as a whole, behind those of the columns; a function takes the audit's JSON."""
+
+
+def _figures_of(part: Record) -> tuple[dict[str, Estimate], dict[str, Estimate], dict[str, str]]:
+    """Return every figure of a sensitive column, the gaps among them, and the class behind each gap."""
+    figures = {key: estimate_from_dict(record) for key, record in part["metrics"].items()}
+    gaps = {key: figure for key, figure in figures.items() if key.removesuffix("_mean") in gap_names()}
+    return figures, gaps, part.get("worst_class", {})
 
 
 def _metric_cells(figure: Estimate) -> list[Record]:

@@ -4,32 +4,56 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, PREDICTION
-from levelhead.cli.options import FiguresFile, HtmlFile, LabelColumn, SplitName
+from levelhead.cli.options import HtmlFile, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
+if TYPE_CHECKING:
+    from levelhead.auditing.audit import AuditResult
 
+# The panels of --help. An option names its own: rich_help_panel=GROUPS.
+COLUMNS, GROUPS, WORDS, PLAN, OUTPUT = (
+    "Which columns",
+    "Groups",
+    "Words: what classes, groups and the audit are called",
+    "Before there are data",
+    "Output",
+)
+
+
+# Options in the order of their panels. What an option adds to the audit, it adds to `audit_file`'s arguments.
 def audit_command(
     predictions: Annotated[
         Path | None,
-        typer.Argument(help="File with one prediction a row: .csv, .tsv (also .gz) or .parquet.", show_default=False),
+        typer.Argument(
+            metavar="FILE",
+            help="File with one prediction a row: .csv, .tsv (also .gz) or .parquet.",
+            show_default=False,
+        ),
     ] = None,
-    label: LabelColumn = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column with the true class.", show_default=False, rich_help_panel=COLUMNS)
+    ] = None,
     prediction: Annotated[
         str | None,
-        typer.Option(help="Column with the predicted class, in the same words as the label.", show_default=False),
+        typer.Option(
+            help="Column with the predicted class, in the same words as the label.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
     ] = None,
     group: Annotated[
         list[str] | None,
         typer.Option(
             help="Column that says which group a row belongs to. Repeat it to audit several columns.",
             show_default=False,
+            rich_help_panel=COLUMNS,
         ),
     ] = None,
     example: Annotated[
@@ -37,28 +61,43 @@ def audit_command(
         typer.Option(
             "--example",
             help="Audit a small file that comes with levelhead, and print the command for a file of your own.",
+            rich_help_panel=COLUMNS,
         ),
     ] = False,
     intersect: Annotated[
-        bool, typer.Option("--intersect", help="Also cross the group columns: sex & race and so on.")
+        bool,
+        typer.Option("--intersect", help="Also cross the group columns: sex & race and so on.", rich_help_panel=GROUPS),
     ] = False,
+    min_count: Annotated[
+        int,
+        typer.Option(
+            help="Rows that a rate must rest on to be compared: all rows of a group, its positives or its negatives. "
+            "Groups with fewer are named and left out of that gap: a few rows decide nothing.",
+            rich_help_panel=GROUPS,
+        ),
+    ] = 10,
     positive: Annotated[
         str | None,
         typer.Option(
             help="Class that selection and true positive rates are about. Default: the second of two classes in "
             "sorted order; with three or more, each class against the rest.",
             show_default=False,
+            rich_help_panel=WORDS,
         ),
     ] = None,
-    min_count: Annotated[
-        int,
+    json_file: Annotated[
+        Path | None,
         typer.Option(
-            help="Rows that a rate must rest on to be compared: all rows of a group, its positives or its negatives. "
-            "Groups with fewer are named and left out of that gap: a few rows decide nothing."
+            "--json",
+            help="Also write every figure as JSON (fractions, not percent).",
+            show_default=False,
+            rich_help_panel=OUTPUT,
         ),
-    ] = 10,
-    json_file: FiguresFile = None,
-    html_file: HtmlFile = None,
+    ] = None,
+    html_file: Annotated[
+        Path | None,
+        typer.Option("--html", help="Also write one standalone HTML page.", show_default=False, rich_help_panel=OUTPUT),
+    ] = None,
 ) -> None:
     """Measure the gaps between groups in a file of predictions, with 95% intervals.
 
@@ -86,23 +125,27 @@ def audit_command(
     result = audit_file(
         predictions, label, prediction, group, positive=positive, intersect=intersect, min_count=min_count
     )
-    # The files first: a terminal that goes away must not cost the result.
-    if json_file is not None:
-        write_json(json_file, result.to_dict())
-    if html_file is not None:
-        from levelhead.auditing.page import audit_page
-        from levelhead.report.page import command_line, write_page
-
-        write_page(html_file, audit_page(result.to_dict(), source=predictions.name, command=command_line()))
+    written = _write(result, json_file, html_file, predictions.name)
     console = Terminal()
     if example:
         words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
         console.print(ABOUT, "This is the command for it, and for a file of your own:", sep="\n")
         console.print(shlex.join(words), markup=False, highlight=False, soft_wrap=True)
     console.print(result.table())
-    for path in (json_file, html_file):
-        if path is not None:
-            console.print(f"Wrote {path}", markup=False)
+    for path in written:
+        console.print(f"Wrote {path}", markup=False)
+
+
+def _write(result: AuditResult, json_file: Path | None, html_file: Path | None, source: str) -> list[Path]:
+    """Write the files that were asked for, before anything is printed: a terminal that goes away costs no result."""
+    if json_file is not None:
+        write_json(json_file, result.to_dict())
+    if html_file is not None:
+        from levelhead.auditing.page import audit_page
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, audit_page(result.to_dict(), source=source, command=command_line()))
+    return [path for path in (json_file, html_file) if path is not None]
 
 
 def bounds_command(
