@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from levelhead.auditing.files import read_batches
+from levelhead.auditing.files import read_batches_with_numbers
+from levelhead.auditing.numbers import numbers_of_array
+from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows, matched, read_rows
+from levelhead.auditing.scores import ScoreAudit, ScoreRows, audit_scores, check_thresholds, default_threshold
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import alike, check_predictions, in_order
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, proportion, worst_class
@@ -98,7 +101,9 @@ class AuditResult:
     names; ``metrics`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. Figures are fractions. ``positive`` is the class that selection, true and false
     positive rates are about; None where every class is set against the rest. ``more`` has what else was measured, by
-    name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it.
+    name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it. ``scores`` has what
+    scores show whatever the threshold, and ``against`` the changes from another model on the same rows; None where
+    they were not asked for.
 
     Examples:
         >>> import levelhead as lh
@@ -115,6 +120,8 @@ class AuditResult:
     level: float = 0.95
     positive: str | None = None
     more: dict[str, Any] = field(default_factory=dict)
+    scores: ScoreAudit | None = None
+    against: PairedAudit | None = None
 
     @property
     def metrics(self) -> dict[str, Estimate]:
@@ -145,6 +152,8 @@ class AuditResult:
             "level": self.level,
             "positive": self.positive,
             **self.more,
+            **({} if self.scores is None else {"scores": self.scores.to_dict()}),
+            **({} if self.against is None else {"against": self.against.to_dict()}),
         }
 
     def to_html(self) -> str:
@@ -208,16 +217,27 @@ def _warnings(result: AuditResult) -> list[RenderableType]:
     return [Text(f"Warning: {warning}") for warning in result.warnings]
 
 
-TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [_warnings]
+def _scores(result: AuditResult) -> list[RenderableType]:
+    return [] if result.scores is None else [*result.scores.tables()]
+
+
+def _against(result: AuditResult) -> list[RenderableType]:
+    return [] if result.against is None else [*result.against.tables()]
+
+
+TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [_against, _scores, _warnings]
 """What is printed below the tables of the sensitive columns, in this order. Each function returns nothing where the
 audit has nothing of its kind; it finds its figures in ``AuditResult.more``."""
 
 
 def audit(
     y_true: ArrayLike,
-    y_pred: ArrayLike,
+    y_pred: ArrayLike | None = None,
     *,
     sensitive_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike],
+    scores: ArrayLike | None = None,
+    threshold: float | Sequence[float] | None = None,
+    against: ArrayLike | None = None,
     positive: Hashable = None,
     intersect: bool = False,
     min_count: int = 10,
@@ -230,9 +250,15 @@ def audit(
     Args:
         y_true: (rows,) true classes, any hashables, at most 200.
         y_pred: (rows,) predicted classes out of the same vocabulary. Values are compared exactly: numbers with numbers,
-            texts with texts.
+            texts with texts. None: those of ``scores`` at the first ``threshold``.
         sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each audited on its own.
             A missing value is a group of its own, named "(missing)". At most 1,000 groups.
+        scores: (rows,) probability, log odds or any other score of the positive class, of two: their areas under the
+            ROC curve, calibration and gaps at every threshold are in ``result.scores``.
+        threshold: rows with at least this score are decided positive. Of several, the tables of groups are about the
+            first. None: 0.5 for probabilities, 0 for log odds.
+        against: (rows,) predicted classes of another model for the same rows, in the same order: how each figure
+            differs from that model's, and which groups gained and lost, are in ``result.against``.
         positive: the class that selection, true positive and false positive rates are about. None: the second of
             two classes in sorted order; with three or more, every class against the rest.
         intersect: also audit the crossing of all columns, under the tuple of their names.
@@ -262,25 +288,52 @@ def audit(
         0.5
     """
     options = _Options(positive, intersect, min_count, level, replicates, seed)
-    label, prediction = outcome_of(y_true, "label"), outcome_of(y_pred, "prediction")
+    thresholds = check_thresholds(threshold, scores is not None)
+    if y_pred is None and scores is None:
+        raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
+    label = outcome_of(y_true, "label")
     rows = len(label[0])
-    if rows != len(prediction[0]):
+    prediction = None if y_pred is None else outcome_of(y_pred, "prediction")
+    if prediction is not None and rows != len(prediction[0]):
         raise DataError(f"{rows} labels and {len(prediction[0])} predictions. Pass one of each for every row.")
     if not rows:
         raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
     columns = columns_of(sensitive_features, rows)
     options.check(len(columns))
-    tally = Tally("The label", "The prediction", {name: column_title(name) for name in columns}, intersect)
-    tally.add(label, prediction, columns)
-    return _audit(tally, options)
+    titles = {name: column_title(name) for name in columns}
+    if scores is not None:
+        values = numbers_of_array(scores, "The score")
+        if len(values) != rows:
+            raise DataError(f"{rows} labels and {len(values)} scores. Pass one of each for every row.")
+        of_scores = ScoreRows("The label", "The score", "The prediction", titles, intersect)
+        of_scores.add(label, values, columns, prediction)
+        result = _audit_scores(of_scores, thresholds, options)
+    else:
+        assert prediction is not None  # or there was nothing to audit
+        tally = Tally("The label", "The prediction", titles, intersect)
+        tally.add(label, prediction, columns)
+        result = _audit(tally, options)
+    if against is None:
+        return result
+    if prediction is None:
+        raise ConfigError("against= compares predicted classes: pass y_pred as well.")
+    other = outcome_of(against, "prediction of the other model")
+    if len(other[0]) != rows:
+        raise DataError(f"{rows} labels and {len(other[0])} predictions of the other model. Pass one for every row.")
+    new, old = (PairedRows.of(label, one, columns, titles) for one in (prediction, other))
+    return _compared(result, new, old, options)
 
 
 def audit_file(
     path: Path | str,
     label: str,
-    prediction: str,
+    prediction: str | None,
     groups: Sequence[str],
     *,
+    score: str | None = None,
+    threshold: float | Sequence[float] | None = None,
+    against: Path | str | None = None,
+    on: str | None = None,
     positive: Hashable = None,
     intersect: bool = False,
     min_count: int = 10,
@@ -293,8 +346,12 @@ def audit_file(
     Args:
         path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one prediction a row.
         label: name of the column with the true classes.
-        prediction: name of the column with the predicted classes, in the same words.
+        prediction: name of the column with the predicted classes, in the same words; None: those of the score.
         groups: names of the group columns, each audited on its own.
+        score: name of a column of scores, as ``scores`` of :func:`audit`.
+        threshold: as :func:`audit` takes it.
+        against: a file with another model's predictions for the same rows, in columns of the same names.
+        on: name of a column of ids, by which the rows of the two files are matched. None: by their order.
         positive: as :func:`audit` takes it, like all that follows.
         intersect: see there.
         min_count: see there.
@@ -321,11 +378,75 @@ def audit_file(
     names, path = list(dict.fromkeys(groups)), Path(path)
     options = _Options(positive, intersect, min_count, level, replicates, seed)
     options.check(len(names))
-    titles = {name: f"{path}, column {quoted(name)}" for name in (label, prediction, *names)}
-    tally = Tally(titles[label], titles[prediction], {name: titles[name] for name in names}, intersect)
-    for batch in read_batches(path, [label, prediction], names):
-        tally.add(batch[label], batch[prediction], {name: batch[name] for name in names})
-    return _audit(tally, options)
+    thresholds = check_thresholds(threshold, score is not None)
+    if prediction is None and score is None:
+        raise ConfigError("There is nothing to audit: name the column of predicted classes, or that of scores.")
+    if against is not None and prediction is None:
+        raise ConfigError("A comparison with another model is one of predicted classes: name their column as well.")
+    if on is not None and against is None:
+        raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
+    outcomes = [name for name in (label, prediction) if name is not None]
+    numbers = [] if score is None else [score]
+    titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, *numbers, *names)}
+    of_groups = {name: titles[name] for name in names}
+    decided = titles[outcomes[1] if prediction is not None else numbers[0]]
+    tally = Tally(titles[label], decided, of_groups, intersect)
+    of_scores = None if score is None else ScoreRows(titles[label], titles[score], decided, of_groups, intersect)
+    for batch, values in read_batches_with_numbers(path, outcomes, names, numbers):
+        columns = {name: batch[name] for name in names}
+        predicted = None if prediction is None else batch[prediction]
+        if of_scores is not None and score is not None:
+            of_scores.add(batch[label], values[score], columns, predicted)
+        elif predicted is not None:
+            tally.add(batch[label], predicted, columns)
+    result = _audit(tally, options) if of_scores is None else _audit_scores(of_scores, thresholds, options)
+    if against is None or prediction is None:
+        return result
+    new, old = (read_rows(one, label, prediction, names, on) for one in (path, Path(against)))
+    return _compared(result, new, old, options, names=(Path(against).name, path.name))
+
+
+def _audit_scores(rows: ScoreRows, thresholds: tuple[float, ...], options: _Options) -> AuditResult:
+    """Audit the decisions at the first threshold, or the given predictions, and what scores show beside them."""
+    rows.check()
+    positive, other = rows.positive(options.positive)
+    thresholds = thresholds or (default_threshold(rows.scores),)
+    result = _audit(rows.tally(thresholds[0], positive, other), replace(options, positive=positive))
+    scores = audit_scores(
+        rows,
+        positive,
+        thresholds,
+        min_count=options.min_count,
+        level=options.level,
+        replicates=options.replicates,
+        seed=options.seed,
+    )
+    return replace(result, scores=scores, warnings=[*result.warnings, *scores.warnings])
+
+
+def _compared(
+    result: AuditResult,
+    new: PairedRows,
+    old: PairedRows,
+    options: _Options,
+    names: tuple[str, str] = ("the other model", "this model"),
+) -> AuditResult:
+    """Add the changes from the old to the new model."""
+    new, old, warnings = matched(new, old)
+    compared = compare_rows(
+        new,
+        old,
+        positive=options.positive,
+        intersect=options.intersect,
+        min_count=options.min_count,
+        level=options.level,
+        replicates=options.replicates,
+        seed=options.seed,
+        names=names,
+        warnings=warnings,
+    )
+    said = [one for one in compared.warnings if one not in result.warnings]
+    return replace(result, against=compared, warnings=[*result.warnings, *said])
 
 
 @dataclass(frozen=True)

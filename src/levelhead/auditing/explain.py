@@ -32,8 +32,9 @@ from levelhead.auditing.explanation import (
     Explanation,
 )
 from levelhead.auditing.files import read_batches
+from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.tally import Column, Tally
-from levelhead.auditing.vocabulary import NUMBER, alike, in_order
+from levelhead.auditing.vocabulary import alike, in_order
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.implied import (
     Rates,
@@ -259,46 +260,6 @@ class _Rows:
             codes[name] = np.array(places, np.int64)[own]
         places = [self.labels.setdefault(value, len(self.labels)) for value in label[1]]
         self.parts.append((np.array(places, np.int64)[label[0]], score, codes))
-
-
-def numbers_of_array(score: ArrayLike, title: str) -> FloatArray:
-    """Return one number a row, NaN where it is missing; errors name it by ``title``."""
-    if isinstance(score, np.ma.MaskedArray):
-        score = score.tolist()  # masked values become None
-    array = np.asarray(score, dtype=object if isinstance(score, (list, tuple)) else None)
-    if array.ndim != 1:
-        raise DataError(f"{title} has shape {array.shape}, and needs one number a row: that of the positive class.")
-    if array.dtype.kind in "iuf":
-        return array.astype(np.float64)
-    return numbers_of_column(array.tolist(), title)
-
-
-def numbers_of_column(values: Sequence[Any], title: str) -> FloatArray:
-    """Turn values into numbers, missing ones into NaN; errors name them by ``title``.
-
-    Texts must be written as numbers, with a point, exactly as a label's number is.
-    """
-    found = np.empty(len(values))
-    for position, value in enumerate(values):
-        if isinstance(value, str):
-            good = NUMBER.fullmatch(value.strip().lower()) is not None
-        else:
-            good = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
-        if not good and not isinstance(value, (str, bool, np.bool_)):
-            try:  # decimals of parquet files, and missing values
-                good = value is None or value is pd.NA or float(value) == float(value)
-            except (TypeError, ValueError, OverflowError):
-                good = False
-        if not good:
-            raise DataError(
-                f"{title} holds {quoted(value)}, which is no finite number. Pass the probability or the log odds of "
-                "the positive class, written like 0.25."
-            )
-        try:
-            found[position] = math.nan if value is None or value is pd.NA else float(value)
-        except OverflowError:
-            found[position] = math.inf
-    return found
 
 
 def _explain(rows: _Rows, options: _Options) -> Explanation:

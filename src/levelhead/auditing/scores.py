@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,13 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special
 
-from levelhead.auditing.files import read_batches_with_numbers
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import in_order
 from levelhead.metrics import Counts, estimate_all, estimate_to_dict
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.contrasts import FEW, Contrasts, Enough
 from levelhead.metrics.intervals import finite_or_none, normal_quantile
-from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, attribute_names, gaps, group_name, metric_title
+from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, attribute_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
@@ -383,31 +381,15 @@ def _used(codes: IntArray, values: list[Hashable]) -> Column:
     return codes, [values[at] for at in used]
 
 
-def read_scores(
-    path: Path, label: str, score: str, groups: Sequence[str], prediction: str | None = None, intersect: bool = False
-) -> ScoreRows:
-    """Read a file of scores; ``prediction`` names the column of predicted classes, if there is one."""
-    outcomes = [label] if prediction is None else [label, prediction]
-    titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, score, *groups)}
-    rows = ScoreRows(
-        titles[label],
-        titles[score],
-        titles[score if prediction is None else prediction],
-        {name: titles[name] for name in groups},
-        intersect,
-    )
-    for columns, numbers in read_batches_with_numbers(path, outcomes, groups, [score]):
-        decided = None if prediction is None else columns[prediction]
-        rows.add(columns[label], numbers[score], {name: columns[name] for name in groups}, decided)
-    return rows
-
-
-def check_thresholds(thresholds: Sequence[float]) -> tuple[float, ...]:
-    """Return thresholds, each once, in the order given; raise :class:`ConfigError` for one that is no number."""
-    for one in thresholds:
+def check_thresholds(threshold: float | Sequence[float] | None, scored: bool) -> tuple[float, ...]:
+    """Return thresholds, each once, in the order given; raise :class:`ConfigError` for what is none."""
+    given = () if threshold is None else threshold if isinstance(threshold, Sequence) else (threshold,)
+    if given and not scored:
+        raise ConfigError("A threshold is one of scores: name their column with --score (scores= in Python).")
+    for one in given:
         if not math.isfinite(one):
             raise ConfigError(f"threshold={one} is not a finite number. Pass one in the units of the score.")
-    return tuple(dict.fromkeys(float(one) for one in thresholds))
+    return tuple(dict.fromkeys(float(one) for one in given))
 
 
 def default_threshold(score: FloatArray) -> float:
@@ -672,4 +654,4 @@ def _plain(figure: Estimate) -> str:
     return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]" if figure.defined else "undefined"
 
 
-__all__ = ["ScoreAudit", "ScoreRows", "audit_scores", "metric_title", "read_scores", "score_sentences"]
+__all__ = ["ScoreAudit", "ScoreRows", "audit_scores", "score_sentences"]

@@ -56,6 +56,42 @@ def audit_command(
             rich_help_panel=COLUMNS,
         ),
     ] = None,
+    score: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with a score of the positive class: a probability, log odds or any number that is higher for "
+            "likelier positives. Adds AUC, calibration and every threshold by group; --prediction is then not needed.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    threshold: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Rows with at least this score are decided positive. Repeat it to compare several; tables of groups "
+            "are about the first. Default: 0.5 for probabilities, 0 for log odds.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with another model's predictions for the same rows, in columns of the same names: says which "
+            "figures changed, and which groups gained and lost.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of ids by which the rows of FILE and --against are matched. Default: by their order, with "
+            "labels and groups checked.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
     example: Annotated[
         bool,
         typer.Option(
@@ -109,21 +145,32 @@ def audit_command(
     """
     given = {"FILE": predictions, "--label": label, "--prediction": prediction, "--group": group}
     if example:
-        if named := [name for name, value in given.items() if value is not None]:
+        own = given | {"--score": score, "--threshold": threshold, "--against": against, "--on": on}
+        if named := [name for name, value in own.items() if value is not None]:
             raise ConfigError(f"--example brings its own file and columns: leave out {', '.join(named)}, or --example.")
         predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
-    check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
-    if predictions is None or label is None or prediction is None or not group:
+    check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions, against])
+    if predictions is None or label is None or not (prediction or score) or not group:
         missing = [name for name, value in given.items() if not value]
         raise ConfigError(
-            f"An audit needs FILE, --label, --prediction and --group; missing: {', '.join(missing)}. To see one first: "
-            "levelhead audit --example"
+            f"An audit needs FILE, --label, --prediction (or --score) and --group; missing: {', '.join(missing)}. To "
+            "see one first: levelhead audit --example"
         )
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.audit import audit_file
 
     result = audit_file(
-        predictions, label, prediction, group, positive=positive, intersect=intersect, min_count=min_count
+        predictions,
+        label,
+        prediction,
+        group,
+        score=score,
+        threshold=threshold,
+        against=against,
+        on=on,
+        positive=positive,
+        intersect=intersect,
+        min_count=min_count,
     )
     written = _write(result, json_file, html_file, predictions.name)
     console = Terminal()

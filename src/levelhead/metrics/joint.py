@@ -294,14 +294,29 @@ class Paired:
         check_options(level, replicates)
         flat = [one for values in predictions.values() for one in values]
         table = JointCounts.from_rows(y_true, group, flat)
+        sizes = {method: len(values) for method, values in predictions.items()}
+        return cls.from_counts(table, sizes, positive, level, replicates, seed)
+
+    @classmethod
+    def from_counts(
+        cls,
+        table: JointCounts,
+        seeds_of: Mapping[str, int],
+        positive: int | None,
+        level: float,
+        replicates: int,
+        seed: int,
+    ) -> Paired:
+        """Resample joint counts; ``seeds_of`` says how many of its predictions, in turn, are seeds of each method."""
+        check_options(level, replicates)
         counts = table.marginal(0)
-        stars = _resample_jointly(table, len(flat), replicates, seed)
+        stars = _resample_jointly(table, sum(seeds_of.values()), replicates, seed)
         enough = Enough.of(counts.table, positive, 0)
         seeds: dict[str, list[Resampled]] = {}
         position = 0
-        for method, own in predictions.items():
+        for method, own in seeds_of.items():
             seeds[method] = []
-            for _ in own:
+            for _ in range(own):
                 one = table.marginal(position).table
                 # Predictions that agree in every row are one and the same, chance included.
                 same = zlib.crc32(table.patterns[:, 2 + position].tobytes())

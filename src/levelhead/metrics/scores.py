@@ -7,8 +7,8 @@ share of pairs that fall into one bin, about 1 / (2 x bins).
 
 *Areas.* The variance is that of DeLong, DeLong and Clarke-Pearson (Biometrics 1988), from the placement of each
 positive among the negatives and the reverse. A Wald interval covers 83% in small groups with large areas, so intervals
-are symmetric in the logit of the area (Pepe 2003, section 5.2.2), with Student's t; a perfect order gets the lower end
-that a proportion without failures has (Clopper and Pearson 1934). Differences of independent areas combine the two
+are symmetric in the logit of the area (Pepe 2003, section 5.2.2), with Student's t and a smoothed variance; a perfect
+order gets the lower end that a proportion without failures has (Clopper and Pearson 1934). Differences of independent areas combine the two
 intervals by MOVER (Zou and Donner, Statistics in Medicine 2008).
 
 *Calibration.* The expected calibration error cannot be compared between groups, because that of a perfectly calibrated
@@ -39,6 +39,7 @@ MOST_CELLS = 1 << 23
 FEWEST = 5
 """Positives, and negatives, below which an area has no interval: NaN with the reason."""
 CALIBRATION_BINS = 10
+SMOOTHING = 0.1
 SMALLEST = 1e-6
 """Probabilities nearer to 0 or 1 count as this near in the regression: the log odds of 0 and 1 are infinite."""
 
@@ -179,18 +180,25 @@ def area_interval(
 ) -> tuple[FloatArray, FloatArray]:
     """Ends of intervals on the logit scale; arrays of one shape. NaN with fewer than :data:`FEWEST` rows of a class.
 
-    An end is at least as far away as that of a proportion of the rarer class, of which none, or all, was a failure:
-    DeLong's variance is 0 where scores separate the classes, and too small where they nearly do.
+    DeLong's variance is 0 where scores separate the classes, and too small where they nearly do: it gets the share
+    :data:`SMOOTHING` of a row of each class that is placed at chance. (Without, a true area of 98% with 60 positives is
+    covered 91% of the time.) Where that is too much, because the order is all but perfect, an end is no farther away
+    than that of a proportion of the rarer class without failures.
     """
     least = np.minimum(positives, negatives)
     alpha = 1 - level
     with np.errstate(all="ignore"):
-        arm = special.stdtrit(freedom, 1 - alpha / 2) * np.sqrt(variance) / (value * (1 - value))
-        low = special.expit(special.logit(value) - arm)
-        high = special.expit(special.logit(value) + arm)
+        smoothed = variance + SMOOTHING * (value - 0.5) ** 2 * (1.0 / positives**2 + 1.0 / negatives**2)
+        arm = special.stdtrit(freedom, 1 - alpha / 2) * np.sqrt(smoothed)
+        stretch = arm / (value * (1 - value))
+        low = special.expit(special.logit(value) - stretch)
+        high = special.expit(special.logit(value) + stretch)
         edge = (alpha / 2) ** (1 / np.maximum(least, 1))
-        low = np.where((value >= 1) | (variance == 0), np.minimum(value, edge), low)
-        high = np.where((value <= 0) | (variance == 0), np.maximum(value, 1 - edge), high)
+        low = np.maximum(low, np.minimum(edge - (1 - value), value - 2 * arm))
+        high = np.minimum(high, np.maximum(1 - edge + value, value + 2 * arm))
+        separated = (value >= 1) | (value <= 0) | (variance == 0)
+        low = np.where(separated, np.minimum(value, edge), low)
+        high = np.where(separated, np.maximum(value, 1 - edge), high)
         low, high = np.where(value <= 0, 0.0, low), np.where(value >= 1, 1.0, high)
     few = least < FEWEST
     return np.where(few, np.nan, low), np.where(few, np.nan, high)

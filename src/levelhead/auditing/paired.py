@@ -1,0 +1,522 @@
+"""Compare two models on the same rows: who gained, who lost, and whether any gap changed.
+
+Two audits side by side cannot say this: their intervals overlap long before the rows stop telling the models apart.
+Everything here is computed from the joint counts of (group, label, old prediction, new prediction).
+
+Figures of the whole audit, the gaps among them, have the intervals of :mod:`levelhead.metrics.joint`. A change of a
+group's rate is a difference of paired proportions; its interval is that of Bonett and Price (British Journal of
+Mathematical and Statistical Psychology 2012), its p-value that of the exact test of McNemar (Psychometrika 1947). P
+values are adjusted by Holm (Scandinavian Journal of Statistics 1979): over the figures, and over groups and rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from rich.table import Table
+from rich.text import Text
+from scipy import stats
+
+from levelhead.auditing.files import read_batches
+from levelhead.auditing.tally import Column
+from levelhead.auditing.vocabulary import check_predictions, in_order
+from levelhead.metrics import JointCounts, estimate_to_dict, holm
+from levelhead.metrics import group as group_metrics
+from levelhead.metrics.intervals import finite_or_none, normal_quantile
+from levelhead.metrics.joint import Paired
+from levelhead.metrics.names import MISSING_GROUP, RATE_TITLES, Key, attribute_names, group_name, metric_title
+from levelhead.types import DataError, Estimate, printable, quoted
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One figure of both models: ``old``, ``new``, and ``difference`` (new less old) with its interval and p-values."""
+
+    old: float
+    new: float
+    difference: Estimate
+    p_value: float
+    p_holm: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        numbers = {name: finite_or_none(getattr(self, name)) for name in ("old", "new", "p_value", "p_holm")}
+        return {**numbers, "difference": estimate_to_dict(self.difference)}
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """One group: rows by who is right, and the change of each rate.
+
+    ``both_right``, ``only_new_right`` (gained), ``only_old_right`` (lost) and ``both_wrong`` add up to ``n``.
+    ``rates`` has accuracy, selection rate, true and false positive rate; with several classes the rates other than
+    accuracy end in ``[class]``.
+    """
+
+    n: int
+    included: bool
+    both_right: int
+    only_new_right: int
+    only_old_right: int
+    both_wrong: int
+    rates: dict[str, Change]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        names = ("n", "included", "both_right", "only_new_right", "only_old_right", "both_wrong")
+        return {name: getattr(self, name) for name in names} | {
+            "rates": {name: change.to_dict() for name, change in self.rates.items()}
+        }
+
+
+@dataclass(frozen=True)
+class PairedAttribute:
+    """One sensitive column or crossing: ``metrics`` of the whole, and ``groups``."""
+
+    metrics: dict[str, Change]
+    groups: dict[Key, GroupChange]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {
+            "metrics": {name: change.to_dict() for name, change in self.metrics.items()},
+            "groups": {group_name(key): group.to_dict() for key, group in self.groups.items()},
+        }
+
+
+@dataclass(frozen=True)
+class PairedAudit:
+    """What :func:`compare_rows` found, by sensitive column; ``old`` and ``new`` are what the models are called."""
+
+    by_attribute: dict[Key, PairedAttribute]
+    old: str
+    new: str
+    level: float
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        names = attribute_names(self.by_attribute)
+        by_attribute = {names[key]: part.to_dict() for key, part in self.by_attribute.items()}
+        return {"old": self.old, "new": self.new, "by_attribute": by_attribute}
+
+    def tables(self) -> list[Table | Text]:
+        """Return what ``rich`` prints."""
+        shown: list[Table | Text] = []
+        names = attribute_names(self.by_attribute)
+        for key, part in self.by_attribute.items():
+            name = printable(names[key])
+            title = f"{self.new} against {self.old}, the same rows, by {name} ({100 * self.level:g}% intervals, points)"
+            table = Table(title=Text(printable(title, 200)), title_justify="left")
+            for head in ("Figure", "Old", "New", "Change", "p (Holm)"):
+                table.add_column(head, justify="left" if head == "Figure" else "right")
+            for metric, change in part.metrics.items():
+                table.add_row(Text(metric_title(metric)), *_cells(change))
+            agreement = Table(title=Text(f"Rows by who is right, by group of {name}"), title_justify="left")
+            for head in ("Group", "Both right", "Only new", "Only old", "Both wrong"):
+                agreement.add_column(head, justify="left" if head == "Group" else "right")
+            for group, figures in part.groups.items():
+                counts = (figures.both_right, figures.only_new_right, figures.only_old_right, figures.both_wrong)
+                agreement.add_row(Text(printable(group_name(group))), *(f"{count:,}" for count in counts))
+            shown += [*(Text(line) for line in paired_sentences(names[key], part)), table, agreement]
+            rates = Table(title=Text(f"Change of each rate by group of {name}, points"), title_justify="left")
+            for head in ("Group", "Rate", "Old", "New", "Change", "p (Holm)"):
+                rates.add_column(head, justify="left" if head in ("Group", "Rate") else "right")
+            for group, figures in list(part.groups.items())[:20]:
+                for rate, change in figures.rates.items():
+                    rates.add_row(Text(printable(group_name(group))), Text(_rate_title(rate)), *_cells(change))
+            shown.append(rates)
+        return shown
+
+
+def paired_sentences(name: str, part: PairedAttribute) -> list[str]:
+    """Say which groups gained and lost, and whether a gap changed."""
+    lines = []
+    for direction, verb in ((1, "gained"), (-1, "lost")):
+        changed = [
+            (quoted(group_name(key)), group.rates["accuracy"])
+            for key, group in part.groups.items()
+            if group.included
+            and group.rates["accuracy"].p_holm <= 0.05
+            and direction * group.rates["accuracy"].difference.value > 0
+        ]
+        for group, change in sorted(changed, key=lambda one: -abs(one[1].difference.value))[:5]:
+            low, high = sorted((abs(change.difference.low), abs(change.difference.high)))
+            lines.append(
+                f"Group {group} of {printable(name)} {verb}: the new model is right for {100 * change.new:.1f}% of its "
+                f"rows, the old one for {100 * change.old:.1f}%, a change of {100 * change.difference.value:+.1f} "
+                f"points, interval {100 * low:.1f} to {100 * high:.1f} in size."
+            )
+    if not lines:
+        lines.append(f"By {printable(name)}, these rows show for no group that the new model is right more or less often.")
+    gap = part.metrics.get("equalized_odds")
+    if gap is not None and gap.difference.defined:
+        low, high = 100 * gap.difference.low, 100 * gap.difference.high
+        what = f"The measured gap in equalized odds went from {100 * gap.old:.1f} to {100 * gap.new:.1f} points"
+        if gap.difference.low > 0 or gap.difference.high < 0:
+            lines.append(f"{what}: a change of {100 * gap.difference.value:+.1f}, interval {low:+.1f} to {high:+.1f}.")
+        else:
+            lines.append(
+                f"{what}, but these rows cannot tell whether it changed: interval of the change {low:+.1f} to {high:+.1f}."
+            )
+    return lines
+
+
+@dataclass
+class PairedRows:
+    """Labels, groups and both predictions of the same rows, as small codes."""
+
+    titles: Mapping[str, str]
+    codes: dict[str, NDArray[Any]]
+    values: dict[str, list[Hashable]]
+
+    @classmethod
+    def of(cls, label: Column, prediction: Column, groups: Mapping[str, Column], titles: Mapping[str, str]) -> PairedRows:
+        """Make rows of columns in memory; ``titles`` are what errors call the groups."""
+        columns = {"label": label, "prediction": prediction} | {f"group {name}": one for name, one in groups.items()}
+        named = {"label": "the labels", "prediction": "the predictions"}
+        named |= {f"group {name}": titles[name] for name in groups}
+        return cls(
+            named, {key: one[0] for key, one in columns.items()}, {key: list(one[1]) for key, one in columns.items()}
+        )
+
+    def reordered(self, rows: IntArray) -> PairedRows:
+        """Return these rows alone, in this order."""
+        return PairedRows(self.titles, {name: codes[rows] for name, codes in self.codes.items()}, self.values)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.codes.values())))
+
+
+@dataclass
+class _Reading:
+    """Columns of a file as codes of the values met so far."""
+
+    codes: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
+    known: dict[str, dict[Hashable, int]] = field(default_factory=dict)
+
+    def add(self, columns: Mapping[str, Column], most: int) -> None:
+        for name, (codes, values) in columns.items():
+            known = self.known.setdefault(name, {})
+            places = np.array([known.setdefault(value, len(known)) for value in values], np.int32)
+            if len(known) > most:
+                raise DataError(f"Column {quoted(name)} has more than {most:,} different values: is it an id or a score?")
+            self.codes.setdefault(name, []).append(places.astype(np.int16)[codes])
+
+
+def read_rows(path: Path, label: str, prediction: str, groups: Sequence[str], on: str | None) -> PairedRows:
+    """Read a file; ``on`` names the column of ids that rows are matched by, kept under the key ``"id"``."""
+    reading = _Reading()
+    ids: list[NDArray[Any]] = []
+    wanted = {"label": label, "prediction": prediction} | {f"group {name}": name for name in groups}
+    for batch in read_batches(path, [label, prediction, *([on] if on is not None else [])], groups):
+        reading.add({key: batch[name] for key, name in wanted.items()}, 32_000)
+        if on is not None:
+            codes, values = batch[on]
+            texts = np.empty(len(values), object)
+            texts[:] = values
+            ids.append(texts[codes])
+    titles = {key: f"{path}, column {quoted(name)}" for key, name in wanted.items()}
+    codes = {key: np.concatenate(parts) for key, parts in reading.codes.items()}
+    if on is not None:
+        codes["id"] = np.concatenate(ids)
+        titles["id"] = f"{path}, column {quoted(on)}"
+    return PairedRows(titles, codes, {key: list(values) for key, values in reading.known.items()})
+
+
+def matched(new: PairedRows, old: PairedRows) -> tuple[PairedRows, PairedRows, list[str]]:
+    """Bring the rows of two files into one order, and check that labels and groups are the same in both.
+
+    Returns:
+        the new and the old rows that have a partner, and warnings.
+
+    Raises:
+        DataError: ids that occur twice or have no partner, unequal numbers of rows, or rows whose label or group
+            differs between the files; the text says how many and which is the first.
+    """
+    warnings = []
+    if "id" in new.codes:
+        for rows in (new, old):
+            index = pd.Index(rows.codes["id"])
+            if not index.is_unique:
+                twice = index[index.duplicated()][0]
+                raise DataError(f"{rows.titles['id']}: id {quoted(twice)} occurs more than once. Ids name one row each.")
+        place = pd.Index(old.codes["id"]).get_indexer(pd.Index(new.codes["id"]))
+        there = place >= 0
+        if not there.any():
+            raise DataError(
+                f"{new.titles['id']} and {old.titles['id']} share no id: are they of the same rows, written alike?"
+            )
+        alone, missed = int((~there).sum()), len(old) - int(there.sum())
+        if alone or missed:
+            warnings.append(
+                f"{alone:,} rows of the new file and {missed:,} of the old have no partner and are left out; "
+                f"{int(there.sum()):,} rows are compared."
+            )
+        new, old = new.reordered(np.flatnonzero(there)), old.reordered(place[there])
+    elif len(new) != len(old):
+        raise DataError(
+            f"The new file has {len(new):,} rows, the old one {len(old):,}. Both must hold the same rows in the same "
+            "order, or a column of ids to match them by: --on."
+        )
+    for key in new.codes:
+        if key in ("prediction", "id"):
+            continue
+        known = {value: at for at, value in enumerate(new.values[key])}
+        recoded = np.array([known.get(value, -1) for value in old.values[key]], np.int64)[old.codes[key]]
+        wrong = np.flatnonzero(recoded != new.codes[key])
+        if len(wrong):
+            what = "label" if key == "label" else "group"
+            raise DataError(
+                f"{len(wrong):,} of {len(new):,} rows have another {what} in {old.titles[key]} than in "
+                f"{new.titles[key]}, first row {wrong[0] + 1}. The rows must be the same and in the same order; if the "
+                "files have a column of ids, match by it: --on."
+            )
+    return new, old, warnings
+
+
+def compare_rows(
+    new: PairedRows,
+    old: PairedRows,
+    *,
+    positive: Hashable = None,
+    intersect: bool = False,
+    min_count: int = 10,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+    names: tuple[str, str] = ("old", "new"),
+    warnings: Sequence[str] = (),
+) -> PairedAudit:
+    """Compare two models' predictions for the same rows, which :func:`matched` returned.
+
+    Args:
+        new: rows with the new model's predictions.
+        old: the same rows with the old model's.
+        positive: the class that rates are about; None as in :func:`levelhead.auditing.audit.audit`.
+        intersect: also compare by the crossing of all group columns.
+        min_count: rows of a group, and of each label in it, that gaps need; smaller groups are left out of them.
+        level: confidence level of the intervals.
+        replicates: bootstrap replicates for the figures of the whole.
+        seed: of the bootstrap.
+        names: what the old and the new model are called.
+        warnings: passed on.
+
+    Returns:
+        the comparison.
+    """
+    labels = _rows_by_value(new, "label")
+    said = list(warnings)
+    for rows in (new, old):
+        said += [one for one in check_predictions(labels, _rows_by_value(rows, "prediction")) if one not in said]
+    both = _rows_by_value(new, "prediction") | _rows_by_value(old, "prediction")
+    classes = in_order({**labels, **both})
+    chosen = None
+    if positive is not None:
+        texts = [str(value) for value in classes]
+        chosen = classes.index(positive) if positive in classes else texts.index(str(positive))
+    place = {value: at for at, value in enumerate(classes)}
+
+    def coded(rows: PairedRows, key: str) -> NDArray[Any]:
+        return np.array([place.get(value, -1) for value in rows.values[key]], np.int64)[rows.codes[key]]
+
+    outcome = (coded(new, "label") * len(classes) + coded(old, "prediction")) * len(classes) + coded(new, "prediction")
+    by_attribute = {}
+    for key, (members, groups) in _members(new, intersect).items():
+        counts = _joint_counts(members, outcome, groups, classes)
+        by_attribute[key] = _compare(counts, groups, chosen, min_count, level, replicates, seed)
+    return PairedAudit(by_attribute, *names, level, tuple(said))
+
+
+def _rows_by_value(rows: PairedRows, key: str) -> dict[Hashable, int]:
+    counts = np.bincount(rows.codes[key], minlength=len(rows.values[key])).tolist()
+    return {value: count for value, count in zip(rows.values[key], counts, strict=True) if count}
+
+
+def _members(rows: PairedRows, intersect: bool) -> dict[Key, tuple[IntArray, list[Key]]]:
+    """Return codes and sorted groups of every column, and of their crossing."""
+    found: dict[Key, tuple[IntArray, list[Key]]] = {}
+    parts = []
+    for key in rows.codes:
+        if not key.startswith("group "):
+            continue
+        values = list(_rows_by_value(rows, key))
+        ordered: list[Hashable] = [*in_order(set(values) - {None}), *([None] if None in values else [])]
+        place = {value: at for at, value in enumerate(ordered)}
+        codes = np.array([place.get(value, -1) for value in rows.values[key]], np.int64)[rows.codes[key]]
+        texts = [MISSING_GROUP if one is None else str(one) for one in ordered]
+        found[key.removeprefix("group ")] = codes, list(texts)
+        parts.append((codes, texts))
+    if intersect and len(parts) > 1:
+        crossed = np.zeros(len(rows), np.int64)
+        for codes, texts in parts:
+            crossed = crossed * len(texts) + codes
+        used, codes = np.unique(crossed, return_inverse=True)
+        places = np.unravel_index(used, [len(texts) for _, texts in parts])
+        keys: list[Key] = [
+            tuple(texts[at] for (_, texts), at in zip(parts, each, strict=True)) for each in zip(*places, strict=True)
+        ]
+        found[tuple(found)] = codes, keys  # type: ignore[index]  # only texts so far
+    return found
+
+
+def _joint_counts(
+    members: IntArray, outcome: IntArray, groups: Sequence[Key], classes: Sequence[Hashable]
+) -> JointCounts:
+    size = len(classes)
+    flat = members * size**3 + outcome
+    if len(groups) * size**3 <= 1 << 22:
+        counted = np.bincount(flat)
+        used = np.flatnonzero(counted)
+        rows = counted[used]
+    else:
+        used, rows = np.unique(flat, return_counts=True)
+    patterns = np.stack(np.unravel_index(used, (len(groups), size, size, size)), -1)
+    return JointCounts(patterns, rows.astype(np.int64), tuple(map(group_name, groups)), tuple(classes))
+
+
+def _compare(
+    counts: JointCounts,
+    keys: Sequence[Key],
+    positive: int | None,
+    min_count: int,
+    level: float,
+    replicates: int,
+    seed: int,
+) -> PairedAttribute:
+    size = len(counts.classes)
+    table = np.zeros((len(keys), size, size, size), np.int64)  # group, label, old, new
+    table[tuple(counts.patterns.T)] = counts.multiplicity
+    cells = table.sum((-2, -1))
+    asked = np.arange(size) if positive is None or size == 2 else np.array([positive])
+    present = cells[:, asked].sum(0) > 0
+    included = (cells[:, asked][:, present] >= min_count).all(-1) & (cells.sum(-1) >= min_count)
+    metrics = _metric_changes(counts, included, positive, level, replicates, seed)
+    groups = {}
+    changes: list[tuple[Key, str, tuple[int, int, int, int]]] = []
+    for i, key in enumerate(keys):
+        changes += [(key, rate, cell) for rate, cell in _discordant(table[i], positive, counts.classes)]
+    p_values = []
+    for key, _, (_, gained, lost, _) in changes:
+        usable = included[list(keys).index(key)] if len(keys) < 2000 else True
+        p_values.append(_exact(gained, lost) if usable else np.nan)
+    adjusted = holm(p_values)
+    rates: dict[Key, dict[str, Change]] = {key: {} for key in keys}
+    for (key, rate, cell), p_value, p_holm in zip(changes, p_values, adjusted, strict=True):
+        rates[key][rate] = _change(cell, p_value, p_holm, level)
+    right = np.arange(size)
+    for i, key in enumerate(keys):
+        own = table[i]
+        both = int(own[right, right, right].sum())
+        old = int(own[right, right].sum()) - both
+        new = int(own[right, :, right].sum()) - both
+        n = int(own.sum())
+        groups[key] = GroupChange(n, bool(included[i]), both, new, old, n - both - old - new, rates[key])
+    return PairedAttribute(metrics, groups)
+
+
+def _metric_changes(
+    counts: JointCounts, included: NDArray[np.bool_], positive: int | None, level: float, replicates: int, seed: int
+) -> dict[str, Change]:
+    """Return the figures of the whole: accuracies over all rows, gaps over the groups that have rows enough."""
+    place = np.cumsum(included) - 1
+    kept = included[counts.patterns[:, 0]]
+    few = JointCounts(
+        np.concatenate([place[counts.patterns[kept, :1]], counts.patterns[kept, 1:]], 1),
+        counts.multiplicity[kept],
+        tuple(group for group, one in zip(counts.groups, included, strict=True) if one),
+        counts.classes,
+    )
+    pooled = JointCounts(
+        np.concatenate([np.zeros_like(counts.patterns[:, :1]), counts.patterns[:, 1:]], 1),
+        counts.multiplicity,
+        ("all",),
+        counts.classes,
+    )
+    found = {}
+    whole = Paired.from_counts(pooled, {"old": 1, "new": 1}, positive, level, replicates, seed)
+    parts = Paired.from_counts(few, {"old": 1, "new": 1}, positive, level, replicates, seed) if included.any() else None
+    for name in whole.names:
+        analysis = whole if name in ("accuracy", "balanced_accuracy") or parts is None else parts
+        inference = analysis.difference(name, "new", "old")
+        old, new = (float(analysis.values(name, method)[0]) for method in ("old", "new"))
+        # One seed each: the interval holds the rows alone, and says so elsewhere.
+        found[name] = (old, new, inference.rows_only, inference.p_value)
+    adjusted = holm([p_value for *_, p_value in found.values()])
+    return {
+        name: Change(*figures, p_holm)
+        for (name, figures), p_holm in zip(found.items(), adjusted, strict=True)
+    }
+
+
+def _discordant(
+    own: IntArray, positive: int | None, classes: Sequence[Hashable]
+) -> list[tuple[str, tuple[int, int, int, int]]]:
+    """Return each rate's rows: hit by both, by the new alone, by the old alone, and all rows."""
+    size = len(classes)
+    right = np.arange(size)
+    both = int(own[right, right, right].sum())
+    found = [
+        (
+            "accuracy",
+            (both, int(own[right, :, right].sum()) - both, int(own[right, right].sum()) - both, int(own.sum())),
+        )
+    ]
+    chosen = group_metrics.classes_compared(size, positive)
+    for k in chosen:
+        ending = f"[{classes[k]}]" if len(chosen) > 1 else ""
+        others = [label for label in range(size) if label != k]
+        for rate, part in (
+            ("selection_rate", own.sum(0)),
+            ("true_positive_rate", own[k]),
+            ("false_positive_rate", own[others].sum(0)),
+        ):
+            hit = int(part[k, k])
+            cell = (hit, int(part[:, k].sum()) - hit, int(part[k].sum()) - hit, int(part.sum()))
+            found.append((rate + ending, cell))
+    return found
+
+
+def _exact(gained: int, lost: int) -> float:
+    """P-value of McNemar's exact test: discordant rows fall either way with probability one half."""
+    total = gained + lost
+    return float(min(1.0, 2 * stats.binom.cdf(min(gained, lost), total, 0.5))) if total else 1.0
+
+
+def _change(cell: tuple[int, int, int, int], p_value: float, p_holm: float, level: float) -> Change:
+    both, gained, lost, n = cell
+    if n == 0:
+        missing = Estimate.undefined("no rows")
+        return Change(np.nan, np.nan, missing, np.nan, np.nan)
+    low, high = paired_interval(gained, lost, n, level)
+    difference = Estimate((gained - lost) / n, low, high, n)
+    return Change((both + lost) / n, (both + gained) / n, difference, p_value, p_holm)
+
+
+def paired_interval(gained: int, lost: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Ends of the difference of two paired proportions (Bonett and Price 2012): one row is added to either side."""
+    up, down = (gained + 1) / (n + 2), (lost + 1) / (n + 2)
+    arm = normal_quantile(level) * np.sqrt((up + down - (up - down) ** 2) / (n + 2))
+    return max(-1.0, up - down - arm), min(1.0, up - down + arm)
+
+
+def _cells(change: Change) -> list[str]:
+    if not change.difference.defined:
+        return ["undefined", "", "", ""]
+    one = change.difference
+    span = f"{100 * one.value:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
+    p_value = "" if np.isnan(change.p_holm) else "<0.001" if change.p_holm < 0.001 else f"{change.p_holm:.3f}"
+    return [f"{100 * change.old:.1f}", f"{100 * change.new:.1f}", span, p_value]
+
+
+def _rate_title(rate: str) -> str:
+    name, _, ending = rate.partition("[")
+    return RATE_TITLES[name] + (f" [{printable(ending)}" if ending else "")
