@@ -101,8 +101,8 @@ class AuditResult:
     names; ``metrics`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. Figures are fractions. ``positive`` is the class that selection, true and false
     positive rates are about; None where every class is set against the rest. ``more`` has what else was measured, by
-    name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it. ``scores`` has what
-    scores show whatever the threshold, and ``against`` the changes from another model on the same rows; None where
+    name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it. ``scores`` has
+    what scores show whatever the threshold, and ``against`` the changes from another model on the same rows; None where
     they were not asked for.
 
     Examples:

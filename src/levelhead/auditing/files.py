@@ -78,16 +78,12 @@ def read_batches_with_numbers(
             raise DataError(f"{path} is of an unknown kind. Pass a .csv, .tsv, .csv.gz, .tsv.gz or .parquet file.")
         absent = {name: MISSING if name in outcomes else [""] for name in wanted if name not in numbers}
         for batch in (
-            _parquet(path, wanted, numbers)
-            if suffix == ".parquet"
-            else _text(path, wanted, absent, SEPARATORS[suffix])
+            _parquet(path, wanted, numbers) if suffix == ".parquet" else _text(path, wanted, absent, SEPARATORS[suffix])
         ):
             columns = {name: _codes(batch[name], absent[name] if suffix != ".parquet" else ()) for name in absent}
             values = {name: _numbers(batch[name], f"{path}, column {quoted(name)}") for name in numbers}
             for name in missing:
-                found = (
-                    np.flatnonzero(~np.isfinite(values[name])) if name in values else _missing_rows(columns[name])
-                )
+                found = np.flatnonzero(~np.isfinite(values[name])) if name in values else _missing_rows(columns[name])
                 counts[name] += len(found)
                 missing[name] += (found[:5] + start + 1).tolist()
             yield columns, values

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from levelhead.auditing.paired_page import paired_sections
+from levelhead.auditing.scores_page import score_sections
 from levelhead.metrics import gaps as gap_names
 from levelhead.metrics.names import RATE_TITLES, left_out_words, metric_title
 from levelhead.report import blocks
@@ -125,7 +127,13 @@ def _undecided_section(name: str, part: Record, result: Record) -> list[Record]:
     return [blocks.section("What these rows cannot decide", [_undecided(gaps, worst), *_flagged(part)])]
 
 
-SECTIONS: list[Callable[[str, Record, Record], list[Record]]] = [_gaps_section, _groups_section, _undecided_section]
+SECTIONS: list[Callable[[str, Record, Record], list[Record]]] = [
+    _gaps_section,
+    _groups_section,
+    paired_sections,
+    score_sections,
+    _undecided_section,
+]
 """The sections on each sensitive column, in this order. A function takes the column's name, its part of the audit's
 JSON and the whole of it, and returns nothing where the audit has nothing of its kind."""
 WHOLE: list[Callable[[Record], list[Record]]] = []

@@ -24,13 +24,14 @@ from rich.text import Text
 from scipy import stats
 
 from levelhead.auditing.files import read_batches
-from levelhead.auditing.tally import Column
+from levelhead.auditing.tally import Column, occurring
 from levelhead.auditing.vocabulary import check_predictions, in_order
 from levelhead.metrics import JointCounts, estimate_to_dict, holm
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.intervals import finite_or_none, normal_quantile
 from levelhead.metrics.joint import Paired
 from levelhead.metrics.names import MISSING_GROUP, RATE_TITLES, Key, attribute_names, group_name, metric_title
+from levelhead.report.text import number
 from levelhead.types import DataError, Estimate, printable, quoted
 
 IntArray = NDArray[np.int64]
@@ -105,7 +106,10 @@ class PairedAudit:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         names = attribute_names(self.by_attribute)
-        by_attribute = {names[key]: part.to_dict() for key, part in self.by_attribute.items()}
+        by_attribute = {
+            names[key]: {**part.to_dict(), "sentences": paired_sentences(names[key], part)}
+            for key, part in self.by_attribute.items()
+        }
         return {"old": self.old, "new": self.new, "by_attribute": by_attribute}
 
     def tables(self) -> list[Table | Text]:
@@ -132,7 +136,7 @@ class PairedAudit:
                 rates.add_column(head, justify="left" if head in ("Group", "Rate") else "right")
             for group, figures in list(part.groups.items())[:20]:
                 for rate, change in figures.rates.items():
-                    rates.add_row(Text(printable(group_name(group))), Text(_rate_title(rate)), *_cells(change))
+                    rates.add_row(Text(printable(group_name(group))), Text(rate_title(rate)), *_cells(change))
             shown.append(rates)
         return shown
 
@@ -149,23 +153,25 @@ def paired_sentences(name: str, part: PairedAttribute) -> list[str]:
             and direction * group.rates["accuracy"].difference.value > 0
         ]
         for group, change in sorted(changed, key=lambda one: -abs(one[1].difference.value))[:5]:
-            low, high = sorted((abs(change.difference.low), abs(change.difference.high)))
+            one = change.difference
             lines.append(
                 f"Group {group} of {printable(name)} {verb}: the new model is right for {100 * change.new:.1f}% of its "
-                f"rows, the old one for {100 * change.old:.1f}%, a change of {100 * change.difference.value:+.1f} "
-                f"points, interval {100 * low:.1f} to {100 * high:.1f} in size."
+                f"rows, the old one for {100 * change.old:.1f}%, a change of {_points(one.value)} points, interval "
+                f"{_points(one.low)} to {_points(one.high)}."
             )
     if not lines:
-        lines.append(f"By {printable(name)}, these rows show for no group that the new model is right more or less often.")
+        lines.append(
+            f"By {printable(name)}, these rows show for no group that the new model is right more or less often."
+        )
     gap = part.metrics.get("equalized_odds")
     if gap is not None and gap.difference.defined:
-        low, high = 100 * gap.difference.low, 100 * gap.difference.high
+        low, high = _points(gap.difference.low), _points(gap.difference.high)
         what = f"The measured gap in equalized odds went from {100 * gap.old:.1f} to {100 * gap.new:.1f} points"
         if gap.difference.low > 0 or gap.difference.high < 0:
-            lines.append(f"{what}: a change of {100 * gap.difference.value:+.1f}, interval {low:+.1f} to {high:+.1f}.")
+            lines.append(f"{what}: a change of {_points(gap.difference.value)}, interval {low} to {high}.")
         else:
             lines.append(
-                f"{what}, but these rows cannot tell whether it changed: interval of the change {low:+.1f} to {high:+.1f}."
+                f"{what}, but these rows cannot tell whether it changed: interval of the change {low} to {high}."
             )
     return lines
 
@@ -179,7 +185,9 @@ class PairedRows:
     values: dict[str, list[Hashable]]
 
     @classmethod
-    def of(cls, label: Column, prediction: Column, groups: Mapping[str, Column], titles: Mapping[str, str]) -> PairedRows:
+    def of(
+        cls, label: Column, prediction: Column, groups: Mapping[str, Column], titles: Mapping[str, str]
+    ) -> PairedRows:
         """Make rows of columns in memory; ``titles`` are what errors call the groups."""
         columns = {"label": label, "prediction": prediction} | {f"group {name}": one for name, one in groups.items()}
         named = {"label": "the labels", "prediction": "the predictions"}
@@ -204,11 +212,14 @@ class _Reading:
     known: dict[str, dict[Hashable, int]] = field(default_factory=dict)
 
     def add(self, columns: Mapping[str, Column], most: int) -> None:
-        for name, (codes, values) in columns.items():
+        for name, column in columns.items():
+            codes, values, _ = occurring(column)
             known = self.known.setdefault(name, {})
             places = np.array([known.setdefault(value, len(known)) for value in values], np.int32)
             if len(known) > most:
-                raise DataError(f"Column {quoted(name)} has more than {most:,} different values: is it an id or a score?")
+                raise DataError(
+                    f"Column {quoted(name)} has more than {most:,} different values: is it an id or a score?"
+                )
             self.codes.setdefault(name, []).append(places.astype(np.int16)[codes])
 
 
@@ -248,7 +259,9 @@ def matched(new: PairedRows, old: PairedRows) -> tuple[PairedRows, PairedRows, l
             index = pd.Index(rows.codes["id"])
             if not index.is_unique:
                 twice = index[index.duplicated()][0]
-                raise DataError(f"{rows.titles['id']}: id {quoted(twice)} occurs more than once. Ids name one row each.")
+                raise DataError(
+                    f"{rows.titles['id']}: id {quoted(twice)} occurs more than once. Ids name one row each."
+                )
         place = pd.Index(old.codes["id"]).get_indexer(pd.Index(new.codes["id"]))
         there = place >= 0
         if not there.any():
@@ -451,10 +464,7 @@ def _metric_changes(
         # One seed each: the interval holds the rows alone, and says so elsewhere.
         found[name] = (old, new, inference.rows_only, inference.p_value)
     adjusted = holm([p_value for *_, p_value in found.values()])
-    return {
-        name: Change(*figures, p_holm)
-        for (name, figures), p_holm in zip(found.items(), adjusted, strict=True)
-    }
+    return {name: Change(*figures, p_holm) for (name, figures), p_holm in zip(found.items(), adjusted, strict=True)}
 
 
 def _discordant(
@@ -508,6 +518,10 @@ def paired_interval(gained: int, lost: int, n: int, level: float = 0.95) -> tupl
     return max(-1.0, up - down - arm), min(1.0, up - down + arm)
 
 
+def _points(value: float) -> str:
+    return number(100 * value, signed=True)
+
+
 def _cells(change: Change) -> list[str]:
     if not change.difference.defined:
         return ["undefined", "", "", ""]
@@ -517,6 +531,7 @@ def _cells(change: Change) -> list[str]:
     return [f"{100 * change.old:.1f}", f"{100 * change.new:.1f}", span, p_value]
 
 
-def _rate_title(rate: str) -> str:
+def rate_title(rate: str) -> str:
+    """Say a rate in words, with its class where several are compared."""
     name, _, ending = rate.partition("[")
     return RATE_TITLES[name] + (f" [{printable(ending)}" if ending else "")

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special
 
-from levelhead.auditing.tally import Column, Tally
+from levelhead.auditing.tally import Column, Tally, occurring
 from levelhead.auditing.vocabulary import in_order
 from levelhead.metrics import Counts, estimate_all, estimate_to_dict
 from levelhead.metrics import scores as score_metrics
@@ -35,6 +35,7 @@ MOST_PAIRS = 190
 """Pairs of groups that are listed, those of 20 groups; of more, the one with the largest difference alone."""
 CURVE_POINTS = 101
 CHUNK = 1 << 20
+MOST_VALUES = 32_000
 
 NOTE = (
     "AUC is the share of pairs of a positive and a negative in which the positive has the higher score; 50% is chance. "
@@ -173,7 +174,10 @@ class ScoreAudit:
             "thresholds": list(self.thresholds),
             "probabilities": self.probabilities,
             "exact": self.exact,
-            "by_attribute": {names[key]: part.to_dict() for key, part in self.by_attribute.items()},
+            "by_attribute": {
+                names[key]: {**part.to_dict(), "sentences": score_sentences(names[key], part)}
+                for key, part in self.by_attribute.items()
+            },
         }
 
     def tables(self) -> list[Table | Text]:
@@ -367,18 +371,11 @@ class ScoreRows:
 
 
 def _codes(column: Column, known: dict[Hashable, int], title: str) -> NDArray[Any]:
-    codes, values = column
-    if len(values) > 32_000:
-        codes, values = _used(codes, values)
+    codes, values, _ = occurring(column)
     places = np.array([known.setdefault(value, len(known)) for value in values], np.int64)
-    if len(known) > 32_000:
-        raise DataError(f"{title} has more than 32,000 different values: is this an id or a score?")
+    if len(known) > MOST_VALUES:
+        raise DataError(f"{title} has more than {MOST_VALUES:,} different values: is this an id or a score?")
     return places.astype(np.int16)[codes]
-
-
-def _used(codes: IntArray, values: list[Hashable]) -> Column:
-    used, codes = np.unique(codes, return_inverse=True)
-    return codes, [values[at] for at in used]
 
 
 def check_thresholds(threshold: float | Sequence[float] | None, scored: bool) -> tuple[float, ...]:
@@ -395,7 +392,7 @@ def check_thresholds(threshold: float | Sequence[float] | None, scored: bool) ->
 def default_threshold(score: FloatArray) -> float:
     """Return 0.5 for probabilities, else 0; raise :class:`ConfigError` for numbers that are neither nor log odds."""
     low, high = float(score.min()), float(score.max())
-    if 0 <= low and high <= 1:
+    if low >= 0 and high <= 1:
         return 0.5
     if low < 0:
         return 0.0
@@ -447,9 +444,7 @@ def audit_scores(
         exact &= counts.exact
         column = _Column(counts, groups, probabilities, min_count, level)
         by_attribute[key] = column.audit(thresholds, replicates, seed)
-    return ScoreAudit(
-        by_attribute, str(positive), tuple(thresholds), probabilities, exact, level, tuple(warnings)
-    )
+    return ScoreAudit(by_attribute, str(positive), tuple(thresholds), probabilities, exact, level, tuple(warnings))
 
 
 @dataclass(frozen=True)
@@ -611,7 +606,9 @@ def band(name: str, plain: Contrasts, smooth: Contrasts, level: float) -> FloatA
 
 def _wald(value: float, error: float, n: int, z: float) -> Estimate:
     if not math.isfinite(value) or not math.isfinite(error):
-        return Estimate.undefined("the regression has no solution: one class is missing, or the score separates them", n)
+        return Estimate.undefined(
+            "the regression has no solution: one class is missing, or the score separates them", n
+        )
     return Estimate(float(value), float(value - z * error), float(value + z * error), n)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.files import read_batches
+from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.types import DataError, Estimate, check_seed, listed, quoted

@@ -96,7 +96,7 @@ class Tally:
                 counts[pattern] = counts.get(pattern, 0) + rows
 
     def _classes(self, title: str, column: Column, rows_of: dict[Hashable, int]) -> Column:
-        codes, values, rows = _occurring(column)
+        codes, values, rows = occurring(column)
         if len(values) <= MOST_CLASSES:
             for value, count in zip(values, rows, strict=True):
                 _text(value, title)
@@ -111,7 +111,7 @@ class Tally:
         return codes, values
 
     def _members(self, name: str, column: Column) -> Column:
-        codes, values, _ = _occurring(column)
+        codes, values, _ = occurring(column)
         if len(values) > MOST_GROUPS:
             raise self._too_many(name)
         return codes, [None if value is None else _text(value, self.groups[name]) for value in values]
@@ -139,7 +139,7 @@ class Tally:
         return DataError(f"{self._title(key)} has more than {MOST_GROUPS:,} different groups. {way_out}")
 
 
-def _occurring(column: Column) -> tuple[NDArray[np.int64], list[Hashable], list[int]]:
+def occurring(column: Column) -> tuple[NDArray[np.int64], list[Hashable], list[int]]:
     """Drop the values that no row has; return codes, values and the rows of each value."""
     codes, values = column
     rows = np.bincount(codes, minlength=len(values))

@@ -8,8 +8,8 @@ share of pairs that fall into one bin, about 1 / (2 x bins).
 *Areas.* The variance is that of DeLong, DeLong and Clarke-Pearson (Biometrics 1988), from the placement of each
 positive among the negatives and the reverse. A Wald interval covers 83% in small groups with large areas, so intervals
 are symmetric in the logit of the area (Pepe 2003, section 5.2.2), with Student's t and a smoothed variance; a perfect
-order gets the lower end that a proportion without failures has (Clopper and Pearson 1934). Differences of independent areas combine the two
-intervals by MOVER (Zou and Donner, Statistics in Medicine 2008).
+order gets the lower end that a proportion without failures has (Clopper and Pearson 1934). Differences of independent
+areas combine the two intervals by MOVER (Zou and Donner, Statistics in Medicine 2008).
 
 *Calibration.* The expected calibration error cannot be compared between groups, because that of a perfectly calibrated
 score grows as groups shrink: 0.147 of 50 rows in ten bins, 0.015 of 5,000. Here stand the mean residual, with
@@ -19,6 +19,7 @@ slope and intercept of the logistic regression of the label on the score's log o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -80,7 +81,7 @@ class ScoreCounts:
         order = np.argsort(cell.astype(np.int16) if groups < 16000 else cell, kind="stable")  # radix sort
         bounds = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=2 * groups))])
         ordered = np.asarray(score, np.float64)[order]
-        parts = [ordered[begin:end] for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
+        parts = [ordered[begin:end] for begin, end in itertools.pairwise(bounds)]
         for part in parts:
             part.sort()
         return cls.from_sorted(parts, thresholds, most_bins)

@@ -155,6 +155,62 @@ def plane(
     }
 
 
+def curves(
+    caption: str,
+    lines: Sequence[tuple[object, Sequence[tuple[float, float]]]],
+    *,
+    titles: tuple[str, str],
+    band: Sequence[tuple[float, float, float]] = (),
+    marks: Sequence[float] = (),
+    diagonal: bool = False,
+    notes: Sequence[str] = (),
+    folded: str = "",
+) -> Record:
+    """Return a picture of lines, told apart by their dashes, with a legend below.
+
+    ``lines`` are names with places (x, y) from left to right, ``band`` is (x, low, high) around the first, ``marks``
+    are upright lines; ``diagonal`` draws the line from corner to corner of the unit square.
+    """
+    places = [place for _, line in lines for place in line] + [(x, y) for x, *ends in band for y in ends]
+    across = _tight([x for x, _ in places] + ([0.0, 1.0] if diagonal else []))
+    up = _tight([y for _, y in places] + ([0.0, 1.0] if diagonal else [0.0]))
+
+    def drawn(line: Sequence[tuple[float, float]]) -> str:
+        wide, tall = across["high"] - across["low"], up["high"] - up["low"]
+        return " ".join(
+            f"{1000 * (x - across['low']) / wide:.1f},{1000 * (up['high'] - y) / tall:.1f}"
+            for x, y in line
+            if math.isfinite(x) and math.isfinite(y)
+        )
+
+    edge = [(x, high) for x, _, high in band] + [(x, low) for x, low, _ in reversed(band)]
+    return {
+        "type": "curves",
+        "caption": short(caption, LONGEST_SENTENCE),
+        "titles": list(titles),
+        "x_axis": across,
+        "y_axis": up,
+        "lines": [
+            {"label": short(label), "points": drawn(line), "dash": at % 6} for at, (label, line) in enumerate(lines)
+        ],
+        "band": drawn(edge),
+        "marks": [drawn([(x, up["low"]), (x, up["high"])]) for x in marks if _inside(x, across)],
+        "diagonal": drawn([(0.0, 0.0), (1.0, 1.0)]) if diagonal else "",
+        "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
+        "folded": folded,
+    }
+
+
+def _tight(values: Sequence[float]) -> Record:
+    """Return an axis whose ends are the lowest and the highest of ``values``, or the marks next to them."""
+    finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+    drawn = axis(finite)
+    low, high = min(finite), max(finite)
+    if low == high:
+        return drawn
+    return drawn | {"low": low, "high": high, "ticks": [tick for tick in drawn["ticks"] if low <= tick["at"] <= high]}
+
+
 def _inside(value: float, ends: Record) -> bool:
     return bool(ends["low"] <= value <= ends["high"])
 

@@ -1,0 +1,73 @@
+"""What an audit's page says of another model on the same rows: what changed, who gained and who lost."""
+
+from __future__ import annotations
+
+from levelhead.auditing.paired import rate_title
+from levelhead.metrics.names import metric_title
+from levelhead.report import blocks
+from levelhead.report.text import Record, estimate_from_dict, number, percent, percent_interval, short
+
+MOST_GROUPS = 20
+
+
+def paired_sections(name: str, part: Record, result: Record) -> list[Record]:
+    """Return the section on one sensitive column; none where the audit compares no models."""
+    against = result.get("against")
+    if against is None or name not in against["by_attribute"]:
+        return []
+    own, level = against["by_attribute"][name], f"{result.get('level', 0.95):.0%}"
+    heads = ["Old", "New", ("Change, points", f"New less old, with its {level} interval."), ("p", _HOLM)]
+    figures = blocks.table(
+        f"Every figure of {short(against['new'])} (new) and {short(against['old'])} (old) on the same rows, percent",
+        ["Figure", *heads],
+        [(metric_title(key), _cells(change)) for key, change in own["metrics"].items()],
+    )
+    agreement = blocks.table(
+        f"Rows by who is right, by group of {short(name)}",
+        ["Group", "Rows", "Both right", "Only the new one", "Only the old one", "Both wrong"],
+        [
+            (
+                group,
+                [
+                    blocks.cell(f"{rows[key]:,}")
+                    for key in ("n", "both_right", "only_new_right", "only_old_right", "both_wrong")
+                ],
+            )
+            for group, rows in own["groups"].items()
+        ],
+    )
+    shown = list(own["groups"].items())[:MOST_GROUPS]
+    more = (
+        f"The first {MOST_GROUPS} of {len(own['groups'])} groups; the JSON has all."
+        if len(own["groups"]) > MOST_GROUPS
+        else ""
+    )
+    rates = blocks.table(
+        f"Change of each rate by group of {short(name)}",
+        ["Group and rate", *heads],
+        [
+            (f"{short(group, 60)}: {rate_title(rate)}", _cells(change))
+            for group, rows in shown
+            for rate, change in rows["rates"].items()
+        ],
+        notes=[more],
+    )
+    said = [blocks.paragraph(sentence) for sentence in own["sentences"]]
+    return [blocks.section("The same rows, two models", [*said, figures, agreement, rates])]
+
+
+_HOLM = "Probability of so large a change without a true one, adjusted for all changes in the table (Holm)."
+
+
+def _cells(change: Record) -> list[Record]:
+    figure = estimate_from_dict(change["difference"])
+    if not figure.defined:
+        return [blocks.undefined_cell(figure.reason), *(blocks.cell("–", quiet=True) for _ in range(3))]
+    p_value = change["p_holm"]
+    shown = "–" if p_value is None else "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
+    return [
+        blocks.cell(number(100 * change["old"])),
+        blocks.cell(number(100 * change["new"])),
+        blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True)),
+        blocks.cell(shown),
+    ]

@@ -1,0 +1,168 @@
+"""What an audit's page says of scores: areas under ROC curves, calibration, and every gap over the threshold."""
+
+from __future__ import annotations
+
+from levelhead.auditing.scores import NOTE
+from levelhead.metrics.names import METRICS
+from levelhead.report import blocks
+from levelhead.report.text import Record, estimate_from_dict, number, percent, percent_interval, short
+from levelhead.types import Estimate
+
+MOST_LINES = 6
+MOST_ROWS = 20
+
+
+def score_sections(name: str, part: Record, result: Record) -> list[Record]:
+    """Return the sections on the scores by one sensitive column; none where the audit has no scores."""
+    scores = result.get("scores")
+    if scores is None or name not in scores["by_attribute"]:
+        return []
+    own, level = scores["by_attribute"][name], f"{result.get('level', 0.95):.0%}"
+    order = [blocks.paragraph(sentence) for sentence in own["sentences"]]
+    order += [_areas(name, own, level), *_pairs(name, own, level), *_roc(name, own), blocks.paragraph(NOTE)]
+    thresholds = [*_thresholds(name, own, level), *_curves(name, own, scores, level)]
+    calibration = [_calibration(name, own, level)] if scores["probabilities"] else []
+    return [
+        blocks.section("The scores: how well they order each group", order),
+        blocks.section("The scores: every threshold", thresholds),
+        blocks.section("The scores: are they calibrated in each group?", calibration),
+    ]
+
+
+def _areas(name: str, own: Record, level: str) -> Record:
+    rows = [
+        blocks.forest_row(group, estimate_from_dict(figures["area"]), decided=True, signed=False)
+        for group, figures in own["groups"].items()
+    ]
+    caption = f"AUC by group of {short(name)}, percent with {level} intervals"
+    return blocks.forest(
+        caption, rows, heads=("Group", "AUC"), zero=False, notes=["50 is chance, 100 a perfect order."]
+    )
+
+
+def _pairs(name: str, own: Record, level: str) -> list[Record]:
+    if not own["pairs"]:
+        return []
+    rows = []
+    for pair in own["pairs"][:MOST_ROWS]:
+        first, second = map(short, pair["groups"])
+        crossed = [estimate_from_dict(one) for one in pair["crossed"]]
+        cells = [_points(estimate_from_dict(pair["area"]))]
+        cells += [blocks.cell(percent(one), percent_interval(one)) for one in crossed]
+        cells.append(_points(estimate_from_dict(pair["crossed_difference"])))
+        rows.append((f"{first} less {second}", cells))
+    more = f"The largest {len(rows)} of {own['pairs_in_all']:,} pairs." if own["pairs_in_all"] > len(rows) else ""
+    return [
+        blocks.table(
+            f"Pairs of groups of {short(name)}: AUC, and positives of one against negatives of the other",
+            [
+                "Pair",
+                ("AUC difference", f"In points; {level} of such intervals hold for all pairs together (Bonferroni)."),
+                "First's positives above second's negatives",
+                "Second's positives above first's negatives",
+                ("Difference", "Of the two columns before, in points. Away from 0, the order favours one group."),
+            ],
+            rows,
+            notes=[more],
+        )
+    ]
+
+
+def _roc(name: str, own: Record) -> list[Record]:
+    lines = [
+        (group, [(false, true) for false, true in figures["roc"]])
+        for group, figures in own["groups"].items()
+        if figures["roc"]
+    ]
+    if not lines:
+        return []
+    lines.sort(key=lambda line: -own["groups"][line[0]]["n"])
+    more = f"The {MOST_LINES} largest of {len(lines)} groups are drawn." if len(lines) > MOST_LINES else ""
+    return [
+        blocks.curves(
+            f"ROC curves by group of {short(name)}",
+            lines[:MOST_LINES],
+            titles=("False positive rate", "True positive rate"),
+            diagonal=True,
+            notes=["The dashed diagonal is chance.", more],
+        )
+    ]
+
+
+def _thresholds(name: str, own: Record, level: str) -> list[Record]:
+    if len(own["thresholds"]) < 2:
+        return []
+    shown = ["accuracy", *(key for key, metric in METRICS.items() if metric.kind == "gap" and metric.compared)]
+    rows = []
+    for one in own["thresholds"]:
+        figures = [estimate_from_dict(one["metrics"][key]) for key in shown]
+        cells = [
+            blocks.cell(percent(figure), percent_interval(figure))
+            if figure.defined
+            else blocks.undefined_cell(figure.reason)
+            for figure in figures
+        ]
+        rows.append((f"{one['threshold']:g}", cells))
+    caption = f"Gaps between groups of {short(name)} at each threshold, percentage points with {level} intervals"
+    return [blocks.table(caption, ["Threshold", *(METRICS[key].short for key in shown)], rows)]
+
+
+def _curves(name: str, own: Record, scores: Record, level: str) -> list[Record]:
+    drawn = []
+    for key, curve in own["curves"].items():
+        if not METRICS[key].compared or len(curve["thresholds"]) < 2:
+            continue
+        places = list(zip(curve["thresholds"], curve["values"], curve["low"], curve["high"], strict=True))
+        drawn.append(
+            blocks.curves(
+                f"{METRICS[key].title} between groups of {short(name)} over the threshold",
+                [(METRICS[key].short, [(at, 100 * value) for at, value, _, _ in places])],
+                titles=("Threshold", "Points"),
+                band=[(at, 100 * low, 100 * high) for at, _, low, high in places],
+                marks=scores["thresholds"],
+                notes=[
+                    f"The band is the {level} interval at each threshold by itself. Dashed: the thresholds asked for.",
+                ],
+            )
+        )
+    return drawn
+
+
+def _calibration(name: str, own: Record, level: str) -> Record:
+    rows = []
+    for group, figures in own["groups"].items():
+        slope, intercept = (estimate_from_dict(figures[key]) for key in ("slope", "intercept"))
+        error = figures["squared_calibration_error"]
+        cells = [
+            _points(estimate_from_dict(figures["residual"])),
+            *(
+                blocks.cell(number(one.value, 2), f"[{number(one.low, 2)}, {number(one.high, 2)}]")
+                if one.defined
+                else blocks.undefined_cell(one.reason)
+                for one in (slope, intercept)
+            ),
+            blocks.cell("–" if error is None else number(1000 * error, 2)),
+        ]
+        rows.append((group, cells))
+    return blocks.table(
+        f"Calibration by group of {short(name)}, with {level} intervals",
+        [
+            "Group",
+            ("Label less score, points", "Above 0: the score is too low for this group, on average."),
+            ("Slope", "1 if calibrated; below 1, scores are too extreme."),
+            ("Intercept", "0 if calibrated; in log odds, with the slope held at 1."),
+            (
+                "Squared error x 1,000",
+                "Squared calibration error with the noise of its ten bins taken off: 0 on average if calibrated, "
+                "whatever the number of rows, so that it can be below 0.",
+            ),
+        ],
+        rows,
+        notes=["The expected calibration error is not shown: it grows as a group shrinks, even if calibrated."],
+    )
+
+
+def _points(figure: Estimate) -> Record:
+    if not figure.defined:
+        return blocks.undefined_cell(figure.reason)
+    return blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True))

@@ -1,0 +1,211 @@
+"""Two models on the same rows: figures by hand, matching of rows, what is said of who gained and who lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import levelhead as lh
+from levelhead.auditing.page import audit_page
+from levelhead.auditing.paired import paired_interval
+from levelhead.cli.app import main
+from levelhead.metrics import compare, holm
+from levelhead.report import render
+from levelhead.types import ConfigError, DataError
+
+
+def made(rows: int = 2000, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return predictions of a new and an old model for the same rows: the new one is better for men alone."""
+    chance = np.random.default_rng(seed)
+    sex = chance.choice(["f", "m"], rows)
+    label = chance.integers(0, 2, rows)
+    noise = chance.random((2, rows))
+    old = np.where(noise[0] < 0.75, label, 1 - label)
+    new = np.where((noise[1] < 0.5) & (sex == "m"), label, old)
+    frame = pd.DataFrame({"id": [f"r{row}" for row in range(rows)], "y": label, "yhat": new, "sex": sex})
+    return frame, frame.assign(yhat=old)
+
+
+def compared(new: pd.DataFrame, old: pd.DataFrame) -> lh.AuditResult:
+    return lh.audit(new["y"], new["yhat"], against=old["yhat"], sensitive_features=new["sex"])
+
+
+def test_the_figures_are_those_of_the_rows() -> None:
+    new, old = made()
+    against = compared(new, old).against
+    assert against is not None
+    part = against.by_attribute["sex"]
+    for sex, group in part.groups.items():
+        own, before = (frame[frame["sex"] == sex] for frame in (new, old))
+        right, was_right = own["yhat"] == own["y"], before["yhat"] == before["y"]
+        assert group.n == len(own)
+        assert group.both_right == (right & was_right).sum()
+        assert group.only_new_right == (right & ~was_right).sum()
+        assert group.only_old_right == (~right & was_right).sum()
+        assert group.both_wrong == (~right & ~was_right).sum()
+        for rate, which in (
+            ("selection_rate", slice(None)),
+            ("true_positive_rate", own["y"] == 1),
+            ("false_positive_rate", own["y"] == 0),
+        ):
+            change = group.rates[rate]
+            assert change.new == pytest.approx(own["yhat"][which].mean())
+            assert change.old == pytest.approx(before["yhat"][which].mean())
+            assert change.difference.value == pytest.approx(change.new - change.old)
+    discordant = part.groups["m"].only_new_right + part.groups["m"].only_old_right
+    exact = stats.binomtest(part.groups["m"].only_old_right, discordant, 0.5).pvalue
+    assert part.groups["m"].rates["accuracy"].p_value == pytest.approx(exact)
+
+
+def test_differences_of_gaps_are_those_of_compare() -> None:
+    new, old = made(600)
+    against = compared(new, old).against
+    assert against is not None
+    found = compare(new["y"], new["sex"], new["yhat"], old["yhat"])
+    for name in ("demographic_parity", "equal_opportunity", "equalized_odds", "worst_group_accuracy"):
+        change = against.by_attribute["sex"].metrics[name]
+        assert change.difference.value == pytest.approx(found[name].value)
+        assert (change.difference.low, change.difference.high) == pytest.approx((found[name].low, found[name].high))
+    p_values = [change.p_value for change in against.by_attribute["sex"].metrics.values()]
+    assert [change.p_holm for change in against.by_attribute["sex"].metrics.values()] == holm(p_values)
+
+
+def test_a_model_against_itself_changes_nothing() -> None:
+    new, _ = made(400)
+    against = compared(new, new).against
+    assert against is not None
+    for change in against.by_attribute["sex"].metrics.values():
+        assert change.difference.value == 0
+        assert change.p_value == 1
+    assert all(
+        group.only_new_right == group.only_old_right == 0 for group in against.by_attribute["sex"].groups.values()
+    )
+
+
+def test_the_interval_of_a_paired_difference_is_bonett_and_prices() -> None:
+    low, high = paired_interval(30, 10, 200)
+    up, down = 31 / 202, 11 / 202
+    arm = stats.norm.ppf(0.975) * ((up + down - (up - down) ** 2) / 202) ** 0.5
+    assert (low, high) == pytest.approx((up - down - arm, up - down + arm))
+    assert paired_interval(0, 0, 5)[0] < 0 < paired_interval(0, 0, 5)[1]
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(0.02, 0.02), (0.15, 0.05), (0.0, 0.0), (0.01, 0.002)])
+@pytest.mark.parametrize("rows", [40, 400])
+def test_the_interval_of_a_paired_difference_holds_the_truth(gained: float, lost: float, rows: int) -> None:
+    draws = np.random.default_rng(0).multinomial(rows, [gained, lost, 1 - gained - lost], 3000)
+    ends = np.array([paired_interval(int(up), int(down), rows) for up, down, _ in draws])
+    held = (ends[:, 0] <= gained - lost + 1e-12) & (gained - lost <= ends[:, 1] + 1e-12)
+    assert held.mean() > 0.94
+
+
+def test_what_is_said_of_who_gained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new, old = made()
+    new.to_csv(tmp_path / "new.csv", index=False)
+    old.sample(frac=1, random_state=0).to_csv(tmp_path / "old.csv", index=False)
+    options = ["--label", "y", "--prediction", "yhat", "--group", "sex", "--on", "id"]
+    with pytest.raises(SystemExit) as ended:
+        main(
+            ["audit", str(tmp_path / "new.csv"), "--against", str(tmp_path / "old.csv"), *options]
+            + ["--html", str(tmp_path / "p.html")]
+        )
+    assert not ended.value.code
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Group 'm' of sex gained: the new model is right for 87.5% of its rows, the old one for 75.9%, a change of +11.6 "
+        "points, interval +9.6 to +13.5." in said
+    )
+    assert "Group 'f'" not in said
+    page = (tmp_path / "p.html").read_text()
+    assert "The same rows, two models" in page
+    assert "Rows by who is right, by group of sex" in page
+
+
+def test_nobody_gained_is_said_so() -> None:
+    new, _ = made(400)
+    said = " ".join(str(compared(new, new)).split())
+    assert "By sex, these rows show for no group that the new model is right more or less often." in said
+    assert "these rows cannot tell whether it changed" in said
+
+
+def test_rows_are_matched_by_id_or_by_order(tmp_path: Path) -> None:
+    new, old = made(500)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    old.to_csv(tmp_path / "old.csv", index=False)
+    old[::-1].to_csv(tmp_path / "turned.csv", index=False)
+    old[:400].to_csv(tmp_path / "fewer.csv", index=False)
+
+    def audited(name: str, on: str | None = None) -> lh.AuditResult:
+        return lh.audit_file(tmp_path / "new.csv", "y", "yhat", ["sex"], against=tmp_path / name, on=on)
+
+    by_order, by_id = audited("old.csv").to_dict()["against"], audited("turned.csv", "id").to_dict()["against"]
+    assert json.dumps(by_order["by_attribute"]) == json.dumps(by_id["by_attribute"])
+    with pytest.raises(DataError, match=r"of 500 rows have another (label|group) in .*turned.csv"):
+        audited("turned.csv")
+    with pytest.raises(DataError, match="The new file has 500 rows, the old one 400"):
+        audited("fewer.csv")
+    some = audited("fewer.csv", "id")
+    assert "100 rows of the new file and 0 of the old have no partner and are left out; 400 rows are compared." in (
+        some.warnings
+    )
+    assert some.against is not None
+    assert sum(group.n for group in some.against.by_attribute["sex"].groups.values()) == 400
+
+
+def test_rows_that_cannot_be_matched_are_refused(tmp_path: Path) -> None:
+    new, old = made(300)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    old.assign(id="x").to_csv(tmp_path / "twice.csv", index=False)
+    old.assign(id=old["id"] + "?").to_csv(tmp_path / "others.csv", index=False)
+    old.drop(columns="yhat").to_csv(tmp_path / "lacking.csv", index=False)
+    relabelled = old.assign(y=np.where(old.index == 7, 1 - old["y"], old["y"]))
+    relabelled.to_csv(tmp_path / "labels.csv", index=False)
+    for name, said in (
+        ("twice.csv", "id 'x' occurs more than once"),
+        ("others.csv", "share no id"),
+        ("lacking.csv", "has no column 'yhat'"),
+        ("labels.csv", "1 of 300 rows have another label .* first row 8"),
+        ("absent.csv", "There is no file"),
+    ):
+        with pytest.raises(DataError, match=said):
+            lh.audit_file(tmp_path / "new.csv", "y", "yhat", ["sex"], against=tmp_path / name, on="id")
+    with pytest.raises(ConfigError, match="Ids match the rows of two files"):
+        lh.audit_file(tmp_path / "new.csv", "y", "yhat", ["sex"], on="id")
+    with pytest.raises(ConfigError, match=r"against= compares predicted classes"):
+        lh.audit(new["y"], scores=np.linspace(0, 1, 300), against=old["yhat"], sensitive_features=new["sex"])
+    with pytest.raises(DataError, match="300 labels and 5 predictions of the other model"):
+        lh.audit(new["y"], new["yhat"], against=old["yhat"][:5], sensitive_features=new["sex"])
+
+
+def test_several_classes_crossings_and_small_groups() -> None:
+    chance = np.random.default_rng(3)
+    label = chance.integers(0, 3, 900)
+    new, old = (np.where(chance.random(900) < 0.7, label, chance.integers(0, 3, 900)) for _ in range(2))
+    groups = pd.DataFrame({"sex": chance.choice(["f", "m"], 900), "race": chance.choice(["a", "b", "c"], 900)})
+    groups.loc[:4, "race"] = "tiny"
+    result = lh.audit(label, new, against=old, sensitive_features=groups, intersect=True)
+    assert result.against is not None
+    assert list(result.against.by_attribute) == ["sex", "race", ("sex", "race")]
+    race = result.against.by_attribute["race"]
+    assert not race.groups["tiny"].included
+    assert np.isnan(race.groups["tiny"].rates["accuracy"].p_value)
+    assert "true_positive_rate[2]" in race.groups["a"].rates
+    assert race.metrics["equalized_odds"].difference.defined
+    assert race.metrics["accuracy"].new == pytest.approx((new == label).mean())
+    json.dumps(result.to_dict(), allow_nan=False)
+    render(audit_page(result.to_dict()))
+
+
+def test_two_rows_and_one_group() -> None:
+    result = lh.audit([1, 0], [1, 0], against=[0, 0], sensitive_features=["a", "a"])
+    assert result.against is not None
+    group = result.against.by_attribute["group"].groups["a"]
+    assert (group.n, group.only_new_right, group.included) == (2, 1, False)
+    json.dumps(result.to_dict(), allow_nan=False)
+    str(result)
+    render(audit_page(result.to_dict()))

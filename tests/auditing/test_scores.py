@@ -1,0 +1,353 @@
+"""Scores by group: the worked figures, what equals what, hostile input, and how often intervals hold the truth."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import levelhead as lh
+from levelhead.auditing.page import audit_page
+from levelhead.auditing.scores import band
+from levelhead.cli.app import main
+from levelhead.metrics.contrasts import Contrasts, Enough
+from levelhead.metrics.scores import (
+    ScoreCounts,
+    area_interval,
+    areas,
+    calibration_lines,
+    mover,
+    residuals,
+    squared_calibration_error,
+)
+from levelhead.report import render
+from levelhead.types import ConfigError, DataError
+
+WORKED_SCORE = np.array([0.9, 0.8, 0.35, 0.6, 0.7, 0.2, 0.35, 0.1, 0.5, 0.9, 0.4, 0.3, 0.6, 0.2])
+WORKED_LABEL = np.array([1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0], bool)
+WORKED_GROUP = np.array([0] * 8 + [1] * 6)
+
+
+def made(rows: int = 600, seed: int = 0) -> pd.DataFrame:
+    """Return rows whose scores order women less well than men."""
+    chance = np.random.default_rng(seed)
+    sex = chance.choice(["f", "m"], rows, p=[0.4, 0.6])
+    label = (chance.random(rows) < 0.4).astype(int)
+    signal = chance.normal(np.where(label == 1, 1, -1) * np.where(sex == "m", 1.0, 0.4), 1)
+    return pd.DataFrame({"y": label, "p": 1 / (1 + np.exp(-signal)), "sex": sex})
+
+
+def test_areas_as_worked_by_hand() -> None:
+    found = areas(ScoreCounts.from_rows(WORKED_LABEL, WORKED_SCORE, WORKED_GROUP, 2))
+    assert found.value == pytest.approx(np.array([[0.84375, 0.875], [0.833333, 0.777778]]), abs=1e-6)
+    assert np.diag(found.variance) == pytest.approx([0.022786, 0.061728], abs=1e-6)
+    assert found.value[1, 1] - found.value[0, 0] == pytest.approx(-0.065972, abs=1e-6)
+    assert np.diag(found.variance).sum() ** 0.5 == pytest.approx(0.290714, abs=1e-6)
+
+
+def test_residuals_as_worked_by_hand() -> None:
+    score = np.array([0.1, 0.2, 0.3, 0.6, 0.7, 0.9, 0.4, 0.8])
+    label = np.array([0, 0, 1, 1, 0, 1, 0, 1], bool)
+    mean, variance = residuals(ScoreCounts.from_rows(label, score, np.repeat([0, 1], 4), 2))
+    assert mean == pytest.approx([0.2, -0.2])
+    assert variance**0.5 == pytest.approx([0.212132, 0.212132], abs=1e-6)
+
+
+def test_areas_agree_with_counting_pairs_and_with_scipy() -> None:
+    chance = np.random.default_rng(1)
+    score, label = chance.normal(size=300).round(1), chance.random(300) < 0.4  # with ties
+    group = chance.integers(0, 3, 300)
+    found = areas(ScoreCounts.from_rows(label, score, group, 3)).value
+    for g, h in itertools.product(range(3), repeat=2):
+        positives, negatives = score[label & (group == g)], score[~label & (group == h)]
+        pairs = (positives[:, None] > negatives) + 0.5 * (positives[:, None] == negatives)
+        assert found[g, h] == pytest.approx(pairs.mean())
+    statistic = stats.mannwhitneyu(score[label & (group == 0)], score[~label & (group == 0)]).statistic
+    assert found[0, 0] == pytest.approx(statistic / (label & (group == 0)).sum() / (~label & (group == 0)).sum())
+
+
+def test_binned_figures_are_those_of_every_score() -> None:
+    chance = np.random.default_rng(2)
+    score = chance.random(40_000)
+    label, group = chance.random(40_000) < score, chance.integers(0, 3, 40_000)
+    exact = ScoreCounts.from_rows(label, score, group, 3)
+    binned = ScoreCounts.from_rows(label, score, group, 3, [0.5, 0.123456], most_bins=2000)
+    assert exact.exact
+    assert not binned.exact
+    assert len(binned.edges) < 8000
+    assert areas(binned).value == pytest.approx(areas(exact).value, abs=2e-5)
+    assert areas(binned).variance == pytest.approx(areas(exact).variance, rel=1e-4)
+    for one, other in zip(residuals(binned), residuals(exact), strict=True):
+        assert one == pytest.approx(other, rel=1e-9)
+    assert np.array_equal(binned.tables([0.5, 0.123456]), exact.tables([0.5, 0.123456]))
+    assert calibration_lines(binned).slope == pytest.approx(calibration_lines(exact).slope, abs=1e-4)
+    assert squared_calibration_error(binned) == pytest.approx(squared_calibration_error(exact), abs=1e-5)
+
+
+def test_scores_of_few_values_are_never_binned() -> None:
+    score = np.tile(np.linspace(0, 1, 101), 1000)
+    label, group = np.arange(len(score)) % 3 == 0, np.zeros(len(score), int)
+    counts = ScoreCounts.from_rows(label, score, group, 1, most_bins=1000)
+    assert counts.exact
+    assert len(counts.edges) == 101
+
+
+def test_a_calibrated_score_has_no_squared_calibration_error_on_average() -> None:
+    chance = np.random.default_rng(3)
+    found = []
+    for _ in range(600):
+        score = chance.beta(2, 3, 50)
+        counts = ScoreCounts.from_rows(chance.random(50) < score, score, np.zeros(50, int), 1)
+        found.append(squared_calibration_error(counts)[0])
+    assert abs(np.mean(found)) < 4 * np.std(found) / 600**0.5
+    assert np.std(found) / 600**0.5 < 0.001
+
+
+def test_slope_and_intercept_are_those_of_the_logistic_regression() -> None:
+    chance = np.random.default_rng(4)
+    log_odds = chance.normal(0, 1.5, 50_000)
+    label = chance.random(50_000) < 1 / (1 + np.exp(-(0.5 * log_odds + 0.3)))
+    score = 1 / (1 + np.exp(-log_odds))
+    found = calibration_lines(ScoreCounts.from_rows(label, score, np.zeros(50_000, int), 1))
+    assert found.slope[0] == pytest.approx(0.5, abs=4 * found.slope_error[0])
+    flat = calibration_lines(ScoreCounts.from_rows(label, np.full(50_000, 0.3), np.zeros(50_000, int), 1))
+    assert np.isnan(flat.slope[0])
+    base = label.mean()
+    assert flat.intercept[0] == pytest.approx(np.log(base / (1 - base)) - np.log(0.3 / 0.7), abs=1e-6)
+
+
+def test_no_area_has_an_interval_of_no_width() -> None:
+    one = np.array(1.0)
+    low, high = area_interval(one, np.array(0.0), np.array(np.inf), np.array(20), np.array(300), 0.95)
+    assert low == pytest.approx(0.025 ** (1 / 20))
+    assert high == 1
+    low, high = area_interval(one, np.array(0.0), np.array(np.inf), np.array(4), np.array(300), 0.95)
+    assert np.isnan(low)
+    assert np.isnan(high)
+
+
+def test_mover_is_zou_and_donners() -> None:
+    low, high = mover(np.array(0.9), (np.array(0.8), np.array(0.95)), np.array(0.7), (np.array(0.6), np.array(0.78)))
+    assert low == pytest.approx(0.2 - (0.1**2 + 0.08**2) ** 0.5)
+    assert high == pytest.approx(0.2 + (0.05**2 + 0.1**2) ** 0.5)
+
+
+@pytest.mark.parametrize(("distance", "base"), [((2.0, 2.0), 0.3), ((3.0, 2.5), 0.15)])
+def test_intervals_of_area_differences_hold_the_truth(distance: tuple[float, float], base: float) -> None:
+    chance = np.random.default_rng(5)
+    truth = np.diff(stats.norm.cdf(np.array(distance) / 2**0.5))[0]
+    group, held, tried = np.repeat([0, 1], [500, 60]), 0, 0
+    for _ in range(400):
+        label = chance.random(560) < base
+        score = chance.normal(label * np.array(distance)[group])
+        counts = ScoreCounts.from_rows(label, score, group, 2)
+        found, sizes = areas(counts), counts.sizes
+        value, variance, freedom = (np.diag(one) for one in found)
+        low, high = area_interval(value, variance, freedom, sizes[:, 1], sizes[:, 0], 0.95)
+        if np.isnan(low).any():
+            continue
+        ends = mover(value[1], (low[1], high[1]), value[0], (low[0], high[0]))
+        tried, held = tried + 1, held + bool(ends[0] <= truth <= ends[1])
+    assert tried > 350
+    assert held / tried > 0.92  # 95% with a standard error of 1.1%
+
+
+@pytest.mark.parametrize("name", ["demographic_parity", "equal_opportunity", "equalized_odds"])
+def test_the_band_of_a_gap_holds_the_truth_at_each_threshold(name: str) -> None:
+    chance = np.random.default_rng(6)
+    for gap in (0.0, 0.1):
+        rates = np.array([[0.2, 0.6], [0.2 + gap, 0.6 + gap], [0.2, 0.6]])[:, :, None]  # groups, labels
+        positive = chance.binomial(np.full((600, 3, 2, 1), 70), rates)[..., 0]
+        tables = np.stack([70 - positive, positive], -1)
+        enough = Enough.of(tables[0], 1, 10)
+        found = band(name, Contrasts(tables, 1, enough, smooth=False), Contrasts(tables, 1, enough), 0.95)
+        held = (found[1] <= gap + 1e-12) & (gap <= found[2])
+        assert held.mean() > 0.93
+
+
+def test_decisions_at_the_threshold_are_audited_as_predictions_would_be() -> None:
+    rows = made()
+    scored = lh.audit(rows["y"], scores=rows["p"], threshold=[0.3, 0.6], sensitive_features=rows["sex"], min_count=5)
+    plain = lh.audit(rows["y"], (rows["p"] >= 0.3).astype(int), sensitive_features=rows["sex"], min_count=5)
+    later = lh.audit(rows["y"], (rows["p"] >= 0.6).astype(int), sensitive_features=rows["sex"], min_count=5)
+    assert scored.metrics == plain.metrics
+    assert scored.groups == plain.groups
+    assert scored.scores is not None
+    assert scored.scores.thresholds == (0.3, 0.6)
+    for name in ("demographic_parity", "equalized_odds"):
+        assert scored.scores.by_attribute["sex"].at[0.6][name] == later.metrics[name]
+
+
+def test_the_curve_at_a_score_is_the_gap_at_that_threshold() -> None:
+    rows = made()
+    result = lh.audit(rows["y"], scores=rows["p"], sensitive_features=rows["sex"]).scores
+    assert result is not None
+    curve = result.by_attribute["sex"].curves["demographic_parity"]
+    for at in (10, 50, 90):
+        plain = lh.audit(rows["y"], (rows["p"] >= curve.thresholds[at]).astype(int), sensitive_features=rows["sex"])
+        assert curve.values[at] == pytest.approx(plain.metrics["demographic_parity"].value)
+
+
+def test_a_band_over_many_groups_is_that_of_a_few() -> None:
+    table = np.random.default_rng(7).integers(20, 60, (3, 5, 2, 2))
+    table[1:] = table[:1]  # the sizes of cells are the same at every threshold
+    enough = Enough.of(table[0], 1, 10)
+    together = band("equalized_odds", Contrasts(table, 1, enough, smooth=False), Contrasts(table, 1, enough), 0.95)
+    alone = band("equalized_odds", Contrasts(table[:1], 1, enough, smooth=False), Contrasts(table[:1], 1, enough), 0.95)
+    assert together[:, :1] == pytest.approx(alone)
+    assert (together[1] <= together[0]).all()
+    assert (together[0] <= together[2]).all()
+
+
+def test_files_and_arrays_give_the_same(tmp_path: Path) -> None:
+    rows = made()
+    rows["race"] = np.where(np.arange(len(rows)) % 3, "a", "b")
+    arrays = lh.audit(
+        rows["y"].astype(str), scores=rows["p"], sensitive_features=rows[["sex", "race"]], intersect=True
+    ).to_dict()
+    rows.to_csv(tmp_path / "p.csv", index=False)
+    rows.to_parquet(tmp_path / "p.parquet")
+    text = lh.audit_file(tmp_path / "p.csv", "y", None, ["sex", "race"], score="p", intersect=True).to_dict()
+    assert json.dumps(text) == json.dumps(arrays)
+    typed = lh.audit_file(tmp_path / "p.parquet", "y", None, ["sex", "race"], score="p", intersect=True).to_dict()
+    assert json.dumps(typed) == json.dumps(arrays)
+
+
+def test_what_the_terminal_says_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(3000).to_csv(tmp_path / "p.csv", index=False)
+    with pytest.raises(SystemExit) as ended:
+        main(
+            ["audit", str(tmp_path / "p.csv"), *"--label y --score p --threshold 0.5 --threshold 0.4".split()]
+            + ["--group", "sex", "--html", str(tmp_path / "p.html")]
+        )
+    assert not ended.value.code
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "The score's AUC is 71.6% in group 'f' and 91.3% in group 'm': 19.7 points less, interval 16.5 to 22.9." in said
+    )
+    assert "Gaps by sex at each threshold" in said
+    page = (tmp_path / "p.html").read_text()
+    assert "ROC curves by group of sex" in page
+    assert "The scores: are they calibrated in each group?" in page
+
+
+def test_equal_scores_are_said_not_to_differ() -> None:
+    chance = np.random.default_rng(8)
+    label, group = chance.integers(0, 2, 400), chance.integers(0, 2, 400)
+    text = str(lh.audit(label, scores=chance.random(400), sensitive_features={"g": group}))
+    assert "these rows cannot tell whether the AUCs differ; if they do, by at most" in " ".join(text.split())
+
+
+def test_an_order_that_favours_one_group_is_named_although_areas_are_equal() -> None:
+    rows = made(3000)
+    chance = np.random.default_rng(10)
+    score = np.clip(chance.normal(0.4 + 0.2 * rows["y"] + 0.2 * (rows["sex"] == "m"), 0.1), 0, 1)
+    said = " ".join(str(lh.audit(rows["y"], scores=score, sensitive_features=rows["sex"])).split())
+    assert "these rows cannot tell whether the AUCs differ" in said
+    assert (
+        "Across groups, a positive of 'm' has the higher score than a negative of 'f' in 99.8% of pairs; the other way "
+        "round in 50.1%. The order favours 'm'." in said
+    )
+    assert "For group 'm' the score is too high by" in said
+
+
+def test_log_odds_have_areas_and_no_calibration() -> None:
+    rows = made()
+    result = lh.audit(rows["y"], scores=np.log(rows["p"] / (1 - rows["p"])), sensitive_features=rows["sex"])
+    assert result.scores is not None
+    assert result.scores.thresholds == (0.0,)
+    group = result.scores.by_attribute["sex"].groups["f"]
+    assert group.area.defined
+    assert group.residual.reason == "the scores are not probabilities: some lie outside 0 to 1"
+    assert "calibrated in each group" not in render(audit_page(result.to_dict()))
+
+
+def test_groups_too_small_to_compare_say_so() -> None:
+    rows = made(200)
+    rows.loc[:3, "sex"] = "x"
+    result = lh.audit(rows["y"], scores=rows["p"], sensitive_features=rows["sex"])
+    assert result.scores is not None
+    part = result.scores.by_attribute["sex"]
+    assert not part.groups["x"].included
+    assert not part.groups["x"].area.defined
+    assert "fewer than 5 positives or negatives" in str(part.groups["x"].area.reason)
+    alone = lh.audit(rows["y"], scores=rows["p"], sensitive_features=["all"] * 200)
+    assert alone.scores is not None
+    assert not alone.scores.by_attribute["group"].area_gap.defined
+    assert "AUCs cannot be compared: fewer than two groups have 10 positives and 10 negatives." in str(alone)
+    json.dumps(alone.to_dict(), allow_nan=False)
+
+
+def test_many_groups_and_many_rows_stay_cheap() -> None:
+    chance = np.random.default_rng(9)
+    rows = 20_000
+    result = lh.audit(
+        chance.integers(0, 2, rows), scores=chance.random(rows), sensitive_features={"g": chance.integers(0, 40, rows)}
+    )
+    assert result.scores is not None
+    part = result.scores.by_attribute["g"]
+    assert part.pairs_in_all == 40 * 39 / 2
+    assert len(part.pairs) == 1
+    assert part.area_gap.low <= part.area_gap.value <= part.area_gap.high
+    assert len(part.curves["equalized_odds"].thresholds) <= 21
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"p": lambda p: (p > 0.5).astype(float)}, "holds 0 and 1 alone: these are decisions, not scores"),
+        ({"p": lambda p: p.where(p < 0.9)}, "scores are missing or not finite, first in row"),
+        ({"p": lambda p: p.where(p < 0.9, np.inf)}, "scores are missing or not finite, first in row"),
+        ({"p": lambda p: p.astype(str) + "x"}, "which is no finite number"),
+        ({"y": lambda y: y * 0}, "has 1 class: 0. A score orders two classes"),
+        ({"y": lambda y: y + (y.index < 5)}, "has 3 classes: 0, 1, 2. A score orders two classes"),
+        ({"p": lambda p: p * 100}, "neither probabilities nor log odds: say from which score on"),
+    ],
+)
+def test_what_is_no_score_is_refused(change: dict[str, object], said: str) -> None:
+    rows = made()
+    for name, turned in change.items():
+        rows[name] = turned(rows[name])  # type: ignore[operator]
+    with pytest.raises((DataError, ConfigError), match=said):
+        lh.audit(rows["y"], scores=rows["p"], sensitive_features=rows["sex"])
+
+
+def test_options_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    rows = made()
+    with pytest.raises(ConfigError, match="A threshold is one of scores"):
+        lh.audit(rows["y"], rows["y"], threshold=0.3, sensitive_features=rows["sex"])
+    with pytest.raises(ConfigError, match="There is nothing to audit"):
+        lh.audit(rows["y"], sensitive_features=rows["sex"])
+    with pytest.raises(ConfigError, match="is not a finite number"):
+        lh.audit(rows["y"], scores=rows["p"], threshold=float("nan"), sensitive_features=rows["sex"])
+    with pytest.raises(DataError, match="Pass one of each for every row"):
+        lh.audit(rows["y"], scores=rows["p"][:5], sensitive_features=rows["sex"])
+    rows.to_csv(tmp_path / "p.csv", index=False)
+    with pytest.raises(DataError, match="Column 'p' is named twice"):
+        lh.audit_file(tmp_path / "p.csv", "y", "p", ["sex"], score="p")
+
+
+def test_a_constant_score_and_a_threshold_out_of_reach_are_named() -> None:
+    rows = made()
+    flat = lh.audit(rows["y"], scores=np.full(len(rows), 0.3), sensitive_features=rows["sex"])
+    assert "Every score is 0.3: the scores order nothing." in flat.warnings
+    json.dumps(flat.to_dict(), allow_nan=False)
+    high = lh.audit(rows["y"], scores=rows["p"], threshold=2, sensitive_features=rows["sex"])
+    assert any("At threshold 2 no row is decided positive" in warning for warning in high.warnings)
+
+
+def test_hostile_names_of_groups_stay_names() -> None:
+    rows = made()
+    name = "<b>[bold]\u202e & 'x"
+    result = lh.audit(
+        rows["y"], scores=rows["p"], sensitive_features={"[red]": np.where(rows["sex"] == "f", name, "m")}
+    )
+    page = render(audit_page(result.to_dict()))
+    assert "<b>[bold]" not in page
+    assert "\u202e" not in page
+    assert "\u202e" not in str(result)
