@@ -350,7 +350,7 @@ class ScoreRows:
         parts = []
         for name, values in self.groups.items():
             ordered: list[Hashable] = [*in_order(set(values) - {None}), *([None] if None in values else [])]
-            place = np.empty(max(1, len(values)), np.int32)
+            place = np.empty(max(1, len(values)), np.int16)
             place[[values[one] for one in ordered]] = np.arange(len(ordered))
             codes = place[self._whole(f"group {name}")]
             texts = [MISSING_GROUP if one is None else str(one) for one in ordered]

@@ -40,6 +40,7 @@ MOST_CELLS = 1 << 23
 FEWEST = 5
 """Positives, and negatives, below which an area has no interval: NaN with the reason."""
 CALIBRATION_BINS = 10
+CHUNK = 1 << 20
 SMOOTHING = 0.1
 SMALLEST = 1e-6
 """Probabilities nearer to 0 or 1 count as this near in the regression: the log odds of 0 and 1 are infinite."""
@@ -77,13 +78,21 @@ class ScoreCounts:
 
         Every one of ``thresholds`` begins a bin, so that counts at it are exact.
         """
-        cell = group.astype(np.int32) * 2 + label
-        order = np.argsort(cell.astype(np.int16) if groups < 16000 else cell, kind="stable")  # radix sort
-        bounds = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=2 * groups))])
-        ordered = np.asarray(score, np.float64)[order]
-        parts = [ordered[begin:end] for begin, end in itertools.pairwise(bounds)]
-        for part in parts:
+        pieces: list[list[FloatArray]] = [[] for _ in range(2 * groups)]
+        for begin in range(0, len(score), CHUNK):  # so that little is held twice
+            rows = slice(begin, begin + CHUNK)
+            cell = group[rows].astype(np.uint16) * 2 + label[rows]
+            order = np.argsort(cell, kind="stable")  # of 16 bits: a radix sort
+            ordered = np.asarray(score[rows], np.float64)[order]
+            bounds = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=2 * groups))])
+            for own, (first, last) in zip(pieces, itertools.pairwise(bounds), strict=True):
+                own.append(ordered[first:last])
+        parts = []
+        for own in pieces:
+            part = np.concatenate([*own, np.empty(0)])
+            own.clear()
             part.sort()
+            parts.append(part)
         return cls.from_sorted(parts, thresholds, most_bins)
 
     @classmethod
