@@ -19,9 +19,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from levelhead.auditing.continuous import ContinuousGap, NumberRows, continuous_sentence, continuous_table
 from levelhead.auditing.files import read_batches_with_numbers
 from levelhead.auditing.numbers import numbers_of_array
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows, matched, read_rows
+from levelhead.auditing.rates import MoreRates, more_rates, rate_sentences, rate_table
 from levelhead.auditing.scores import ScoreAudit, ScoreRows, audit_scores, check_thresholds, default_threshold
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import alike, check_predictions, in_order
@@ -103,7 +105,8 @@ class AuditResult:
     positive rates are about; None where every class is set against the rest. ``more`` has what else was measured, by
     name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it. ``scores`` has
     what scores show whatever the threshold, and ``against`` the changes from another model on the same rows; None where
-    they were not asked for.
+    they were not asked for. ``rates`` has ratios, precision and balanced error by sensitive column, where one class is
+    positive; ``continuous`` the gaps along columns of numbers.
 
     Examples:
         >>> import levelhead as lh
@@ -122,6 +125,8 @@ class AuditResult:
     more: dict[str, Any] = field(default_factory=dict)
     scores: ScoreAudit | None = None
     against: PairedAudit | None = None
+    rates: dict[Key, MoreRates] = field(default_factory=dict)
+    continuous: dict[str, ContinuousGap] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, Estimate]:
@@ -139,7 +144,7 @@ class AuditResult:
         Undefined figures are null with a ``reason``. A crossing lies under the names of its ``columns``, joined by
         " & ", and so do its groups; parts that hold that sign themselves are in quotes.
         """
-        names = attribute_names(self.by_attribute)
+        names, along = attribute_names(self.by_attribute), list(self.continuous.items())
         by_attribute = {
             names[attribute]: {"columns": _listed(attribute), **part.to_dict()}
             for attribute, part in self.by_attribute.items()
@@ -154,6 +159,12 @@ class AuditResult:
             **self.more,
             **({} if self.scores is None else {"scores": self.scores.to_dict()}),
             **({} if self.against is None else {"against": self.against.to_dict()}),
+            **({"rates": {names[key]: _with(rate_sentences(names[key], one), one) for key, one in self.rates.items()}}),
+            **(
+                {"continuous": {name: _with([continuous_sentence(name, one)], one) for name, one in along}}
+                if along
+                else {}
+            ),
         }
 
     def to_html(self) -> str:
@@ -217,6 +228,19 @@ def _warnings(result: AuditResult) -> list[RenderableType]:
     return [Text(f"Warning: {warning}") for warning in result.warnings]
 
 
+def _with(sentences: list[str], part: MoreRates | ContinuousGap) -> dict[str, Any]:
+    return {"sentences": sentences, **part.to_dict()}
+
+
+def _rates(result: AuditResult) -> list[RenderableType]:
+    """The tables of ratios where a reference was named; else only what the four-fifths rule says."""
+    names, shown = attribute_names(result.by_attribute), list[RenderableType]()
+    for key, part in result.rates.items():
+        shown += [rate_table(names[key], part, result.level)] if part.chosen else []
+        shown += map(Text, rate_sentences(names[key], part))
+    return [*shown, *continuous_table(result.continuous)]
+
+
 def _scores(result: AuditResult) -> list[RenderableType]:
     return [] if result.scores is None else [*result.scores.tables()]
 
@@ -225,7 +249,7 @@ def _against(result: AuditResult) -> list[RenderableType]:
     return [] if result.against is None else [*result.against.tables()]
 
 
-TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [_against, _scores, _warnings]
+TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [_against, _rates, _scores, _warnings]
 """What is printed below the tables of the sensitive columns, in this order. Each function returns nothing where the
 audit has nothing of its kind; it finds its figures in ``AuditResult.more``."""
 
@@ -238,6 +262,8 @@ def audit(
     scores: ArrayLike | None = None,
     threshold: float | Sequence[float] | None = None,
     against: ArrayLike | None = None,
+    reference: str | None = None,
+    continuous: Mapping[str, ArrayLike] | pd.DataFrame | None = None,
     positive: Hashable = None,
     intersect: bool = False,
     min_count: int = 10,
@@ -259,6 +285,9 @@ def audit(
             first. None: 0.5 for probabilities, 0 for log odds.
         against: (rows,) predicted classes of another model for the same rows, in the same order: how each figure
             differs from that model's, and which groups gained and lost, are in ``result.against``.
+        reference: name of the group that ratios are to. None: the one with the highest selection rate.
+        continuous: columns of numbers, such as ages, (rows,) each: how decisions change along them, without cutting
+            them into groups, is in ``result.continuous``.
         positive: the class that selection, true positive and false positive rates are about. None: the second of
             two classes in sorted order; with three or more, every class against the rest.
         intersect: also audit the crossing of all columns, under the tuple of their names.
@@ -287,7 +316,7 @@ def audit(
         >>> round(result.metrics["demographic_parity"].value, 2)
         0.5
     """
-    options = _Options(positive, intersect, min_count, level, replicates, seed)
+    options = _Options(positive, intersect, min_count, level, replicates, seed, reference)
     thresholds = check_thresholds(threshold, scores is not None)
     if y_pred is None and scores is None:
         raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
@@ -302,17 +331,27 @@ def audit(
     options.check(len(columns))
     titles = {name: column_title(name) for name in columns}
     if scores is not None:
-        values = numbers_of_array(scores, "The score")
-        if len(values) != rows:
-            raise DataError(f"{rows} labels and {len(values)} scores. Pass one of each for every row.")
+        values_of_scores = numbers_of_array(scores, "The score")
+        if len(values_of_scores) != rows:
+            raise DataError(f"{rows} labels and {len(values_of_scores)} scores. Pass one of each for every row.")
         of_scores = ScoreRows("The label", "The score", "The prediction", titles, intersect)
-        of_scores.add(label, values, columns, prediction)
+        of_scores.add(label, values_of_scores, columns, prediction)
         result = _audit_scores(of_scores, thresholds, options)
     else:
         assert prediction is not None  # or there was nothing to audit
         tally = Tally("The label", "The prediction", titles, intersect)
         tally.add(label, prediction, columns)
         result = _audit(tally, options)
+    if continuous is not None:
+        along = NumberRows(list(continuous))
+        numbers = {name: numbers_of_array(continuous[name], f"The column {quoted(name)}") for name in along.names}
+        for name, values in numbers.items():
+            if len(values) != rows:
+                raise DataError(f"{rows} labels and {len(values)} values of {quoted(name)}. Pass one for every row.")
+        along.add(prediction or _undecided(label[0]), numbers)
+        if prediction is None and result.scores is not None:
+            along.decide(values_of_scores >= result.scores.thresholds[0], result.scores.positive)
+        result = _along(result, along, options)
     if against is None:
         return result
     if prediction is None:
@@ -334,6 +373,8 @@ def audit_file(
     threshold: float | Sequence[float] | None = None,
     against: Path | str | None = None,
     on: str | None = None,
+    reference: str | None = None,
+    continuous: Sequence[str] = (),
     positive: Hashable = None,
     intersect: bool = False,
     min_count: int = 10,
@@ -352,6 +393,8 @@ def audit_file(
         threshold: as :func:`audit` takes it.
         against: a file with another model's predictions for the same rows, in columns of the same names.
         on: name of a column of ids, by which the rows of the two files are matched. None: by their order.
+        reference: see there.
+        continuous: names of columns of numbers.
         positive: as :func:`audit` takes it, like all that follows.
         intersect: see there.
         min_count: see there.
@@ -376,7 +419,7 @@ def audit_file(
         50.00 [36.64, 63.36]
     """
     names, path = list(dict.fromkeys(groups)), Path(path)
-    options = _Options(positive, intersect, min_count, level, replicates, seed)
+    options = _Options(positive, intersect, min_count, level, replicates, seed, reference)
     options.check(len(names))
     thresholds = check_thresholds(threshold, score is not None)
     if prediction is None and score is None:
@@ -386,10 +429,12 @@ def audit_file(
     if on is not None and against is None:
         raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
     outcomes = [name for name in (label, prediction) if name is not None]
-    numbers = [] if score is None else [score]
+    of_score = [] if score is None else [score]
+    numbers = [*of_score, *dict.fromkeys(continuous)]
     titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, *numbers, *names)}
     of_groups = {name: titles[name] for name in names}
-    decided = titles[outcomes[1] if prediction is not None else numbers[0]]
+    decided = titles[outcomes[1] if prediction is not None else of_score[0]]
+    along = NumberRows(list(dict.fromkeys(continuous)))
     tally = Tally(titles[label], decided, of_groups, intersect)
     of_scores = None if score is None else ScoreRows(titles[label], titles[score], decided, of_groups, intersect)
     for batch, values in read_batches_with_numbers(path, outcomes, names, numbers):
@@ -399,7 +444,13 @@ def audit_file(
             of_scores.add(batch[label], values[score], columns, predicted)
         elif predicted is not None:
             tally.add(batch[label], predicted, columns)
+        if along.names:
+            along.add(predicted or _undecided(values[numbers[0]]), values)
     result = _audit(tally, options) if of_scores is None else _audit_scores(of_scores, thresholds, options)
+    if along.names:
+        if prediction is None and of_scores is not None and result.scores is not None:
+            along.decide(of_scores.scores >= result.scores.thresholds[0], result.scores.positive)
+        result = _along(result, along, options)
     if against is None or prediction is None:
         return result
     new, old = (read_rows(one, label, prediction, names, on) for one in (path, Path(against)))
@@ -422,6 +473,18 @@ def _audit_scores(rows: ScoreRows, thresholds: tuple[float, ...], options: _Opti
         seed=options.seed,
     )
     return replace(result, scores=scores, warnings=[*result.warnings, *scores.warnings])
+
+
+def _undecided(values: NDArray[np.float64]) -> Column:
+    """Predictions that are not known before all scores are."""
+    return np.zeros(len(values), np.int64), [None]
+
+
+def _along(result: AuditResult, rows: NumberRows, options: _Options) -> AuditResult:
+    """Add how decisions change along columns of numbers."""
+    if result.positive is None:
+        raise ConfigError("Gaps along numbers are about one class: name it, with --positive (positive= in Python).")
+    return replace(result, continuous=rows.measure(result.positive, level=options.level, seed=options.seed))
 
 
 def _compared(
@@ -459,6 +522,7 @@ class _Options:
     level: float
     replicates: int
     seed: int
+    reference: str | None = None
 
     def check(self, columns: int) -> None:
         """Raise an error, before anything is counted, if there are too few columns or an option is out of range."""
@@ -480,6 +544,7 @@ def _audit(tally: Tally, options: _Options) -> AuditResult:
     place = {value: position for position, value in enumerate(classes)}
     names = attribute_names(tally.counts)
     by_attribute = {}
+    tables: dict[Key, tuple[Counts, list[Key]]] = {}
     for attribute, counted in tally.counts.items():
         codes, groups = _groups([group for _, _, group in counted])
         labels, predictions = (np.array([place[pattern[at]] for pattern in counted]) for at in (0, 1))
@@ -489,9 +554,33 @@ def _audit(tally: Tally, options: _Options) -> AuditResult:
         counts = Counts.from_codes(codes, labels, predictions, [group_name(group) for group in groups], classes, rows)
         by_attribute[attribute], more = _audit_column(names[attribute], groups, counts, chosen, options)
         warnings += more
+        tables[attribute] = counts, groups
     compared = group_metrics.classes_compared(len(classes), chosen)
     only = str(classes[compared[0]]) if len(compared) == 1 else None
-    return AuditResult(by_attribute, warnings, options.level, only)
+    rates = {} if only is None else _more_rates(tables, compared[0], options)
+    return AuditResult(by_attribute, warnings, options.level, only, rates=rates)
+
+
+def _more_rates(
+    tables: Mapping[Key, tuple[Counts, list[Key]]], positive: int, options: _Options
+) -> dict[Key, MoreRates]:
+    """Return ratios, precision and balanced error by column; the reference is a group of at least one of them."""
+    there = {group_name(group) for _, groups in tables.values() for group in groups}
+    if options.reference is not None and options.reference not in there:
+        raise ConfigError(f"There is no group {quoted(options.reference)} to refer to. Groups: {listed(there, 20)}.")
+    return {
+        attribute: more_rates(
+            counts,
+            groups,
+            positive,
+            reference=options.reference if options.reference in map(group_name, groups) else None,
+            min_count=options.min_count,
+            level=options.level,
+            replicates=options.replicates,
+            seed=options.seed,
+        )
+        for attribute, (counts, groups) in tables.items()
+    }
 
 
 def _groups(members: list[Hashable]) -> tuple[NDArray[np.int64], list[Key]]:

@@ -112,6 +112,24 @@ def audit_command(
             rich_help_panel=GROUPS,
         ),
     ] = 10,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            help="Group that ratios are to, as the four-fifths rule asks for them; prints them all. Default: "
+            "the group with the highest selection rate.",
+            show_default=False,
+            rich_help_panel=GROUPS,
+        ),
+    ] = None,
+    continuous: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column of numbers, such as an age: says how decisions change along it, without cutting it into "
+            "groups. Repeat it for several.",
+            show_default=False,
+            rich_help_panel=GROUPS,
+        ),
+    ] = None,
     positive: Annotated[
         str | None,
         typer.Option(
@@ -168,6 +186,8 @@ def audit_command(
         threshold=threshold,
         against=against,
         on=on,
+        reference=reference,
+        continuous=continuous or (),
         positive=positive,
         intersect=intersect,
         min_count=min_count,

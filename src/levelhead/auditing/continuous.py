@@ -1,0 +1,249 @@
+"""Gaps over a number: how a decision or a score changes along age or income, without cutting it into groups.
+
+The attribute is scaled to [0, 1], so that figures do not depend on its unit.
+
+*The slope* of the prediction on it is the change from the lowest to the highest value, if the change were even. It is
+GeDI with k = 1 (Giuliani, Misino and Lombardi, ICML 2023), signed. For an attribute of two values it is the difference
+in demographic parity. Its interval has the variance HC3 (MacKinnon and White, Journal of Econometrics 1985).
+
+*The range* is the largest less the smallest value of a fitted curve of degree 3 between the 5th and the 95th percentile
+of the attribute: a slope of 0 can hide that both ends fare worse. The range is never negative, so it has no interval
+that could hold 0; a permutation test says how often shuffled rows have one as large.
+
+GeDI with k > 1 is a sum of absolute coefficients of powers. It depends on the unit and the degree, and independent data
+have a mean of 0.5 at k = 2 and of 3 at k = 3 (500 rows), so it is reported on request alone, beside its mean over
+permutations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from rich.text import Text
+from scipy import stats
+
+from levelhead.auditing.numbers import numbers_of_array
+from levelhead.auditing.tally import Column, occurring
+from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.intervals import finite_or_none
+from levelhead.report.text import number
+from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
+
+FloatArray = NDArray[np.float64]
+
+FEWEST = 20
+POINTS = 101
+PERMUTED_ROWS = 20_000
+"""Permutation tests of more rows use so many bins of the attribute."""
+
+
+@dataclass
+class NumberRows:
+    """Predictions and numbers of all rows, joined from batches."""
+
+    names: Sequence[str]
+    known: dict[Hashable, int] = field(default_factory=dict)
+    codes: list[NDArray[np.int16]] = field(default_factory=list)
+    numbers: dict[str, list[FloatArray]] = field(default_factory=dict)
+
+    def add(self, prediction: Column, numbers: Mapping[str, FloatArray]) -> None:
+        """Keep a batch of predicted classes and of the numbers of the same rows."""
+        codes, values, _ = occurring(prediction)
+        places = [self.known.setdefault(value, len(self.known)) for value in values]
+        self.codes.append(np.array(places, np.int16)[codes])
+        for name in self.names:
+            self.numbers.setdefault(name, []).append(numbers[name])
+
+    def decide(self, decided: NDArray[np.bool_], positive: str) -> None:
+        """Say which rows are decided positive, in place of the predictions."""
+        self.codes, self.known = [decided.astype(np.int16)], {None: 0, positive: 1}
+
+    def measure(self, positive: str, **options: Any) -> dict[str, ContinuousGap]:
+        """Return the figures along each column; ``positive`` is the text of the positive class."""
+        codes = np.concatenate(self.codes)
+        chosen = [code for value, code in self.known.items() if str(value) == positive]
+        decided = np.isin(codes, chosen).astype(np.float64)
+        return {
+            name: continuous_gap(decided, np.concatenate(parts), title=name, **options)
+            for name, parts in self.numbers.items()
+        }
+
+
+@dataclass(frozen=True)
+class ContinuousGap:
+    """What :func:`continuous_gap` found.
+
+    ``slope`` is the change of the prediction over the whole range of the attribute, ``lowest`` to ``highest``;
+    ``range`` that of the fitted curve between the 5th and the 95th percentile, with ``range_p``; ``curve`` its places
+    (attribute, prediction). ``gedi`` is None unless asked for, else (figure, its mean over permutations, p-value).
+    """
+
+    slope: Estimate
+    range: float
+    range_p: float
+    lowest: float
+    highest: float
+    curve: tuple[tuple[float, float], ...]
+    gedi: tuple[float, float, float] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        found = {"slope": estimate_to_dict(self.slope)} | {
+            name: finite_or_none(getattr(self, name)) for name in ("range", "range_p", "lowest", "highest")
+        }
+        more = {} if self.gedi is None else {"gedi": [finite_or_none(one) for one in self.gedi]}
+        return found | more | {"curve": [list(place) for place in self.curve]}
+
+
+def continuous_gap(
+    prediction: ArrayLike,
+    attribute: ArrayLike,
+    *,
+    title: str = "attribute",
+    gedi: int | None = None,
+    level: float = 0.95,
+    permutations: int = 1000,
+    seed: int = 0,
+) -> ContinuousGap:
+    """Measure how a prediction changes along a number.
+
+    Args:
+        prediction: (rows,) a score, or 1 for a positive decision and 0 for a negative one.
+        attribute: (rows,) numbers, for example ages; finite.
+        title: what errors and sentences call it.
+        gedi: degree k of GeDI, to report that as well.
+        level: confidence level of the slope's interval.
+        permutations: of the test of the range.
+        seed: of the permutations.
+
+    Returns:
+        the figures, in the units of the prediction; NaN with a reason where there are too few rows or values.
+
+    Raises:
+        DataError: unequal lengths, or values that are no finite numbers.
+        ConfigError: ``gedi`` is below 1 or above 10.
+
+    Examples:
+        >>> from levelhead.auditing.continuous import continuous_gap
+        >>> ages = [20, 30, 40, 50, 60] * 4
+        >>> found = continuous_gap([0.1, 0.3, 0.2, 0.6, 0.8] * 4, ages, gedi=3)
+        >>> round(found.slope.value, 2), round(found.gedi[0], 6)
+        (0.68, 1.157143)
+    """
+    if gedi is not None and not 1 <= gedi <= 10:
+        raise ConfigError(f"gedi={gedi} is not a degree between 1 and 10.")
+    values, along = numbers_of_array(prediction, "The prediction"), numbers_of_array(attribute, f"The {title}")
+    if len(values) != len(along):
+        raise DataError(
+            f"{len(values)} predictions and {len(along)} values of {quoted(title)}. Pass one for every row."
+        )
+    for what, one in (("The prediction", values), (f"The {title}", along)):
+        if not np.isfinite(one).all():
+            raise DataError(
+                f"{what} has missing or infinite values, first in row {np.flatnonzero(~np.isfinite(one))[0] + 1}."
+            )
+    rows = len(values)
+    low, high = (float(along.min()), float(along.max())) if rows else (np.nan, np.nan)
+    if rows < FEWEST or low == high:
+        why = f"{rows} rows, fewer than {FEWEST}" if rows < FEWEST else f"every {title} is {low:g}"
+        return ContinuousGap(Estimate.undefined(why, rows), np.nan, np.nan, low, high, ())
+    scaled = (along - low) / (high - low)
+    slope = _slope(scaled, values, level)
+    places = np.linspace(*np.quantile(scaled, (0.05, 0.95)), POINTS)
+    rng = np.random.default_rng(seed)
+    design, value, weight = _binned(scaled, values)
+    basis, drawn = _legendre(design), _legendre(places)
+    solve = np.linalg.pinv(basis * np.sqrt(weight)[:, None])
+    fitted = drawn @ solve  # from weighted values to the curve
+    root = np.sqrt(weight)
+    curve = fitted @ (root * value)
+    spread = float(curve.max() - curve.min())
+    powers = None if gedi is None else _powers(scaled, gedi)
+    larger = larger_gedi = 0
+    null_gedi: list[float] = []
+    unbinned = len(value) == rows
+    for _ in range(permutations):
+        # Of many rows the means of bins are as good as normal.
+        shuffled = rng.permutation(value) if unbinned else rng.normal(0, values.std() / root)
+        one = fitted @ (root * shuffled)
+        larger += one.max() - one.min() >= spread * (1 - 1e-12)
+    found = None
+    if powers is not None:
+        measured = float(np.abs(powers @ values).sum())
+        for _ in range(min(permutations, 200)):
+            null_gedi.append(float(np.abs(powers @ rng.permutation(values)).sum()))
+            larger_gedi += null_gedi[-1] >= measured * (1 - 1e-12)
+        found = (measured, float(np.mean(null_gedi)), (larger_gedi + 1) / (len(null_gedi) + 1))
+    at = low + places * (high - low)
+    return ContinuousGap(
+        slope,
+        spread,
+        (larger + 1) / (permutations + 1),
+        low,
+        high,
+        tuple(zip(at.tolist(), curve.tolist(), strict=True)),
+        found,
+    )
+
+
+def _slope(scaled: FloatArray, values: FloatArray, level: float) -> Estimate:
+    """Least squares with the variance HC3: residuals divided by one less their leverage."""
+    rows = len(values)
+    centred = scaled - scaled.mean()
+    squares = float((centred**2).sum())
+    slope = float((centred * values).sum() / squares)
+    residual = values - values.mean() - slope * centred
+    leverage = 1 / rows + centred**2 / squares
+    spread = float(((centred * residual / np.maximum(1 - leverage, 1e-12)) ** 2).sum() / squares**2)
+    arm = float(stats.t.ppf((1 + level) / 2, rows - 2)) * spread**0.5
+    return Estimate(slope, slope - arm, slope + arm, rows)
+
+
+def _binned(scaled: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return attribute, mean prediction and rows of each bin; of few rows each is its own."""
+    if len(scaled) <= PERMUTED_ROWS:
+        return scaled, values, np.ones(len(scaled))
+    place = np.minimum((scaled * 2000).astype(np.int64), 1999)
+    rows = np.bincount(place, minlength=2000).astype(np.float64)
+    used = rows > 0
+    return (
+        np.bincount(place, scaled, 2000)[used] / rows[used],
+        np.bincount(place, values, 2000)[used] / rows[used],
+        rows[used],
+    )
+
+
+def _legendre(scaled: FloatArray) -> FloatArray:
+    return np.polynomial.legendre.legvander(2 * scaled - 1, 3)
+
+
+def _powers(scaled: FloatArray, degree: int) -> FloatArray:
+    """Return what turns predictions into the coefficients of GeDI: the minimum-norm solution of least squares."""
+    powers = scaled[:, None] ** np.arange(1, degree + 1)
+    solve = np.linalg.pinv(powers - powers.mean(0))
+    return solve - solve.mean(1, keepdims=True)
+
+
+def continuous_sentence(title: str, found: ContinuousGap) -> str:
+    """Say how the prediction changes along the attribute."""
+    name = printable(title)
+    if not found.slope.defined:
+        return f"Along {name}, nothing can be said: {found.slope.reason}."
+    ends = f"from {name} {found.lowest:g} to {found.highest:g}"
+    size = number(100 * found.slope.value, signed=True)
+    span = f"interval {number(100 * found.slope.low, signed=True)} to {number(100 * found.slope.high, signed=True)}"
+    if found.slope.low <= 0 <= found.slope.high:
+        said = f"These rows cannot tell whether the positive rate changes evenly {ends}: {size} points, {span}."
+    else:
+        said = f"The positive rate changes by {size} points {ends}, {span}."
+    p_value = "below 0.005" if found.range_p < 0.005 else f"{found.range_p:.2f}"
+    return f"{said} A curve of degree 3 has a range of {number(100 * found.range)} points (p {p_value})."
+
+
+def continuous_table(parts: dict[str, ContinuousGap]) -> list[Text]:
+    """Return what ``rich`` prints."""
+    return [Text(continuous_sentence(name, found)) for name, found in parts.items()]

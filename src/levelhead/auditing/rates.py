@@ -1,0 +1,244 @@
+"""More of the figures that the field uses, for two classes: ratios and the four-fifths rule, precision, balanced error.
+
+Ratios compare each group's selection rate and true positive rate with a reference group. The four-fifths rule of the
+Uniform Guidelines on Employee Selection Procedures (US EEOC 1978, section 4D) asks whether a group is selected less
+than 0.8 times as often as the group that is selected most. It is a rule of thumb, not a finding of discrimination.
+
+All intervals come from counts. A single proportion has Wilson's; a ratio of two combines theirs by MOVER (Donner and
+Zou, Statistical Methods in Medical Research 2012, equation 9), at a level that holds for all ratios together
+(Bonferroni); a balanced error combines those of its two rates. Predictive parity is equal opportunity with label and
+prediction changed over, interval and all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from levelhead.metrics import Counts, estimate, estimate_to_dict, proportion
+from levelhead.metrics.names import Key, group_name
+from levelhead.types import ConfigError, Estimate, listed, printable, quoted
+
+FOUR_FIFTHS = 0.8
+
+
+@dataclass(frozen=True)
+class GroupRates:
+    """One group: what of its selected rows is positive (``precision``), its errors, and its ratios to the reference.
+
+    Ratios are plain numbers, not percent; None for the reference itself. ``false_negative_rate`` is one less the true
+    positive rate; ``balanced_error`` is the mean of false negative and false positive rate.
+    """
+
+    precision: Estimate
+    false_negative_rate: Estimate
+    balanced_error: Estimate
+    selection_ratio: Estimate | None
+    true_positive_ratio: Estimate | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        names = ("precision", "false_negative_rate", "balanced_error", "selection_ratio", "true_positive_ratio")
+        found = {name: getattr(self, name) for name in names}
+        return {name: None if one is None else estimate_to_dict(one) for name, one in found.items()}
+
+
+@dataclass(frozen=True)
+class MoreRates:
+    """The figures of one sensitive column; ``reference`` is the group that ratios are to, ``chosen`` if by the user.
+
+    ``predictive_parity`` is the largest difference of precision between two groups.
+    """
+
+    groups: dict[Key, GroupRates]
+    predictive_parity: Estimate
+    reference: Key | None
+    chosen: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {
+            "groups": {group_name(key): group.to_dict() for key, group in self.groups.items()},
+            "predictive_parity": estimate_to_dict(self.predictive_parity),
+            "reference": None if self.reference is None else group_name(self.reference),
+            "reference_is_given": self.chosen,
+        }
+
+
+def more_rates(
+    counts: Counts,
+    keys: Sequence[Key],
+    positive: int,
+    *,
+    reference: str | None = None,
+    min_count: int = 10,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> MoreRates:
+    """Compute the figures of one column.
+
+    Args:
+        counts: the count table, (groups, classes, classes); every class but ``positive`` counts as negative.
+        keys: the groups, as the table has them.
+        positive: index of the positive class.
+        reference: name of the group that ratios are to. None: the one with the highest selection rate.
+        min_count: rows that a rate must rest on; rates over fewer are undefined, with the reason.
+        level: confidence level.
+        replicates: bootstrap replicates for predictive parity.
+        seed: of the bootstrap.
+
+    Raises:
+        ConfigError: there is no such group.
+    """
+    names = [group_name(key) for key in keys]
+    if reference is not None and reference not in names:
+        raise ConfigError(f"There is no group {quoted(reference)} to refer to. Groups: {listed(names)}.")
+    table = counts.table
+    right = table[:, positive, positive]
+    positives, selected, rows = table[:, positive].sum(-1), table[:, :, positive].sum(-1), table.sum((-2, -1))
+    negatives, alarms = rows - positives, selected - right
+
+    def share(hits: int, of: int, what: str, at: float = level) -> Estimate:
+        if of < min_count:
+            return Estimate.undefined(f"{of:,} {what}, fewer than {min_count}", of)
+        return proportion(hits, of, level=at)
+
+    usable = [i for i in range(len(keys)) if rows[i] >= min_count]
+    best = max(usable, key=lambda i: selected[i] / rows[i], default=None)
+    place = names.index(reference) if reference is not None else best
+    # Whichever group turned out to be highest: the level holds for all pairs then.
+    compared = max(1, len(usable) - 1 if reference is not None else math.comb(len(usable), 2))
+    strict = 1 - (1 - level) / compared
+    found: dict[Key, GroupRates] = {}
+    for i, key in enumerate(keys):
+        missed = share(int(positives[i] - right[i]), int(positives[i]), "rows with the positive label")
+        alarm = share(int(alarms[i]), int(negatives[i]), "rows with another label")
+        ratios = []
+        for hits, of, what in ((selected, rows, "rows"), (right, positives, "rows with the positive label")):
+            if place is None or i == place:
+                ratios.append(None)
+                continue
+            own, other = (share(int(hits[j]), int(of[j]), what, strict) for j in (i, place))
+            ratios.append(ratio(own, other))
+        found[key] = GroupRates(
+            share(int(right[i]), int(selected[i]), "rows that are predicted positive"),
+            missed,
+            balanced(missed, alarm),
+            *ratios,
+        )
+    kept = [names[i] for i in usable]
+    # One class against the rest, with label and prediction changed over.
+    swapped = Counts(_two_by_two(table, positive).swapaxes(1, 2), tuple(names), (0, 1)).keep(kept)
+    gap = estimate(
+        swapped,
+        "equal_opportunity",
+        positive=1,
+        level=level,
+        replicates=replicates,
+        seed=seed,
+        min_count=min_count,
+    )
+    if not gap.defined:
+        few = f"fewer than two groups have {min_count} rows that are predicted positive"
+        gap = Estimate.undefined(few, gap.n)
+    return MoreRates(found, gap, None if place is None else keys[place], reference is not None)
+
+
+def _two_by_two(table: Any, positive: int) -> Any:
+    """Sum all classes but one: (groups, classes, classes) -> (groups, 2, 2)."""
+    others = [k for k in range(table.shape[-1]) if k != positive]
+    by_label = [table[:, others].sum(1), table[:, positive]]
+    found = table[:, :2, :2].copy() if table.shape[-1] > 1 else table.repeat(2, 1).repeat(2, 2)
+    for label, rows in enumerate(by_label):
+        found[:, label, 0], found[:, label, 1] = rows[:, others].sum(-1), rows[:, positive]
+    return found
+
+
+def ratio(first: Estimate, second: Estimate) -> Estimate:
+    """Return first / second of independent rates, with MOVER's interval from theirs; the upper end may be infinite."""
+    n = first.n + second.n
+    for one in (first, second):
+        if not one.defined:
+            return Estimate.undefined(str(one.reason), n)
+    if second.value == 0:
+        return Estimate.undefined("the reference group's rate is 0", n)
+    p, q = first.value, second.value
+
+    def end(own: float, other: float, sign: int) -> float:
+        below = other * (2 * q - other)
+        inside = max(0.0, (p * q) ** 2 - own * other * (2 * p - own) * (2 * q - other))
+        return (p * q + sign * math.sqrt(inside)) / below if below > 0 else math.inf
+
+    return Estimate(p / q, max(0.0, end(first.low, second.high, -1)), end(first.high, second.low, 1), n)
+
+
+def balanced(missed: Estimate, alarm: Estimate) -> Estimate:
+    """Return the mean of two independent rates, with MOVER's interval from theirs."""
+    for one in (missed, alarm):
+        if not one.defined:
+            return one
+    value = (missed.value + alarm.value) / 2
+    down = math.hypot(missed.value - missed.low, alarm.value - alarm.low) / 2
+    up = math.hypot(missed.high - missed.value, alarm.high - alarm.value) / 2
+    return Estimate(value, max(0.0, value - down), min(1.0, value + up), missed.n + alarm.n)
+
+
+def rate_sentences(name: str, part: MoreRates) -> list[str]:
+    """Say how the lowest ratio of selection rates stands to four fifths."""
+    ratios = {
+        key: group.selection_ratio
+        for key, group in part.groups.items()
+        if group.selection_ratio is not None and group.selection_ratio.defined
+    }
+    if not ratios or part.reference is None:
+        return []
+    lowest = min(ratios, key=lambda key: ratios[key].value)
+    one = ratios[lowest]
+    high = f"{one.high:.2f}" if math.isfinite(one.high) else "any size"
+    if one.high < FOUR_FIFTHS:
+        verdict = "below four fifths"
+    elif one.low >= FOUR_FIFTHS:
+        verdict = "not below four fifths"
+    else:
+        verdict = "these rows cannot tell whether it is below four fifths"
+    return [
+        f"By {printable(name)}, group {quoted(group_name(lowest))} is predicted positive {one.value:.2f} times as "
+        f"often as group {quoted(group_name(part.reference))}, interval {one.low:.2f} to {high}: {verdict}."
+    ]
+
+
+def rate_table(name: str, part: MoreRates, level: float) -> Table:
+    """Return the table that ``rich`` prints."""
+    reference = "" if part.reference is None else f", ratios to {group_name(part.reference)}"
+    title = f"More rates by group of {name}, {100 * level:g}% intervals{reference}"
+    table = Table(title=Text(printable(title, 200)), title_justify="left")
+    table.add_column("Group")
+    for head in ("Precision %", "Balanced error %", "Selection ratio", "TPR ratio"):
+        table.add_column(head, justify="right")
+    for key, group in part.groups.items():
+        cells = [_percent(group.precision), _percent(group.balanced_error)]
+        cells += [_plain(one) for one in (group.selection_ratio, group.true_positive_ratio)]
+        table.add_row(Text(printable(group_name(key))), *cells)
+    table.add_section()
+    table.add_row("Largest gap", _percent(part.predictive_parity), "", "", "")
+    return table
+
+
+def _percent(figure: Estimate) -> str:
+    if not figure.defined:
+        return "undefined"
+    return f"{100 * figure.value:.1f} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
+
+
+def _plain(figure: Estimate | None) -> str:
+    if figure is None:
+        return "1"
+    if not figure.defined:
+        return "undefined"
+    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
