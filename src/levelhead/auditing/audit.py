@@ -46,8 +46,8 @@ LEAVE_OUT, AS_GROUP = "leave out", "group"
 """What becomes of rows without a group."""
 ABOUT = ("title", "model", "author", "purpose")
 """What may be said of an audit, for its page."""
-RATES_BESIDE, PAIRS_PRINTED, RANGES_PRINTED = 4, 10, 6
-"""How many rates stand beside each other in a terminal, and how many pairs and ranges are printed; JSON has more."""
+RATES_BESIDE, PAIRS_PRINTED, RANGES_PRINTED, WARNINGS_PRINTED = 4, 10, 6, 10
+"""How many rates stand beside each other in a terminal, and how much is printed; JSON and page have all."""
 
 
 @dataclass(frozen=True)
@@ -173,8 +173,8 @@ class AuditResult:
         shown: list[RenderableType] = _found(self)
         shown += [
             block
-            for attribute, name in names.items()
-            for block in _attribute_tables(name, self.by_attribute[attribute], self.level)
+            for place, (attribute, name) in enumerate(names.items())
+            for block in _attribute_tables(name, self.by_attribute[attribute], self.level, first=place == 0)
         ]
         for tables in TABLES:
             shown += tables(self)
@@ -187,14 +187,12 @@ class AuditResult:
         return capture.get()
 
 
-def _attribute_tables(name: str, part: AttributeAudit, level: float) -> list[RenderableType]:
+def _attribute_tables(name: str, part: AttributeAudit, level: float, *, first: bool) -> list[RenderableType]:
     """Return the tables of one sensitive column: its gaps, and its groups. They fit 80 columns."""
-    metrics = Table(
-        title=Text(f"Gaps by {printable(name)}"),
-        title_justify="left",
-        caption=Text("Corrected: less what the largest of noisy differences is too large by, on average."),
-        caption_justify="left",
-    )
+    said = "Corrected: less what the largest of noisy differences is too large by, on average."
+    metrics = Table(title=Text(f"Gaps by {printable(name)}"), title_justify="left")
+    if first:
+        metrics.caption, metrics.caption_justify = Text(said), "left"
     for heading in ("Metric", "%", f"{100 * level:g}% interval", "Corrected", "Rows"):
         words = heading == "Metric"
         metrics.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
@@ -221,11 +219,16 @@ def _group_tables(name: str, part: AttributeAudit) -> list[RenderableType]:
         for _, title in beside:
             table.add_column(Text(printable(title)), justify="right", overflow="fold", min_width=9)
         for group, figures in part.groups.items():
-            out = left_out_words(figures.included, figures.left_out)
-            label = printable(group_name(group)) + (f" ({out})" if out else "")
+            mark = "" if figures.included and not figures.left_out else " *" if figures.included else " **"
+            label = printable(group_name(group)) + mark
             rates = [figures.rates[key] for key, _ in beside]
             cells = [f"{_percent(rate)}\n{_span(rate)}".strip() for rate in rates]
             table.add_row(Text(label), f"{figures.n:,}", *cells)
+        outs = dict.fromkeys(left_out_words(one.included, one.left_out) for one in part.groups.values())
+        marks = {left_out_words(True, ["some"]): "*", left_out_words(False, []): "**"}
+        if any(outs):
+            table.caption = Text("; ".join(f"{marks[out]} {out}" for out in outs if out))
+            table.caption_justify = "left"
         tables.append(table)
     return tables
 
@@ -275,7 +278,10 @@ def _detectable(result: AuditResult) -> list[RenderableType]:
 
 
 def _warnings(result: AuditResult) -> list[RenderableType]:
-    return [Text(f"Warning: {warning}") for warning in result.warnings]
+    shown = [Text(f"Warning: {warning}") for warning in result.warnings[:WARNINGS_PRINTED]]
+    if rest := len(result.warnings) - len(shown):
+        shown.append(Text(f"And {rest:,} more warnings like these: they are in the JSON and on the page."))
+    return [*shown]
 
 
 TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [_pairs_table, _warnings, _detectable]

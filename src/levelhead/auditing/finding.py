@@ -81,16 +81,17 @@ def find(
     for rate in rates:
         found = differences(rate.hits, rate.rows, rate.first, rate.second, level=level, comparisons=max(1, comparisons))
         at_most = max(at_most, float(np.maximum(-found.low, found.high).max()))
-        # Those that are shown first, then the largest.
+        # Those that are shown first, then the largest: of many tiny groups the largest difference alone is noise.
         order = np.lexsort((-np.abs(found.value), (found.low <= 0) & (found.high >= 0)))
         pairs += [_pair(rate, int(at), found) for at in order[:NAMED_PAIRS]]
         if len(rate.groups) > 2:
             ranges.append(_names(rate) | chance_range(rate.hits, rate.rows, seed=seed)._asdict())
         detectable.append(_detectable(rate, level, max(1, comparisons)))
     pairs.sort(key=lambda pair: (not _is_shown(pair), -abs(pair["difference"]["value"])))
-    named = [
-        pair for attribute in columns for pair in [one for one in pairs if one["attribute"] == attribute][:NAMED_PAIRS]
-    ]
+    named = []
+    for attribute in columns:
+        named += [pair for pair in pairs if pair["attribute"] == attribute][:NAMED_PAIRS]
+    named.sort(key=lambda pair: (not _is_shown(pair), -abs(pair["difference"]["value"])))
     finding = {
         "pair": pairs[0] if pairs else None,
         "comparisons": comparisons,
@@ -101,6 +102,7 @@ def find(
 
 
 def _is_shown(pair: Mapping[str, Any]) -> bool:
+    """Whether the interval of a pair leaves out 0."""
     return not pair["difference"]["low"] <= 0 <= pair["difference"]["high"]
 
 

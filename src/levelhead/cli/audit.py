@@ -210,9 +210,9 @@ def audit_command(
         predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
     check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
     if predictions is None or label is None or prediction is None or not group:
-        missing = [name for name, value in given.items() if not value]
+        lacking = [name for name, value in given.items() if not value]
         raise ConfigError(
-            f"An audit needs FILE, --label, --prediction and --group; missing: {', '.join(missing)}. To see one first: "
+            f"An audit needs FILE, --label, --prediction and --group; missing: {', '.join(lacking)}. To see one first: "
             "levelhead audit --example"
         )
     # Here, because importing pandas and scipy takes a second, and --help does not need them.

@@ -144,13 +144,14 @@ def _verdict(figure: Estimate) -> str:
 
 
 def audit_sentences(result: Record) -> list[str]:
-    """Say what an audit found: first what must be known before any gap, then the largest gap, then its rows.
+    """Say what an audit found: first what must be known before any gap, then the largest gap.
 
     Args:
         result: the audit's JSON; empty sentences for one that was written before it had a ``finding``.
 
     Returns:
-        full sentences, of which the first is the headline.
+        full sentences, of which the first is the headline; the rows of the largest gap and the largest gap of each
+        other column follow.
     """
     if "finding" not in result:
         return []
@@ -167,7 +168,11 @@ def audit_sentences(result: Record) -> list[str]:
             f" The interval allows for all {finding['comparisons']:,} comparisons of two groups in the true and the "
             "false positive rate."
         )
-    return [*sentences, told]
+    others: dict[str, Record] = {}
+    for one in result["pairs"]:
+        if one["attribute"] != pair["attribute"]:
+            others.setdefault(one["attribute"], one)
+    return [*sentences, told, *(pair_sentence(one, words) for one in others.values())]
 
 
 def _answer_sentences(finding: Record) -> list[str]:
@@ -256,8 +261,9 @@ class Words:
 
     def group(self, pair: Record, side: str) -> str:
         """Return a group's name; numbers and the like get the name of their column."""
-        name = short(pair[side]["group"], 40)
-        plain = re.search(r"\d", name) is None and name.lower() not in ("true", "false", "yes", "no", "(missing)")
+        name = short(pair[side]["group"], 60)
+        says_nothing = re.fullmatch(r"(under )?[\W\d_].*", name) and " & " not in name
+        plain = not says_nothing and name.lower() not in ("true", "false", "yes", "no")
         return name if plain else f"{short(pair['attribute'], 40)} {name}"
 
 
@@ -315,21 +321,21 @@ def _detectable_sentence(rates: Sequence[Record]) -> str:
     parts = []
     for one in rates:
         title = str(RATE_TITLES.get(one["rate"], one["rate"])).lower()
-        best, worst = one["best"], one["worst"]
-        gaps = [
-            "no gap, however large," if side["gap"] is None else f"{number(100 * side['gap'])} points"
-            for side in (best, worst)
-        ]
-        pairs = [f"between {short(side['first'], 40)} and {short(side['second'], 40)}" for side in (best, worst)]
-        of_class = f" of “{short(one['class'], 40)}”" if one.get("several") else ""
-        text = f"{gaps[0]} in the {title}{of_class}"
-        if (best["first"], best["second"]) != (worst["first"], worst["second"]):
-            text = f"{gaps[0]} ({pairs[0]}) to {gaps[1]} ({pairs[1]}) in the {title}{of_class}"
-        parts.append(text)
+        least, most = one["best"]["gap"], one["worst"]["gap"]
+        if least is None:
+            gap = "no gap, however large,"
+        elif most is None:
+            gap = f"{number(100 * least)} points, but between the smallest groups none, however large,"
+        elif number(100 * least) == number(100 * most):
+            gap = f"{number(100 * least)} points"
+        else:
+            gap = f"{number(100 * least)} to {number(100 * most)} points"
+        parts.append(f"{gap} in the {title}" + (f" of “{short(one['class'], 40)}”" if one.get("several") else ""))
     power = round(100 * rates[0]["power"])
     return (
         f"{short(rates[0]['attribute'], 40)}: these rows could have shown a gap of {joined(parts)}, with a probability "
-        f"of {power}%. Smaller gaps may be there."
+        f"of {power}%{', by the sizes of the groups' if any(' to ' in part for part in parts) else ''}. Smaller gaps "
+        "may be there."
     )
 
 
