@@ -156,7 +156,7 @@ def audit_sentences(result: Record) -> list[str]:
     if "finding" not in result:
         return []
     finding, words = result["finding"], Words(result)
-    sentences = list(_answer_sentences(finding))
+    sentences = list(_answer_sentences(finding, words))
     pair = finding["pair"]
     if pair is None:
         return [*sentences, "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."]
@@ -175,11 +175,11 @@ def audit_sentences(result: Record) -> list[str]:
     return [*sentences, told, *(pair_sentence(one, words) for one in others.values())]
 
 
-def _answer_sentences(finding: Record) -> list[str]:
+def _answer_sentences(finding: Record, words: Words) -> list[str]:
     """Say that the model gives one answer only, or that it is not better than chance."""
     if finding["constant"] is not None:
         return [
-            f"The model gives every row the same answer, “{short(finding['constant'], 40)}”: it has no gaps because it "
+            f"The model gives every row the same answer, “{words.of_class(finding['constant'])}”: it has no gaps because it "
             "decides nothing."
         ]
     if finding["standing"] not in ("at", "below"):
