@@ -279,7 +279,8 @@ def test_groups_too_small_to_compare_say_so() -> None:
     alone = lh.audit(rows["y"], scores=rows["p"], sensitive_features=["all"] * 200)
     assert alone.scores is not None
     assert not alone.scores.by_attribute["group"].area_gap.defined
-    assert "AUCs cannot be compared: fewer than two groups have 10 positives and 10 negatives." in str(alone)
+    said = " ".join(str(alone).split())
+    assert "AUCs cannot be compared: fewer than two groups have 10 positives and 10 negatives." in said
     json.dumps(alone.to_dict(), allow_nan=False)
 
 
@@ -287,7 +288,10 @@ def test_many_groups_and_many_rows_stay_cheap() -> None:
     chance = np.random.default_rng(9)
     rows = 20_000
     result = lh.audit(
-        chance.integers(0, 2, rows), scores=chance.random(rows), sensitive_features={"g": chance.integers(0, 40, rows)}
+        chance.integers(0, 2, rows),
+        scores=chance.random(rows),
+        sensitive_features={"g": chance.integers(0, 40, rows).astype(str)},
+        bins={"g": "values"},
     )
     assert result.scores is not None
     part = result.scores.by_attribute["g"]

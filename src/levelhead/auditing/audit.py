@@ -19,14 +19,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from levelhead.auditing.bins import Bins, Cuts, cuts_of
 from levelhead.auditing.continuous import ContinuousGap, NumberRows, continuous_sentence, continuous_table
-from levelhead.auditing.files import read_batches_with_numbers
+from levelhead.auditing.files import read_batches, read_batches_with_numbers
+from levelhead.auditing.finding import find, references
 from levelhead.auditing.numbers import numbers_of_array
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows, matched, read_rows
 from levelhead.auditing.rates import MoreRates, more_rates, rate_sentences, rate_table
 from levelhead.auditing.scores import ScoreAudit, ScoreRows, audit_scores, check_thresholds, default_threshold
 from levelhead.auditing.tally import Column, Tally
-from levelhead.auditing.vocabulary import alike, check_predictions, in_order
+from levelhead.auditing.vocabulary import LabelMap, alike, check_predictions, in_order
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, proportion, worst_class
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import Enough
@@ -44,6 +46,13 @@ from levelhead.metrics.names import (
 )
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
+
+LEAVE_OUT, AS_GROUP = "leave out", "group"
+"""What becomes of rows without a group."""
+ABOUT = ("title", "model", "author", "purpose")
+"""What may be said of an audit, for its page."""
+RATES_BESIDE, PAIRS_PRINTED, RANGES_PRINTED, WARNINGS_PRINTED = 4, 10, 6, 10
+"""How many rates stand beside each other in a terminal, and how much is printed; JSON and page have all."""
 
 
 @dataclass(frozen=True)
@@ -181,51 +190,118 @@ class AuditResult:
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""
         names = attribute_names(self.by_attribute)
-        shown: list[RenderableType] = [
+        shown: list[RenderableType] = _found(self)
+        shown += [
             block
-            for attribute, name in names.items()
-            for block in _attribute_tables(name, self.by_attribute[attribute], self.level)
+            for place, (attribute, name) in enumerate(names.items())
+            for block in _attribute_tables(name, self.by_attribute[attribute], self.level, first=place == 0)
         ]
         for tables in TABLES:
             shown += tables(self)
         return Group(*shown, Text(self._note))
 
     def __str__(self) -> str:
-        console = Terminal(file=io.StringIO(), width=140, color_system=None)
+        console = Terminal(file=io.StringIO(), width=80, color_system=None)
         with console.capture() as capture:
             console.print(self.table())
         return capture.get()
 
 
-def _attribute_tables(name: str, part: AttributeAudit, level: float) -> list[RenderableType]:
-    """Return the tables of one sensitive column: its gaps, and its groups."""
+def _attribute_tables(name: str, part: AttributeAudit, level: float, *, first: bool) -> list[RenderableType]:
+    """Return the tables of one sensitive column: its gaps, and its groups. They fit 80 columns."""
+    said = "Corrected: less what the largest of noisy differences is too large by, on average."
     metrics = Table(title=Text(f"Gaps by {printable(name)}"), title_justify="left")
+    if first:
+        metrics.caption, metrics.caption_justify = Text(said), "left"
     for heading in ("Metric", "%", f"{100 * level:g}% interval", "Corrected", "Rows"):
-        metrics.add_column(heading, justify="left" if heading == "Metric" else "right")
+        words = heading == "Metric"
+        metrics.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     for key, figure in part.metrics.items():
         metrics.add_row(
             Text(metric_title(key, part.worst_class.get(key))),
             _percent(figure),
             _interval(figure),
             _corrected(figure),
-            str(figure.n),
+            f"{figure.n:,}",
         )
-    groups = Table(title=Text(f"Groups of {printable(name)}"), title_justify="left")
-    groups.add_column("Group")
-    groups.add_column("Rows", justify="right")
-    titles = _rate_titles(part)
-    for title in titles.values():
-        groups.add_column(Text(printable(title)), justify="right")
-    for group, figures in part.groups.items():
-        out = left_out_words(figures.included, figures.left_out)
-        label = printable(group_name(group)) + (f" ({out})" if out else "")
-        cells = [f"{_percent(figures.rates[key])} {_interval(figures.rates[key])}".strip() for key in titles]
-        groups.add_row(Text(label), str(figures.n), *cells)
-    return [metrics, groups]
+    return [metrics, *_group_tables(name, part)]
+
+
+def _group_tables(name: str, part: AttributeAudit) -> list[RenderableType]:
+    """Return the rates of the groups, with at most four of them beside each other."""
+    titles = list(_rate_titles(part).items())
+    tables: list[RenderableType] = []
+    for start in range(0, len(titles), RATES_BESIDE):
+        beside = titles[start : start + RATES_BESIDE]
+        table = Table(title=Text(f"Groups of {printable(name)}"), title_justify="left", show_lines=False)
+        table.add_column("Group", overflow="fold", min_width=9)
+        table.add_column("Rows", justify="right", no_wrap=True)
+        for _, title in beside:
+            table.add_column(Text(printable(title)), justify="right", overflow="fold", min_width=9)
+        for group, figures in part.groups.items():
+            mark = "" if figures.included and not figures.left_out else " *" if figures.included else " **"
+            label = printable(group_name(group)) + mark
+            rates = [figures.rates[key] for key, _ in beside]
+            cells = [f"{_percent(rate)}\n{_span(rate)}".strip() for rate in rates]
+            table.add_row(Text(label), f"{figures.n:,}", *cells)
+        outs = dict.fromkeys(left_out_words(one.included, one.left_out) for one in part.groups.values())
+        marks = {left_out_words(True, ["some"]): "*", left_out_words(False, []): "**"}
+        if any(outs):
+            table.caption = Text("; ".join(f"{marks[out]} {out}" for out in outs if out))
+            table.caption_justify = "left"
+        tables.append(table)
+    return tables
+
+
+def _found(result: AuditResult) -> list[RenderableType]:
+    """Return the headline and the sentences below it, which stand above all tables."""
+    from levelhead.report.sentences import audit_sentences
+
+    sentences = audit_sentences(result.to_dict())
+    return [Text(sentence, style="bold" if place == 0 else "") for place, sentence in enumerate(sentences)]
+
+
+def _pairs_table(result: AuditResult) -> list[RenderableType]:
+    """Return the largest differences between groups, where there are more pairs than one; and ranges beside chance."""
+    from levelhead.report.sentences import range_sentence
+
+    pairs, shown = result.more.get("pairs", []), []
+    if len({(pair["attribute"], *sorted(pair[side]["group"] for side in ("first", "second"))) for pair in pairs}) > 1:
+        count = result.more["finding"]["comparisons"]
+        table = Table(
+            title=Text("The largest differences between two groups, in points"),
+            title_justify="left",
+            caption=Text(f"Intervals allow for all {count:,} comparisons (Bonferroni)."),
+            caption_justify="left",
+        )
+        for heading in ("Rate", "Groups", "Points", "Interval"):
+            words = heading in ("Rate", "Groups")
+            table.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+        for pair in pairs[:PAIRS_PRINTED]:
+            figure = pair["difference"]
+            several = f" [{printable(pair['class'])}]" if result.positive is None else ""
+            table.add_row(
+                Text(RATE_TITLES[pair["rate"]] + several),
+                Text(f"{printable(pair['first']['group'])} less {printable(pair['second']['group'])}"),
+                f"{100 * figure['value']:+.1f}",
+                f"[{100 * figure['low']:+.1f}, {100 * figure['high']:+.1f}]",
+            )
+        shown.append(table)
+    return [*shown, *(Text(range_sentence(one)) for one in result.more.get("ranges", [])[:RANGES_PRINTED])]
+
+
+def _detectable(result: AuditResult) -> list[RenderableType]:
+    """Return which gaps these rows could have shown."""
+    from levelhead.report.sentences import detectable_sentences
+
+    return [Text(sentence) for sentence in detectable_sentences(result.more)]
 
 
 def _warnings(result: AuditResult) -> list[RenderableType]:
-    return [Text(f"Warning: {warning}") for warning in result.warnings]
+    shown = [Text(f"Warning: {warning}") for warning in result.warnings[:WARNINGS_PRINTED]]
+    if rest := len(result.warnings) - len(shown):
+        shown.append(Text(f"And {rest:,} more warnings like these: they are in the JSON and on the page."))
+    return [*shown]
 
 
 def _with(sentences: list[str], part: MoreRates | ContinuousGap) -> dict[str, Any]:
@@ -249,7 +325,14 @@ def _against(result: AuditResult) -> list[RenderableType]:
     return [] if result.against is None else [*result.against.tables()]
 
 
-TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [_against, _rates, _scores, _warnings]
+TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [
+    _pairs_table,
+    _against,
+    _rates,
+    _scores,
+    _warnings,
+    _detectable,
+]
 """What is printed below the tables of the sensitive columns, in this order. Each function returns nothing where the
 audit has nothing of its kind; it finds its figures in ``AuditResult.more``."""
 
@@ -262,7 +345,6 @@ def audit(
     scores: ArrayLike | None = None,
     threshold: float | Sequence[float] | None = None,
     against: ArrayLike | None = None,
-    reference: str | None = None,
     continuous: Mapping[str, ArrayLike] | pd.DataFrame | None = None,
     positive: Hashable = None,
     intersect: bool = False,
@@ -270,6 +352,12 @@ def audit(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    bins: Bins | Sequence[str] | None = None,
+    missing: str = LEAVE_OUT,
+    reference: Sequence[str] | str | None = None,
+    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    positive_name: str | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -278,14 +366,13 @@ def audit(
         y_pred: (rows,) predicted classes out of the same vocabulary. Values are compared exactly: numbers with numbers,
             texts with texts. None: those of ``scores`` at the first ``threshold``.
         sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each audited on its own.
-            A missing value is a group of its own, named "(missing)". At most 1,000 groups.
+            At most 1,000 groups.
         scores: (rows,) probability, log odds or any other score of the positive class, of two: their areas under the
             ROC curve, calibration and gaps at every threshold are in ``result.scores``.
         threshold: rows with at least this score are decided positive. Of several, the tables of groups are about the
             first. None: 0.5 for probabilities, 0 for log odds.
         against: (rows,) predicted classes of another model for the same rows, in the same order: how each figure
             differs from that model's, and which groups gained and lost, are in ``result.against``.
-        reference: name of the group that ratios are to. None: the one with the highest selection rate.
         continuous: columns of numbers, such as ages, (rows,) each: how decisions change along them, without cutting
             them into groups, is in ``result.continuous``.
         positive: the class that selection, true positive and false positive rates are about. None: the second of
@@ -297,6 +384,15 @@ def audit(
         level: confidence level of the intervals.
         replicates: bootstrap replicates.
         seed: of the bootstrap.
+        bins: cuts columns of numbers into ranges, which are then the groups: for each column its cut points, or
+            ``"quantiles:4"``; ``"values"`` says that the numbers are codes of groups.
+        missing: "leave out" shows rows without a group beside the others, in the group "(missing)", and leaves them
+            out of the gaps; "group" makes them a group like any other.
+        reference: the group that the others are compared with, as ``Male`` or ``sex=Male``; several are a list. Only
+            the pairs with it are named; the largest gaps stay those over all pairs.
+        label_map: which class of the predictions each label stands for, as ``{">50K": 1, "<=50K": 0}``.
+        positive_name: the positive class in words, for sentences: a verb ("earns over 50K") or a noun ("light hair").
+        about: title, model, author and purpose, for the page and the JSON.
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -304,7 +400,8 @@ def audit(
     Raises:
         DataError: no rows, unequal lengths, missing labels or predictions; predictions that share no value with the
             labels, would match one only if it were written differently, or are scores; more classes or groups than
-            can be compared; or two sensitive columns of one name.
+            can be compared; a group column of more than 20 numbers without ``bins``; or two sensitive columns of one
+            name.
         ConfigError: ``positive`` is not a class, or an option is out of range.
 
     Examples:
@@ -316,7 +413,10 @@ def audit(
         >>> round(result.metrics["demographic_parity"].value, 2)
         0.5
     """
-    options = _Options(positive, intersect, min_count, level, replicates, seed, reference)
+    options = _Options(
+        positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
+        positive_name, _about(about), _name_of(y_true),
+    )  # fmt: skip
     thresholds = check_thresholds(threshold, scores is not None)
     if y_pred is None and scores is None:
         raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
@@ -329,19 +429,23 @@ def audit(
         raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
     columns = columns_of(sensitive_features, rows)
     options.check(len(columns))
-    titles = {name: column_title(name) for name in columns}
+    cuts, titles = cuts_of(bins, list(columns)), {name: column_title(name) for name in columns}
+    for name, cut in cuts.items():
+        if cut.quantiles:
+            cut.find([columns[name]], titles[name])
+        columns[name] = cut.cut(columns[name], titles[name])
     if scores is not None:
         values_of_scores = numbers_of_array(scores, "The score")
         if len(values_of_scores) != rows:
             raise DataError(f"{rows} labels and {len(values_of_scores)} scores. Pass one of each for every row.")
         of_scores = ScoreRows("The label", "The score", "The prediction", titles, intersect)
         of_scores.add(label, values_of_scores, columns, prediction)
-        result = _audit_scores(of_scores, thresholds, options)
+        result = _audit_scores(of_scores, thresholds, options, cuts)
     else:
         assert prediction is not None  # or there was nothing to audit
-        tally = Tally("The label", "The prediction", titles, intersect)
+        tally = Tally("The label", "The prediction", titles, intersect, frozenset(cuts))
         tally.add(label, prediction, columns)
-        result = _audit(tally, options)
+        result = _audit(tally, options, cuts)
     if continuous is not None:
         along = NumberRows(list(continuous))
         numbers = {name: numbers_of_array(continuous[name], f"The column {quoted(name)}") for name in along.names}
@@ -350,7 +454,7 @@ def audit(
                 raise DataError(f"{rows} labels and {len(values)} values of {quoted(name)}. Pass one for every row.")
         along.add(prediction or _undecided(label[0]), numbers)
         if prediction is None and result.scores is not None:
-            along.decide(values_of_scores >= result.scores.thresholds[0], result.scores.positive)
+            along.decide(values_of_scores >= result.scores.thresholds[0], str(result.positive))
         result = _along(result, along, options)
     if against is None:
         return result
@@ -373,7 +477,6 @@ def audit_file(
     threshold: float | Sequence[float] | None = None,
     against: Path | str | None = None,
     on: str | None = None,
-    reference: str | None = None,
     continuous: Sequence[str] = (),
     positive: Hashable = None,
     intersect: bool = False,
@@ -381,6 +484,12 @@ def audit_file(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    bins: Bins | Sequence[str] | None = None,
+    missing: str = LEAVE_OUT,
+    reference: Sequence[str] | str | None = None,
+    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    positive_name: str | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -393,7 +502,6 @@ def audit_file(
         threshold: as :func:`audit` takes it.
         against: a file with another model's predictions for the same rows, in columns of the same names.
         on: name of a column of ids, by which the rows of the two files are matched. None: by their order.
-        reference: see there.
         continuous: names of columns of numbers.
         positive: as :func:`audit` takes it, like all that follows.
         intersect: see there.
@@ -401,6 +509,12 @@ def audit_file(
         level: see there.
         replicates: see there.
         seed: see there.
+        bins: see there; or ``column=...`` texts.
+        missing: see there.
+        reference: see there.
+        label_map: see there; or texts, ``>50K=1,<=50K=0``.
+        positive_name: see there.
+        about: see there.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -419,7 +533,10 @@ def audit_file(
         50.00 [36.64, 63.36]
     """
     names, path = list(dict.fromkeys(groups)), Path(path)
-    options = _Options(positive, intersect, min_count, level, replicates, seed, reference)
+    options = _Options(
+        positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
+        positive_name, _about(about), label,
+    )  # fmt: skip
     options.check(len(names))
     thresholds = check_thresholds(threshold, score is not None)
     if prediction is None and score is None:
@@ -435,10 +552,18 @@ def audit_file(
     of_groups = {name: titles[name] for name in names}
     decided = titles[outcomes[1] if prediction is not None else of_score[0]]
     along = NumberRows(list(dict.fromkeys(continuous)))
-    tally = Tally(titles[label], decided, of_groups, intersect)
+    cuts = cuts_of(bins, names)
+    for name, cut in cuts.items():
+        if cut.quantiles:  # they need all values of the column before the first row is counted
+            cut.find((batch[name] for batch in read_batches(path, [], [name])), titles[name])
+
+    def cut_column(name: str, column: Column) -> Column:
+        return cuts[name].cut(column, titles[name]) if name in cuts else column
+
+    tally = Tally(titles[label], decided, of_groups, intersect, frozenset(cuts))
     of_scores = None if score is None else ScoreRows(titles[label], titles[score], decided, of_groups, intersect)
     for batch, values in read_batches_with_numbers(path, outcomes, names, numbers):
-        columns = {name: batch[name] for name in names}
+        columns = {name: cut_column(name, batch[name]) for name in names}
         predicted = None if prediction is None else batch[prediction]
         if of_scores is not None and score is not None:
             of_scores.add(batch[label], values[score], columns, predicted)
@@ -446,27 +571,34 @@ def audit_file(
             tally.add(batch[label], predicted, columns)
         if along.names:
             along.add(predicted or _undecided(values[numbers[0]]), values)
-    result = _audit(tally, options) if of_scores is None else _audit_scores(of_scores, thresholds, options)
+    result = _audit(tally, options, cuts) if of_scores is None else _audit_scores(of_scores, thresholds, options, cuts)
     if along.names:
         if prediction is None and of_scores is not None and result.scores is not None:
-            along.decide(of_scores.scores >= result.scores.thresholds[0], result.scores.positive)
+            along.decide(of_scores.scores >= result.scores.thresholds[0], str(result.positive))
         result = _along(result, along, options)
     if against is None or prediction is None:
         return result
-    new, old = (read_rows(one, label, prediction, names, on) for one in (path, Path(against)))
+    new, old = (read_rows(one, label, prediction, names, on, cut_column) for one in (path, Path(against)))
     return _compared(result, new, old, options, names=(Path(against).name, path.name))
 
 
-def _audit_scores(rows: ScoreRows, thresholds: tuple[float, ...], options: _Options) -> AuditResult:
+def _audit_scores(
+    rows: ScoreRows, thresholds: tuple[float, ...], options: _Options, cuts: Mapping[str, Cuts]
+) -> AuditResult:
     """Audit the decisions at the first threshold, or the given predictions, and what scores show beside them."""
     rows.check()
-    positive, other = rows.positive(options.positive)
+    positive, other = rows.positive(options.positive, options.label_map.targets)
     thresholds = thresholds or (default_threshold(rows.scores),)
-    result = _audit(rows.tally(thresholds[0], positive, other), replace(options, positive=positive))
+    result = _audit(
+        rows.tally(thresholds[0], positive, other, frozenset(cuts)), replace(options, positive=positive), cuts
+    )
+    groups = {key: list(part.groups) for key, part in result.by_attribute.items()}
     scores = audit_scores(
         rows,
         positive,
         thresholds,
+        groups={key: [*members] for key, members in groups.items()},
+        left_out=options.leaves_out,
         min_count=options.min_count,
         level=options.level,
         replicates=options.replicates,
@@ -484,7 +616,11 @@ def _along(result: AuditResult, rows: NumberRows, options: _Options) -> AuditRes
     """Add how decisions change along columns of numbers."""
     if result.positive is None:
         raise ConfigError("Gaps along numbers are about one class: name it, with --positive (positive= in Python).")
-    return replace(result, continuous=rows.measure(result.positive, level=options.level, seed=options.seed))
+    texts = {
+        result.positive,
+        *(text for text, target in options.label_map.targets.items() if target == result.positive),
+    }
+    return replace(result, continuous=rows.measure(texts, level=options.level, seed=options.seed))
 
 
 def _compared(
@@ -499,8 +635,10 @@ def _compared(
     compared = compare_rows(
         new,
         old,
-        positive=options.positive,
-        intersect=options.intersect,
+        positive=result.positive,
+        groups={key: list(part.groups) for key, part in result.by_attribute.items()},
+        left_out=options.leaves_out,
+        label_map=options.label_map,
         min_count=options.min_count,
         level=options.level,
         replicates=options.replicates,
@@ -522,7 +660,16 @@ class _Options:
     level: float
     replicates: int
     seed: int
-    reference: str | None = None
+    missing: str = LEAVE_OUT
+    reference: Sequence[str] | str | None = None
+    label_map: LabelMap = field(default_factory=lambda: LabelMap(None))
+    positive_name: str | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
+    label: str = "label"
+
+    def leaves_out(self, group: Key) -> bool:
+        """Whether no gap compares a group, because it stands for rows without one."""
+        return self.missing == LEAVE_OUT and MISSING_GROUP in _listed(group)
 
     def check(self, columns: int) -> None:
         """Raise an error, before anything is counted, if there are too few columns or an option is out of range."""
@@ -534,62 +681,153 @@ class _Options:
             )
         if self.intersect and columns < 2:
             raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
+        if self.missing not in (LEAVE_OUT, AS_GROUP):
+            raise ConfigError(f"missing={quoted(self.missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
+        if self.positive_name is not None and not self.positive_name.strip():
+            raise ConfigError("The positive class's name is empty. Write a verb or a noun, or leave it out.")
 
 
-def _audit(tally: Tally, options: _Options) -> AuditResult:
-    warnings = check_predictions(tally.labels, tally.predictions)
+def _about(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Return what is said of an audit, in the order of :data:`ABOUT`, without what is not said."""
+    unknown = [name for name in given or {} if name not in ABOUT]
+    if unknown:
+        raise ConfigError(f"about has {quoted(unknown[0])}. Known: {listed(ABOUT)}.")
+    return {name: str((given or {})[name]) for name in ABOUT if (given or {}).get(name)}
+
+
+def _name_of(values: object) -> str:
+    """Return the name of a pandas column of labels; else "label"."""
+    name = values.name if isinstance(values, pd.Series) else None
+    return name if isinstance(name, str) and name else "label"
+
+
+def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditResult:
+    labelled, predicted = tally.labels, tally.predictions
+    as_label: Mapping[Hashable, Hashable] = {value: value for value in labelled}
+    as_prediction: Mapping[Hashable, Hashable] = {value: value for value in predicted}
+    positive = options.positive
+    if options.label_map:
+        as_label, as_prediction = options.label_map.apply(labelled, predicted)
+        labelled, predicted = _merged(labelled, as_label), _merged(predicted, as_prediction)
+        positive = options.label_map.targets.get(str(positive), positive) if positive is not None else None
+    warnings = check_predictions(labelled, predicted)
     # Labels first: where a prediction is the same number in another type, the label says how it is written.
-    classes = in_order({**tally.labels, **tally.predictions})
-    chosen = positive_index(classes, options.positive)
+    classes = in_order({**labelled, **predicted})
+    chosen = positive_index(classes, positive)
     place = {value: position for position, value in enumerate(classes)}
     names = attribute_names(tally.counts)
-    by_attribute = {}
-    tables: dict[Key, tuple[Counts, list[Key]]] = {}
-    for attribute, counted in tally.counts.items():
-        codes, groups = _groups([group for _, _, group in counted])
-        labels, predictions = (np.array([place[pattern[at]] for pattern in counted]) for at in (0, 1))
-        rows = np.fromiter(counted.values(), np.int64, len(counted))
-        if isinstance(attribute, str):
+    counted, members = {}, {}
+    for attribute, patterns in tally.counts.items():
+        codes, groups = _groups([group for _, _, group in patterns], attribute, cuts)
+        labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
+        predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
+        rows = np.fromiter(patterns.values(), np.int64, len(patterns))
+        if isinstance(attribute, str) and attribute not in cuts:
             warnings += alike(attribute, "groups", groups)
-        counts = Counts.from_codes(codes, labels, predictions, [group_name(group) for group in groups], classes, rows)
-        by_attribute[attribute], more = _audit_column(names[attribute], groups, counts, chosen, options)
+        texts = [group_name(group) for group in groups]
+        counted[attribute] = Counts.from_codes(codes, labels, predictions, texts, classes, rows)
+        members[attribute] = groups
+    chosen_references = references(options.reference, members)
+    by_attribute, compared, missing = {}, {}, []
+    for attribute, counts in counted.items():
+        name, groups = names[attribute], members[attribute]
+        absent = [group for group in groups if MISSING_GROUP in _listed(group)]
+        if absent:
+            rows_without = int(counts.keep([group_name(group) for group in absent]).n)
+            left_out = options.missing == LEAVE_OUT
+            missing.append(
+                {"attribute": name, "rows": rows_without, "share": rows_without / counts.n, "left_out": left_out}
+            )
+            warnings.append(_missing_sentence(missing[-1], counts.n))
+        by_attribute[attribute], compared[name], more = _audit_column(
+            name, groups, counts, chosen, options, absent if options.missing == LEAVE_OUT else []
+        )
         warnings += more
-        tables[attribute] = counts, groups
-    compared = group_metrics.classes_compared(len(classes), chosen)
-    only = str(classes[compared[0]]) if len(compared) == 1 else None
-    rates = {} if only is None else _more_rates(tables, compared[0], options)
-    return AuditResult(by_attribute, warnings, options.level, only, rates=rates)
+    pooled = next(iter(counted.values()))
+    pooled = Counts(pooled.table.sum(0, keepdims=True), ("all",), pooled.classes)
+    compared_classes = group_metrics.classes_compared(len(classes), chosen)
+    only = str(classes[compared_classes[0]]) if len(compared_classes) == 1 else None
+    reference = {names[attribute]: group_name(group) for attribute, group in chosen_references.items()}
+    for name, group in reference.items():
+        if group not in compared[name].groups:
+            warnings.append(
+                f"{printable(name)}: the reference group {quoted(group)} is left out of the gaps, so that no pair with "
+                "it is compared."
+            )
+    found = find(
+        compared,
+        pooled,
+        next(iter(by_attribute.values())).metrics["balanced_accuracy"],
+        positive=chosen,
+        min_count=options.min_count,
+        level=options.level,
+        seed=options.seed,
+        reference=reference,
+    )
+    words: dict[str, Any] = {"label": options.label, "order": [str(value) for value in classes]}
+    if options.positive_name:
+        words["positive"] = options.positive_name
+    if options.label_map:
+        words["classes"] = options.label_map.shown
+    more_found: dict[str, Any] = {**found, "words": words}
+    if missing:
+        more_found["missing"] = missing
+    if reference:
+        more_found["reference"] = reference
+    if options.about:
+        more_found["about"] = dict(options.about)
+    rates = {} if only is None else _more_rates(counted, members, chosen_references, compared_classes[0], options)
+    return AuditResult(by_attribute, warnings, options.level, only, more_found, rates=rates)
 
 
 def _more_rates(
-    tables: Mapping[Key, tuple[Counts, list[Key]]], positive: int, options: _Options
+    counted: Mapping[Key, Counts],
+    members: Mapping[Key, Sequence[Key]],
+    chosen: Mapping[Key, Key],
+    positive: int,
+    options: _Options,
 ) -> dict[Key, MoreRates]:
-    """Return ratios, precision and balanced error by column; the reference is a group of at least one of them."""
-    there = {group_name(group) for _, groups in tables.values() for group in groups}
-    if options.reference is not None and options.reference not in there:
-        raise ConfigError(f"There is no group {quoted(options.reference)} to refer to. Groups: {listed(there, 20)}.")
-    return {
-        attribute: more_rates(
-            counts,
+    """Return ratios, precision and balanced error by column, to its reference where one was named."""
+    found = {}
+    for attribute, counts in counted.items():
+        groups = [group for group in members[attribute] if not options.leaves_out(group)]
+        reference = chosen.get(attribute)
+        found[attribute] = more_rates(
+            counts.keep([group_name(group) for group in groups]),
             groups,
             positive,
-            reference=options.reference if options.reference in map(group_name, groups) else None,
+            reference=None if reference is None else group_name(reference),
             min_count=options.min_count,
             level=options.level,
             replicates=options.replicates,
             seed=options.seed,
         )
-        for attribute, (counts, groups) in tables.items()
-    }
+    return found
 
 
-def _groups(members: list[Hashable]) -> tuple[NDArray[np.int64], list[Key]]:
+def _merged(rows: Mapping[Hashable, int], as_class: Mapping[Hashable, Hashable]) -> dict[Hashable, int]:
+    """Return the rows of each class, of rows by what is written."""
+    merged: dict[Hashable, int] = {}
+    for value, count in rows.items():
+        merged[as_class[value]] = merged.get(as_class[value], 0) + count
+    return merged
+
+
+def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:
+    where = f"{printable(one['attribute'])}: {one['rows']:,} of {rows:,} rows ({100 * one['share']:.1f}%)"
+    if one["left_out"]:
+        return f"{where} have no group and are left out of the gaps; with --missing group they are a group."
+    return f"{where} have no group and are compared as the group {MISSING_GROUP}."
+
+
+def _groups(members: list[Hashable], attribute: Key, cuts: Mapping[str, Cuts]) -> tuple[NDArray[np.int64], list[Key]]:
     """Sort groups, part by part in a crossing; return the codes of ``members`` and the groups."""
     parts = [group if isinstance(group, tuple) else (group,) for group in members]
-    ranks = [
-        {value: rank for rank, value in enumerate([*in_order(set(values) - {None}), None])}
-        for values in zip(*parts, strict=True)
+    ordered = [
+        cuts[column].names if column in cuts and not cuts[column].values else in_order(set(values) - {None})
+        for column, values in zip(_listed(attribute), zip(*parts, strict=True), strict=True)
     ]
+    ranks = [{value: rank for rank, value in enumerate([*values, None])} for values in ordered]
     order = sorted(set(parts), key=lambda group: [rank[part] for rank, part in zip(ranks, group, strict=True)])
     place = {group: position for position, group in enumerate(order)}
     texts = [tuple(MISSING_GROUP if part is None else str(part) for part in group) for group in order]
@@ -598,15 +836,19 @@ def _groups(members: list[Hashable]) -> tuple[NDArray[np.int64], list[Key]]:
 
 
 def _audit_column(
-    column: str, keys: Sequence[Key], counts: Counts, positive: int | None, options: _Options
-) -> tuple[AttributeAudit, list[str]]:
-    """Audit one sensitive column, or a crossing; return the figures, by the ``keys`` of the groups, and warnings."""
+    column: str, keys: Sequence[Key], counts: Counts, positive: int | None, options: _Options, absent: Sequence[Key]
+) -> tuple[AttributeAudit, Counts, list[str]]:
+    """Audit one sensitive column, or a crossing, without the gaps of the ``absent`` groups.
+
+    Returns the figures, by the ``keys`` of the groups, the counts that gaps compare, and warnings.
+    """
     level, replicates, seed, min_count = options.level, options.replicates, options.seed, options.min_count
     warnings = []
     sizes = dict(zip(counts.groups, counts.group_sizes.tolist(), strict=True))
-    kept = [group for group, size in sizes.items() if size >= min_count]
+    unknown = {group_name(group) for group in absent}
+    kept = [group for group, size in sizes.items() if size >= min_count and group not in unknown]
     for group, size in sizes.items():
-        if size < min_count:
+        if size < min_count and group not in unknown:
             members = "1 member" if size == 1 else f"{size} members"
             warnings.append(
                 f"{printable(column)}: group {quoted(str(group))} has {members}, fewer than {min_count}, and is "
@@ -635,7 +877,7 @@ def _audit_column(
     groups = {
         key: _group_figures(counts, i, positive, left_out.get(counts.groups[i]), level) for i, key in enumerate(keys)
     }
-    return AttributeAudit(metrics, groups, worst), warnings
+    return AttributeAudit(metrics, groups, worst), compared, warnings
 
 
 def _left_out(
@@ -780,12 +1022,16 @@ def _listed(key: Key) -> list[str]:
 
 
 def _percent(figure: Estimate) -> str:
-    return f"{100 * figure.value:.2f}" if figure.defined else "undefined"
+    return f"{100 * figure.value:.1f}" if figure.defined else "undefined"
 
 
 def _interval(figure: Estimate) -> str:
-    return f"[{100 * figure.low:.2f}, {100 * figure.high:.2f}]" if figure.defined else ""
+    return f"[{100 * figure.low:.1f}, {100 * figure.high:.1f}]" if figure.defined else ""
+
+
+def _span(figure: Estimate) -> str:
+    return f"{100 * figure.low:.1f}–{100 * figure.high:.1f}" if figure.defined else ""
 
 
 def _corrected(figure: Estimate) -> str:
-    return "" if figure.corrected is None else f"{100 * figure.corrected:.2f}"
+    return "" if figure.corrected is None else f"{100 * figure.corrected:.1f}"

@@ -17,7 +17,7 @@ permutations.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,10 +62,10 @@ class NumberRows:
         """Say which rows are decided positive, in place of the predictions."""
         self.codes, self.known = [decided.astype(np.int16)], {None: 0, positive: 1}
 
-    def measure(self, positive: str, **options: Any) -> dict[str, ContinuousGap]:
-        """Return the figures along each column; ``positive`` is the text of the positive class."""
+    def measure(self, positive: Collection[str], **options: Any) -> dict[str, ContinuousGap]:
+        """Return the figures along each column; ``positive`` has the texts of the positive class."""
         codes = np.concatenate(self.codes)
-        chosen = [code for value, code in self.known.items() if str(value) == positive]
+        chosen = [code for value, code in self.known.items() if str(value) in positive]
         decided = np.isin(codes, chosen).astype(np.float64)
         return {
             name: continuous_gap(decided, np.concatenate(parts), title=name, **options)

@@ -11,7 +11,8 @@ values are adjusted by Holm (Scandinavian Journal of Statistics 1979): over the 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from scipy import stats
 
 from levelhead.auditing.files import read_batches
 from levelhead.auditing.tally import Column, occurring
-from levelhead.auditing.vocabulary import check_predictions, in_order
+from levelhead.auditing.vocabulary import LabelMap, check_predictions, in_order
 from levelhead.metrics import JointCounts, estimate_to_dict, holm
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.intervals import finite_or_none, normal_quantile
@@ -223,13 +224,24 @@ class _Reading:
             self.codes.setdefault(name, []).append(places.astype(np.int16)[codes])
 
 
-def read_rows(path: Path, label: str, prediction: str, groups: Sequence[str], on: str | None) -> PairedRows:
-    """Read a file; ``on`` names the column of ids that rows are matched by, kept under the key ``"id"``."""
+def read_rows(
+    path: Path,
+    label: str,
+    prediction: str,
+    groups: Sequence[str],
+    on: str | None,
+    cut: Callable[[str, Column], Column],
+) -> PairedRows:
+    """Read a file; ``on`` names the column of ids that rows are matched by, kept under the key ``"id"``.
+
+    ``cut`` turns the numbers of a group column into ranges, where that was asked for.
+    """
     reading = _Reading()
     ids: list[NDArray[Any]] = []
     wanted = {"label": label, "prediction": prediction} | {f"group {name}": name for name in groups}
     for batch in read_batches(path, [label, prediction, *([on] if on is not None else [])], groups):
-        reading.add({key: batch[name] for key, name in wanted.items()}, 32_000)
+        columns = {key: cut(name, batch[name]) if key[:6] == "group " else batch[name] for key, name in wanted.items()}
+        reading.add(columns, 32_000)
         if on is not None:
             codes, values = batch[on]
             texts = np.empty(len(values), object)
@@ -300,8 +312,10 @@ def compare_rows(
     new: PairedRows,
     old: PairedRows,
     *,
-    positive: Hashable = None,
-    intersect: bool = False,
+    groups: Mapping[Key, Sequence[Key]],
+    left_out: Callable[[Key], bool],
+    label_map: LabelMap,
+    positive: str | None = None,
     min_count: int = 10,
     level: float = 0.95,
     replicates: int = 1000,
@@ -314,8 +328,10 @@ def compare_rows(
     Args:
         new: rows with the new model's predictions.
         old: the same rows with the old model's.
-        positive: the class that rates are about; None as in :func:`levelhead.auditing.audit.audit`.
-        intersect: also compare by the crossing of all group columns.
+        groups: the groups of every column and crossing, in their order.
+        left_out: whether a group is in no gap.
+        label_map: which class of the predictions each label stands for.
+        positive: text of the class that rates are about; None: every class against the rest.
         min_count: rows of a group, and of each label in it, that gaps need; smaller groups are left out of them.
         level: confidence level of the intervals.
         replicates: bootstrap replicates for the figures of the whole.
@@ -327,25 +343,35 @@ def compare_rows(
         the comparison.
     """
     labels = _rows_by_value(new, "label")
+    predictions = {id(rows): _rows_by_value(rows, "prediction") for rows in (new, old)}
+    both = predictions[id(new)] | predictions[id(old)]
+    as_label: Mapping[Hashable, Hashable] = {value: value for value in labels}
+    as_prediction: Mapping[Hashable, Hashable] = {value: value for value in both}
+    if label_map:
+        as_label, as_prediction = label_map.apply(labels, both)
     said = list(warnings)
+    mapped = dict.fromkeys(as_label.values(), 0)
+    for value, count in labels.items():
+        mapped[as_label[value]] += count
     for rows in (new, old):
-        said += [one for one in check_predictions(labels, _rows_by_value(rows, "prediction")) if one not in said]
-    both = _rows_by_value(new, "prediction") | _rows_by_value(old, "prediction")
-    classes = in_order({**labels, **both})
-    chosen = None
-    if positive is not None:
-        texts = [str(value) for value in classes]
-        chosen = classes.index(positive) if positive in classes else texts.index(str(positive))
+        counts_of: dict[Hashable, int] = {}
+        for value, count in predictions[id(rows)].items():
+            counts_of[as_prediction[value]] = counts_of.get(as_prediction[value], 0) + count
+        said += [one for one in check_predictions(mapped, counts_of) if one not in said]
+    classes = in_order({**mapped, **dict.fromkeys(as_prediction.values())})
+    chosen = None if positive is None else [str(value) for value in classes].index(positive)
     place = {value: at for at, value in enumerate(classes)}
 
-    def coded(rows: PairedRows, key: str) -> NDArray[Any]:
-        return np.array([place.get(value, -1) for value in rows.values[key]], np.int64)[rows.codes[key]]
+    def coded(rows: PairedRows, key: str, as_class: Mapping[Hashable, Hashable]) -> NDArray[Any]:
+        return np.array([place.get(as_class.get(value), -1) for value in rows.values[key]], np.int64)[rows.codes[key]]
 
-    outcome = (coded(new, "label") * len(classes) + coded(old, "prediction")) * len(classes) + coded(new, "prediction")
+    outcome = coded(new, "label", as_label) * len(classes) + coded(old, "prediction", as_prediction)
+    outcome = outcome * len(classes) + coded(new, "prediction", as_prediction)
     by_attribute = {}
-    for key, (members, groups) in _members(new, intersect).items():
-        counts = _joint_counts(members, outcome, groups, classes)
-        by_attribute[key] = _compare(counts, groups, chosen, min_count, level, replicates, seed)
+    for key, there in groups.items():
+        table = _joint_counts(_members(new, key, there), outcome, there, classes)
+        compared = np.array([not left_out(group) for group in there])
+        by_attribute[key] = _compare(table, there, compared, chosen, min_count, level, replicates, seed)
     return PairedAudit(by_attribute, *names, level, tuple(said))
 
 
@@ -354,31 +380,16 @@ def _rows_by_value(rows: PairedRows, key: str) -> dict[Hashable, int]:
     return {value: count for value, count in zip(rows.values[key], counts, strict=True) if count}
 
 
-def _members(rows: PairedRows, intersect: bool) -> dict[Key, tuple[IntArray, list[Key]]]:
-    """Return codes and sorted groups of every column, and of their crossing."""
-    found: dict[Key, tuple[IntArray, list[Key]]] = {}
-    parts = []
-    for key in rows.codes:
-        if not key.startswith("group "):
-            continue
-        values = list(_rows_by_value(rows, key))
-        ordered: list[Hashable] = [*in_order(set(values) - {None}), *([None] if None in values else [])]
-        place = {value: at for at, value in enumerate(ordered)}
-        codes = np.array([place.get(value, -1) for value in rows.values[key]], np.int64)[rows.codes[key]]
-        texts = [MISSING_GROUP if one is None else str(one) for one in ordered]
-        found[key.removeprefix("group ")] = codes, list(texts)
-        parts.append((codes, texts))
-    if intersect and len(parts) > 1:
-        crossed = np.zeros(len(rows), np.int64)
-        for codes, texts in parts:
-            crossed = crossed * len(texts) + codes
-        used, codes = np.unique(crossed, return_inverse=True)
-        places = np.unravel_index(used, [len(texts) for _, texts in parts])
-        keys: list[Key] = [
-            tuple(texts[at] for (_, texts), at in zip(parts, each, strict=True)) for each in zip(*places, strict=True)
-        ]
-        found[tuple(found)] = codes, keys  # type: ignore[index]  # only texts so far
-    return found
+def _members(rows: PairedRows, key: Key, groups: Sequence[Key]) -> IntArray:
+    """Return the place of each row's group among ``groups``."""
+    place = {group: at for at, group in enumerate(groups)}
+    columns = [key] if isinstance(key, str) else list(key)
+    names = [[MISSING_GROUP if one is None else str(one) for one in rows.values[f"group {name}"]] for name in columns]
+    codes = np.zeros(len(rows), np.int64)
+    for name, texts in zip(columns, names, strict=True):
+        codes = codes * len(texts) + rows.codes[f"group {name}"]
+    wanted = [place.get(one[0] if isinstance(key, str) else one, 0) for one in itertools.product(*names)]
+    return np.array(wanted, np.int64)[codes]
 
 
 def _joint_counts(
@@ -399,6 +410,7 @@ def _joint_counts(
 def _compare(
     counts: JointCounts,
     keys: Sequence[Key],
+    compared: NDArray[np.bool_],
     positive: int | None,
     min_count: int,
     level: float,
@@ -411,7 +423,7 @@ def _compare(
     cells = table.sum((-2, -1))
     asked = np.arange(size) if positive is None or size == 2 else np.array([positive])
     present = cells[:, asked].sum(0) > 0
-    included = (cells[:, asked][:, present] >= min_count).all(-1) & (cells.sum(-1) >= min_count)
+    included = (cells[:, asked][:, present] >= min_count).all(-1) & (cells.sum(-1) >= min_count) & compared
     metrics = _metric_changes(counts, included, positive, level, replicates, seed)
     groups = {}
     changes: list[tuple[Key, str, tuple[int, int, int, int]]] = []

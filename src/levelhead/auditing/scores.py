@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -289,21 +289,21 @@ class ScoreRows:
         """All scores, (rows,)."""
         return self._whole("score")
 
-    def positive(self, wanted: Hashable) -> tuple[Hashable, Hashable]:
-        """Return the class that scores are about, and the other one."""
-        classes = in_order(self.labels)
+    def positive(self, wanted: Hashable, classes_of: Mapping[str, str]) -> tuple[Hashable, Hashable]:
+        """Return the label that scores are about, and the other; ``classes_of`` is what a label map says of each."""
+        shown = {value: classes_of.get(str(value), value) for value in self.labels}
+        classes = [label for one in in_order(set(shown.values())) for label in shown if shown[label] == one]
         if len(classes) != 2:
             raise DataError(
                 f"{self.label} has {len(classes)} {'class' if len(classes) == 1 else 'classes'}: "
                 f"{listed(classes, 10)}. A score orders two classes; give predicted classes where there are more."
             )
-        texts = [str(value) for value in classes]
         if wanted is None:
             return classes[1], classes[0]
-        if wanted not in classes and str(wanted) not in texts:
-            raise ConfigError(f"The positive class {quoted(wanted)} is not among the classes: {listed(texts)}.")
-        place = classes.index(wanted) if wanted in classes else texts.index(str(wanted))
-        return classes[place], classes[1 - place]
+        meant = [label for label in classes if wanted == label or str(wanted) in (str(label), str(shown[label]))]
+        if not meant:
+            raise ConfigError(f"The positive class {quoted(wanted)} is not among the classes: {listed(classes)}.")
+        return meant[0], classes[1 - classes.index(meant[0])]
 
     def check(self) -> None:
         """Raise :class:`DataError` for scores that are none."""
@@ -322,10 +322,10 @@ class ScoreRows:
                 "prediction."
             )
 
-    def tally(self, threshold: float, positive: Hashable, other: Hashable) -> Tally:
+    def tally(self, threshold: float, positive: Hashable, other: Hashable, cut: frozenset[str]) -> Tally:
         """Count rows by label, group and prediction: the given one, or whether the score reaches the threshold."""
         self.check()
-        tally = Tally(self.label, self.prediction, self.titles, self.intersect)
+        tally = Tally(self.label, self.prediction, self.titles, self.intersect, cut)
         given = "prediction" in self._parts
         for begin in range(0, len(self.scores), CHUNK):
             rows = slice(begin, begin + CHUNK)
@@ -344,29 +344,19 @@ class ScoreRows:
         """Which rows have this label, (rows,)."""
         return np.asarray(self._whole("label") == self.labels[positive])
 
-    def members(self) -> dict[Key, tuple[IntArray, list[Key]]]:
-        """Return codes and sorted groups of every column, and of their crossing if it was asked for."""
-        found: dict[Key, tuple[IntArray, list[Key]]] = {}
-        parts = []
-        for name, values in self.groups.items():
-            ordered: list[Hashable] = [*in_order(set(values) - {None}), *([None] if None in values else [])]
-            place = np.empty(max(1, len(values)), np.int16)
-            place[[values[one] for one in ordered]] = np.arange(len(ordered))
-            codes = place[self._whole(f"group {name}")]
-            texts = [MISSING_GROUP if one is None else str(one) for one in ordered]
-            found[name] = codes, list(texts)
-            parts.append((codes, texts))
-        if self.intersect:
-            crossed = np.zeros(len(self.scores), np.int64)
-            for codes, texts in parts:
-                crossed = crossed * len(texts) + codes
-            used, codes = np.unique(crossed, return_inverse=True)
-            places = np.unravel_index(used, [len(texts) for _, texts in parts])
-            keys: list[Key] = [
-                tuple(texts[at] for (_, texts), at in zip(parts, place, strict=True))
-                for place in zip(*places, strict=True)
-            ]
-            found[tuple(self.groups)] = codes, keys
+    def members(self, groups: Mapping[Key, Sequence[Key]]) -> dict[Key, IntArray]:
+        """Return the place of each row's group among ``groups``, by column and crossing."""
+        found = {}
+        for key, there in groups.items():
+            place = {group: at for at, group in enumerate(there)}
+            columns = [key] if isinstance(key, str) else list(key)
+            names = [[MISSING_GROUP if one is None else str(one) for one in self.groups[name]] for name in columns]
+            codes = np.zeros(len(self.scores), np.int64 if len(columns) > 1 else np.int16)
+            for name, texts in zip(columns, names, strict=True):
+                codes = codes * len(texts) + self._whole(f"group {name}")
+            used = [(texts,) for texts in names[0]] if len(columns) == 1 else list(itertools.product(*names))
+            wanted = [place.get(one[0] if isinstance(key, str) else one, 0) for one in used]
+            found[key] = np.array(wanted, np.int16)[codes]
         return found
 
 
@@ -407,6 +397,8 @@ def audit_scores(
     positive: Hashable,
     thresholds: Sequence[float],
     *,
+    groups: Mapping[Key, Sequence[Key]],
+    left_out: Callable[[Key], bool],
     min_count: int = 10,
     level: float = 0.95,
     replicates: int = 1000,
@@ -418,6 +410,8 @@ def audit_scores(
         rows: labels, scores and groups.
         positive: the class that scores are about.
         thresholds: rows with at least this score are decided positive; all gaps are given at each.
+        groups: the groups of every column and crossing, in their order.
+        left_out: whether a group is in no gap.
         min_count: positives, and negatives, that a group needs to be compared.
         level: confidence level of the intervals.
         replicates: bootstrap replicates of the gaps at the thresholds.
@@ -439,10 +433,11 @@ def audit_scores(
                 f"from {low:g} to {high:g}."
             )
     by_attribute, exact = {}, True
-    for key, (codes, groups) in rows.members().items():
-        counts = ScoreCounts.from_rows(truth, score, codes, len(groups), thresholds)
+    for key, codes in rows.members(groups).items():
+        counts = ScoreCounts.from_rows(truth, score, codes, len(groups[key]), thresholds)
         exact &= counts.exact
-        column = _Column(counts, groups, probabilities, min_count, level)
+        compared = np.array([not left_out(group) for group in groups[key]])
+        column = _Column(counts, list(groups[key]), compared, probabilities, min_count, level)
         by_attribute[key] = column.audit(thresholds, replicates, seed)
     return ScoreAudit(by_attribute, str(positive), tuple(thresholds), probabilities, exact, level, tuple(warnings))
 
@@ -451,13 +446,14 @@ def audit_scores(
 class _Column:
     counts: ScoreCounts
     keys: list[Key]
+    compared: NDArray[np.bool_]
     probabilities: bool
     min_count: int
     level: float
 
     def audit(self, thresholds: Sequence[float], replicates: int, seed: int) -> AttributeScores:
         counts, sizes = self.counts, self.counts.sizes
-        included = (sizes >= self.min_count).all(-1)
+        included = (sizes >= self.min_count).all(-1) & self.compared
         kept = np.flatnonzero(included)
         grid = counts.grid(CURVE_POINTS if len(kept) <= FEW else 21)
         tables = counts.tables(grid)
@@ -465,7 +461,7 @@ class _Column:
         for threshold in thresholds:
             table = counts.tables([threshold])[0]
             names = [group_name(key) for key in self.keys]
-            enough = sizes.sum(-1) >= self.min_count
+            enough = (sizes.sum(-1) >= self.min_count) & self.compared
             at[threshold] = estimate_all(
                 Counts(table, tuple(names), (0, 1)).keep([names[i] for i in np.flatnonzero(enough)]),
                 positive=1,
