@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special
 
+from levelhead.auditing.files import read_batches_with_numbers
 from levelhead.auditing.tally import Column, Tally, occurring
 from levelhead.auditing.vocabulary import in_order
 from levelhead.metrics import Counts, estimate_all, estimate_to_dict
@@ -344,6 +346,11 @@ class ScoreRows:
         """Which rows have this label, (rows,)."""
         return np.asarray(self._whole("label") == self.labels[positive])
 
+    def texts(self, name: str) -> NDArray[Any]:
+        """Return the group of each row in a column as text, (rows,) objects."""
+        names = np.array([MISSING_GROUP if one is None else str(one) for one in self.groups[name]], object)
+        return np.asarray(names[self._whole(f"group {name}")])
+
     def members(self, groups: Mapping[Key, Sequence[Key]]) -> dict[Key, IntArray]:
         """Return the place of each row's group among ``groups``, by column and crossing."""
         found = {}
@@ -366,6 +373,20 @@ def _codes(column: Column, known: dict[Hashable, int], title: str) -> NDArray[An
     if len(known) > MOST_VALUES:
         raise DataError(f"{title} has more than {MOST_VALUES:,} different values: is this an id or a score?")
     return places.astype(np.int16)[codes]
+
+
+def read_scores(path: Path, label: str | None, score: str, groups: Sequence[str]) -> ScoreRows:
+    """Read a file of scores, with labels or without; columns are read as an audit reads them."""
+    outcomes = [] if label is None else [label]
+    titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, score, *groups)}
+    rows = ScoreRows(
+        titles.get(str(label), "The label"), titles[score], titles[score], {name: titles[name] for name in groups}
+    )
+    for columns, numbers in read_batches_with_numbers(path, outcomes, groups, [score]):
+        none = np.zeros(len(numbers[score]), np.int64), [None]
+        rows.add(none if label is None else columns[label], numbers[score], {name: columns[name] for name in groups})
+    rows.check()
+    return rows
 
 
 def check_thresholds(threshold: float | Sequence[float] | None, scored: bool) -> tuple[float, ...]:

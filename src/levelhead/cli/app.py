@@ -27,6 +27,7 @@ from levelhead.cli.lm import bench_command, lm_app
 from levelhead.cli.lm import compare_command as lm_compare_command
 from levelhead.cli.options import renamed
 from levelhead.cli.pareto import pareto_command
+from levelhead.cli.postprocess import postprocess_command
 from levelhead.cli.pretrain import pretrain_command
 from levelhead.cli.refit import refit_command
 from levelhead.cli.report import report_command
@@ -57,6 +58,7 @@ app.command("table", rich_help_panel=TRAINING)(table_command)
 app.command("reproduce", rich_help_panel=TRAINING)(reproduce_command)
 app.command("audit", rich_help_panel=AUDITING)(audit_command)
 app.command("explain", rich_help_panel=AUDITING)(explain_command)
+app.command("postprocess", rich_help_panel=AUDITING)(postprocess_command)
 app.command("report", rich_help_panel=AUDITING)(report_command)
 app.add_typer(figure_app, name="figure", rich_help_panel=AUDITING)
 figure_app.command("pareto")(pareto_command)

@@ -1,0 +1,280 @@
+"""Change decisions after training, so that the groups' rates come closer. USES GROUPS, to fit and to decide.
+
+Post-hoc bias scoring (Chen, Klochkov and Liu, ICLR 2024). A decision costs accuracy to flip: eta = |2 p - 1| with p the
+probability of the positive class. Flipping it moves the gap by f / n, with f = (2 yhat - 1) w, where w depends on group
+(and label). The best set of flips for a bound delta on the gap solves a linear program; its solution flips the rows
+whose bias score f / eta lies beyond a threshold z. With the row's own group A known, w is
+
+- demographic parity: [A = a] / P(A = a) - [A = b] / P(A = b),
+- equal opportunity: p ([A = a] / P(A = a, Y = 1) - [A = b] / P(A = b, Y = 1)), and for equalized odds the same for
+  Y = 0 with 1 - p, each bounded by delta.
+
+With several groups there is a constraint for each pair with the first. The dual is a piecewise linear function of a few
+multipliers. For one constraint it is solved exactly, by going through the sorted scores; for more, by cutting planes
+(Kelley 1960). Equalized odds cannot in general be met without chance (Hardt, Price and Srebro, NIPS 2016): whole
+stretches of rows can be as good flipped as not. There, costs get noise of at most :data:`NOISE`, from a seed, which
+parts such rows. Bounds are about the model's own probabilities; what they come to on labelled rows is measured, on
+rows that were not used to fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize
+
+from levelhead.types import ConfigError, DataError, listed, quoted
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+METRICS = ("demographic_parity", "equal_opportunity", "equalized_odds")
+CERTAIN = 1e-12
+"""Decisions of less cost than this are flipped first."""
+PLANES = 400
+NOISE = 2e-3
+LEEWAY = 5e-4
+
+
+@dataclass(frozen=True)
+class BiasRule:
+    """A fitted rule: which decisions are flipped.
+
+    ``multipliers`` (constraints,) are the dual variables; constraint k compares group ``pairs[k][0]`` with group
+    ``pairs[k][1]`` for the label ``pairs[k][2]`` (None: all rows). ``shares`` are the shares that a group's rows, or a
+    group's rows with a label, have of all rows. ``threshold`` decides rows before any flip.
+    """
+
+    metric: str
+    delta: float
+    groups: tuple[str, ...]
+    threshold: float
+    multipliers: FloatArray
+    pairs: tuple[tuple[int, int, int | None], ...]
+    shares: dict[tuple[int, int | None], float]
+
+    def decide(
+        self, probability: ArrayLike, group: Sequence[str] | NDArray[Any], *, seed: int = 0
+    ) -> NDArray[np.bool_]:
+        """Return decisions (rows,); a group that the rule was not fitted on is an error.
+
+        ``seed`` is of the chance that equalized odds need; other metrics need none.
+        """
+        values, members = _checked(probability, group)
+        known = {name: place for place, name in enumerate(self.groups)}
+        found = [name for name in dict.fromkeys(members.tolist()) if name not in known]
+        if found:
+            raise DataError(f"The rule was fitted without group {quoted(found[0])}. It knows: {listed(self.groups)}.")
+        codes = np.array([known[name] for name in members.tolist()])
+        scores, cost, plain = self._scores(values, codes, seed)
+        return plain ^ (scores @ self.multipliers > cost)
+
+    def _scores(
+        self, values: FloatArray, codes: IntArray, seed: int
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
+        plain = values >= self.threshold
+        # What a flip loses: the probability of the class that was decided, less that of the other.
+        sign = np.where(plain, 1.0, -1.0)
+        cost = sign * (2 * values - 1)
+        if self.metric == "equalized_odds":
+            cost = cost + NOISE * np.random.default_rng([seed, 2]).random(len(cost))
+        return sign[:, None] * _weights(values, codes, self.pairs, self.shares), cost, plain
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict, which :meth:`from_dict` reads."""
+        return {
+            "metric": self.metric,
+            "delta": self.delta,
+            "uses_groups": True,
+            "groups": list(self.groups),
+            "threshold": self.threshold,
+            "multipliers": self.multipliers.tolist(),
+            "pairs": [list(pair) for pair in self.pairs],
+            "shares": [[*key, share] for key, share in self.shares.items()],
+        }
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> BiasRule:
+        """Read what :meth:`to_dict` returned."""
+        return cls(
+            record["metric"],
+            record["delta"],
+            tuple(record["groups"]),
+            record["threshold"],
+            np.array(record["multipliers"], np.float64),
+            tuple((int(a), int(b), None if label is None else int(label)) for a, b, label in record["pairs"]),
+            {(int(a), None if label is None else int(label)): share for a, label, share in record["shares"]},
+        )
+
+
+def fit_rule(
+    probability: ArrayLike,
+    group: Sequence[str] | NDArray[Any],
+    *,
+    metric: str = "equalized_odds",
+    delta: float = 0.0,
+    threshold: float = 0.5,
+    seed: int = 0,
+) -> BiasRule:
+    """Find the flips that cost the least expected accuracy among those whose expected gap is at most ``delta``.
+
+    Labels are not needed: the probabilities stand for them.
+
+    Args:
+        probability: (rows,) probability of the positive class, between 0 and 1; calibrated, or the bound is about
+            another gap than the true one.
+        group: (rows,) group of each row.
+        metric: one of :data:`METRICS`. Equalized odds bounds the differences of both rates, each by ``delta``.
+        delta: largest gap, a fraction.
+        threshold: rows with at least this probability are positive before any flip.
+        seed: of the noise, for equalized odds.
+
+    Returns:
+        the rule.
+
+    Raises:
+        DataError: probabilities that are none, fewer than two groups, or a group whose expected number of rows with a
+            label is below one.
+        ConfigError: an unknown metric, or a delta or a threshold outside 0 to 1.
+    """
+    if metric not in METRICS:
+        raise ConfigError(f"metric={quoted(metric)} is unknown. Known: {listed(METRICS)}.")
+    for name, value in (("delta", delta), ("threshold", threshold)):
+        if not 0 <= value <= 1:
+            raise ConfigError(f"{name}={value} is not between 0 and 1.")
+    values, members = _checked(probability, group)
+    names, codes = np.unique(members.astype(str), return_inverse=True)
+    if len(names) < 2:
+        raise DataError(f"There are {len(names)} groups. A gap needs two or more.")
+    labels: tuple[int | None, ...] = {
+        "demographic_parity": (None,),
+        "equal_opportunity": (1,),
+        "equalized_odds": (1, 0),
+    }[metric]  # type: ignore[assignment]
+    expected = {None: np.ones(len(values)), 1: values, 0: 1 - values}
+    shares = {}
+    for a, name in enumerate(names):
+        for label in labels:
+            size = float(expected[label][codes == a].sum())
+            if size < 1:
+                raise DataError(f"Group {quoted(str(name))} has less than one row with label {label}, as expected.")
+            shares[(a, label)] = size / len(values)
+    # All pairs: with three groups, two that are within delta of a third can be 2 delta apart.
+    pairs = tuple((a, b, label) for label in labels for a in range(len(names)) for b in range(a + 1, len(names)))
+    rule = BiasRule(metric, delta, tuple(map(str, names)), threshold, np.zeros(len(pairs)), pairs, shares)
+    flips, cost, plain = rule._scores(values, codes, seed)
+    gaps = _weights(values, codes, pairs, shares)[plain].sum(0) / len(values)
+    multipliers = solve_dual(flips, cost, gaps, delta)
+    return BiasRule(metric, delta, rule.groups, threshold, multipliers, pairs, shares)
+
+
+def solve_dual(flips: FloatArray, cost: FloatArray, gaps: FloatArray, delta: float) -> FloatArray:
+    """Multipliers of the program: flip r in [0, 1]^n of least mean cost with |gaps - flips.T r / n| <= delta.
+
+    Args:
+        flips: (rows, constraints) how much a flip takes off each gap, times the number of rows.
+        cost: (rows,) what a flip costs.
+        gaps: (constraints,) gaps before any flip.
+        delta: the bound.
+
+    Returns:
+        (constraints,) signed multipliers z: rows with flips @ z > cost are flipped.
+    """
+    if (np.abs(gaps) <= delta).all():
+        return np.zeros(len(gaps))
+    if len(gaps) == 1:
+        return np.array([_solve_one(flips[:, 0], cost, float(gaps[0]), delta)])
+    return _cutting_planes(flips, cost, gaps, delta)
+
+
+def _solve_one(flips: FloatArray, cost: FloatArray, gap: float, delta: float) -> float:
+    """Go through the rows by cost per gap: exact."""
+    sign = math.copysign(1.0, gap)
+    useful = np.flatnonzero(sign * flips > 0)
+    price = np.maximum(cost[useful], CERTAIN) / (sign * flips[useful])
+    order = np.argsort(price, kind="stable")
+    taken = np.cumsum(sign * flips[useful][order]) / len(cost)
+    need = abs(gap) - delta
+    last = int(np.searchsorted(taken, need - 1e-12))
+    if last >= len(order):
+        return float(sign * price.max() * (1 + 1e-9)) if len(order) else 0.0
+    # Between the last row that is flipped and the next one with another price.
+    after = price[order][last + 1 :]
+    higher = after[after > price[order][last]]
+    edge = price[order][last]
+    return float(sign * ((edge + higher[0]) / 2 if len(higher) else edge * (1 + 1e-9) + CERTAIN))
+
+
+def _cutting_planes(flips: FloatArray, cost: FloatArray, gaps: FloatArray, delta: float) -> FloatArray:
+    """Maximise the concave dual g(z) = gaps z - delta |z|_1 - mean max(0, flips z - cost) (Kelley 1960)."""
+    rows, size = flips.shape
+
+    def value(z: FloatArray) -> tuple[float, FloatArray]:
+        """The concave part without the norm, and its slope."""
+        beyond = flips @ z - cost
+        hit = beyond > 0
+        return float(gaps @ z - beyond[hit].sum() / rows), gaps - flips[hit].sum(0) / rows
+
+    # z = up - down, both at least 0; t is below every plane. The first box is enlarged where it binds.
+    box, planes, bounds = 1.0, [], []
+    best, best_value = np.zeros(size), 0.0
+    z = np.zeros(size)
+    for _ in range(PLANES):
+        height, slope = value(z)
+        total = height - delta * float(np.abs(z).sum())
+        left = float((np.abs(slope) - delta).max())
+        if total > best_value:
+            best, best_value = z, total
+        planes.append(np.concatenate([-slope, slope, [1.0]]))
+        bounds.append(height - float(slope @ z))
+        while True:
+            found = optimize.linprog(
+                np.concatenate([np.full(2 * size, delta), [-1.0]]),
+                A_ub=np.array(planes),
+                b_ub=np.array(bounds),
+                bounds=[(0, box)] * (2 * size) + [(None, None)],
+                method="highs",
+            )
+            z = found.x[:size] - found.x[size : 2 * size]
+            if np.abs(z).max() < box * (1 - 1e-9) or box >= 64:
+                break
+            box *= 4
+        # The slope is what is left of the gaps: a solution within the bound need not be improved to the last digit.
+        distance = -found.fun - best_value
+        if distance <= 1e-9 or (distance <= 1e-5 and left <= LEEWAY and best_value == total):
+            break
+    return best
+
+
+def _weights(
+    values: FloatArray,
+    codes: IntArray,
+    pairs: Sequence[tuple[int, int, int | None]],
+    shares: dict[tuple[int, int | None], float],
+) -> FloatArray:
+    """Return what a positive decision of each row adds to each gap, times the number of rows: (rows, constraints)."""
+    expected = {None: np.ones(len(values)), 1: values, 0: 1 - values}
+    found = np.zeros((len(values), len(pairs)))
+    for at, (a, b, label) in enumerate(pairs):
+        found[:, at] += np.where(codes == a, expected[label] / shares[(a, label)], 0)
+        found[:, at] -= np.where(codes == b, expected[label] / shares[(b, label)], 0)
+    return found
+
+
+def _checked(probability: ArrayLike, group: Sequence[str] | NDArray[Any]) -> tuple[FloatArray, NDArray[Any]]:
+    values, members = np.asarray(probability, np.float64), np.asarray(group, dtype=object)
+    if values.ndim != 1 or members.shape != values.shape:
+        raise DataError(f"Probabilities have shape {values.shape}, groups {members.shape}. Pass one of each for a row.")
+    if not len(values):
+        raise DataError("There are no rows.")
+    wrong = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    if len(wrong):
+        raise DataError(
+            f"{len(wrong)} probabilities are missing or outside 0 to 1, first in row {wrong[0] + 1} (counted from 1)."
+        )
+    return values, members

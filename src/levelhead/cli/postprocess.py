@@ -1,0 +1,104 @@
+"""The command ``levelhead postprocess``: flip decisions after training, knowing the groups."""
+
+from __future__ import annotations
+
+import csv
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from levelhead.cli.options import FiguresFile
+from levelhead.storage import check_outputs, write_atomically, write_json
+from levelhead.terminal import Terminal
+
+
+class Bounded(StrEnum):
+    """Which gap is bounded."""
+
+    demographic_parity = "demographic_parity"
+    equal_opportunity = "equal_opportunity"
+    equalized_odds = "equalized_odds"
+
+
+def postprocess_command(
+    scores: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="File with one probability a row: .csv, .tsv (also .gz) or .parquet."),
+    ],
+    score: Annotated[str, typer.Option(help="Column with the probability of the positive class.")],
+    group: Annotated[str, typer.Option(help="Column with the group that the rule reads.")],
+    label: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with the true class. Needed to choose the rule by what it does, and to say what it did.",
+            show_default=False,
+        ),
+    ] = None,
+    validation: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the same columns that the rule is chosen on. Default: a random half of FILE; figures are "
+            "then about the other half.",
+            show_default=False,
+        ),
+    ] = None,
+    metric: Annotated[Bounded, typer.Option(help="Which gap is bounded.")] = Bounded.equalized_odds,
+    delta: Annotated[float, typer.Option(help="The bound, a fraction: 0.02 is 2 points.")] = 0.02,
+    threshold: Annotated[
+        float, typer.Option(help="Rows with at least this probability are positive before any flip.")
+    ] = 0.5,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            help="Class that the probability is about. Default: the second of two classes in sorted order.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the halves, and of the chance that equalized odds need.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the decisions here, as csv: one line for each row of FILE.", show_default=False),
+    ] = None,
+    json_file: FiguresFile = None,
+) -> None:
+    """Flip the decisions that cost least, until a gap between groups is within a bound. USES GROUPS.
+
+    Bias scoring (ICLR 2024): a rule that knows each row's group, chosen on a validation file or on half of FILE, and
+    measured on other rows: gaps and accuracy before and after, with 95% intervals. The rule is in the JSON.
+    A method that must not see groups is another thing: see levelhead list methods.
+    """
+    inputs = [scores, *([] if validation is None else [validation])]
+    check_outputs({"--out": out, "--json": json_file}, inputs=inputs)
+    # Here, because importing scipy takes a second, and --help does not need it.
+    from levelhead.auditing.postprocess_audit import postprocess_file
+
+    found = postprocess_file(
+        scores,
+        score,
+        group,
+        label=label,
+        validation=validation,
+        metric=metric.value,
+        delta=delta,
+        threshold=threshold,
+        positive=positive,
+        seed=seed,
+    )
+    if json_file is not None:
+        write_json(json_file, found.to_dict())
+    if out is not None:
+
+        def write(path: Path) -> None:
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(["before", "after"])
+                writer.writerows(zip(found.before.astype(int), found.decisions.astype(int), strict=True))
+
+        write_atomically(out, write)
+    console = Terminal()
+    console.print(found.table())
+    for path in (out, json_file):
+        if path is not None:
+            console.print(f"Wrote {path}", markup=False)
