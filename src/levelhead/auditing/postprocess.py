@@ -20,14 +20,15 @@ rows that were not used to fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize
+from scipy import optimize, special
 
+from levelhead.metrics.scores import SMALLEST
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 FloatArray = NDArray[np.float64]
@@ -47,7 +48,8 @@ class BiasRule:
 
     ``multipliers`` (constraints,) are the dual variables; constraint k compares group ``pairs[k][0]`` with group
     ``pairs[k][1]`` for the label ``pairs[k][2]`` (None: all rows). ``shares`` are the shares that a group's rows, or a
-    group's rows with a label, have of all rows. ``threshold`` decides rows before any flip.
+    group's rows with a label, have of all rows. ``lines`` are intercept and slope of each group's log odds, which make
+    its probabilities calibrated. ``threshold`` decides rows before any flip.
     """
 
     metric: str
@@ -57,6 +59,7 @@ class BiasRule:
     multipliers: FloatArray
     pairs: tuple[tuple[int, int, int | None], ...]
     shares: dict[tuple[int, int | None], float]
+    lines: tuple[tuple[float, float], ...]
 
     def decide(
         self, probability: ArrayLike, group: Sequence[str] | NDArray[Any], *, seed: int = 0
@@ -80,7 +83,9 @@ class BiasRule:
         plain = values >= self.threshold
         # What a flip loses: the probability of the class that was decided, less that of the other.
         sign = np.where(plain, 1.0, -1.0)
-        cost = sign * (2 * values - 1)
+        values = _calibrated(values, codes, self.lines)
+        # Never below 0: a flip that gains accuracy is nothing that a gap asks for.
+        cost = np.maximum(0, sign * (2 * values - 1))
         if self.metric == "equalized_odds":
             cost = cost + NOISE * np.random.default_rng([seed, 2]).random(len(cost))
         return sign[:, None] * _weights(values, codes, self.pairs, self.shares), cost, plain
@@ -96,6 +101,7 @@ class BiasRule:
             "multipliers": self.multipliers.tolist(),
             "pairs": [list(pair) for pair in self.pairs],
             "shares": [[*key, share] for key, share in self.shares.items()],
+            "lines": [list(line) for line in self.lines],
         }
 
     @classmethod
@@ -109,6 +115,7 @@ class BiasRule:
             np.array(record["multipliers"], np.float64),
             tuple((int(a), int(b), None if label is None else int(label)) for a, b, label in record["pairs"]),
             {(int(a), None if label is None else int(label)): share for a, label, share in record["shares"]},
+            tuple((float(intercept), float(slope)) for intercept, slope in record["lines"]),
         )
 
 
@@ -119,6 +126,7 @@ def fit_rule(
     metric: str = "equalized_odds",
     delta: float = 0.0,
     threshold: float = 0.5,
+    lines: Mapping[str, tuple[float, float]] | None = None,
     seed: int = 0,
 ) -> BiasRule:
     """Find the flips that cost the least expected accuracy among those whose expected gap is at most ``delta``.
@@ -132,6 +140,7 @@ def fit_rule(
         metric: one of :data:`METRICS`. Equalized odds bounds the differences of both rates, each by ``delta``.
         delta: largest gap, a fraction.
         threshold: rows with at least this probability are positive before any flip.
+        lines: intercept and slope of each group's log odds, by its name, that calibrate it. None: 0 and 1.
         seed: of the noise, for equalized odds.
 
     Returns:
@@ -156,7 +165,9 @@ def fit_rule(
         "equal_opportunity": (1,),
         "equalized_odds": (1, 0),
     }[metric]  # type: ignore[assignment]
-    expected = {None: np.ones(len(values)), 1: values, 0: 1 - values}
+    drawn = tuple((lines or {}).get(str(name), (0.0, 1.0)) for name in names)
+    calibrated = _calibrated(values, codes, drawn)
+    expected = {None: np.ones(len(values)), 1: calibrated, 0: 1 - calibrated}
     shares = {}
     for a, name in enumerate(names):
         for label in labels:
@@ -166,11 +177,11 @@ def fit_rule(
             shares[(a, label)] = size / len(values)
     # All pairs: with three groups, two that are within delta of a third can be 2 delta apart.
     pairs = tuple((a, b, label) for label in labels for a in range(len(names)) for b in range(a + 1, len(names)))
-    rule = BiasRule(metric, delta, tuple(map(str, names)), threshold, np.zeros(len(pairs)), pairs, shares)
+    rule = BiasRule(metric, delta, tuple(map(str, names)), threshold, np.zeros(len(pairs)), pairs, shares, drawn)
     flips, cost, plain = rule._scores(values, codes, seed)
-    gaps = _weights(values, codes, pairs, shares)[plain].sum(0) / len(values)
+    gaps = _weights(calibrated, codes, pairs, shares)[plain].sum(0) / len(values)
     multipliers = solve_dual(flips, cost, gaps, delta)
-    return BiasRule(metric, delta, rule.groups, threshold, multipliers, pairs, shares)
+    return BiasRule(metric, delta, rule.groups, threshold, multipliers, pairs, shares, drawn)
 
 
 def solve_dual(flips: FloatArray, cost: FloatArray, gaps: FloatArray, delta: float) -> FloatArray:
@@ -264,6 +275,14 @@ def _weights(
         found[:, at] += np.where(codes == a, expected[label] / shares[(a, label)], 0)
         found[:, at] -= np.where(codes == b, expected[label] / shares[(b, label)], 0)
     return found
+
+
+def _calibrated(values: FloatArray, codes: IntArray, lines: Sequence[tuple[float, float]]) -> FloatArray:
+    if all(line == (0.0, 1.0) for line in lines):
+        return values
+    intercept, slope = np.array(lines).T
+    log_odds = special.logit(np.clip(values, SMALLEST, 1 - SMALLEST))
+    return np.asarray(special.expit(intercept[codes] + slope[codes] * log_odds))
 
 
 def _checked(probability: ArrayLike, group: Sequence[str] | NDArray[Any]) -> tuple[FloatArray, NDArray[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from levelhead.auditing.postprocess import BiasRule, fit_rule
 from levelhead.auditing.scores import ScoreRows, read_scores
 from levelhead.auditing.vocabulary import LabelMap, in_order
 from levelhead.metrics.names import METRICS
+from levelhead.metrics.scores import ScoreCounts, calibration_lines
 from levelhead.report.text import number
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, quoted
 
@@ -109,19 +110,27 @@ def choose_rule(
 ) -> BiasRule:
     """Fit rules with several bounds and keep, of those whose gap by the labels is within delta, the most accurate.
 
-    Without labels: the rule whose expected gap is ``delta``. Where no gap is within delta: the smallest.
+    With labels the probabilities are first calibrated in each group (Platt 1999). Without: the rule whose expected gap
+    is ``delta``. Where no gap is within delta: the smallest.
     """
     if label is None:
         return fit_rule(probability, group, metric=metric, delta=delta, threshold=threshold, seed=seed)
+    # Probabilities that are off in one group would bound another gap than the true one.
+    names, codes = np.unique(group.astype(str), return_inverse=True)
+    fitted = calibration_lines(ScoreCounts.from_rows(label, probability, codes, len(names)))
+    lines = {
+        str(name): (float(intercept), float(slope))
+        for name, intercept, slope in zip(names, fitted.beside_slope, fitted.slope, strict=True)
+        if np.isfinite([intercept, slope]).all() and slope > 0
+    }
     found = []
     for factor in TRIED if delta > 0 else (0.0,):
         bound = min(1.0, factor * delta)
-        rule = fit_rule(probability, group, metric=metric, delta=bound, threshold=threshold, seed=seed)
+        rule = fit_rule(probability, group, metric=metric, delta=bound, threshold=threshold, lines=lines, seed=seed)
         decided = rule.decide(probability, group, seed=seed)
         gap = measured_gap(decided, label, group, metric)
         found.append((max(0.0, gap - delta), -float((decided == label).mean()), len(found), rule))
-    chosen = min(found, key=lambda one: one[:3])[-1]
-    return BiasRule(metric, delta, chosen.groups, chosen.threshold, chosen.multipliers, chosen.pairs, chosen.shares)
+    return replace(min(found, key=lambda one: one[:3])[-1], delta=delta)
 
 
 def measured_gap(decided: NDArray[np.bool_], label: NDArray[np.bool_], group: NDArray[Any], metric: str) -> float:

@@ -262,13 +262,15 @@ def squared_calibration_error(counts: ScoreCounts, bins: int = CALIBRATION_BINS)
 class Lines(NamedTuple):
     """Slope and intercept of label on the score's log odds, with standard errors; all (groups,), NaN where no fit is.
 
-    ``intercept`` is that of the regression with the slope held at 1, "calibration in the large".
+    ``intercept`` is that of the regression with the slope held at 1, "calibration in the large"; ``beside_slope`` that
+    of the regression that gives the slope.
     """
 
     slope: FloatArray
     slope_error: FloatArray
     intercept: FloatArray
     intercept_error: FloatArray
+    beside_slope: FloatArray
 
 
 def calibration_lines(counts: ScoreCounts, most_bins: int = 4096) -> Lines:
@@ -284,16 +286,16 @@ def calibration_lines(counts: ScoreCounts, most_bins: int = 4096) -> Lines:
         mean = np.where(size > 0, sums.sum(1) / size, 0.5)
     log_odds = special.logit(np.clip(mean, SMALLEST, 1 - SMALLEST))
     found = [_line(log_odds[g], rows[g, 1].astype(np.float64), size[g]) for g in range(len(rows))]
-    return Lines(*np.array(found, np.float64).reshape(-1, 4).T)
+    return Lines(*np.array(found, np.float64).reshape(-1, 5).T)
 
 
-def _line(log_odds: FloatArray, positives: FloatArray, size: FloatArray) -> tuple[float, float, float, float]:
+def _line(log_odds: FloatArray, positives: FloatArray, size: FloatArray) -> tuple[float, float, float, float, float]:
     total = size.sum()
     if total < 2 or not 0 < positives.sum() < total:
-        return np.nan, np.nan, np.nan, np.nan
+        return np.nan, np.nan, np.nan, np.nan, np.nan
     centre = float((size * log_odds).sum() / total)
     spread = float(np.sqrt((size * (log_odds - centre) ** 2).sum() / total))
-    slope = slope_error = np.nan
+    slope = slope_error = beside = np.nan
     if spread > 0:
         scaled = (log_odds - centre) / spread
         fit = regress(
@@ -303,6 +305,7 @@ def _line(log_odds: FloatArray, positives: FloatArray, size: FloatArray) -> tupl
         weight = size * expected * (1 - expected)
         information = (weight * scaled**2).sum() - (weight * scaled).sum() ** 2 / weight.sum()
         slope, slope_error = float(fit.slope) / spread, float(information**-0.5) / spread
+        beside = float(fit.intercept[0]) - slope * centre
     intercept = 0.0
     for _ in range(60):
         expected = special.expit(log_odds + intercept)
@@ -312,7 +315,7 @@ def _line(log_odds: FloatArray, positives: FloatArray, size: FloatArray) -> tupl
         if abs(move) < 1e-10:
             break
     expected = special.expit(log_odds + intercept)
-    return slope, slope_error, intercept, float((size * expected * (1 - expected)).sum()) ** -0.5
+    return slope, slope_error, intercept, float((size * expected * (1 - expected)).sum()) ** -0.5, beside
 
 
 def student(
