@@ -31,6 +31,7 @@ from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import LabelMap, alike, check_predictions, in_order
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, proportion, worst_class
 from levelhead.metrics import group as group_metrics
+from levelhead.metrics.amplification import Amplification, amplification_sentence, audited_amplification
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.names import (
@@ -115,7 +116,8 @@ class AuditResult:
     name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it. ``scores`` has
     what scores show whatever the threshold, and ``against`` the changes from another model on the same rows; None where
     they were not asked for. ``rates`` has ratios, precision and balanced error by sensitive column, where one class is
-    positive; ``continuous`` the gaps along columns of numbers.
+    positive; ``continuous`` the gaps along columns of numbers; ``amplification`` says by sensitive column whether
+    predictions go further in the direction that the labels have.
 
     Examples:
         >>> import levelhead as lh
@@ -136,6 +138,7 @@ class AuditResult:
     against: PairedAudit | None = None
     rates: dict[Key, MoreRates] = field(default_factory=dict)
     continuous: dict[str, ContinuousGap] = field(default_factory=dict)
+    amplification: dict[Key, Amplification] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, Estimate]:
@@ -168,7 +171,11 @@ class AuditResult:
             **self.more,
             **({} if self.scores is None else {"scores": self.scores.to_dict()}),
             **({} if self.against is None else {"against": self.against.to_dict()}),
-            **({"rates": {names[key]: _with(rate_sentences(names[key], one), one) for key, one in self.rates.items()}}),
+            "rates": {names[key]: _with(rate_sentences(names[key], one), one) for key, one in self.rates.items()},
+            "amplification": {
+                names[key]: {"sentences": [amplification_sentence(names[key], one)], **one.to_dict()}
+                for key, one in self.amplification.items()
+            },
             **(
                 {"continuous": {name: _with([continuous_sentence(name, one)], one) for name, one in along}}
                 if along
@@ -776,8 +783,15 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
         more_found["reference"] = reference
     if options.about:
         more_found["about"] = dict(options.about)
+    amplified = {}
+    for attribute, counts in counted.items():
+        kept = [group_name(group) for group in members[attribute] if not options.leaves_out(group)]
+        words_of = tuple(str(value) for value in classes)
+        amplified[attribute] = audited_amplification(
+            counts.keep(kept).table, tuple(kept), words_of, level=options.level
+        )
     rates = {} if only is None else _more_rates(counted, members, chosen_references, compared_classes[0], options)
-    return AuditResult(by_attribute, warnings, options.level, only, more_found, rates=rates)
+    return AuditResult(by_attribute, warnings, options.level, only, more_found, rates=rates, amplification=amplified)
 
 
 def _more_rates(

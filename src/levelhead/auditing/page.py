@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from levelhead.auditing.paired_page import paired_sections
+from levelhead.auditing.rates_page import number_sections, rate_sections
 from levelhead.auditing.scores_page import score_sections
 from levelhead.metrics import gaps as gap_names
 from levelhead.metrics.names import RATE_TITLES, left_out_words, metric_title
@@ -177,6 +178,7 @@ SECTIONS: list[Callable[[str, Record, Record], list[Record]]] = [
     _groups_section,
     paired_sections,
     score_sections,
+    rate_sections,
     _undecided_section,
 ]
 """The sections on each sensitive column, in this order. A function takes the column's name, its part of the audit's
@@ -229,7 +231,7 @@ def _detectable_section(result: Record) -> list[Record]:
     return [blocks.section("What these rows could have shown", [blocks.bullets(sentences)])] if sentences else []
 
 
-WHOLE: list[Callable[[Record], list[Record]]] = [_pairs_section, _detectable_section]
+WHOLE: list[Callable[[Record], list[Record]]] = [number_sections, _pairs_section, _detectable_section]
 """The sections on the audit as a whole, behind those of the columns; a function takes the audit's JSON."""
 
 

@@ -1,0 +1,152 @@
+"""Directional bias amplification: does a model tie task and attribute closer together than its training labels did?
+
+Wang and Russakovsky, "Directional bias amplification" (ICML 2021), equation 1. A -> T is about predicting the task T:
+for each attribute a and task t, P(T^ = t | A = a) - P(T = t | A = a), with the sign of P(A, T) - P(A) P(T) in the
+training labels, and the mean over all pairs. T -> A is the same with the parts changed over. Above 0, predictions go
+further in the direction that the labels have; it is no measure of how often they are wrong.
+
+A binary attribute or task is always two columns, itself and its complement. With a single column, rows that have
+neither are dropped before the sign is taken, and the sign can turn over: 11001010 and 11100010 give -0.25 where two
+columns give +0.25. :func:`amplification` with ``single_column=True`` is what the published code computes then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from levelhead.metrics.intervals import estimate_to_dict
+from levelhead.metrics.scores import student
+from levelhead.types import DataError, Estimate, printable
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Amplification:
+    """A -> T for one attribute: ``value`` with its interval, and ``pairs`` by (group, class).
+
+    A pair whose sign is chance, because its correlation in the training labels is within two standard errors of 0, has
+    no direction: it is None, and not in the mean.
+    """
+
+    value: Estimate
+    pairs: dict[tuple[str, str], float | None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {
+            "value": estimate_to_dict(self.value),
+            "pairs": [{"group": group, "class": label, "value": value} for (group, label), value in self.pairs.items()],
+        }
+
+
+def signs(train: IntArray, standard_errors: float = 2.0) -> FloatArray:
+    """Direction of each (group, class) of a count table (groups, classes): 1, -1, or 0 if it is exactly none.
+
+    NaN where the correlation phi is within ``standard_errors`` of 0, so that its sign is chance.
+    """
+    rows = train.sum()
+    group, label = train.sum(1, keepdims=True) / rows, train.sum(0, keepdims=True) / rows
+    excess = train / rows - group * label
+    with np.errstate(divide="ignore", invalid="ignore"):
+        phi = excess / np.sqrt(group * (1 - group) * label * (1 - label))
+    found = np.sign(np.where(np.abs(excess) < 1e-15, 0.0, excess))
+    return np.where(np.abs(phi) < standard_errors / np.sqrt(rows), np.nan, found)
+
+
+def amplification_of(table: NDArray[Any], directions: FloatArray) -> FloatArray:
+    """Signed differences of the pairs from counts (..., groups, classes, predicted classes): (..., groups, classes)."""
+    rows = table.sum((-2, -1))[..., None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(directions * (table.sum(-2) - table.sum(-1)) / rows)
+
+
+def amplification(
+    task: NDArray[np.bool_], attribute: NDArray[np.bool_], predicted: NDArray[np.bool_], *, single_column: bool = False
+) -> float:
+    """A -> T of a binary task and attribute, (rows,) each, with the signs of the same rows and all of them counted.
+
+    For T -> A, change the parts over and pass the predicted attribute. ``single_column``: as the published code does
+    with one column each, which drops rows that have neither before it takes the sign.
+    """
+    task, attribute, predicted = (np.asarray(one, bool) for one in (task, attribute, predicted))
+    if single_column:
+        kept = task | attribute
+        sign = np.sign((task & attribute)[kept].mean() - task[kept].mean() * attribute[kept].mean())
+        return float(sign * (predicted[attribute].mean() - task[attribute].mean()))
+    table = np.zeros((2, 2, 2), np.int64)
+    np.add.at(table, (attribute.astype(int), task.astype(int), predicted.astype(int)), 1)
+    return float(np.nanmean(amplification_of(table, signs(table.sum(-1), 0.0))))
+
+
+def audited_amplification(
+    table: IntArray,
+    groups: tuple[str, ...],
+    classes: tuple[str, ...],
+    *,
+    train: IntArray | None = None,
+    level: float = 0.95,
+) -> Amplification:
+    """Estimate A -> T from counts.
+
+    Args:
+        table: (groups, classes, predicted classes) counts of the evaluated rows.
+        groups: names.
+        classes: names.
+        train: (groups, classes) counts of the training labels, whose directions count; None: the evaluated labels.
+        level: confidence level.
+
+    Returns:
+        the figure; undefined with a reason where no pair has a direction.
+    """
+    known = table.sum(-1) if train is None else train
+    if known.shape != table.shape[:2]:
+        raise DataError(
+            f"Training counts have shape {known.shape}, but there are {table.shape[:2]} groups and classes."
+        )
+    rows = int(table.sum())
+    if rows == 0 or (table.sum((-2, -1)) > 0).sum() < 2:
+        return Amplification(Estimate.undefined("fewer than two groups have rows", rows), {})
+    directions = signs(known)
+    found = amplification_of(table, directions)
+    pairs = {
+        (group, label): None if np.isnan(found[i, k]) else float(found[i, k])
+        for i, group in enumerate(groups)
+        for k, label in enumerate(classes)
+    }
+    used = ~np.isnan(found)
+    if not used.any():
+        few = "no group and class go together more, or less, often than chance would have it in the labels"
+        return Amplification(Estimate.undefined(few, rows), pairs)
+    # With fixed signs the figure is a sum of independent means, of what each row adds: the sign of its predicted class
+    # less that of its own.
+    sign = np.where(used, directions, 0.0)
+    adds = sign[:, None, :] - sign[:, :, None]  # (groups, classes, predicted classes)
+    n = table.sum((-2, -1)).astype(np.float64)
+    there = n > 0
+    n = n[there]
+    mean = (table * adds).sum((-2, -1))[there] / n
+    squares = (table * adds**2).sum((-2, -1))[there] / n
+    spread = np.maximum(0, squares - mean**2) / np.maximum(1, n - 1) / used.sum() ** 2
+    freedom = spread.sum() ** 2 / max(1e-300, float((spread**2 / np.maximum(1, n - 1)).sum()))
+    value = student(float(found[used].mean()), float(spread.sum()), max(1.0, float(freedom)), rows, level)
+    return Amplification(value, pairs)
+
+
+def amplification_sentence(name: str, found: Amplification) -> str:
+    """Say whether predictions tie group and class closer together than the labels do."""
+    where = f"By {printable(name)}"
+    one = found.value
+    if not one.defined:
+        return f"{where}, bias amplification is undefined: {one.reason}."
+    size = f"{100 * one.value:+.1f} points, interval {100 * one.low:+.1f} to {100 * one.high:+.1f}"
+    if one.low > 0:
+        return f"{where}, predictions go further in the direction that the labels have: {size}."
+    if one.high < 0:
+        return f"{where}, predictions go less far in the direction that the labels have: {size}."
+    return f"{where}, these rows cannot tell whether predictions amplify the direction that the labels have: {size}."
