@@ -111,14 +111,21 @@ def test_what_is_said_of_who_gained(tmp_path: Path, capsys: pytest.CaptureFixtur
     options = ["--label", "y", "--prediction", "yhat", "--group", "sex", "--on", "id"]
     with pytest.raises(SystemExit) as ended:
         main(
-            ["audit", str(tmp_path / "new.csv"), "--against", str(tmp_path / "old.csv"), *options]
-            + ["--html", str(tmp_path / "p.html")]
+            [
+                "audit",
+                str(tmp_path / "new.csv"),
+                "--against",
+                str(tmp_path / "old.csv"),
+                *options,
+                "--html",
+                str(tmp_path / "p.html"),
+            ]
         )
     assert not ended.value.code
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "Group 'm' of sex gained: the new model is right for 87.5% of its rows, the old one for 75.9%, a change of +11.6 "
-        "points, interval +9.6 to +13.5." in said
+        "Group 'm' of sex gained: the new model is right for 87.5% of its rows, the old one for 75.9%, a change of "
+        "+11.6 points, interval +9.6 to +13.5." in said
     )
     assert "Group 'f'" not in said
     page = (tmp_path / "p.html").read_text()

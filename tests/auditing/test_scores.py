@@ -222,8 +222,15 @@ def test_what_the_terminal_says_of_scores(tmp_path: Path, capsys: pytest.Capture
     made(3000).to_csv(tmp_path / "p.csv", index=False)
     with pytest.raises(SystemExit) as ended:
         main(
-            ["audit", str(tmp_path / "p.csv"), *"--label y --score p --threshold 0.5 --threshold 0.4".split()]
-            + ["--group", "sex", "--html", str(tmp_path / "p.html")]
+            [
+                "audit",
+                str(tmp_path / "p.csv"),
+                *["--label", "y", "--score", "p", "--threshold", "0.5", "--threshold", "0.4"],
+                "--group",
+                "sex",
+                "--html",
+                str(tmp_path / "p.html"),
+            ]
         )
     assert not ended.value.code
     said = " ".join(capsys.readouterr().out.split())

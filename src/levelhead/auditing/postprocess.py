@@ -151,11 +151,7 @@ def fit_rule(
             label is below one.
         ConfigError: an unknown metric, or a delta or a threshold outside 0 to 1.
     """
-    if metric not in METRICS:
-        raise ConfigError(f"metric={quoted(metric)} is unknown. Known: {listed(METRICS)}.")
-    for name, value in (("delta", delta), ("threshold", threshold)):
-        if not 0 <= value <= 1:
-            raise ConfigError(f"{name}={value} is not between 0 and 1.")
+    check_rule(metric, delta, threshold)
     values, members = _checked(probability, group)
     names, codes = np.unique(members.astype(str), return_inverse=True)
     if len(names) < 2:
@@ -182,6 +178,15 @@ def fit_rule(
     gaps = _weights(calibrated, codes, pairs, shares)[plain].sum(0) / len(values)
     multipliers = solve_dual(flips, cost, gaps, delta)
     return BiasRule(metric, delta, rule.groups, threshold, multipliers, pairs, shares, drawn)
+
+
+def check_rule(metric: str, delta: float, threshold: float) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for options of a rule that cannot be."""
+    if metric not in METRICS:
+        raise ConfigError(f"metric={quoted(metric)} is unknown. Known: {listed(METRICS)}.")
+    for name, value in (("delta", delta), ("threshold", threshold)):
+        if not 0 <= value <= 1:
+            raise ConfigError(f"{name}={value} is not between 0 and 1.")
 
 
 def solve_dual(flips: FloatArray, cost: FloatArray, gaps: FloatArray, delta: float) -> FloatArray:

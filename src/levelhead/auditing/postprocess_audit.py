@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows
-from levelhead.auditing.postprocess import BiasRule, fit_rule
+from levelhead.auditing.postprocess import BiasRule, check_rule, fit_rule
 from levelhead.auditing.scores import ScoreRows, read_scores
 from levelhead.auditing.vocabulary import LabelMap, in_order
 from levelhead.metrics.names import METRICS
@@ -183,6 +183,7 @@ def postprocess_file(
         ConfigError: as the fit.
     """
     check_seed(seed)
+    check_rule(metric, delta, threshold)
     if len({name for name in (score, group, label) if name is not None}) < 2 + (label is not None):
         raise ConfigError("Score, group and label are different columns.")
     rows = _Read.of(Path(path), score, group, label, positive)

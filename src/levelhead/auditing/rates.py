@@ -170,12 +170,14 @@ def ratio(first: Estimate, second: Estimate) -> Estimate:
         return Estimate.undefined("the reference group's rate is 0", n)
     p, q = first.value, second.value
 
-    def end(own: float, other: float, sign: int) -> float:
-        below = other * (2 * q - other)
-        inside = max(0.0, (p * q) ** 2 - own * other * (2 * p - own) * (2 * q - other))
-        return (p * q + sign * math.sqrt(inside)) / below if below > 0 else math.inf
+    def root(own: float, other: float) -> float:
+        return p * q + math.sqrt(max(0.0, (p * q) ** 2 - own * other * (2 * p - own) * (2 * q - other)))
 
-    return Estimate(p / q, max(0.0, end(first.low, second.high, -1)), end(first.high, second.low, 1), n)
+    # The lower end in a form that has no 0 / 0 where the other rate's upper end is twice the rate.
+    low = 0.0 if p == 0 else first.low * (2 * p - first.low) / root(first.low, second.high)
+    below = second.low * (2 * q - second.low)
+    high = root(first.high, second.low) / below if below > 0 else math.inf
+    return Estimate(p / q, max(0.0, low), high, n)
 
 
 def balanced(missed: Estimate, alarm: Estimate) -> Estimate:

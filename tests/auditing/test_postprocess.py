@@ -1,0 +1,222 @@
+"""Bias scoring: the worked figures, the linear program it solves, what is measured, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import optimize
+
+from levelhead.auditing.postprocess import METRICS, BiasRule, fit_rule, solve_dual
+from levelhead.auditing.postprocess_audit import measured_gap, postprocess_file
+from levelhead.cli.app import main
+from levelhead.storage import read_json
+from levelhead.types import ConfigError, DataError
+
+PROBABILITY = np.array([0.9, 0.8, 0.7, 0.6, 0.55, 0.45, 0.4, 0.3, 0.2, 0.1])
+IN_GROUP = np.array([0.2, 0.3, 0.2, 0.6, 0.4, 0.7, 0.8, 0.6, 0.9, 0.7])
+"""Probability of the second group for each row, whose share is 0.54."""
+
+
+def worked() -> tuple[np.ndarray, np.ndarray, float]:
+    """Return what each flip takes off the gap, its cost, and the gap, of the worked figures."""
+    adds = (1 - IN_GROUP) / 0.46 - IN_GROUP / 0.54
+    decided = PROBABILITY >= 0.5
+    return np.where(decided, 1, -1) * adds, np.abs(2 * PROBABILITY - 1), float(adds[decided].sum() / 10)
+
+
+def made(rows: int = 4000, groups: int = 2, seed: int = 5) -> pd.DataFrame:
+    chance = np.random.default_rng(seed)
+    group = chance.integers(0, groups, rows)
+    probability = np.clip(chance.beta(2, 2, rows) + 0.15 * (group == 0) - 0.1 * (group == 1), 0.01, 0.99)
+    label = (chance.random(rows) < probability).astype(int)
+    return pd.DataFrame({"y": label, "p": probability, "g": np.array(["a", "b", "c"])[group]})
+
+
+def test_scores_and_flips_as_worked_by_hand() -> None:
+    flips, cost, gap = worked()
+    assert gap == pytest.approx(0.402576, abs=1e-6)
+    scores = [1.7110, 1.6103, 3.4219, -1.2077, 5.6361, 6.4412, 5.2335, 0.6039, 2.4155, 0.8052]
+    assert flips / cost == pytest.approx(scores, abs=1e-4)
+    order = np.argsort(-flips / cost)[:4]
+    assert order.tolist() == [5, 4, 6, 2]
+    assert gap - np.cumsum(flips[order]) / 10 == pytest.approx([0.3382, 0.2818, 0.1771, 0.0403], abs=1e-4)
+    assert np.cumsum(cost[order]) / 10 == pytest.approx([0.01, 0.02, 0.04, 0.08])
+
+
+@pytest.mark.parametrize(
+    ("delta", "flipped", "whole", "partly", "price"),
+    [(0.3, [4, 5], [5], (4, 0.6771), 0.016771), (0.1, [2, 4, 5, 6], [4, 5, 6], (2, 0.5635), 0.062541)],
+)
+def test_the_dual_finds_the_linear_program(
+    delta: float, flipped: list[int], whole: list[int], partly: tuple[int, float], price: float
+) -> None:
+    flips, cost, gap = worked()
+    program = optimize.linprog(cost / 10, A_ub=-flips[None] / 10, b_ub=[delta - gap], bounds=(0, 1))
+    assert program.fun == pytest.approx(price, abs=1e-6)
+    assert program.x[partly[0]] == pytest.approx(partly[1], abs=1e-4)
+    assert program.x[whole] == pytest.approx(1)
+    multiplier = solve_dual(flips[:, None], cost, np.array([gap]), delta)
+    # A row is flipped whole or not at all: the one that the program splits is flipped, which keeps the bound.
+    assert np.flatnonzero(flips * multiplier > cost).tolist() == flipped
+    assert abs(gap - flips[flipped].sum() / 10) <= delta
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("groups", [2, 3])
+def test_rules_cost_what_the_program_costs_and_keep_the_bound(metric: str, groups: int) -> None:
+    rows = made(900, groups)
+    rule = fit_rule(rows["p"], rows["g"].to_numpy(), metric=metric, delta=0.05)
+    codes = np.unique(rows["g"], return_inverse=True)[1]
+    flips, cost, plain = rule._scores(rows["p"].to_numpy(), codes, 0)
+    gaps = (flips * np.where(plain, 1, -1)[:, None])[plain].sum(0) / len(rows)
+    program = optimize.linprog(
+        cost / len(rows),
+        A_ub=np.concatenate([flips.T, -flips.T]) / len(rows),
+        b_ub=np.concatenate([gaps + 0.05, 0.05 - gaps]),
+        bounds=(0, 1),
+    )
+    flipped = rule.decide(rows["p"], rows["g"].to_numpy()) ^ plain
+    assert cost[flipped].sum() / len(rows) == pytest.approx(program.fun, abs=1e-3)
+    assert np.abs(gaps - flips[flipped].sum(0) / len(rows)).max() < 0.05 + 0.012  # of a row or two
+
+
+def test_a_gap_within_the_bound_flips_nothing() -> None:
+    rows = made(500)
+    rule = fit_rule(rows["p"], rows["g"].to_numpy(), metric="demographic_parity", delta=0.9)
+    assert (rule.decide(rows["p"], rows["g"].to_numpy()) == (rows["p"] >= 0.5)).all()
+
+
+def test_certain_decisions_and_equal_probabilities_do_not_break_it() -> None:
+    group = np.array(["a", "b"] * 100)
+    probability = np.where(group == "a", 0.5, 0.0)
+    rule = fit_rule(probability, group, metric="demographic_parity", delta=0.0)
+    decided = rule.decide(probability, group)
+    assert abs(decided[group == "a"].mean() - decided[group == "b"].mean()) in (0, 1)
+
+
+def test_a_rule_is_what_its_record_says() -> None:
+    rows = made(400)
+    rule = fit_rule(rows["p"], rows["g"].to_numpy(), delta=0.05)
+    again = BiasRule.from_dict(json.loads(json.dumps(rule.to_dict())))
+    assert (again.decide(rows["p"], rows["g"].to_numpy()) == rule.decide(rows["p"], rows["g"].to_numpy())).all()
+    assert rule.to_dict()["uses_groups"] is True
+    with pytest.raises(DataError, match="The rule was fitted without group 'z'"):
+        rule.decide([0.3], ["z"])
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_gap_falls_on_rows_that_were_not_used(tmp_path: Path, metric: str) -> None:
+    made(8000).to_csv(tmp_path / "p.csv", index=False)
+    found = postprocess_file(tmp_path / "p.csv", "p", "g", label="y", metric=metric, delta=0.02)
+    assert found.audit is not None
+    changes = found.audit.by_attribute["g"].metrics
+    change = changes["equalized_odds_worst" if metric == "equalized_odds" else metric]
+    assert change.old > 0.2
+    assert change.new < 0.09
+    assert change.difference.high < 0
+    assert changes["accuracy"].difference.value < 0
+    assert found.fitted_on + found.measured_on == 8000
+
+
+def test_probabilities_that_are_off_in_one_group_are_calibrated_first(tmp_path: Path) -> None:
+    rows = made(12_000)
+    rows["p"] = np.where(rows["g"] == "a", rows["p"] ** 2, rows["p"])
+    rows[:6000].to_csv(tmp_path / "validation.csv", index=False)
+    rows[6000:].to_csv(tmp_path / "p.csv", index=False)
+    found = postprocess_file(
+        tmp_path / "p.csv", "p", "g", label="y", validation=tmp_path / "validation.csv", metric="equal_opportunity"
+    )
+    decided, label = found.decisions, rows["y"][6000:].to_numpy() == 1
+    group = rows["g"][6000:].to_numpy()
+    assert measured_gap(decided, label, group, "equal_opportunity") < 0.07
+    assert (found.fitted_on, found.measured_on) == (6000, 6000)
+
+
+def test_what_the_command_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made().to_csv(tmp_path / "p.csv", index=False)
+    options = ["--score", "p", "--group", "g", "--label", "y", "--metric", "demographic_parity", "--delta", ".02"]
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "postprocess",
+                str(tmp_path / "p.csv"),
+                *options,
+                "--out",
+                str(tmp_path / "out.csv"),
+                "--json",
+                str(tmp_path / "p.json"),
+            ]
+        )
+    assert not ended.value.code
+    said = " ".join(capsys.readouterr().out.split())
+    assert "USES GROUPS: this rule reads each row's group to decide." in said
+    assert "rows that it was not fitted on, the measured gap in demographic parity went from" in said
+    assert "Accuracy went from" in said
+    out = pd.read_csv(tmp_path / "out.csv")
+    assert list(out.columns) == ["before", "after"]
+    assert len(out) == 4000
+    record: dict[str, Any] = read_json(tmp_path / "p.json")
+    assert record["flipped"] == (out["before"] != out["after"]).sum()
+    assert record["rule"]["uses_groups"] is True
+
+
+def test_without_labels_nothing_is_claimed(tmp_path: Path) -> None:
+    made(500).drop(columns="y").to_csv(tmp_path / "p.csv", index=False)
+    found = postprocess_file(tmp_path / "p.csv", "p", "g")
+    assert found.audit is None
+    assert found.sentences()[1] == "What that does to gaps and accuracy is not known: name the labels with --label."
+
+
+def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
+    rows = made(200)
+    rows.to_csv(tmp_path / "p.csv", index=False)
+    rows.assign(p=rows["p"] * 3).to_csv(tmp_path / "wide.csv", index=False)
+    with pytest.raises(DataError, match="probabilities lie between 0 and 1"):
+        postprocess_file(tmp_path / "wide.csv", "p", "g", label="y")
+    with pytest.raises(ConfigError, match=r"delta=2 is not between 0 and 1"):
+        postprocess_file(tmp_path / "p.csv", "p", "g", label="y", delta=2)
+    with pytest.raises(ConfigError, match="different columns"):
+        postprocess_file(tmp_path / "p.csv", "p", "g", label="g")
+    with pytest.raises(DataError, match="There are 1 groups"):
+        fit_rule([0.2, 0.7], ["a", "a"])
+    with pytest.raises(DataError, match="less than one row with label 1"):
+        fit_rule([0.9, 0.1] * 5, ["a", "b"] * 5, metric="equal_opportunity")
+    with pytest.raises(ConfigError, match="metric='fairness' is unknown"):
+        fit_rule([0.9, 0.1] * 5, ["a", "b"] * 5, metric="fairness")
+    with pytest.raises(DataError, match="outside 0 to 1, first in row 2"):
+        fit_rule([0.9, np.nan], ["a", "b"])
+
+
+def test_demographic_parity_is_as_good_as_fairlearns_thresholds() -> None:
+    """At a bound of 0 both shift thresholds by group; fairlearn's optimum mixes two of them at random."""
+    postprocessing = pytest.importorskip("fairlearn.postprocessing", reason="fairlearn is not installed")
+    base = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed")
+    rows = made(6000)
+    label, group = rows["y"].to_numpy(), rows["g"].to_numpy()
+
+    class Given(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[misc, name-defined]
+        """A fitted model whose scores are the given probabilities."""
+
+        def fit(self, features: Any, labels: Any) -> Given:
+            self.classes_ = np.unique(labels)
+            return self
+
+        def predict(self, features: Any) -> Any:
+            return np.asarray(features)[:, 0]
+
+    thresholds = postprocessing.ThresholdOptimizer(
+        estimator=Given(), constraints="demographic_parity", predict_method="predict", grid_size=1000
+    )
+    features = rows[["p"]].to_numpy()
+    thresholds.fit(features, label, sensitive_features=group)
+    theirs = np.asarray(thresholds.predict(features, sensitive_features=group, random_state=0)) == 1
+    rule = fit_rule(rows["p"], group, metric="demographic_parity", delta=0.0)
+    ours = rule.decide(rows["p"], group)
+    truth = label == 1
+    assert measured_gap(ours, truth, group, "demographic_parity") < 0.002
+    assert (ours == truth).mean() == pytest.approx((theirs == truth).mean(), abs=0.01)

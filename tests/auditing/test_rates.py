@@ -1,0 +1,276 @@
+"""Ratios, precision and balanced error; gaps along numbers; bias amplification: worked figures, coverage, words."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from levelhead.auditing.continuous import continuous_gap
+from levelhead.auditing.page import audit_page
+from levelhead.auditing.rates import more_rates, ratio
+from levelhead.cli.app import main
+from levelhead.metrics import Counts, estimate, proportion
+from levelhead.metrics.amplification import amplification, audited_amplification, signs
+from levelhead.report import render
+from levelhead.types import ConfigError, DataError
+
+AGES, PREDICTED = [20.0, 30, 40, 50, 60], [0.1, 0.3, 0.2, 0.6, 0.8]
+
+
+def bits(text: str) -> np.ndarray:
+    return np.array([one == "1" for one in text])
+
+
+def made(rows: int = 2000) -> pd.DataFrame:
+    chance = np.random.default_rng(0)
+    sex = chance.choice(["f", "m"], rows)
+    label = (chance.random(rows) < 0.4).astype(int)
+    predicted = (chance.random(rows) < 0.2 + 0.4 * label + 0.15 * (sex == "m")).astype(int)
+    age = chance.normal(40, 10, rows) + 5 * predicted
+    return pd.DataFrame({"y": label, "yhat": predicted, "sex": sex, "age": age})
+
+
+def test_rates_are_those_of_the_rows() -> None:
+    rows = made()
+    found = lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"], reference="m").rates["sex"]
+    for sex, group in found.groups.items():
+        own = rows[rows["sex"] == sex]
+        missed = 1 - own["yhat"][own["y"] == 1].mean()
+        assert group.precision.value == pytest.approx(own["y"][own["yhat"] == 1].mean())
+        assert group.false_negative_rate.value == pytest.approx(missed)
+        assert group.balanced_error.value == pytest.approx((missed + own["yhat"][own["y"] == 0].mean()) / 2)
+    shares = rows.groupby("sex")["yhat"].mean()
+    assert found.groups["f"].selection_ratio is not None
+    assert found.groups["f"].selection_ratio.value == pytest.approx(shares["f"] / shares["m"])
+    assert found.groups["m"].selection_ratio is None
+    precision = {sex: rows["y"][(rows["yhat"] == 1) & (rows["sex"] == sex)].mean() for sex in "fm"}
+    assert found.predictive_parity.value == pytest.approx(abs(precision["f"] - precision["m"]))
+
+
+def test_predictive_parity_is_equal_opportunity_with_label_and_prediction_changed_over() -> None:
+    rows = made(600)
+    found = lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"]).rates["sex"].predictive_parity
+    swapped = estimate(Counts.from_rows(rows["yhat"], rows["y"], rows["sex"]), "equal_opportunity", min_count=10)
+    assert found == swapped
+
+
+def test_a_ratio_is_never_sure_of_itself() -> None:
+    low = ratio(proportion(0, 40), proportion(20, 40))
+    assert (low.value, low.low) == (0, 0)
+    assert low.high > 0
+    assert ratio(proportion(20, 40), proportion(0, 40)).reason == "the reference group's rate is 0"
+    equal = ratio(proportion(20, 40), proportion(20, 40))
+    assert equal.low < 1 < equal.high
+    assert equal.low == pytest.approx(1 / equal.high, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("rates", "sizes"), [((0.3, 0.5), (60, 200)), ((0.1, 0.1), (100, 100)), ((0.9, 0.95), (40, 300))]
+)
+def test_the_interval_of_a_ratio_holds_the_truth(rates: tuple[float, float], sizes: tuple[int, int]) -> None:
+    draws = np.random.default_rng(0).binomial(sizes, rates, (2000, 2))
+    found = [ratio(proportion(int(a), sizes[0]), proportion(int(b), sizes[1])) for a, b in draws]
+    held = [one.low <= rates[0] / rates[1] <= one.high for one in found if one.defined]
+    assert np.mean(held) > 0.94
+
+
+def test_what_is_said_of_four_fifths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made().to_csv(tmp_path / "p.csv", index=False)
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "audit",
+                str(tmp_path / "p.csv"),
+                *["--label", "y", "--prediction", "yhat", "--group", "sex", "--reference", "m"],
+                "--continuous",
+                "age",
+                "--html",
+                str(tmp_path / "p.html"),
+            ]
+        )
+    assert not ended.value.code
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "By sex, group 'f' is predicted positive 0.74 times as often as group 'm', interval 0.67 to 0.82: these rows "
+        "cannot tell whether it is below four fifths." in said
+    )
+    assert "More rates by group of sex, 95% intervals, ratios to m" in said
+    assert "The positive rate changes by +" in said
+    page = (tmp_path / "p.html").read_text()
+    assert "More figures of the field" in page
+    assert "Along numbers" in page
+
+
+def test_with_no_reference_ratios_are_to_the_highest_and_intervals_hold_for_any() -> None:
+    table = np.array([[[60, 40], [40, 60]], [[50, 50], [30, 70]], [[70, 30], [50, 50]]])
+    counts = Counts(table, ("a", "b", "c"), (0, 1))
+    free, chosen = more_rates(counts, ["a", "b", "c"], 1), more_rates(counts, ["a", "b", "c"], 1, reference="b")
+    assert free.reference == chosen.reference == "b"
+    one, other = free.groups["c"].selection_ratio, chosen.groups["c"].selection_ratio
+    assert one is not None
+    assert other is not None
+    assert one.value == other.value
+    assert one.low < other.low
+    assert one.high > other.high
+    with pytest.raises(ConfigError, match="There is no group 'z' to refer to"):
+        more_rates(counts, ["a", "b", "c"], 1, reference="z")
+
+
+def test_rates_over_few_rows_are_undefined_with_a_reason() -> None:
+    result = lh.audit([0, 1] * 30, [0] * 60, sensitive_features=["a", "b"] * 30)
+    group = result.rates["group"].groups["a"]
+    assert group.precision.reason == "0 rows that are predicted positive, fewer than 10"
+    assert group.true_positive_ratio is None or not group.true_positive_ratio.defined
+    assert not result.rates["group"].predictive_parity.defined
+    json.dumps(result.to_dict(), allow_nan=False)
+    render(audit_page(result.to_dict()))
+
+
+@pytest.mark.parametrize(("degree", "figure"), [(1, 0.68), (2, 0.68), (3, 1.157143)])
+def test_gedi_as_worked_by_hand(degree: int, figure: float) -> None:
+    found = continuous_gap(PREDICTED * 4, AGES * 4, gedi=degree, permutations=5)
+    assert found.gedi is not None
+    assert found.gedi[0] == pytest.approx(figure, abs=1e-6)
+    moved = continuous_gap(PREDICTED * 4, [1000 * age - 7 for age in AGES] * 4, gedi=degree, permutations=5)
+    assert moved.gedi is not None
+    assert moved.gedi[0] == pytest.approx(figure, abs=1e-6)
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+def test_gedi_of_two_values_is_the_difference_in_demographic_parity(degree: int) -> None:
+    found = continuous_gap([0.2, 0.4, 0.3, 0.8, 0.6] * 4, [0, 0, 0, 1, 1] * 4, gedi=degree, permutations=5)
+    assert found.gedi is not None
+    assert found.gedi[0] == pytest.approx(0.4)
+    assert found.slope.value == pytest.approx(0.4)
+
+
+def test_gedi_of_a_high_degree_is_noise_under_independence() -> None:
+    chance = np.random.default_rng(0)
+    found = [
+        continuous_gap((chance.random(500) < 0.5).astype(float), chance.random(500), gedi=3, permutations=5)
+        for _ in range(10)
+    ]
+    assert np.mean([one.gedi[0] for one in found if one.gedi is not None]) > 1
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.4])
+def test_the_interval_of_a_slope_holds_the_truth(slope: float) -> None:
+    chance, held = np.random.default_rng(1), 0
+    for _ in range(500):
+        along = np.concatenate([[0.0, 1.0], chance.random(198)])
+        decided = (chance.random(200) < 0.3 + slope * along).astype(float)
+        one = continuous_gap(decided, along, permutations=1).slope
+        held += one.low <= slope <= one.high
+    assert held / 500 > 0.92
+
+
+def test_a_slope_is_least_squares_with_hc3() -> None:
+    chance = np.random.default_rng(2)
+    along, values = chance.random(50), chance.random(50)
+    scaled = (along - along.min()) / (along.max() - along.min())
+    design = np.stack([np.ones(50), scaled], 1)
+    inverse = np.linalg.inv(design.T @ design)
+    fit = inverse @ design.T @ values
+    rest = (values - design @ fit) / (1 - np.einsum("ij,jk,ik->i", design, inverse, design))
+    variance = (inverse @ (design.T * rest**2) @ design @ inverse)[1, 1]
+    found = continuous_gap(values, along, permutations=1).slope
+    assert found.value == pytest.approx(fit[1])
+    assert (found.high - found.value) / 2.0106 == pytest.approx(variance**0.5, rel=1e-4)  # Student's t, 48 degrees
+
+
+def test_the_range_sees_an_inverted_u_that_a_slope_does_not() -> None:
+    chance = np.random.default_rng(3)
+    along = chance.random(600)
+    decided = (chance.random(600) < 0.2 + 0.4 * (1 - (2 * along - 1) ** 2)).astype(float)
+    found = continuous_gap(decided, along)
+    assert found.slope.low < 0 < found.slope.high
+    assert found.range_p < 0.01
+    assert found.range == pytest.approx(0.4, abs=0.15)
+
+
+def test_the_test_of_the_range_rejects_no_more_than_it_says() -> None:
+    chance = np.random.default_rng(4)
+    rejected = [
+        continuous_gap(
+            (chance.random(100) < 0.3).astype(float), chance.random(100), permutations=99, seed=10**6 + at
+        ).range_p
+        <= 0.05
+        for at in range(400)
+    ]
+    assert 0.02 < np.mean(rejected) < 0.085
+
+
+def test_numbers_that_cannot_be_are_refused() -> None:
+    with pytest.raises(DataError, match="5 predictions and 4 values of 'age'"):
+        continuous_gap(PREDICTED, AGES[:4], title="age")
+    with pytest.raises(DataError, match="missing or infinite values, first in row 2"):
+        continuous_gap([1.0] * 30, [1.0, math.nan] + [2.0] * 28, title="age")
+    with pytest.raises(ConfigError, match="gedi=0 is not a degree"):
+        continuous_gap(PREDICTED, AGES, gedi=0)
+    assert continuous_gap([0.0] * 30, [1.0] * 30, title="age").slope.reason == "every age is 1"
+    rows = made(300)
+    with pytest.raises(DataError, match="300 labels and 5 values of 'age'"):
+        lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"], continuous={"age": rows["age"][:5]})
+
+
+def test_numbers_of_a_file_are_those_of_arrays(tmp_path: Path) -> None:
+    rows = made(500)
+    rows["p"] = rows["yhat"] * 0.5 + 0.2
+    rows.to_csv(tmp_path / "p.csv", index=False)
+    arrays = lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"], continuous=rows[["age"]]).continuous
+    text = lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], continuous=["age"]).continuous
+    scored = lh.audit_file(
+        tmp_path / "p.csv", "y", None, ["sex"], score="p", threshold=0.5, continuous=["age"]
+    ).continuous
+    assert arrays["age"].slope.value == pytest.approx(text["age"].slope.value)
+    assert scored["age"] == text["age"]
+
+
+def test_amplification_as_worked_by_hand() -> None:
+    task, attribute, predicted = bits("11001010"), bits("11100010"), bits("11100010")
+    assert amplification(task, attribute, predicted) == pytest.approx(0.25)
+    # The published code, with one column each, drops the rows with neither, and the sign turns over.
+    assert amplification(task, attribute, predicted, single_column=True) == pytest.approx(-0.25)
+    # From task to attribute: 0.25 for the task itself, 0 for its complement.
+    assert amplification(attribute, task, bits("11001011")) == pytest.approx(0.125)
+    assert amplification(attribute, task, bits("11001011"), single_column=True) == pytest.approx(-0.25)
+
+
+def test_signs_that_are_chance_have_no_direction() -> None:
+    assert np.isnan(signs(np.array([[50, 50], [49, 51]]))).all()
+    assert signs(np.array([[80, 20], [20, 80]])).tolist() == [[1, -1], [-1, 1]]
+    found = audited_amplification(np.full((2, 2, 2), 25), ("a", "b"), ("0", "1"))
+    assert "go together more, or less, often than chance" in str(found.value.reason)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("rows", [500, 2000])
+def test_the_interval_of_amplification_holds_the_truth(rows: int) -> None:
+    shares = np.array([[[0.3, 0.1], [0.05, 0.1]], [[0.08, 0.07], [0.05, 0.25]]])
+    train = (shares * 10**6).sum(-1).astype(np.int64)
+    per_group = shares.sum((1, 2))
+    moved = (shares.sum(1) - shares.sum(2)) / per_group[:, None]
+    truth = (signs(train) * moved).mean()
+    chance, held = np.random.default_rng(0), 0
+    for _ in range(600):
+        table = chance.multinomial(rows, shares.ravel() / shares.sum()).reshape(2, 2, 2)
+        one = audited_amplification(table, ("a", "b"), ("0", "1"), train=train).value
+        held += one.low <= truth <= one.high
+    assert held / 600 > 0.93
+
+
+def test_an_audit_says_whether_predictions_amplify() -> None:
+    chance = np.random.default_rng(1)
+    group = chance.integers(0, 2, 3000)
+    label = (chance.random(3000) < 0.35 + 0.3 * group).astype(int)
+    result = lh.audit(label, group, sensitive_features={"g": group})
+    one = result.amplification["g"]
+    assert one.value.value == pytest.approx(0.35, abs=0.03)
+    page = render(audit_page(result.to_dict()))
+    assert "By g, predictions go further in the direction that the labels have" in page
