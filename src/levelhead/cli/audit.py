@@ -188,7 +188,7 @@ def audit_command(
 ) -> None:
     """Measure the gaps between groups in a file of predictions, with 95% intervals.
 
-    Needs no model and no GPU. An interval that reaches 0 means that these rows cannot tell whether there is a gap.
+    Needs no model and no GPU. First it says which two groups differ most, over all columns, and how sure that is.
     Fields of csv and tsv are texts, exactly as they are written: 1 and 1.0 are two classes. Existing output files are
     replaced.
 
