@@ -179,8 +179,8 @@ def _answer_sentences(finding: Record, words: Words) -> list[str]:
     """Say that the model gives one answer only, or that it is not better than chance."""
     if finding["constant"] is not None:
         return [
-            f"The model gives every row the same answer, “{words.of_class(finding['constant'])}”: it has no gaps because "
-            "it decides nothing."
+            f"The model gives every row the same answer, “{words.of_class(finding['constant'])}”: it has no gaps "
+            "because it decides nothing."
         ]
     if finding["standing"] not in ("at", "below"):
         return []
