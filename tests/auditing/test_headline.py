@@ -47,8 +47,8 @@ def test_it_names_the_pair_the_direction_both_rates_and_the_rows() -> None:
         "to 16.1."
     )
     assert rows == (
-        "Rows that these rates rest on: 1,000 of women, 3,000 of men. The interval allows for all 2 comparisons of two "
-        "groups in the true and the false positive rate."
+        "Rows that these rates rest on: 1,000 of women, 3,000 of men. The interval allows for 2 comparisons: every "
+        "pair of groups, in the true and in the false positive rate."
     )
 
 

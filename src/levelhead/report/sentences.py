@@ -165,8 +165,8 @@ def audit_sentences(result: Record) -> list[str]:
     told = f"Rows that these rates rest on: {sides}{words.group(pair, 'second')}."
     if finding["comparisons"] > 1:
         told += (
-            f" The interval allows for all {finding['comparisons']:,} comparisons of two groups in the true and the "
-            "false positive rate."
+            f" The interval allows for {finding['comparisons']:,} comparisons: every pair of groups, in the true and "
+            "in the false positive rate."
         )
     others: dict[str, Record] = {}
     for one in result["pairs"]:
