@@ -201,6 +201,8 @@ def test_a_narrow_interval_says_at_most_and_a_wide_one_cannot_tell() -> None:
         "Of the rows with label “>50K”, the model finds 60.0% of men and 66.7% of women: 6.7 points fewer, interval "
         "−20.0 to 32.1: these rows cannot tell whether there is a gap."
     )
+    same = said({"women": [[20, 10], [10, 20]], "men": [[20, 10], [10, 20]]})
+    assert "no measured difference, interval −" in same[0]
     three = {"women": [[9000, 1000], [3000, 7000]], "men": [[9000, 1000], [3000, 7000]]}
     assert "no two groups differ by more than" in said(three | {"others": three["men"]})[0]
 

@@ -220,7 +220,8 @@ def pair_sentence(pair: Record, words: Words, *, at_most: float | None = None, c
     if most <= NARROW:
         whole = "no two groups differ by more than" if comparisons > 2 else "a gap of at most"
         return f"{start}: {whole} {number(100 * most)} points."
-    return f"{start}: {points} points {more}, {span}: these rows cannot tell whether there is a gap."
+    found = f"{points} points {more}" if points != "0.0" else "no measured difference"
+    return f"{start}: {found}, {span}: these rows cannot tell whether there is a gap."
 
 
 class Words:
