@@ -47,8 +47,8 @@ def test_it_names_the_pair_the_direction_both_rates_and_the_rows() -> None:
         "to 16.1."
     )
     assert rows == (
-        "Rows that these rates rest on: 1,000 of women, 3,000 of men. The interval allows for all 2 comparisons of two "
-        "groups in the true and the false positive rate."
+        "Rows that these rates rest on: 1,000 of women, 3,000 of men. The interval allows for 2 comparisons: every "
+        "pair of groups, in the true and in the false positive rate."
     )
 
 
@@ -201,6 +201,8 @@ def test_a_narrow_interval_says_at_most_and_a_wide_one_cannot_tell() -> None:
         "Of the rows with label “>50K”, the model finds 60.0% of men and 66.7% of women: 6.7 points fewer, interval "
         "−20.0 to 32.1: these rows cannot tell whether there is a gap."
     )
+    same = said({"women": [[20, 10], [10, 20]], "men": [[20, 10], [10, 20]]})
+    assert "no measured difference, interval −" in same[0]
     three = {"women": [[9000, 1000], [3000, 7000]], "men": [[9000, 1000], [3000, 7000]]}
     assert "no two groups differ by more than" in said(three | {"others": three["men"]})[0]
 
