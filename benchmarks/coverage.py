@@ -7,6 +7,7 @@ standard errors (of the gap between the two groups that truly differ most).
     python benchmarks/coverage.py --workers 2    # about ten minutes on two cores
     python benchmarks/coverage.py --trials 200   # a look
     python benchmarks/coverage.py --pairs        # pairs of groups alone, a minute; the rest of the file stays
+    python benchmarks/coverage.py --more         # scores, paired changes, ratios, numbers alone: coverage_more.py
 
 *Plain cells*: every group has the same number of positives and negatives in expectation, TPR 65% and FPR 20% before the
 gap is added to both of them, so that demographic parity, equal opportunity and equalized odds all have the same true
@@ -43,6 +44,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from coverage_more import simulate_more
 from numpy.typing import NDArray
 from scipy import special
 
@@ -405,15 +407,25 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=Path("results/coverage.json"))
     parser.add_argument("--figure", type=Path, default=Path("docs/images/coverage.png"))
     parser.add_argument("--pairs", action="store_true", help="simulate pairs of groups alone")
+    parser.add_argument("--more", action="store_true", help="simulate scores, changes, ratios and numbers alone")
     options = parser.parse_args()
 
     start = time.perf_counter()
-    by_pairs = simulate_pairs(options.trials, options.seed)
+    by_pairs = simulate_pairs(options.trials, options.seed) if not options.more else []
     missed_pairs = [
         f"pairs of {one['design']}, rate {one['rate']:g}, gap {one['gap']:g}: {100 * one['coverage']:.1f}%"
         for one in by_pairs
         if one["coverage"] < LOWEST
     ]
+    by_more = simulate_more(options.trials, options.seed) if not options.pairs else []
+    missed_more = [
+        f"{one['figure']}, {one['design']}: {100 * one['coverage']:.1f}%" for one in by_more if one["coverage"] < LOWEST
+    ]
+    if options.more:
+        known = json.loads(options.json.read_text(encoding="utf-8"))
+        options.json.write_text(json.dumps(known | {"more": by_more}, indent=1) + "\n", encoding="utf-8")
+        print(*(f"missed: {line}" for line in missed_more), sep="\n")
+        return 1 if missed_more else 0
     if options.pairs:
         known = json.loads(options.json.read_text(encoding="utf-8"))
         options.json.write_text(json.dumps(known | {"pairs": by_pairs}, indent=1) + "\n", encoding="utf-8")
@@ -450,7 +462,7 @@ def main() -> int:
     for (cell, gap), records in zip(plain, found[len(small) + len(pairs) :], strict=True):
         for record in records:
             record["standard_errors"] = gap / standard_error(cell, record["metric"])
-    missed = failures(list(itertools.chain.from_iterable(by_kind))) + missed_pairs
+    missed = failures(list(itertools.chain.from_iterable(by_kind))) + missed_pairs + missed_more
     result = {
         "command": f"python benchmarks/coverage.py --trials {options.trials} --replicates {options.replicates}",
         "trials": options.trials,
@@ -464,6 +476,7 @@ def main() -> int:
         "small_cells": by_kind[0],
         "differences": by_kind[1],
         "pairs": by_pairs,
+        "more": by_more,
     }
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,221 @@
+"""How often do the intervals of scores, paired changes, ratios, numbers and bias amplification hold the true value?
+
+Part of benchmarks/coverage.py, which writes the figures into results/coverage.json under "more":
+
+    python benchmarks/coverage.py --more               # 1,000 simulated audits a cell
+    python benchmarks/coverage.py --more --trials 200  # a look
+
+Undefined intervals (an area with fewer than five rows of a class) are not counted as held or missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
+
+from levelhead.auditing.continuous import continuous_gap
+from levelhead.auditing.paired import paired_interval
+from levelhead.auditing.rates import balanced, ratio
+from levelhead.auditing.scores import band
+from levelhead.metrics import Counts, estimate, proportion
+from levelhead.metrics import scores as score_metrics
+from levelhead.metrics.amplification import audited_amplification, signs
+from levelhead.metrics.contrasts import Contrasts, Enough
+from levelhead.metrics.scores import ScoreCounts
+
+Once = Callable[[np.random.Generator], list[bool | None]]
+
+
+def _areas(sizes: tuple[int, int], distances: tuple[float, float], base: float) -> tuple[tuple[str, ...], Once]:
+    truth = stats.norm.cdf(np.array(distances) / 2**0.5)
+    crossed = stats.norm.cdf(np.array(distances) / 2**0.5)  # negatives of both groups are alike
+    group = np.repeat([0, 1], sizes)
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        label = rng.random(len(group)) < base
+        score = rng.normal(label * np.array(distances)[group])
+        counts = ScoreCounts.from_rows(label, score, group, 2)
+        found, size = score_metrics.areas(counts), counts.sizes
+
+        def ends(g: int, h: int) -> tuple[Any, Any]:
+            return score_metrics.area_interval(
+                found.value[g, h], found.variance[g, h], found.freedom[g, h], size[g, 1], size[h, 0], 0.95
+            )
+
+        held: list[bool | None] = []
+        for g, h, true in ((0, 0, truth[0]), (1, 1, truth[1]), (0, 1, crossed[0])):
+            low, high = ends(g, h)
+            held.append(None if np.isnan(low) else bool(low <= true <= high))
+        for pairs, true in ((((0, 0), (1, 1)), truth[0] - truth[1]), (((0, 1), (1, 0)), crossed[0] - crossed[1])):
+            first, second = ((found.value[pair], ends(*pair)) for pair in pairs)
+            low, high = score_metrics.mover(*first, *second)
+            held.append(None if np.isnan(low) else bool(low <= true <= high))
+        return held
+
+    return ("area, first group", "area, second group", "area across", "area difference", "difference across"), once
+
+
+def _calibration(rows: int, shape: tuple[float, float]) -> tuple[tuple[str, ...], Once]:
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        score = rng.beta(*shape, rows)
+        label = rng.random(rows) < score
+        counts = ScoreCounts.from_rows(label, score, np.zeros(rows, int), 1)
+        mean, variance = score_metrics.residuals(counts)
+        lines = score_metrics.calibration_lines(counts)
+        one = score_metrics.student(float(mean[0]), float(variance[0]), rows - 1, rows, 0.95)
+        return [
+            one.low <= 0 <= one.high,
+            None if np.isnan(lines.slope[0]) else bool(abs(lines.slope[0] - 1) <= 1.96 * lines.slope_error[0]),
+            bool(abs(lines.intercept[0]) <= 1.96 * lines.intercept_error[0]),
+        ]
+
+    return ("mean residual", "calibration slope", "calibration intercept"), once
+
+
+def _residual_gap(sizes: tuple[int, int]) -> tuple[tuple[str, ...], Once]:
+    group = np.repeat([0, 1], sizes)
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        score = rng.beta(2, 3, len(group))
+        counts = ScoreCounts.from_rows(rng.random(len(group)) < score, score, group, 2)
+        mean, variance = score_metrics.residuals(counts)
+        both = variance.sum()
+        freedom = both**2 / (variance**2 / (np.array(sizes) - 1)).sum()
+        one = score_metrics.student(float(mean[0] - mean[1]), float(both), float(freedom), len(group), 0.95)
+        return [one.low <= 0 <= one.high]
+
+    return ("gap of mean residuals",), once
+
+
+def _bands(groups: int, rows: int, gap: float) -> tuple[tuple[str, ...], Once]:
+    names = ("demographic_parity", "equal_opportunity", "equalized_odds")
+    rates = np.array([[0.2, 0.6]] * groups) + gap * (np.arange(groups) == groups - 1)[:, None]
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        positive = rng.binomial(rows // 2, rates)
+        table = np.stack([rows // 2 - positive, positive], -1)[None]
+        enough = Enough.of(table[0], 1, 10)
+        plain, smooth = Contrasts(table, 1, enough, smooth=False), Contrasts(table, 1, enough)
+        found = [band(name, plain, smooth, 0.95)[:, 0] for name in names]
+        return [bool(low <= gap + 1e-12 and gap - 1e-12 <= high) for _, low, high in found]
+
+    return tuple(f"band, {name}" for name in names), once
+
+
+def _changes(rows: int, gained: float, lost: float) -> tuple[tuple[str, ...], Once]:
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        up, down, _ = rng.multinomial(rows, [gained, lost, 1 - gained - lost])
+        low, high = paired_interval(int(up), int(down), rows)
+        return [bool(low <= gained - lost + 1e-12 and gained - lost - 1e-12 <= high)]
+
+    return ("paired change",), once
+
+
+def _rates(sizes: tuple[int, int], rates: tuple[float, float]) -> tuple[tuple[str, ...], Once]:
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        first, second = (
+            proportion(int(hits), size) for hits, size in zip(rng.binomial(sizes, rates), sizes, strict=True)
+        )
+        one, both = ratio(first, second), balanced(first, second)
+        true = rates[0] / rates[1]
+        return [
+            bool(one.low <= true <= one.high) if one.defined else None,
+            bool(both.low <= sum(rates) / 2 <= both.high),
+        ]
+
+    return ("ratio of rates", "balanced error"), once
+
+
+def _parity(rows: int, gap: float) -> tuple[tuple[str, ...], Once]:
+    # Labels, given predictions: precision 0.6, and 0.6 + gap in the second group; 40% are selected.
+    shares = np.array([[[0.5, 0.16], [0.1, 0.24]], [[0.5, 0.4 * (0.4 - gap)], [0.1, 0.4 * (0.6 + gap)]]])
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        table = np.stack([rng.multinomial(rows, one.ravel() / one.sum()).reshape(2, 2) for one in shares])
+        swapped = Counts(table.swapaxes(1, 2), ("a", "b"), (0, 1))
+        one = estimate(swapped, "equal_opportunity", positive=1, replicates=300, seed=int(rng.integers(2**31)))
+        return [bool(one.low <= gap + 1e-12 and gap - 1e-12 <= one.high)]
+
+    return ("predictive parity",), once
+
+
+def _slopes(rows: int, slope: float) -> tuple[tuple[str, ...], Once]:
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        along = np.concatenate([[0.0, 1.0], rng.random(rows - 2)])
+        decided = (rng.random(rows) < 0.3 + slope * along).astype(float)
+        one = continuous_gap(decided, along, permutations=1).slope
+        return [one.low <= slope <= one.high]
+
+    return ("slope along a number",), once
+
+
+def _amplification(rows: int) -> tuple[tuple[str, ...], Once]:
+    shares = np.array([[[0.3, 0.1], [0.05, 0.1]], [[0.08, 0.07], [0.05, 0.25]]])
+    train = (shares * 10**6).sum(-1).astype(np.int64)
+    truth = float((signs(train) * (shares.sum(1) - shares.sum(2)) / shares.sum((1, 2))[:, None]).mean())
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        table = rng.multinomial(rows, shares.ravel() / shares.sum()).reshape(2, 2, 2)
+        one = audited_amplification(table, ("a", "b"), ("0", "1"), train=train).value
+        return [one.low <= truth <= one.high]
+
+    return ("bias amplification",), once
+
+
+def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
+    """Yield the name of every cell, the figures in it, and one simulated audit of it."""
+    for sizes, distances, base in (
+        ((500, 50), (2.0, 2.0), 0.3),
+        ((500, 50), (3.0, 2.5), 0.3),
+        ((500, 100), (3.0, 2.5), 0.12),
+        ((200, 200), (1.0, 1.0), 0.3),
+        ((5000, 500), (2.0, 1.0), 0.3),
+        ((60, 60), (0.0, 0.0), 0.5),
+    ):
+        areas = ", ".join(f"{special.ndtr(one / 2**0.5):.2f}" for one in distances)
+        yield f"AUC {areas}; {sizes[0]} and {sizes[1]} rows, {base:.0%} positive", *_areas(sizes, distances, base)
+    for rows, shape in ((50, (2.0, 3.0)), (200, (2.0, 3.0)), (100, (0.5, 4.0)), (2000, (2.0, 3.0))):
+        yield f"calibrated, {rows} rows, beta {shape}", *_calibration(rows, shape)
+    for sizes in ((250, 50), (250, 20)):
+        yield f"calibrated, {sizes[0]} and {sizes[1]} rows", *_residual_gap(sizes)
+    for groups, rows, gap in ((2, 100, 0.0), (2, 100, 0.1), (8, 100, 0.0), (8, 100, 0.2), (2, 2000, 0.05)):
+        yield f"threshold, {groups} groups of {rows}, gap {gap:g}", *_bands(groups, rows, gap)
+    for rows, gained, lost in ((40, 0.15, 0.05), (400, 0.02, 0.02), (400, 0.01, 0.002), (2000, 0.1, 0.05)):
+        yield f"paired, {rows} rows, {gained:g} gained, {lost:g} lost", *_changes(rows, gained, lost)
+    for sizes, rates in (
+        ((60, 200), (0.3, 0.5)),
+        ((100, 100), (0.1, 0.1)),
+        ((500, 500), (0.02, 0.02)),
+        ((40, 300), (0.9, 0.95)),
+    ):
+        yield f"rates {rates} of {sizes} rows", *_rates(sizes, rates)
+    for rows, gap in ((300, 0.0), (300, 0.15)):
+        yield f"precision, 2 groups of {rows}, gap {gap:g}", *_parity(rows, gap)
+    for slope in (0.0, 0.4):
+        yield f"slope {slope:g}, 200 rows", *_slopes(200, slope)
+    for rows in (500, 2000):
+        yield f"amplification, {rows} rows", *_amplification(rows)
+
+
+def simulate_more(trials: int, seed: int) -> list[dict[str, Any]]:
+    """Return one record a cell and figure; cells below 94% are simulated four times as often, and all trials count."""
+    records = []
+    for place, (design, figures, once) in enumerate(cells()):
+        rng = np.random.default_rng((seed, 99, place))
+        found = [once(rng) for _ in range(trials)]
+        if min(_coverage(found)) < 0.94:
+            found += [once(rng) for _ in range(3 * trials)]
+        for figure, coverage in zip(figures, _coverage(found), strict=True):
+            records.append({"design": design, "figure": figure, "trials": len(found), "coverage": coverage})
+        shown = ", ".join(f"{name} {100 * one:.1f}" for name, one in zip(figures, _coverage(found), strict=True))
+        print(f"{design}: {shown}", flush=True)
+    return records
+
+
+def _coverage(found: list[list[bool | None]]) -> list[float]:
+    held: NDArray[Any] = np.array(found, dtype=object)
+    return [float(np.mean([one for one in column if one is not None])) for column in held.T]
