@@ -16,6 +16,7 @@ from rich.markup import escape
 from levelhead.bench import grid
 from levelhead.bench.grid import GRID, Cell, Failure, Launcher
 from levelhead.bench.tables import collect
+from levelhead.data import Fold
 from levelhead.terminal import counted
 
 
@@ -85,7 +86,9 @@ def show_results(cells: Sequence[Cell], folder: Path, *, console: Console, html_
 
 
 def _name(cell: Cell) -> str:
-    return f"{cell.row}, seed {cell.experiment.seed}"
+    data = cell.experiment.data
+    fold = f", fold {data.fold + 1} of {data.folds}" if isinstance(data, Fold) else ""
+    return f"{cell.row}, seed {cell.experiment.seed}{fold}"
 
 
 def _line(console: Console, text: str) -> None:
@@ -99,6 +102,8 @@ def _announce(
     rows, seeds = {cell.row for cell in cells}, {cell.experiment.seed for cell in cells}
     done = "" if len(missing) == len(cells) else f"; {len(cells) - len(missing) if missing else 'all'} of them done"
     times = f"{len(rows)} variants x {len(seeds)} seed{'s' * (len(seeds) != 1)}"
+    folds = {cell.experiment.data.folds for cell in cells if isinstance(cell.experiment.data, Fold)}
+    times += "".join(f" x {count} folds" for count in folds)
     _line(console, f"{len(cells)} runs ({times}) in {folder}{done}.")
     if workers is None or not missing:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,6 +52,14 @@ def compare_command(
     ] = None,
     seeds: Annotated[
         str | None, typer.Option(help="Seeds, e.g. 0-4 or 0,2,5. Default: 0-2, or those of GRID.", show_default=False)
+    ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="Split all rows of the data into so many folds, by person where the data set knows people, and let "
+            "every fold be the test split once: all rows say how large a difference is.",
+            show_default=False,
+        ),
     ] = None,
     options: Annotated[
         list[str] | None,
@@ -120,6 +129,7 @@ def compare_command(
         if given := [name for name, value in named.items() if value is not None]:
             raise ConfigError(f"The grid {quoted(grid)} says what to compare: leave out {', '.join(given)}.")
         plan = read_grid(grid)
+        plan = plan if folds is None else replace(plan, folds=folds)
         chosen = _seeds(seeds)
     else:
         if only:
@@ -133,6 +143,7 @@ def compare_command(
             options=options,
             settings=settings or (),
             data_root=data_root,
+            folds=folds,
         )
         settings = None
     _run(plan, folder, workers, ray, html_file, data_root=data_root, rows=only, seeds=chosen, settings=settings or ())
