@@ -72,6 +72,7 @@ class Grid:
     """What is run: ``base`` is a recipe's content; ``rows`` maps names to settings, ``shared`` holds those of all.
 
     With ``folds`` every seed of a row is so many runs, one for each :class:`~levelhead.data.Fold` of all rows.
+    ``margin``, in points, is the difference that is as good as none.
 
     Options and methods that have an earlier name get their present one.
     """
@@ -81,6 +82,7 @@ class Grid:
     seeds: tuple[int, ...] = (0,)
     shared: dict[str, Any] = field(default_factory=dict)
     folds: int | None = None
+    margin: float = 2.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base", present_recipe(self.base))
@@ -100,6 +102,8 @@ class Grid:
             )
         if self.folds is not None:
             check_folds(self.folds)
+        if isinstance(self.margin, bool) or not isinstance(self.margin, int | float) or not 0 < self.margin < 100:
+            raise ConfigError(f"margin is {quoted(self.margin)}; it must be a number of points between 0 and 100.")
         if len(self.rows) * len(self.seeds) * (self.folds or 1) > MOST_RUNS:
             folds = f", {len(self.seeds):,} seeds and {self.folds} folds" if self.folds else ""
             raise ConfigError(
@@ -109,8 +113,9 @@ class Grid:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a grid file."""
-        folds = {} if self.folds is None else {"folds": self.folds}
-        return {"base": self.base, "seeds": list(self.seeds), **folds, "set": self.shared, "rows": self.rows}
+        more: dict[str, Any] = {} if self.folds is None else {"folds": self.folds}
+        more |= {} if self.margin == Grid.margin else {"margin": self.margin}
+        return {"base": self.base, "seeds": list(self.seeds), **more, "set": self.shared, "rows": self.rows}
 
 
 @dataclass(frozen=True)
@@ -183,7 +188,7 @@ def read_grid(grid: str | Path) -> Grid:
     """Read a grid file, or raise :class:`ConfigError` that names it."""
     path = find_grid(grid)
     content = read_recipe(path)
-    known = ("base", "seeds", "folds", "set", "rows")
+    known = ("base", "seeds", "folds", "margin", "set", "rows")
     for key in content:
         if key not in known:
             raise ConfigError(f"{path}: unknown key {quoted(key)}. {nearest(str(key), known)}")
@@ -204,7 +209,7 @@ def read_grid(grid: str | Path) -> Grid:
         raise ConfigError(f"{path}: seeds must be a list of whole numbers, such as [0, 1, 2], not {quoted(seeds)}.")
     try:
         named = {row: settings or {} for row, settings in rows.items()}
-        return Grid(base, named, tuple(seeds), shared, content.get("folds"))
+        return Grid(base, named, tuple(seeds), shared, content.get("folds"), content.get("margin", Grid.margin))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -220,6 +225,7 @@ def comparison_grid(
     settings: Sequence[str] = (),
     data_root: Path | None = None,
     folds: int | None = None,
+    margin: float | None = None,
 ) -> Grid:
     """Return the grid that the options of ``levelhead compare`` ask for, on top of a folder's grid if there is one.
 
@@ -249,7 +255,7 @@ def comparison_grid(
     chosen = parse_seeds(seeds) if seeds is not None else [0, 1, 2] if before is None else list(before.seeds)
     if before is None:
         made = compare_methods(base, parse_methods("erm,dam" if methods is None else methods), chosen, values)
-        return replace(made, folds=folds)
+        return replace(made, folds=folds, margin=Grid.margin if margin is None else margin)
     if "method" not in before.base:
         base = {key: value for key, value in base.items() if key != "method"}
     rows = before.rows
@@ -257,7 +263,14 @@ def comparison_grid(
         names = [str(row.get("method.name") or section(base, "method").get("name")) for row in rows.values()]
         names = list(dict.fromkeys(names)) if methods is None else parse_methods(methods)
         rows = compare_methods(base, names, chosen, values).rows
-    return Grid(base, rows, tuple(chosen), before.shared, before.folds if folds is None else folds)
+    return Grid(
+        base,
+        rows,
+        tuple(chosen),
+        before.shared,
+        before.folds if folds is None else folds,
+        before.margin if margin is None else margin,
+    )
 
 
 def _refuse_seed_and_name(settings: Sequence[str]) -> None:
@@ -357,7 +370,7 @@ def joined(grid: Grid, out: Path) -> Grid:
             key for key in sorted(old.keys() | new.keys()) if key != "data.root" and old.get(key) != new.get(key)
         ]
         changed += [row for row, settings in grid.rows.items() if before.rows.get(row, settings) != settings]
-        changed += ["folds"] if before.folds != grid.folds else []
+        changed += [name for name in ("folds", "margin") if getattr(before, name) != getattr(grid, name)]
         if changed:
             raise ConfigError(
                 f"{out} holds another grid; what differs is {', '.join(map(quoted, changed[:20]))}. It can get more "
@@ -365,7 +378,7 @@ def joined(grid: Grid, out: Path) -> Grid:
                 f"levelhead compare {out} --resume"
             )
         seeds = tuple(sorted({*before.seeds, *grid.seeds}))
-        grid = Grid(grid.base, before.rows | grid.rows, seeds, grid.shared, grid.folds)
+        grid = replace(grid, rows=before.rows | grid.rows, seeds=seeds)
     return grid
 
 

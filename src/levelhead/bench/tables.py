@@ -19,6 +19,7 @@ from levelhead.attention import DebiasConfig
 from levelhead.data import DATASETS, Fold, Split
 from levelhead.methods import DAM
 from levelhead.metrics import Counts, JointRow, JointTable, equalized_odds, estimate_to_dict, joint
+from levelhead.metrics.joint import MARGIN
 from levelhead.metrics.names import METRICS
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.report import marks
@@ -274,9 +275,7 @@ class Comparison:
                 sentences.append(f"{what}: undefined, {difference.reason}.")
                 continue
             low, high = 100 * difference.low, 100 * difference.high
-            p_value = row[metric].p_holm
-            decided = p_value is not None and p_value < 1 - self.table.level and not low <= 0 <= high
-            verdict = "Distinguishable from zero." if decided else "Not distinguishable from zero."
+            verdict = self._verdict(method, metric)
             if difference.reason:
                 verdict = f"Not decided: {difference.reason}."
             size = "smaller" if difference.value < 0 else "larger"
@@ -286,6 +285,17 @@ class Comparison:
                 f"{verdict}"
             )
         return sentences
+
+    def _verdict(self, method: str, metric: str) -> str:
+        margin = f"{100 * self.table.margin:g} points"
+        return {
+            "smaller": "Distinguishable from zero.",
+            "larger": "Distinguishable from zero.",
+            "smaller within": f"Distinguishable from zero, and smaller than {margin}.",
+            "larger within": f"Distinguishable from zero, and smaller than {margin}.",
+            "within": f"Equal within {margin}.",
+            "undecided": f"Undecided: not distinguishable from zero, nor known to be below {margin}.",
+        }[self.table.verdict(method, metric) or "undecided"]
 
     def markdown(self) -> str:
         """Return the sections as Markdown, and the findings."""
@@ -368,12 +378,21 @@ class RunSet:
     split: Split
     runs: list[Run]
 
-    def compare(self, baseline: str, *, selection: str | None = None, threshold: Threshold = "own") -> Comparison:
+    def compare(
+        self,
+        baseline: str,
+        *,
+        selection: str | None = None,
+        threshold: Threshold = "own",
+        margin: float = MARGIN,
+        level: float = 0.95,
+    ) -> Comparison:
         """Return the joint table; rows are sets of runs that differ in the seed alone.
 
         ``selection`` chooses each run's epoch anew, by a label-only selector or by :data:`LEAKING`; the runs must have
         been trained with ``train.keep_epochs``. ``threshold="matched"`` lets every run call as many rows positive as
         the baseline does on average over its seeds, so that a mere shift of the threshold changes nothing.
+        Differences within ``margin`` are as good as none; ``level`` is that of the intervals.
         """
         rows = self.rows()
         wanted = baseline.lower()
@@ -415,6 +434,8 @@ class RunSet:
             baseline=names[0],
             positive=positive,
             clusters=None if clusters is None else clusters.to_numpy(),
+            margin=margin,
+            level=level,
         )
         recipe = first.experiment.to_dict()["data"]
         return Comparison(

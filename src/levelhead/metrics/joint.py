@@ -17,6 +17,9 @@ with all of s2 on its S - 1, and infinite where nothing is added. Of fewer than 
 quantile of its own degrees of freedom (Cochran, Biometrics 1964), because two or three seeds cannot vouch for their own
 variance. (Adding all of s2 / S rejected a true null in 0 to 1% instead of 5%.)
 
+*Equivalence.* That a difference is within a margin is claimed where both one-sided tests of it reject (two one-sided
+tests, Schuirmann 1987), with the standard errors of the interval; the larger of the two p-values is theirs together.
+
 *Rows that belong together*, several pictures of one person for instance, are drawn together: the resamples of
 differences are of clusters. The interval of one figure comes from tests that take rows for independent; its arms are
 made longer by the ratio of the figure's spread over resampled clusters and over resampled rows, never shorter.
@@ -29,7 +32,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,6 +57,9 @@ from levelhead.metrics.intervals import (
 from levelhead.metrics.names import metric_of
 from levelhead.types import ConfigError, DataError, Estimate
 
+MARGIN = 0.02
+Verdict = Literal["smaller", "larger", "within", "smaller within", "larger within", "undecided"]
+
 
 @dataclass(frozen=True)
 class JointRow:
@@ -62,7 +68,9 @@ class JointRow:
     ``estimate`` is the mean over seeds; its interval holds both sources of chance. ``rows_only`` is the same value
     with chance from the test rows alone. ``by_seed`` are the figures of the seeds, ``degrees_of_freedom``
     Satterthwaite's (infinite without seed variance). Against the baseline (None for the baseline itself):
-    ``difference`` (method minus baseline), its ``p_value``, and ``p_holm``, adjusted over the methods. ``p_best`` is
+    ``difference`` (method minus baseline), its ``p_value``, and ``p_holm``, adjusted over the methods; ``p_within`` is
+    that of the difference being as large as the table's margin, adjusted likewise: where it is small, the two are equal
+    within the margin. ``p_best`` is
     the same for the difference to the method with the best value (None for that one): where it is not small, these
     rows and seeds do not tell the two apart.
     """
@@ -75,6 +83,26 @@ class JointRow:
     p_value: float | None = None
     p_holm: float | None = None
     p_best: float | None = None
+    p_within: float | None = None
+
+    def verdict(self, error: float) -> Verdict | None:
+        """Return what is decided about the difference at this error probability; None for the baseline.
+
+        A difference is ``smaller`` or ``larger``; or ``within`` the margin; or ``smaller within`` and ``larger within``
+        where there is one and it is known to be that small. Everything else is ``undecided``, also where the variance
+        over seeds is not known.
+        """
+        if self.difference is None:
+            return None
+        if not self.difference.defined or self.difference.reason is not None:
+            return "undecided"
+        found = self.p_holm is not None and self.p_holm < error
+        within = self.p_within is not None and self.p_within < error
+        if not found:
+            return "within" if within else "undecided"
+        if self.difference.value < 0:
+            return "smaller within" if within else "smaller"
+        return "larger within" if within else "larger"
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; NaN and infinity become null."""
@@ -87,12 +115,13 @@ class JointRow:
             "p_value": None if self.p_value is None else finite_or_none(self.p_value),
             "p_holm": None if self.p_holm is None else finite_or_none(self.p_holm),
             "p_best": None if self.p_best is None else finite_or_none(self.p_best),
+            "p_within": None if self.p_within is None else finite_or_none(self.p_within),
         }
 
 
 @dataclass(frozen=True)
 class JointTable:
-    """What :func:`joint` found: ``rows[method][metric]``, the baseline's name and the confidence level.
+    """What :func:`joint` found: ``rows[method][metric]``, the baseline's name, confidence level and margin.
 
     ``at_chance`` are the methods whose balanced accuracy the test rows alone do not show to be above 1 / classes, that
     of a constant or random answer; ``few_seeds`` those that the rows do show to be above it, but not rows and seeds
@@ -105,15 +134,22 @@ class JointTable:
     level: float
     at_chance: tuple[str, ...] = ()
     few_seeds: tuple[str, ...] = ()
+    margin: float = MARGIN
+
+    def verdict(self, method: str, metric: str) -> Verdict | None:
+        """Return what is decided about a method's difference to the baseline, see :meth:`JointRow.verdict`."""
+        return self.rows[method][metric].verdict(1 - self.level)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         methods = {
-            method: {name: row.to_dict() for name, row in figures.items()} for method, figures in self.rows.items()
+            method: {name: row.to_dict() | {"verdict": self.verdict(method, name)} for name, row in figures.items()}
+            for method, figures in self.rows.items()
         }
         return {
             "baseline": self.baseline,
             "level": self.level,
+            "margin": self.margin,
             "at_chance": list(self.at_chance),
             "few_seeds": list(self.few_seeds),
             "methods": methods,
@@ -169,6 +205,7 @@ def joint(
     seed: int = 0,
     shared_seeds: bool = False,
     clusters: ArrayLike | None = None,
+    margin: float = MARGIN,
 ) -> JointTable:
     """Compare methods over test rows and training seeds at once.
 
@@ -192,6 +229,7 @@ def joint(
                 methods as independent. Rows are always paired.
             clusters: (rows,) integers, equal for rows that belong together, such as pictures of one person; they are
                 resampled together. None: every row by itself.
+            margin: a difference smaller than this is as good as none; between 0 and 1.
 
         Returns:
             figures, intervals, differences to the baseline and p-values adjusted by Holm over methods, metric by
@@ -202,6 +240,7 @@ def joint(
             ConfigError: unknown baseline, shared seeds of unequal number, or an option out of range.
     """
     arrays = {method: np.asarray(values) for method, values in predictions.items()}
+    check_margin(margin)
     if baseline not in arrays:
         raise ConfigError(f"The baseline {baseline!r} has no predictions. Methods: {', '.join(arrays)}.")
     for method, values in arrays.items():
@@ -227,6 +266,8 @@ def joint(
         differences = {method: analysis.difference(name, method, baseline, shared_seeds) for method in others}
         adjusted = holm([differences[method].p_value for method in others])
         holm_by_method = dict(zip(others, adjusted, strict=True))
+        within = holm([differences[method].p_within(margin) for method in others])
+        within_by_method = dict(zip(others, within, strict=True))
         sign = 1 if metric_of(name).larger_is_better else -1
         best_by_method = dict.fromkeys(arrays, math.nan)
         if contenders:
@@ -245,8 +286,15 @@ def joint(
                 None if against is None else against.p_value,
                 holm_by_method.get(method),
                 best_by_method.get(method),
+                within_by_method.get(method),
             )
-    return JointTable(rows, baseline, level, at_chance, few_seeds)
+    return JointTable(rows, baseline, level, at_chance, few_seeds, margin)
+
+
+def check_margin(margin: float) -> None:
+    """Raise :class:`ConfigError` unless ``margin`` is a share between 0 and 1."""
+    if not 0 < margin < 1:
+        raise ConfigError(f"margin={margin} is not between 0 and 1. Pass 0.02 for 2 points.")
 
 
 def _ranked(value: float) -> float:
@@ -274,6 +322,17 @@ class Inference:
     rows_only: Estimate
     degrees_of_freedom: float
     p_value: float
+    arms: tuple[RowsAndSeeds, RowsAndSeeds] | None = None
+
+    def p_within(self, margin: float) -> float:
+        """Return the p-value of the figure being at least ``margin`` away from 0: the larger of two one-sided ones."""
+        value = self.estimate.value
+        if self.arms is None or math.isnan(value):
+            return math.nan
+        to_lower, to_upper = value + margin, margin - value
+        if min(to_lower, to_upper) <= 0:
+            return 1.0
+        return max(self.arms[0].p_value(to_lower), self.arms[1].p_value(to_upper)) / 2
 
 
 @dataclass(frozen=True)
@@ -426,6 +485,7 @@ class Paired:
             interval(z * rows, None),
             min(one.degrees_of_freedom for one in joined),
             joined[0 if value > 0 else 1].p_value(value),
+            (joined[0], joined[1]),
         )
 
 
