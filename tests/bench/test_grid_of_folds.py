@@ -28,7 +28,7 @@ def grid(folds: int | None = 10, seeds: tuple[int, ...] = (0, 1)) -> Grid:
 
 def answers(cell: Cell, rows: np.ndarray) -> pd.DataFrame:
     """What a run might say of ``rows``: labels and groups are theirs, answers are the run's own."""
-    rng = np.random.default_rng([cell.experiment.seed, len(cell.row), cell.fold or 0])
+    rng = np.random.default_rng([cell.experiment.seed, *cell.row.encode(), cell.fold or 0])
     labels = np.where(rows % 2, "yes", "no")
     p = np.clip(0.5 + 0.3 * (rows % 2 - 0.5) + 0.2 * rng.standard_normal(len(rows)), 0.01, 0.99)
     table = {"label": labels, "prediction": np.where(p > 0.5, "yes", "no"), "probability_no": 1 - p}

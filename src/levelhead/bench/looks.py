@@ -61,9 +61,8 @@ def parse_target(text: str, rows: Sequence[str]) -> Target:
     Raises :class:`~levelhead.types.ConfigError` for anything else, for an unknown metric or variant, and for the
     baseline, which is the first of them.
     """
-    found = re.fullmatch(
-        r"\s*(.+?) difference of (.+?) (?:known to ([0-9]+(?:\.[0-9]+)?)(?: points)?|decided)\s*", text
-    )
+    end = r"(?:known to ([0-9]+(?:\.[0-9]+)?)(?: points)?|decided)"
+    found = re.fullmatch(rf"(.+?) difference of (.+?) {end}", " ".join(text.split()))
     if found is None:
         raise ConfigError(
             f"--until {quoted(text)} is not understood. Write for instance --until 'EOd difference of dam known to "
