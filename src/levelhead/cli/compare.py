@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +79,14 @@ def compare_command(
             show_default=False,
         ),
     ] = None,
+    plan_only: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Train nothing; say how long the runs will take and how small a difference they will show, from the "
+            "runs that are done in --out, else from rows and groups alone.",
+        ),
+    ] = False,
     options: Annotated[
         list[str] | None,
         typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),
@@ -166,7 +175,7 @@ def compare_command(
         )
         settings = None
     more = {"data_root": data_root, "settings": settings or ()}
-    _run(plan, folder, workers, ray, html_file, until, rows=only, seeds=chosen, **more)
+    _run(plan, folder, workers, ray, html_file, until, plan_only, rows=only, seeds=chosen, **more)
 
 
 def grid_command(
@@ -204,6 +213,7 @@ def _run(
     ray: str | None,
     html_file: Path | None = None,
     until: str | None = None,
+    plan_only: bool = False,
     *,
     rows: Sequence[str] | None,
     seeds: Sequence[int] | None,
@@ -225,6 +235,12 @@ def _run(
         if len(order) < FIRST:
             raise ConfigError("--until needs two seeds or more: one alone says nothing about the variance over seeds.")
     check_cells(cells, local=ray is None)
+    if plan_only:
+        from levelhead.bench.planning import show_plan
+
+        with tempfile.TemporaryDirectory(prefix="levelhead-plan-") as place:  # nothing is left where runs may come
+            show_plan(cells, Path(place), workers=workers, console=Terminal())
+        return
     remember(plan, folder)
     parts = ["levelhead", "compare", str(folder), "--resume", *["--workers", str(workers)] * (workers > 1)]
     parts += [*["--ray", str(ray)] * (ray is not None), *["--html", str(html_file)] * (html_file is not None)]

@@ -445,6 +445,20 @@ class Paired:
             over_seeds = OverSeeds.of([a, b], [seed_by_row(one) for one in alone])
         return self._infer(name, float(a.mean() - b.mean()), down, up, moves, excess, over_seeds, -1.0)
 
+    def moves(self, name: str, method: str, other: str | None = None) -> NDArray[np.float64]:
+        """Return how resampling the rows moves each seed's figure, or its difference to ``other``'s.
+
+        The result is (seeds, replicates). Of two methods with unequal numbers of seeds the first ones are taken.
+        """
+        resampled = self.seeds if self.clustered is None else self.clustered
+        parts = [
+            np.array([_Outward.of(name, seed).largest_alone() for seed in resampled[one]])
+            for one in (method, other)
+            if one is not None
+        ]
+        seeds = min(map(len, parts))
+        return np.asarray(parts[0] if other is None else parts[0][:seeds] - parts[1][:seeds])
+
     def _missing(self, name: str) -> Inference | None:
         if (reason := self._reasons[name]) is None:
             return None
