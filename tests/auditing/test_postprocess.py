@@ -199,7 +199,7 @@ def test_demographic_parity_is_as_good_as_fairlearns_thresholds() -> None:
     rows = made(6000)
     label, group = rows["y"].to_numpy(), rows["g"].to_numpy()
 
-    class Given(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[misc, name-defined]
+    class Given(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[name-defined]
         """A fitted model whose scores are the given probabilities."""
 
         def fit(self, features: Any, labels: Any) -> Given:

@@ -457,7 +457,7 @@ def audit(
         tally.add(label, prediction, columns)
         result = _audit(tally, options, cuts)
     if continuous is not None:
-        along = NumberRows(list(continuous))
+        along = NumberRows([str(name) for name in continuous])
         numbers = {name: numbers_of_array(continuous[name], f"The column {quoted(name)}") for name in along.names}
         for name, values in numbers.items():
             if len(values) != rows:
@@ -617,7 +617,7 @@ def _audit_scores(
     return replace(result, scores=scores, warnings=[*result.warnings, *scores.warnings])
 
 
-def _undecided(values: NDArray[np.float64]) -> Column:
+def _undecided(values: NDArray[Any]) -> Column:
     """Predictions that are not known before all scores are."""
     return np.zeros(len(values), np.int64), [None]
 
@@ -732,7 +732,7 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
         labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
         predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
         rows = np.fromiter(patterns.values(), np.int64, len(patterns))
-        if isinstance(attribute, str) and attribute not in cuts:
+        if isinstance(attribute, str) and (attribute not in cuts or cuts[attribute].values):
             warnings += alike(attribute, "groups", groups)
         texts = [group_name(group) for group in groups]
         counted[attribute] = Counts.from_codes(codes, labels, predictions, texts, classes, rows)

@@ -153,7 +153,7 @@ def continuous_gap(
         return ContinuousGap(Estimate.undefined(why, rows), np.nan, np.nan, low, high, ())
     scaled = (along - low) / (high - low)
     slope = _slope(scaled, values, level)
-    places = np.linspace(*np.quantile(scaled, (0.05, 0.95)), POINTS)
+    places = np.linspace(float(np.quantile(scaled, 0.05)), float(np.quantile(scaled, 0.95)), POINTS)
     rng = np.random.default_rng(seed)
     design, value, weight = _binned(scaled, values)
     basis, drawn = _legendre(design), _legendre(places)
@@ -218,7 +218,7 @@ def _binned(scaled: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _legendre(scaled: FloatArray) -> FloatArray:
-    return np.polynomial.legendre.legvander(2 * scaled - 1, 3)
+    return np.asarray(np.polynomial.legendre.legvander(2 * scaled - 1, 3), np.float64)
 
 
 def _powers(scaled: FloatArray, degree: int) -> FloatArray:

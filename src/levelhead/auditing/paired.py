@@ -248,11 +248,11 @@ def read_rows(
             texts[:] = values
             ids.append(texts[codes])
     titles = {key: f"{path}, column {quoted(name)}" for key, name in wanted.items()}
-    codes = {key: np.concatenate(parts) for key, parts in reading.codes.items()}
+    joined = {key: np.concatenate(parts) for key, parts in reading.codes.items()}
     if on is not None:
-        codes["id"] = np.concatenate(ids)
+        joined["id"] = np.concatenate(ids)
         titles["id"] = f"{path}, column {quoted(on)}"
-    return PairedRows(titles, codes, {key: list(values) for key, values in reading.known.items()})
+    return PairedRows(titles, joined, {key: list(values) for key, values in reading.known.items()})
 
 
 def matched(new: PairedRows, old: PairedRows) -> tuple[PairedRows, PairedRows, list[str]]:

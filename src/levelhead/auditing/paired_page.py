@@ -16,7 +16,12 @@ def paired_sections(name: str, part: Record, result: Record) -> list[Record]:
     if against is None or name not in against["by_attribute"]:
         return []
     own, level = against["by_attribute"][name], f"{result.get('level', 0.95):.0%}"
-    heads = ["Old", "New", ("Change, points", f"New less old, with its {level} interval."), ("p", _HOLM)]
+    heads: list[str | tuple[str, str]] = [
+        "Old",
+        "New",
+        ("Change, points", f"New less old, with its {level} interval."),
+        ("p", _HOLM),
+    ]
     figures = blocks.table(
         f"Every figure of {short(against['new'])} (new) and {short(against['old'])} (old) on the same rows, percent",
         ["Figure", *heads],

@@ -160,7 +160,7 @@ def fit_rule(
         "demographic_parity": (None,),
         "equal_opportunity": (1,),
         "equalized_odds": (1, 0),
-    }[metric]  # type: ignore[assignment]
+    }[metric]
     drawn = tuple((lines or {}).get(str(name), (0.0, 1.0)) for name in names)
     calibrated = _calibrated(values, codes, drawn)
     expected = {None: np.ones(len(values)), 1: calibrated, 0: 1 - calibrated}

@@ -14,6 +14,7 @@ from rich.text import Text
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows
 from levelhead.auditing.postprocess import BiasRule, check_rule, fit_rule
 from levelhead.auditing.scores import ScoreRows, read_scores
+from levelhead.auditing.tally import Column
 from levelhead.auditing.vocabulary import LabelMap, in_order
 from levelhead.metrics.names import METRICS
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
@@ -123,7 +124,7 @@ def choose_rule(
         for name, intercept, slope in zip(names, fitted.beside_slope, fitted.slope, strict=True)
         if np.isfinite([intercept, slope]).all() and slope > 0
     }
-    found = []
+    found: list[tuple[float, float, int, BiasRule]] = []
     for factor in TRIED if delta > 0 else (0.0,):
         bound = min(1.0, factor * delta)
         rule = fit_rule(probability, group, metric=metric, delta=bound, threshold=threshold, lines=lines, seed=seed)
@@ -203,8 +204,8 @@ def postprocess_file(
         shown = slice(None) if to_fit is None else ~to_fit
         groups = in_order(set(measured.group.tolist()))
         column = np.unique(measured.group.astype(str), return_inverse=True)
-        members = column[1].astype(np.int64), [str(one) for one in column[0]]
-        truth = measured.label.astype(np.int64), list(rows.classes)
+        members: Column = column[1].astype(np.int64), [str(one) for one in column[0]]
+        truth: Column = measured.label.astype(np.int64), list(rows.classes)
 
         def side(decided: NDArray[np.bool_]) -> PairedRows:
             return PairedRows.of(

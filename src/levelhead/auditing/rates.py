@@ -119,7 +119,7 @@ def more_rates(
     for i, key in enumerate(keys):
         missed = share(int(positives[i] - right[i]), int(positives[i]), "rows with the positive label")
         alarm = share(int(alarms[i]), int(negatives[i]), "rows with another label")
-        ratios = []
+        ratios: list[Estimate | None] = []
         for hits, of, what in ((selected, rows, "rows"), (right, positives, "rows with the positive label")):
             if place is None or i == place:
                 ratios.append(None)

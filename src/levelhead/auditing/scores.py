@@ -383,7 +383,7 @@ def read_scores(path: Path, label: str | None, score: str, groups: Sequence[str]
         titles.get(str(label), "The label"), titles[score], titles[score], {name: titles[name] for name in groups}
     )
     for columns, numbers in read_batches_with_numbers(path, outcomes, groups, [score]):
-        none = np.zeros(len(numbers[score]), np.int64), [None]
+        none: Column = np.zeros(len(numbers[score]), np.int64), [None]
         rows.add(none if label is None else columns[label], numbers[score], {name: columns[name] for name in groups})
     rows.check()
     return rows
