@@ -134,6 +134,7 @@ VERBS = [
     "table",
     "compare",
     "explain",
+    "postprocess",
     "report",
     "demo",
     "list",

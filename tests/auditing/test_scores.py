@@ -305,7 +305,7 @@ def test_many_groups_and_many_rows_stay_cheap() -> None:
     assert part.pairs_in_all == 40 * 39 / 2
     assert len(part.pairs) == 1
     assert part.area_gap.low <= part.area_gap.value <= part.area_gap.high
-    assert len(part.curves["equalized_odds"].thresholds) <= 21
+    assert part.curves == {}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from levelhead.auditing.bins import Bins, Cuts, cuts_of
 from levelhead.auditing.continuous import ContinuousGap, NumberRows, continuous_sentence, continuous_table
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
 from levelhead.auditing.finding import find, references
-from levelhead.auditing.numbers import numbers_of_array
+from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows, matched, read_rows
 from levelhead.auditing.rates import MoreRates, more_rates, rate_sentences, rate_table
 from levelhead.auditing.scores import ScoreAudit, ScoreRows, audit_scores, check_thresholds, default_threshold
@@ -557,7 +557,8 @@ def audit_file(
         raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
     outcomes = [name for name in (label, prediction) if name is not None]
     of_score = [] if score is None else [score]
-    numbers = [*of_score, *dict.fromkeys(continuous)]
+    # A column may be cut into groups and looked at as a number, too.
+    numbers = [*of_score, *(name for name in dict.fromkeys(continuous) if name not in (*names, *of_score))]
     titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, *numbers, *names)}
     of_groups = {name: titles[name] for name in names}
     decided = titles[outcomes[1] if prediction is not None else of_score[0]]
@@ -580,7 +581,8 @@ def audit_file(
         elif predicted is not None:
             tally.add(batch[label], predicted, columns)
         if along.names:
-            along.add(predicted or _undecided(values[numbers[0]]), values)
+            shared = {name: _as_numbers(batch[name], titles[name]) for name in along.names if name in names}
+            along.add(predicted or _undecided(batch[label][0]), values | shared)
     result = _audit(tally, options, cuts) if of_scores is None else _audit_scores(of_scores, thresholds, options, cuts)
     if along.names:
         if prediction is None and of_scores is not None and result.scores is not None:
@@ -615,6 +617,12 @@ def _audit_scores(
         seed=options.seed,
     )
     return replace(result, scores=scores, warnings=[*result.warnings, *scores.warnings])
+
+
+def _as_numbers(column: Column, title: str) -> NDArray[np.float64]:
+    """Return the numbers of a column of groups."""
+    codes, values = column
+    return numbers_of_column(values, title)[codes]
 
 
 def _undecided(values: NDArray[Any]) -> Column:

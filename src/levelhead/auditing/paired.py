@@ -29,9 +29,18 @@ from levelhead.auditing.tally import Column, occurring
 from levelhead.auditing.vocabulary import LabelMap, check_predictions, in_order
 from levelhead.metrics import JointCounts, estimate_to_dict, holm
 from levelhead.metrics import group as group_metrics
+from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.intervals import finite_or_none, normal_quantile
 from levelhead.metrics.joint import Paired
-from levelhead.metrics.names import MISSING_GROUP, RATE_TITLES, Key, attribute_names, group_name, metric_title
+from levelhead.metrics.names import (
+    MISSING_GROUP,
+    RATE_TITLES,
+    Key,
+    attribute_names,
+    group_name,
+    metric_of,
+    metric_title,
+)
 from levelhead.report.text import number
 from levelhead.types import DataError, Estimate, printable, quoted
 
@@ -468,8 +477,17 @@ def _metric_changes(
     )
     found = {}
     whole = Paired.from_counts(pooled, {"old": 1, "new": 1}, positive, level, replicates, seed)
-    parts = Paired.from_counts(few, {"old": 1, "new": 1}, positive, level, replicates, seed) if included.any() else None
+    many = included.sum() > FEW
+    parts = (
+        Paired.from_counts(few, {"old": 1, "new": 1}, positive, level, replicates, seed)
+        if included.any() and not many
+        else None
+    )
     for name in whole.names:
+        if many and metric_of(name).kind != "level":
+            why = f"{int(included.sum())} groups are compared, and their pairs are too many: at most {FEW} groups"
+            found[name] = (np.nan, np.nan, Estimate.undefined(why), np.nan)
+            continue
         analysis = whole if name in ("accuracy", "balanced_accuracy") or parts is None else parts
         inference = analysis.difference(name, "new", "old")
         old, new = (float(analysis.values(name, method)[0]) for method in ("old", "new"))

@@ -35,7 +35,7 @@ IntArray = NDArray[np.int64]
 
 MOST_PAIRS = 190
 """Pairs of groups that are listed, those of 20 groups; of more, the one with the largest difference alone."""
-CURVE_POINTS = 101
+CURVE_POINTS, FEW_POINTS = 101, 21
 CHUNK = 1 << 20
 MOST_VALUES = 32_000
 
@@ -127,7 +127,7 @@ class AttributeScores:
 
     ``groups`` by key; ``pairs`` of the groups compared, largest difference of areas first; ``area_gap`` is the largest
     difference of areas; ``at`` has the figures of each threshold that was asked for, ``curves`` each gap over all
-    thresholds; ``reason`` says why groups could not be compared.
+    thresholds (of more than 32 groups there are none);
     """
 
     groups: dict[Key, GroupScores]
@@ -476,7 +476,7 @@ class _Column:
         counts, sizes = self.counts, self.counts.sizes
         included = (sizes >= self.min_count).all(-1) & self.compared
         kept = np.flatnonzero(included)
-        grid = counts.grid(CURVE_POINTS if len(kept) <= FEW else 21)
+        grid = counts.grid(CURVE_POINTS if len(kept) <= FEW else FEW_POINTS)
         tables = counts.tables(grid)
         at = {}
         for threshold in thresholds:
@@ -590,17 +590,13 @@ class _Column:
 
     def _curves(self, grid: FloatArray, tables: IntArray) -> dict[str, GapCurve]:
         """Every gap at every threshold, with a band that holds at each threshold by itself."""
-        curves: dict[str, list[FloatArray]] = {name: [] for name in gaps()}
-        # Of many groups the pairs are many: a threshold at a time then.
-        step = len(tables) if tables.shape[1] <= FEW else 1
-        for begin in range(0, len(tables), step):
-            part = tables[begin : begin + step]
-            enough = Enough.of(part[0], 1, self.min_count)
-            plain, smooth = Contrasts(part, 1, enough, smooth=False), Contrasts(part, 1, enough)
-            for name, found in curves.items():
-                found.append(band(name, plain, smooth, self.level))
+        if tables.shape[1] > FEW:  # thousands of pairs at each threshold
+            return {}
+        enough = Enough.of(tables[0], 1, self.min_count)
+        plain, smooth = Contrasts(tables, 1, enough, smooth=False), Contrasts(tables, 1, enough)
+        curves = {name: band(name, plain, smooth, self.level) for name in gaps()}
         return {
-            name: GapCurve(tuple(grid.tolist()), *(tuple(one.tolist()) for one in np.concatenate(found, -1)))
+            name: GapCurve(tuple(grid.tolist()), *(tuple(one.tolist()) for one in found))
             for name, found in curves.items()
         }
 
