@@ -290,6 +290,8 @@ def calibration_lines(counts: ScoreCounts, most_bins: int = 4096) -> Lines:
 
 
 def _line(log_odds: FloatArray, positives: FloatArray, size: FloatArray) -> tuple[float, float, float, float, float]:
+    used = size > 0
+    log_odds, positives, size = log_odds[used], positives[used], size[used]
     total = size.sum()
     if total < 2 or not 0 < positives.sum() < total:
         return np.nan, np.nan, np.nan, np.nan, np.nan
