@@ -8,10 +8,19 @@ from levelhead.metrics import gaps as gap_names
 from levelhead.metrics.names import RATE_TITLES, left_out_words, metric_title
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION, DEFINITIONS, STATISTICS, help_for
-from levelhead.report.sentences import gap_sentence
+from levelhead.report.sentences import (
+    NARROW,
+    Words,
+    audit_sentences,
+    detectable_sentences,
+    gap_sentence,
+    range_sentence,
+)
 from levelhead.report.text import Record, counted, estimate_from_dict, number, percent, percent_interval, short
 from levelhead.types import Estimate
 
+MOST_TILES = 6
+"""Sensitive columns whose gap has a tile."""
 SMALL = 10
 """Groups, or cells of group and label, with fewer rows decide nothing and are flagged."""
 
@@ -39,18 +48,37 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
         for name in by_attribute
     ]
     whole = [section for sections in WHOLE for section in sections(result)]
+    if len(by_attribute) > 1 and whole:
+        parts.insert(0, blocks.part(whole, title="All groups"))
+        whole = []
     parts.append(blocks.part([*whole, how(result, source), appendix([*_metrics_of(by_attribute[first])])]))
+    about = result.get("about") or {}
+    sentences = audit_sentences(result)
+    if "finding" not in result or result["finding"]["pair"] is None:
+        sentences += [gap_sentence(main_gap(part), name) for name, part in by_attribute.items()]
+    finding, *lines = sentences
     return blocks.page(
         "Audit",
-        gap_sentence(main_gap(by_attribute[first]), first),
+        finding,
         parts,
-        title=f"Audit of {source or 'predictions'}",
-        about=f"{source or 'predictions'}: groups by {', '.join(map(short, by_attribute))}",
-        facts=audit_facts(by_attribute[first], result.get("level", 0.95)),
-        lines=[gap_sentence(main_gap(by_attribute[name]), name) for name in list(by_attribute)[1:]],
+        title=about.get("title") or f"Audit of {source or 'predictions'}",
+        about=_about_line(result, source),
+        facts=[*audit_facts(by_attribute[first], result.get("level", 0.95))[:2], *_gap_facts(result)],
+        lines=lines,
         cautions=result["warnings"],
         command=command,
     )
+
+
+def _about_line(result: Record, source: str) -> str:
+    """Say in one line what was audited, by whom, and what for."""
+    about = result.get("about") or {}
+    said = [short(about["title"], 120)] if about.get("title") else []
+    said += [
+        f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)
+    ]
+    said.append(f"{source or 'predictions'}: groups by {', '.join(map(short, result['by_attribute']))}")
+    return ". ".join(said)
 
 
 def main_gap(part: Record) -> Estimate:
@@ -60,20 +88,36 @@ def main_gap(part: Record) -> Estimate:
 
 
 def audit_facts(part: Record, level: float) -> list[tuple[str, str, str]]:
-    """Return the key figures of one sensitive column."""
+    """Return the key figures of one sensitive column: rows, accuracy, smallest group and gap."""
     groups = part["groups"]
     sizes = sorted((figures["n"] for figures in groups.values()), reverse=True)
     accuracy = estimate_from_dict(part["metrics"].get("accuracy", {}))
-    gap = main_gap(part)
     facts = [
         ("Rows", f"{sum(sizes):,}", f"in {counted(len(groups), 'group')}"),
         ("Accuracy", percent(accuracy), f"percent, {level:.0%} interval {percent_interval(accuracy)}"),
     ]
     if sizes:
         facts.append(("Smallest group", f"{sizes[-1]:,}", "row" if sizes[-1] == 1 else "rows"))
+    gap = main_gap(part)
     if gap.defined:
         half = number(50 * (gap.high - gap.low))
         facts.append(("The gap is known to about", f"± {half}", "points, half the interval’s width"))
+    return facts
+
+
+def _gap_facts(result: Record) -> list[tuple[str, str, str]]:
+    """Return the smallest group of all sensitive columns, and the gap in equalized odds of each."""
+    sizes = [
+        (figures["n"], f"{short(name, 40)}: {short(group, 40)}")
+        for name, part in result["by_attribute"].items()
+        for group, figures in part["groups"].items()
+    ]
+    rows, smallest = min(sizes, default=(0, "no group"))
+    facts = [("Smallest group", f"{rows:,}", f"{'row' if rows == 1 else 'rows'}, {smallest}")]
+    for name, part in list(result["by_attribute"].items())[:MOST_TILES]:
+        gap = main_gap(part)
+        note = f"points between groups, interval {percent_interval(gap)}" if gap.defined else short(gap.reason, 120)
+        facts.append((f"Equalized odds gap, {short(name, 40)}", percent(gap), note))
     return facts
 
 
@@ -109,6 +153,7 @@ def _gaps_section(name: str, part: Record, result: Record) -> list[Record]:
             "Rows",
         ],
         [(_title(key, worst), _metric_cells(figure)) for key, figure in figures.items()],
+        notes=[f"{STATISTICS['corrected'][0]}: {STATISTICS['corrected'][1]}"],
     )
     return [blocks.section("The measured gaps", [forest, metrics] if gaps else [metrics])]
 
@@ -128,7 +173,55 @@ def _undecided_section(name: str, part: Record, result: Record) -> list[Record]:
 SECTIONS: list[Callable[[str, Record, Record], list[Record]]] = [_gaps_section, _groups_section, _undecided_section]
 """The sections on each sensitive column, in this order. A function takes the column's name, its part of the audit's
 JSON and the whole of it, and returns nothing where the audit has nothing of its kind."""
-WHOLE: list[Callable[[Record], list[Record]]] = []
+
+
+def _pairs_section(result: Record) -> list[Record]:
+    """Return the section on pairs of groups: who differs most, and what chance alone would make of it."""
+    pairs, finding, words = result.get("pairs") or [], result.get("finding") or {}, Words(result)
+    if not pairs:
+        return []
+    count = finding["comparisons"]
+    table = blocks.table(
+        f"Pairs of groups that differ most, in points, with {result.get('level', 0.95):.0%} intervals",
+        ["Groups", "Difference", "Rate", "Each", "Rows"],
+        [(_pair_head(pair, words), _pair_cells(pair, result)) for pair in pairs],
+        notes=[
+            f"The intervals hold together: they allow for all {count:,} comparisons of two groups in the true and the "
+            "false positive rate (Bonferroni). Those that leave out 0 come first."
+        ],
+        text_columns=[2],
+    )
+    drawn = [range_sentence(one) for one in result.get("ranges") or []]
+    chance = [blocks.bullets(drawn)] if drawn else []
+    return [
+        blocks.section("Who differs most", [table]),
+        blocks.section("Ranges beside chance", chance),
+    ]
+
+
+def _pair_head(pair: Record, words: Words) -> str:
+    return f"{words.group(pair, 'first')} less {words.group(pair, 'second')}"
+
+
+def _pair_cells(pair: Record, result: Record) -> list[Record]:
+    figure = estimate_from_dict(pair["difference"])
+    ends = [number(100 * pair[side]["value"]) for side in ("first", "second")]
+    several = f" [{short(pair['class'], 40)}]" if result.get("positive") is None else ""
+    return [
+        blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True)),
+        blocks.cell(RATE_TITLES[pair["rate"]] + several),
+        blocks.cell(f"{ends[0]} and {ends[1]}"),
+        blocks.cell(f"{pair['first']['rows']:,} and {pair['second']['rows']:,}"),
+    ]
+
+
+def _detectable_section(result: Record) -> list[Record]:
+    """Return the section on the gaps that these rows could have shown."""
+    sentences = detectable_sentences(result)
+    return [blocks.section("What these rows could have shown", [blocks.bullets(sentences)])] if sentences else []
+
+
+WHOLE: list[Callable[[Record], list[Record]]] = [_pairs_section, _detectable_section]
 """The sections on the audit as a whole, behind those of the columns; a function takes the audit's JSON."""
 
 
@@ -205,8 +298,7 @@ def _rate_forests(name: str, part: Record, level: str) -> list[Record]:
                 if key in figures
             ],
             heads=("Group", "Percent"),
-            zero=False,
-            folded=f"Drawn: {_rate_title(key).lower()} by group",
+            whole=True,
         )
         for key in keys
     ]
@@ -218,6 +310,8 @@ def _undecided(gaps: dict[str, Estimate], worst: dict[str, str]) -> Record:
         title = _title(key, worst)
         if not figure.defined:
             items.append(f"{title}: undefined, {figure.reason}.")
+        elif figure.low <= 0 and figure.high <= NARROW:
+            items.append(f"{title}: at most {number(100 * figure.high)} points fit these rows, and so does none.")
         elif figure.low > 0:
             items.append(
                 f"{title}: these rows show a gap; it may be as small as {number(100 * figure.low)} or as large as "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,13 @@ COLUMNS, GROUPS, WORDS, PLAN, OUTPUT = (
     "Before there are data",
     "Output",
 )
+
+
+class Missing(StrEnum):
+    """What becomes of rows without a group."""
+
+    leave_out = "leave-out"
+    group = "group"
 
 
 # Options in the order of their panels. What an option adds to the audit, it adds to `audit_file`'s arguments.
@@ -68,6 +76,31 @@ def audit_command(
         bool,
         typer.Option("--intersect", help="Also cross the group columns: sex & race and so on.", rich_help_panel=GROUPS),
     ] = False,
+    bins: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Cut a group column of numbers into ranges: age=25,40,60 or age=quantiles:4. age=values says that the "
+            "numbers are codes of groups. Repeatable.",
+            show_default=False,
+            rich_help_panel=GROUPS,
+        ),
+    ] = None,
+    missing: Annotated[
+        Missing,
+        typer.Option(
+            help="What becomes of rows without a group: 'leave-out' shows them beside the others and leaves them out "
+            "of the gaps, 'group' compares them as a group.",
+            rich_help_panel=GROUPS,
+        ),
+    ] = Missing.leave_out,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Group that the others are compared with: Male, or sex=Male. Repeatable, for several columns.",
+            show_default=False,
+            rich_help_panel=GROUPS,
+        ),
+    ] = None,
     min_count: Annotated[
         int,
         typer.Option(
@@ -83,6 +116,60 @@ def audit_command(
             "sorted order; with three or more, each class against the rest.",
             show_default=False,
             rich_help_panel=WORDS,
+        ),
+    ] = None,
+    positive_name: Annotated[
+        str | None,
+        typer.Option(
+            help="That class in words, for sentences: a verb, as in 'earns over 50K', or a noun, as in 'light hair'.",
+            show_default=False,
+            rich_help_panel=WORDS,
+        ),
+    ] = None,
+    label_map: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Which class of the predictions each label stands for: '>50K=1,<=50K=0'. Repeatable.",
+            show_default=False,
+            rich_help_panel=WORDS,
+        ),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the page.", show_default=False, rich_help_panel=WORDS)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model that was audited.", show_default=False, rich_help_panel=WORDS)
+    ] = None,
+    author: Annotated[
+        str | None, typer.Option(help="Who made the audit.", show_default=False, rich_help_panel=WORDS)
+    ] = None,
+    purpose: Annotated[
+        str | None,
+        typer.Option(help="What the model is for, or why it was audited.", show_default=False, rich_help_panel=WORDS),
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of an audit: gap=5 says how many rows show a gap of 5 points in 4 of 5 audits; rows=2000 "
+            "says which gap so many rows show.",
+            show_default=False,
+            rich_help_panel=PLAN,
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help="With --plan: the rate that is compared, about, from 0 to 1.",
+            show_default=False,
+            rich_help_panel=PLAN,
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            help="With --plan: the groups' shares of the rows, 0.5,0.3,0.2 or women=0.3,men=0.7. Default: two halves.",
+            show_default=False,
+            rich_help_panel=PLAN,
         ),
     ] = None,
     json_file: Annotated[
@@ -106,7 +193,16 @@ def audit_command(
     replaced.
 
     To see it on a file that comes along: levelhead audit --example
+
+    How many rows an audit needs: levelhead audit --plan gap=5 --rate 0.3 --groups 0.5,0.3,0.2
     """
+    if plan is not None:
+        if predictions is not None or example:
+            raise ConfigError("--plan comes before there are data: leave out FILE and --example, or --plan.")
+        _plan(plan, rate, groups, json_file)
+        return
+    if rate is not None or groups is not None:
+        raise ConfigError("--rate and --groups are about a plan: add for example --plan gap=5, or leave them out.")
     given = {"FILE": predictions, "--label": label, "--prediction": prediction, "--group": group}
     if example:
         if named := [name for name, value in given.items() if value is not None]:
@@ -114,16 +210,29 @@ def audit_command(
         predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
     check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
     if predictions is None or label is None or prediction is None or not group:
-        missing = [name for name, value in given.items() if not value]
+        lacking = [name for name, value in given.items() if not value]
         raise ConfigError(
-            f"An audit needs FILE, --label, --prediction and --group; missing: {', '.join(missing)}. To see one first: "
+            f"An audit needs FILE, --label, --prediction and --group; missing: {', '.join(lacking)}. To see one first: "
             "levelhead audit --example"
         )
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.audit import audit_file
 
+    said = {"title": title, "model": model, "author": author, "purpose": purpose}
     result = audit_file(
-        predictions, label, prediction, group, positive=positive, intersect=intersect, min_count=min_count
+        predictions,
+        label,
+        prediction,
+        group,
+        positive=positive,
+        intersect=intersect,
+        min_count=min_count,
+        bins=bins,
+        missing=missing.value.replace("-", " "),
+        reference=reference,
+        label_map=label_map,
+        positive_name=positive_name,
+        about={name: text for name, text in said.items() if text},
     )
     written = _write(result, json_file, html_file, predictions.name)
     console = Terminal()
@@ -134,6 +243,20 @@ def audit_command(
     console.print(result.table())
     for path in written:
         console.print(f"Wrote {path}", markup=False)
+
+
+def _plan(asked: str, rate: float | None, groups: str | None, json_file: Path | None) -> None:
+    """Print how many rows an audit needs, or what so many rows can show."""
+    check_outputs({"--json": json_file})
+    from levelhead.auditing.plan import read_plan
+
+    plan = read_plan(asked, rate, groups)
+    if json_file is not None:
+        write_json(json_file, plan.to_dict())
+    console = Terminal()
+    console.print(plan.table())
+    if json_file is not None:
+        console.print(f"Wrote {json_file}", markup=False)
 
 
 def _write(result: AuditResult, json_file: Path | None, html_file: Path | None, source: str) -> list[Path]:
