@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import math
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +30,9 @@ BATCH_BYTES = 1 << 24
 LONGEST_HEADER = 1 << 20
 
 
-def read_batches(path: Path, outcomes: Sequence[str], groups: Sequence[str]) -> Iterator[dict[str, Column]]:
+def read_batches(
+    path: Path, outcomes: Sequence[str], groups: Sequence[str], numbers: Sequence[str] = ()
+) -> Iterator[dict[str, Column]]:
     """Yield batches of rows of a file of predictions, one row a prediction, and nothing but the columns asked for.
 
     Fields of csv and tsv files are texts, exactly as they are written: ``1``, ``01`` and ``1.0`` are three values.
@@ -39,6 +42,8 @@ def read_batches(path: Path, outcomes: Sequence[str], groups: Sequence[str]) -> 
         path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file.
         outcomes: names of the label and prediction columns.
         groups: names of the group columns.
+        numbers: those of ``groups`` that may hold fractions, hardly two of them equal. Where a parquet file stores them
+            as such, the numbers themselves stand in place of the codes, NaN where one is missing, with no values.
 
     Yields:
         the columns by name.
@@ -59,7 +64,7 @@ def read_batches(path: Path, outcomes: Sequence[str], groups: Sequence[str]) -> 
             raise DataError(f"{path} is of an unknown kind. Pass a .csv, .tsv, .csv.gz, .tsv.gz or .parquet file.")
         absent = {name: MISSING if name in outcomes else [""] for name in wanted}
         for batch in (
-            _parquet(path, wanted) if suffix == ".parquet" else _text(path, wanted, absent, SEPARATORS[suffix])
+            _parquet(path, wanted, numbers) if suffix == ".parquet" else _text(path, wanted, absent, SEPARATORS[suffix])
         ):
             for name in missing:
                 found = _missing_rows(batch[name])
@@ -84,15 +89,16 @@ def read_batches(path: Path, outcomes: Sequence[str], groups: Sequence[str]) -> 
             )
 
 
-def _parquet(path: Path, wanted: Sequence[str]) -> Iterator[dict[str, Column]]:
+def _parquet(path: Path, wanted: Sequence[str], numbers: Sequence[str]) -> Iterator[dict[str, Column]]:
     schema = pyarrow.parquet.read_schema(path)
     require_columns(list(schema.names), wanted, str(path))
     texts = [name for name in wanted if _is_text(schema.field(name).type)]
+    plain = {name for name in numbers if pyarrow.types.is_floating(schema.field(name).type)}
     # Text columns lie in the file as codes and are read as codes: no string is made for a row.
     with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
         for batch in file.iter_batches(_batch_rows(file.metadata, wanted), columns=list(wanted), use_threads=False):
             if batch.num_rows:
-                yield {name: _codes(batch.column(name)) for name in wanted}
+                yield {name: (_floats if name in plain else _codes)(batch.column(name)) for name in wanted}
 
 
 def _batch_rows(metadata: pyarrow.parquet.FileMetaData, wanted: Sequence[str]) -> int:
@@ -149,6 +155,10 @@ def _no_rows(path: Path) -> DataError:
 
 def _is_text(kind: pyarrow.DataType) -> bool:
     return bool(pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind))
+
+
+def _floats(column: pyarrow.Array) -> Column:
+    return column.cast(pyarrow.float64()).fill_null(math.nan).to_numpy(zero_copy_only=False), []
 
 
 def _codes(column: pyarrow.Array, absent: Sequence[str] = ()) -> Column:

@@ -9,6 +9,7 @@ doi:10.1080/01621459.1965.10480775; Mozannar, Ohannessian, Srebro 2020, arXiv:20
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,6 +92,29 @@ class Response:
         return f"epsilon={self.epsilon:g}" if self.epsilon is not None else f"flip={self.flip:g}"
 
 
+def read_responses(given: Sequence[str], groups: Sequence[str]) -> dict[str, Response]:
+    """Read how the answers in each group column were randomised: ``epsilon=1.39`` for all, or ``sex:epsilon=1.39``.
+
+    Raises:
+        ConfigError: no group column, one without its randomisation, or a column that is none of them.
+    """
+    if not groups:
+        raise ConfigError("A randomised response needs the column of reports: name it with --group.")
+    found: dict[str, Response] = {}
+    for text in given:
+        name, _, declared = text.rpartition(":")
+        if name and name not in groups:
+            raise ConfigError(f"--randomized-response {quoted(text)}: {quoted(name)} is none of the --group columns.")
+        response = Response.parse(declared)
+        for column in [name] if name else groups:
+            if column in found:
+                raise ConfigError(f"--randomized-response names column {quoted(column)} twice.")
+            found[column] = response
+    if lacking := [column for column in groups if column not in found]:
+        raise ConfigError(f"Nothing says how {quoted(lacking[0])} was randomised: add {lacking[0]}:epsilon=E.")
+    return {column: found[column] for column in groups}
+
+
 @dataclass(frozen=True)
 class ResponseGap:
     """One gap f_a - f_b from randomised answers.
@@ -164,7 +188,7 @@ def by_responses(
                 out[gap][a, b] = _refused(reason, int(n))
                 continue
             difference = psi[..., a] - psi[..., b]
-            variance = float((own * difference**2).sum() / n)
+            variance = float((own * difference**2).sum() / (n - 1))
             error = math.sqrt(variance / n)
             value = float(rate[a] - rate[b])
             reported = np.divide(own[:, 1], sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
