@@ -34,6 +34,7 @@ from levelhead.auditing.missing.bounds import (
     bracket,
     by_shares,
     naive_gap,
+    odds_bound,
     sign_conditions,
 )
 from levelhead.auditing.missing.gaps import FEWEST_SHOWN, GAPS, TITLES, FloatArray, folded, shown_count
@@ -182,17 +183,21 @@ class IndirectAudit:
             table = Table(title=Text(f"Gaps by {printable(name)}: {METHODS[part.method]}"), title_justify="left")
             naive = list(dict.fromkeys(proxy for one in part.gaps for proxy in one.naive))
             worst = any(one.bounds for one in part.gaps)
-            heads = ["Points", f"{100 * self.level:g}% interval", *(f"Naive: {printable(proxy)}" for proxy in naive)]
+            measured = any(one.estimate.defined for one in part.gaps) or not worst
+            level = f"{100 * self.level:g}% interval"
+            heads = ["Points", level] if measured else []
+            heads += [f"Naive: {printable(proxy)}" for proxy in naive]
+            heads += ["Worst case, these rows", f"with its {level}"] if worst else []
             table.add_column("Gap")
-            for head in [*heads, *(["Worst case"] if worst else [])]:
+            for head in heads:
                 table.add_column(Text(head), justify="right")
             for one in part.gaps:
                 figure = one.estimate
-                low, high = points(figure.low), points(figure.high)
-                cells = [points(figure.value), f"[{low}, {high}]"] if figure.defined else ["refused", ""]
-                cells += [points(one.naive.get(proxy, math.nan)) for proxy in naive]
+                ends = f"[{points(figure.low)}, {points(figure.high)}]"
+                cells = [points(figure.value), ends] if figure.defined else ["refused", ""]
+                cells = (cells if measured else []) + [points(one.naive.get(proxy, math.nan)) for proxy in naive]
                 if worst:
-                    cells.append("" if one.bounds is None else worst_words(one.bounds))
+                    cells += ["", ""] if one.bounds is None else list(worst_words(one.bounds))
                 table.add_row(Text(gap_words(one)), *map(Text, cells))
             shown += [Text(part.headline), table, Text("What this answer rests on")]
             shown += [Text(f"- {line}") for line in part.rests_on]
@@ -213,9 +218,11 @@ def points(value: float) -> str:
     return f"{100 * value:+.1f}" if math.isfinite(value) else ""
 
 
-def worst_words(worst: GapBounds) -> str:
-    """Return bounds as a table shows them."""
-    return f"[{points(worst.reach_low)}, {points(worst.reach_high)}]"
+def worst_words(worst: GapBounds) -> tuple[str, str]:
+    """Return bounds as a table shows them: of these rows, and with their sampling error."""
+    ends = (worst.low, worst.high), (worst.reach_low, worst.reach_high)
+    first, second = (f"[{points(low)}, {points(high)}]" for low, high in ends)
+    return first, second
 
 
 def gap_words(one: IndirectGap) -> str:
@@ -307,7 +314,7 @@ def shares_from(shares: Mapping[str, float]) -> Shares:
     if not values or not all(0 < value < 1 for value in values):
         raise ConfigError("Each share must lie between 0 and 1: pass for example women=0.52.")
     if len(names) == 1:
-        names, values = [*names, f"not {names[0]}"], [*values, 1 - values[0]]
+        names, values = [f"not {names[0]}", *names], [1 - values[0], *values]
     if abs(sum(values) - 1) > 1e-6:
         raise ConfigError(f"The shares add to {sum(values):.6g}, not to 1. Name every group, or one group alone.")
     return Shares(tuple(names), tuple(value / sum(values) for value in values))
@@ -655,7 +662,7 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
         inflation = max(one.inflation for one in defined)
         rows = max(one.rows_for_5_points or 0 for one in defined)
         rests.append(
-            f"The noise makes the variance of the gap in selection rates {inflation:.1f} times that of true groups; "
+            f"The noise makes the variance of the gap in selection rates {inflation:.1f} times that of the naive one; "
             f"{rows:,} rows would decide a gap of 5 points."
         )
     named = {str(group): float(share) for group, share in zip(groups, shares.shares, strict=True)}
@@ -678,8 +685,8 @@ def _naive_line(gaps: Sequence[IndirectGap]) -> str:
     naive = [item for item in naive if math.isfinite(item[2])]
     if not naive:
         return "There is no naive proxy gap to print beside it."
-    said = ", ".join(f"{points(value)} ({printable(proxy)})" for _, proxy, value in naive[:6])
-    return f"Naive gap in selection rates, with the proxy taken for the group: {said} points. It is not what this answer rests on."
+    said = ", ".join(f"{points(value)} points ({printable(proxy)})" for _, proxy, value in naive[:6])
+    return f"Naive gap in selection rates, with the proxy taken for the group: {said}. It is not what this answer rests on."
 
 
 def _strongest(name: str, cells: Cells, known: Known, probability: bool, options: _Options) -> IndirectPart:

@@ -119,7 +119,7 @@ def read_responses(given: Sequence[str], groups: Sequence[str]) -> dict[str, Res
 class ResponseGap:
     """One gap f_a - f_b from randomised answers.
 
-    ``naive`` takes reports for groups; ``inflation`` is the variance divided by that of the same rows with true groups;
+    ``naive`` takes reports for groups; ``inflation`` is the variance divided by that of the naive gap;
     ``rows_for_5_points`` how many rows would decide a gap of 5 points.
     """
 
@@ -192,13 +192,13 @@ def by_responses(
             error = math.sqrt(variance / n)
             value = float(rate[a] - rate[b])
             reported = np.divide(own[:, 1], sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
-            true = sum(rate[k] * (1 - rate[k]) / share[k] for k in (a, b))
+            plain = sum(reported[k] * (1 - reported[k]) * n / sizes[k] for k in (a, b) if sizes[k])
             rows = math.ceil(n * (z * error / 0.05) ** 2) if n else None
             out[gap][a, b] = ResponseGap(
                 Estimate(value, value - z * error, value + z * error, int(n), assumes=ASSUMES),
                 float(reported[a] - reported[b]),
                 error,
-                variance / true if true > 0 else math.nan,
+                variance / plain if plain > 0 else math.nan,
                 # rows of the file, of which the gap uses a part
                 None if rows is None else math.ceil(rows * everyone / n),
             )
