@@ -973,12 +973,12 @@ def _shares(cells: Cells, known: Known, shares: Shares, why: list[str], options:
         counts = _array(cells, [(position, strata), *_OUTCOME])[..., 0, 0]
         p = np.array([shares.by_stratum[str(one)] for one in strata])
         found = by_shares(counts, p, level=options.level, assumes=ASSUMES_STRATA)
-        assumes = f"the share of each group in each of {len(strata):,} strata, and nothing else"
+        assumes = f"the share of each group in each of {len(strata):,} strata"
     else:
         assert shares.overall is not None
         outcome = _array(cells, _OUTCOME)[..., 0, 0]
         found = by_shares(outcome, shares.overall, level=options.level, assumes=ASSUMES_SHARES)
-        assumes = "the share of each group, and nothing else"
+        assumes = "the share of each group"
         if known.strata:
             rests.append(
                 "Strata narrow the bounds only if the shares of the groups in each of them are known: pass them with --shares "
@@ -1005,7 +1005,7 @@ def _bounds_part(
     rests = [
         *rests,
         "Method: the largest and the smallest gap that agree with what is known, with the sampling error of these rows.",
-        f"Known: {assumes}. The worst case assumes nothing of how predictions depend on the group.",
+        f"Known: only {assumes}. The worst case assumes nothing of how predictions depend on the group.",
         _naive_line(gaps),
         PERSONS,
     ]
@@ -1064,5 +1064,5 @@ def _probability(cells: Cells, known: Known, why: list[str], options: _Options) 
     naive = {gap: {proxy: naive_gap(_halves(cells), gap)} for gap in GAPS}
     named = (f"others than {proxy}", proxy)
     return _bounds_part(
-        found, named, f"that the probability {quoted(proxy)} is calibrated, and nothing else", [*why, helped], naive
+        found, named, f"that the probability {quoted(proxy)} is calibrated", [*why, helped], naive
     )

@@ -106,28 +106,24 @@ class Tally:
             values = [None if number != number else f"{number:g}" for number in unique.tolist()]
         if len(values) > MOST_VALUES:
             raise DataError(f"{self.titles[name]} has more than {MOST_VALUES:,} different values: is this an id?")
-        return codes, [None if value is None else str(value) for value in values]
+        # An empty text is a missing value in a parquet file, too.
+        return codes, [None if value is None or value == "" else str(value) for value in values]
 
     def _numbers(self, name: str, column: Column) -> FloatArray | None:
         """Return a proxy's probabilities; None where its values are groups."""
         codes, values = column
-        if not values:
-            numbers = np.asarray(codes, np.float64)
-            number = numbers
-        else:
+        if values:
             number = _as_numbers(values)
-            if number is None:
-                number = np.full(len(values), -1.0)
-            numbers = number[codes]
-        used = numbers if not values else numbers
-        inside = (used >= 0) & (used <= 1)
-        first = self._kinds.setdefault(name, bool(inside.any()))
-        if not first:
-            if values and inside.all() and len(used):
+            numbers = np.full(len(codes), -1.0) if number is None else number[codes]
+        else:
+            numbers = np.asarray(codes, np.float64)
+        inside = (numbers >= 0) & (numbers <= 1)
+        # The first batch says which kind it is.
+        if not self._kinds.setdefault(name, bool(inside.any())):
+            if inside.all():
                 raise self._mixed(name)
             return None
-        if values and any(value is None for value in values) or np.isnan(used).any():
-            missing = int(np.isnan(used).sum()) or 1
+        if missing := int(np.isnan(numbers).sum()):
             raise DataError(
                 f"{self.titles[name]} is missing in {missing:,} rows. A proxy must say something of every row: fill it in, "
                 "or leave those rows out."
