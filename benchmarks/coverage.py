@@ -14,9 +14,11 @@ gap. With eight groups there are two designs: "one" group differs from seven equ
 *Small cells*: few rows under some rates, very unequal groups, rates at 0 and 1, a rare class, many groups; without a
 gap, and with one group that differs. Tables in which a figure is undefined are counted apart.
 
-*Without the attribute* (docs/missing-attributes.md): the methods of ``levelhead.auditing.missing``, in worlds in which their
+*Without the attribute* (docs/missing-attributes.md): the methods of ``levelhead.auditing.missing``, in worlds in
+which their
 assumption holds, and in worlds in which it does not: there the share refused and the bias are the figures, and no
-coverage is required. Required are 94 to 97.5% where the assumption holds (bounds, and answers after refusals: at least 94%).
+coverage is required. Required are 94 to 97.5% where the assumption holds (bounds, and answers after refusals: at
+least 94%).
 ``--missing-attributes`` simulates these alone and leaves the rest of the file as it is.
 
 *Differences*: of two predictors on the same rows of small cells, whose errors have a correlation of 0.9.
@@ -415,9 +417,12 @@ def proxy_world(
     design: str, n: int, *, says: Any = PROXIES, mode: str = "auto", selected: Any = UNEQUAL,
     positive: tuple[float, float] = (0.3, 0.5), shift: float = 0.0, shared: float = 0.0,
 ) -> Missing:  # fmt: skip
-    """Three proxies; ``shift``: they say 1 more often where the prediction is 1; ``shared``: errors of two correlate."""
+    """Three proxies; ``shift``: they say 1 more often where the prediction is 1; ``shared``: errors of two
+    correlate."""
     joint = population(0.4, positive, selected)
-    chance = np.clip(np.array(says)[:, :, None] + shift * np.array([0.0, 1.0])[None, None], 0, 1)  # (proxy, group, yhat)
+    chance = np.clip(
+        np.array(says)[:, :, None] + shift * np.array([0.0, 1.0])[None, None], 0, 1
+    )  # (proxy, group, yhat)
     one, two, three = (np.stack([1 - own, own], -1) for own in chance)
     pair = one[..., :, None] * two[..., None, :]
     spread = shared * np.sqrt(one.prod(-1) * two.prod(-1))[..., None, None]
@@ -566,9 +571,7 @@ def simulate_missing(trials: int, seed: int, workers: int) -> list[dict[str, Any
     with ProcessPoolExecutor(workers) as pool:
         for own in pool.map(partial(run_missing, trials=trials, seed=seed), places):
             records += own
-            said = "  ".join(
-                "   -" if one["coverage"] is None else f"{100 * one['coverage']:5.1f}" for one in own
-            )
+            said = "  ".join("   -" if one["coverage"] is None else f"{100 * one['coverage']:5.1f}" for one in own)
             about = f"{own[0]['method']}: {own[0]['design']}"
             refused = "/".join(f"{100 * one['refused']:.0f}" for one in own)
             bias = "/".join("-" if one["bias"] is None else f"{100 * one['bias']:+.1f}" for one in own)

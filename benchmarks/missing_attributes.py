@@ -3,15 +3,18 @@
     python benchmarks/missing_attributes.py    # about two minutes; reads $LEVELHEAD_DATA, else ./data
 
 *adult* (UCI, 32,561 people): half of the rows train a logistic regression that predicts an income above 50K from age,
-education, hours, capital gains, occupation, work class and marital status, without sex and race. The other half is audited.
+education, hours, capital gains, occupation, work class and marital status, without sex and race. The other half is
+audited.
 Proxies for sex are real columns, turned into guesses on the training half alone: marital status, occupation, hours.
 
 *hatexplain* (posts): a bag-of-words regression, trained on the training split, predicts whether a post is hateful or
 offensive. Audited are the validation and test splits; the group is whether annotators name women as a target, and the
 proxy is a short list of plain words such as "she" and "women".
 
-Each method gives its answer beside the truth, which it never sees. Methods that draw rows or noise are repeated, and the
-share of the repeats whose interval holds the truth is written. Nothing about a row leaves this script: results/missing_attributes.json holds
+Each method gives its answer beside the truth, which it never sees. Methods that draw rows or noise are repeated, and
+the
+share of the repeats whose interval holds the truth is written. Nothing about a row leaves this script:
+results/missing_attributes.json holds
 aggregates alone.
 """
 
@@ -112,9 +115,7 @@ def hatexplain(folder: Path) -> pd.DataFrame:
         "label": rest["y"].astype(int),
         "prediction": predict(bag(rest["text"]), weights),
         "group": np.where(rest["a_women"].astype(float) > 0, "women", "others"),
-        "words": [
-            "women" if set(str(text).lower().split()) & set(WORDS) else "others" for text in rest["text"]
-        ],
+        "words": ["women" if set(str(text).lower().split()) & set(WORDS) else "others" for text in rest["text"]],
     }
     return pd.DataFrame(found)
 
@@ -130,7 +131,10 @@ def truth(table: pd.DataFrame, group: str, groups: tuple[str, str]) -> dict[str,
 def said(result: IndirectAudit) -> dict[str, Any]:
     """What an audit says, without the text of its method."""
     part = next(iter(result.parts.values()))
-    return {"headline": part.headline, **{key: part.to_dict()[key] for key in ("method", "refused", "gaps", "rests_on")}}
+    return {
+        "headline": part.headline,
+        **{key: part.to_dict()[key] for key in ("method", "refused", "gaps", "rests_on")},
+    }
 
 
 def sampled(table: pd.DataFrame, group: str, rows: int, seed: int) -> NDArray[Any]:
@@ -181,7 +185,7 @@ def audit_adult(folder: Path, repeats: int) -> dict[str, Any]:
     strata = rows["occupation"].astype(str).to_numpy()
     by_stratum = Shares(("Female", "Male"), by_stratum={key: (b, a) for key, (a, b) in known["strata"].items()})
     answers = {
-        "labelled rows alone": lambda seed: labelled(seed, None),
+        "labelled rows without a proxy": lambda seed: labelled(seed, None),
         "labelled rows, p_female of other rows": lambda seed: labelled(seed, {"p_female": p}),
         "labelled rows, three columns cross-fitted": lambda seed: labelled(seed, columns),
         "randomised responses, epsilon 1.39": randomised,
@@ -227,7 +231,7 @@ def audit_posts(folder: Path, repeats: int) -> dict[str, Any]:
         return lh.indirect_audit(y, yhat, labelled=known_rows, proxies=proxies)
 
     answers = {
-        "labelled rows alone": lambda seed: labelled(seed, None),
+        "labelled rows without a proxy": lambda seed: labelled(seed, None),
         "labelled rows and a list of words": lambda seed: labelled(seed, words),
     }
     share = float((rows["group"] == "women").mean())

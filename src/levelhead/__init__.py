@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from levelhead.auditing.explain import explain_file as explain_file
     from levelhead.auditing.explain import explain_gap as explain_gap
     from levelhead.auditing.explanation import Explanation as Explanation
-    from levelhead.auditing.plan import Plan as Plan
-    from levelhead.auditing.plan import plan_audit as plan_audit
     from levelhead.auditing.missing import privacy as privacy
     from levelhead.auditing.missing.choice import IndirectAudit as IndirectAudit
     from levelhead.auditing.missing.choice import indirect_audit as indirect_audit
     from levelhead.auditing.missing.choice import indirect_audit_file as indirect_audit_file
     from levelhead.auditing.missing.responses import Response as Response
+    from levelhead.auditing.plan import Plan as Plan
+    from levelhead.auditing.plan import plan_audit as plan_audit
     from levelhead.auditing.signal import signal_area as signal_area
     from levelhead.methods.fit import fit as fit
     from levelhead.pretraining.config import PretrainConfig as PretrainConfig

@@ -280,10 +280,9 @@ def audit_command(
                 "--group says which group every row belongs to; then nothing is missing. Leave it out, or leave out "
                 f"{', '.join(name for name, value in unrecorded.items() if value)}."
             )
-        lacking = [name for name, value in list(given.items())[:3] if value is None]
-        if lacking:
+        if predictions is None or label is None or prediction is None:
+            lacking = [name for name, value in list(given.items())[:3] if value is None]
             raise ConfigError(f"An audit needs FILE, --label and --prediction; missing: {', '.join(lacking)}.")
-        assert predictions is not None and label is not None and prediction is not None
         _unrecorded(
             predictions, label, prediction, group or [], labelled_group, proxy or [], inclusion,
             randomized_response or [], shares or [], strata, positive, json_file, html_file,

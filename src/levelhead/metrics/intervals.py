@@ -459,7 +459,8 @@ def worst_class(counts: Counts, name: str, positive: int | None = None, min_coun
 
 
 def estimate_to_dict(figure: Estimate) -> dict[str, Any]:
-    """Return ``{"value", "low", "high", "n"}`` plus ``reason``, ``corrected``, ``assumes``, ``refused`` where there are any.
+    """Return ``{"value", "low", "high", "n"}``, and ``reason``, ``corrected``, ``assumes`` and ``refused`` if there
+    are any.
 
     NaN becomes null, because NaN is not JSON.
     """

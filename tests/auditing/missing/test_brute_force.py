@@ -78,7 +78,8 @@ def test_bounds_of_three_groups_hold_every_assignment_of_rows() -> None:
     for _ in range(50):
         joint = rng.integers(1, 40, (3, 2, 2))  # (group, label, prediction)
         found = by_shares(joint.sum(0), joint.sum((1, 2)) / joint.sum())
-        for gap, own in (("demographic_parity", joint.sum(1)), ("equal_opportunity", joint[:, 1]), ("false_positive_rate", joint[:, 0])):  # fmt: skip
+        of_gap = {"demographic_parity": joint.sum(1), "equal_opportunity": joint[:, 1]}
+        for gap, own in (of_gap | {"false_positive_rate": joint[:, 0]}).items():
             rate = own[:, 1] / own.sum(1)
             for (a, b), one in found[gap].items():
                 assert one.low - 1e-12 <= rate[a] - rate[b] <= one.high + 1e-12
@@ -173,7 +174,7 @@ def test_a_useless_proxy_costs_nothing_and_a_cross_fitted_one_is_not_too_good() 
 @pytest.mark.parametrize(
     ("counts", "reason"),
     [
-        (np.einsum("i,j,k,yh->ijkyh", *np.full((3, 2), 500.0), np.full((2, 2), 1e-6)), "may not agree more often than by chance"),
+        (np.einsum("i,j,k,yh->ijkyh", *np.full((3, 2), 500.0), np.full((2, 2), 1e-6)), "may not agree more often"),
         (np.pad(np.full((1, 2, 2, 2, 2), 50.0), ((0, 1), *((0, 0),) * 4)), "proxy 1 never says one of the groups"),
         (np.einsum("ij,ikyh->ijkyh", np.eye(2), np.full((2, 2, 2, 2), 50.0)), "proxies 1 and 2 are equal in every row"),
     ],

@@ -105,8 +105,14 @@ def test_the_two_meanings_of_keep_spend_differently() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "shares", "expected"),
-    [(0.3, (0.2, 0.8), 0.875), (0.3, (0.5, 0.5), 0.6), (0.05, (0.2, 0.8), 0.25), (0.12, (0.3, 0.3, 0.4), 0.4), (0.5, (0.1, 0.6, 0.3), 1)],
-)  # fmt: skip
+    [
+        (0.3, (0.2, 0.8), 0.875),
+        (0.3, (0.5, 0.5), 0.6),
+        (0.05, (0.2, 0.8), 0.25),
+        (0.12, (0.3, 0.3, 0.4), 0.4),
+        (0.5, (0.1, 0.6, 0.3), 1),
+    ],
+)
 def test_bounds_from_shares(rate: float, shares: tuple[float, ...], expected: float) -> None:
     assert parity_bounds(rate, shares)[..., 1].max(where=~np.eye(len(shares), dtype=bool), initial=-1) == pytest.approx(
         expected, abs=CLOSE

@@ -2,7 +2,7 @@
 
 Nothing is assumed of how predictions depend on the group: the bounds are what the known figures leave open (Frechet).
 With r = P(yhat=1) and shares p: f_a - f_b <= min(1, r/p_a) - max(0, (r + p_b - 1)/p_b), stratum by stratum where there
-are strata (Kallus, Mao, Zhou 2022, doi:10.1287/mnsc.2020.3850); both extremes hold at once, so no program needs to be solved.
+are strata (Kallus, Mao, Zhou 2022, doi:10.1287/mnsc.2020.3850); both extremes hold at once: nothing need be solved.
 
 The bounds have kinks where r meets p_a or 1 - p_b, and the percentile bootstrap covers 0% there. Instead each stratum's
 rate runs over its Wilson interval, at a level shared among the strata, and the bound is the extreme over all of them.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +28,7 @@ ASSUMES_PROBABILITIES = "the proxy is calibrated: of the rows with probability 0
 
 @dataclass(frozen=True)
 class GapBounds:
-    """The largest and the smallest f_a - f_b that the known figures allow: for these rows, and with their sampling error.
+    """The largest and the smallest f_a - f_b that is possible: for these rows, and with their sampling error.
 
     ``low`` and ``high`` are those of the rows as they are; [``reach_low``, ``reach_high``] holds the bounds of the
     population with 95% confidence.
@@ -130,7 +131,7 @@ def _opportunity(
     return _ratio_gap(w @ mine, w @ missed, w @ (hit - mine), w @ (miss - missed), up)
 
 
-def _ratio_gap(mine: float, missed: float, other: float, other_missed: float, up: bool) -> float:
+def _ratio_gap(mine: Any, missed: Any, other: Any, other_missed: Any, up: bool) -> float:
     """TPR of one group less that of the other; a group that may have no positives gets the extreme rate."""
     first = mine / (mine + missed) if mine + missed > 1e-15 else (1.0 if up and other > 1e-15 else 0.0)
     rest = other + other_missed
@@ -142,7 +143,7 @@ def _opportunity_reach(own: FloatArray, p: FloatArray, w: FloatArray, level: flo
     """The extremes of the two bounds, each cell anywhere in its Wilson interval: own (strata, 2, 2) rows."""
     n = own.sum((1, 2))
     part = 1 - (1 - level) / (3 * len(own))
-    (hit, hit_up), (miss, miss_up), (negative, negative_up) = (
+    (hit, hit_up), (miss, miss_up), (_, negative_up) = (
         wilson(k, n, part) for k in (own[:, 1, 1], own[:, 1, 0], own[:, 0].sum(-1))
     )
     # TPR_1 - TPR_0 rises in mine and other_missed, and falls in missed and other: take each at its extreme.
@@ -191,7 +192,7 @@ def by_shares(
     ends = wilson(hits, size, 1 - (1 - level) / len(size))
     for a, b in pairs:
         low, high = _parity_reach(*ends, p, w, a, b)
-        out["demographic_parity"][a, b] = _bounds(*sharp[a, b], low, high, n, assumes)
+        out["demographic_parity"][a, b] = _bounds(sharp[a, b, 0], sharp[a, b, 1], low, high, n, assumes)
     for gap, own in (("equal_opportunity", table), ("false_positive_rate", table[:, ::-1])):
         rows = float(own[:, 1].sum())
         cells = own / size[:, None, None]
@@ -256,15 +257,12 @@ def largest_gap(rate: float, least_share: float) -> float:
 class Bracket:
     """The weighted and the linear estimate of f_1 - f_0 in selection rates from calibrated probabilities.
 
-    If, among rows of equal probability, the group does not select less often (``within_probability``), and within each
-    group a higher probability does not either (``within_group``), the gap lies between them (Elzayn et al. 2023,
-    arXiv:2310.01679). Each condition ``holds``, ``fails`` or is ``unknown``, on the labelled rows.
+    D - weighted = E cov(A, yhat | b) / (p (1-p)) and linear - D = E cov(b, yhat | A) / var(b): where both covariances
+    have one sign, the gap D lies between the two (Elzayn et al. 2023, arXiv:2310.01679).
     """
 
     weighted: Estimate
     linear: Estimate
-    within_probability: str = "unknown"
-    within_group: str = "unknown"
 
 
 def bracket(sums: ArrayLike, bins: ArrayLike, *, level: float = 0.95, replicates: int = 1000, seed: int = 0) -> Bracket:
@@ -304,7 +302,7 @@ def bracket(sums: ArrayLike, bins: ArrayLike, *, level: float = 0.95, replicates
         figures.append(
             Estimate(float(value), float(low + shift), float(high + shift), n, assumes=ASSUMES_PROBABILITIES)
         )
-    return Bracket(*figures)
+    return Bracket(figures[0], figures[1])
 
 
 def _bracket_ends(s: FloatArray) -> FloatArray:
@@ -325,7 +323,7 @@ def sign_conditions(labelled: ArrayLike) -> tuple[str, str]:
         labelled: (group 2, prediction 2, j 3) sums of b^j.
 
     Returns:
-        (within_probability, within_group), each ``holds``, ``fails`` or ``unknown``, at one-sided 95%.
+        (within_probability, within_group), each ``positive``, ``negative`` or ``unknown``, at one-sided 95%.
     """
     s = np.asarray(labelled, np.float64)
     n = s[..., 0].sum()
@@ -347,7 +345,7 @@ def _sign(total: float, squares: float, n: float) -> str:
     error = math.sqrt(max(0.0, squares / n - mean**2) / n)
     if error == 0:
         return "unknown"
-    return "holds" if mean > 1.645 * error else "fails" if mean < -1.645 * error else "unknown"
+    return "positive" if mean > 1.645 * error else "negative" if mean < -1.645 * error else "unknown"
 
 
 def naive_gap(counts: ArrayLike, gap: str) -> float:

@@ -34,14 +34,13 @@ from levelhead.auditing.missing.bounds import (
     bracket,
     by_shares,
     naive_gap,
-    odds_bound,
     sign_conditions,
 )
 from levelhead.auditing.missing.gaps import FEWEST_SHOWN, GAPS, TITLES, FloatArray, folded, shown_count
 from levelhead.auditing.missing.labelled import FOLDS, LabelledGap, by_labelled_rows, cross_fitted
 from levelhead.auditing.missing.responses import Response, by_responses, shares_of
 from levelhead.auditing.missing.tally import BINS, Roles, Tally
-from levelhead.auditing.missing.three_proxies import SHARED, by_proxies
+from levelhead.auditing.missing.three_proxies import ASSUMES, SHARED, by_proxies
 from levelhead.auditing.tally import MOST_CLASSES, Column
 from levelhead.auditing.vocabulary import check_predictions, in_order
 from levelhead.metrics import estimate_to_dict
@@ -61,7 +60,10 @@ PERSONS = (
     "The group of a single row is never guessed, kept or printed, and counts of fewer than "
     f"{FEWEST_SHOWN} people are not shown."
 )
-NOTHING_KNOWN = "Where nothing is known of the groups, a gap of any size fits these predictions, up to 100 points: no figure is given."
+NOTHING_KNOWN = (
+    "Where nothing is known of the groups, a gap of any size fits these predictions, up to 100 points: no figure is "
+    "given."
+)
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,8 @@ def headline(part: IndirectPart) -> str:
     ends = f"95% interval {points(figure.low)} to {points(figure.high)}"
     if figure.low <= 0 <= figure.high:
         return (
-            f"If {part.assumes}, these rows cannot tell whether the {rate} differs between {a} and {b}: the difference is "
+            f"If {part.assumes}, these rows cannot tell whether the {rate} differs between {a} and {b}: the "
+            f"difference is "
             f"{points(figure.value)} points ({ends})."
         )
     way = "higher" if figure.value > 0 else "lower"
@@ -264,7 +267,9 @@ def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
     assert worst is not None
     a, b = map(quoted, one.groups)
     start = (
-        f"Known is {part.assumes}" if part.method == "bounds" else f"No estimate: {part.refused}. Known are the shares"
+        f"Known is only {part.assumes}"
+        if part.method == "bounds"
+        else f"No estimate: {part.refused}. Known are the shares"
     )
     return (
         f"{start}: the selection rate of {a} minus that of {b} could be anything from {points(worst.reach_low)} to "
@@ -340,7 +345,8 @@ def _shares_file(path: Path, strata: str | None) -> Shares:
         name = row[0]
         if len(values) != len(groups) or not all(0 <= value <= 1 for value in values) or abs(sum(values) - 1) > 1e-6:
             raise DataError(
-                f"{path}, stratum {quoted(name)}: there must be one share for each of {len(groups)} groups, and they must "
+                f"{path}, stratum {quoted(name)}: there must be one share for each of {len(groups)} groups, and "
+                f"they must "
                 "add to 1."
             )
         if name in by_stratum:
@@ -603,7 +609,7 @@ Cells = Mapping[tuple[Hashable, ...], FloatArray]
 
 
 def _array(cells: Cells, places: Sequence[tuple[int, Sequence[Hashable]]]) -> FloatArray:
-    """Sum patterns into an array: an axis for each (position in the pattern, its values), then (3, 3); others are left out."""
+    """Sum patterns into an array: an axis for each (position, its values), then (3, 3); others are left out."""
     index = [(at, {value: place for place, value in enumerate(values)}) for at, values in places]
     out = np.zeros((*(len(values) for _, values in places), 3, 3))
     for pattern, sums in cells.items():
@@ -621,7 +627,8 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     without = sum(sums[0, 0] for pattern, sums in cells.items() if pattern[2] is None)
     if without:
         raise DataError(
-            f"Column {quoted(name)}: {int(without):,} rows have no answer. Whether somebody answered was not randomised: make "
+            f"Column {quoted(name)}: {int(without):,} rows have no answer. Whether somebody answered was not "
+            f"randomised: make "
             "it a category, or leave those rows out."
         )
     if not 2 <= len(groups) <= MOST_GROUPS:
@@ -649,13 +656,12 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     if math.isinf(spent):
         rests.append("A flip of 0 protects nobody: these are plain groups.")
     else:
+        budgets = [one.epsilon for one in known.responses.values()]
+        together = sum(one for one in budgets if one is not None)
+        more = f" The {len(budgets)} attributes of a person spent {together:.2f} together."
         rests.append(
             f"Each answer in {quoted(name)} spent epsilon={spent:.2f}."
-            + (
-                f" The {len(known.responses)} attributes of a person spent {sum(_spent(known, cells, one, len(groups)) for one in known.responses):.2f} together."
-                if len(known.responses) > 1 and all(value.epsilon is not None for value in known.responses.values())
-                else ""
-            )
+            + (more if len(budgets) > 1 and None not in budgets else "")
         )
     defined = [one for one in best.values() if one.estimate.defined]
     if defined:
@@ -674,10 +680,6 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     )  # fmt: skip
 
 
-def _spent(known: Known, cells: Cells, name: str, groups: int) -> float:
-    return known.responses[name].epsilon or 0.0
-
-
 def _naive_line(gaps: Sequence[IndirectGap]) -> str:
     naive = [
         (one, proxy, value) for one in gaps if one.gap == "demographic_parity" for proxy, value in one.naive.items()
@@ -686,7 +688,10 @@ def _naive_line(gaps: Sequence[IndirectGap]) -> str:
     if not naive:
         return "There is no naive proxy gap to print beside it."
     said = ", ".join(f"{points(value)} points ({printable(proxy)})" for _, proxy, value in naive[:6])
-    return f"Naive gap in selection rates, with the proxy taken for the group: {said}. It is not what this answer rests on."
+    return (
+        f"Naive gap in selection rates, with the proxy taken for the group: {said}. It is not what this "
+        f"answer rests on."
+    )
 
 
 def _strongest(name: str, cells: Cells, known: Known, probability: bool, options: _Options) -> IndirectPart:
@@ -697,7 +702,8 @@ def _strongest(name: str, cells: Cells, known: Known, probability: bool, options
         if labelled >= FEWEST_LABELLED:
             return _labelled(name, cells, known, probability, options)
         why.append(
-            f"Only {int(labelled) if labelled >= FEWEST_SHOWN else f'fewer than {FEWEST_SHOWN}'} rows have a group, and "
+            f"Only {int(labelled) if labelled >= FEWEST_SHOWN else f'fewer than {FEWEST_SHOWN}'} rows have a "
+            f"group, and "
             f"{FEWEST_LABELLED} are needed for an estimate."
         )
     if len(known.proxies) >= 3:
@@ -708,14 +714,16 @@ def _strongest(name: str, cells: Cells, known: Known, probability: bool, options
         return _probability(cells, known, why, options)
     if known.proxies:
         reason = (
-            f"{len(known.proxies)} prox{'y' if len(known.proxies) == 1 else 'ies'} without labelled rows cannot tell a gap "
+            f"{len(known.proxies)} prox{'y' if len(known.proxies) == 1 else 'ies'} without labelled rows cannot "
+            f"tell a gap "
             "from the proxy’s own errors"
         )
     else:
         reason = why[-1].rstrip(".")[0].lower() + why[-1].rstrip(".")[1:]
     gaps = [IndirectGap(gap, ("one group", "another"), Estimate.refuse(reason, 0, "nothing"), {}) for gap in GAPS]
     helped = (
-        f"the group of {FEWEST_LABELLED} randomly chosen rows (--labelled-group), three proxies from different sources, or "
+        f"the group of {FEWEST_LABELLED} randomly chosen rows (--labelled-group), three proxies from different "
+        f"sources, or "
         "the shares of the groups (--shares)"
     )
     return IndirectPart("bounds", "nothing", gaps, [*why, NOTHING_KNOWN, PERSONS], reason, helped)
@@ -762,15 +770,17 @@ def _labelled(name: str, cells: Cells, known: Known, probability: bool, options:
         for group, size in sizes
     )
     rests = [
-        f"Method: {n:,} rows with their group ({counted}) correct what the proxy says of {rest_rows:,} others. It was taken "
+        f"Method: {n:,} rows with their group ({counted}) correct what the proxy says of {rest_rows:,} others. "
+        f"It was taken "
         f"because {FEWEST_LABELLED} labelled rows or more are the strongest evidence, whatever the proxy is worth.",
         f"Assumption: {assumes}. Nothing is assumed of the proxy.",
     ]
     if not known.proxies:
-        rests.append("There is no proxy, so the labelled rows stand alone.")
+        rests.append("There is no proxy: of the other rows the predictions alone are used.")
     elif probability:
         rests.append(
-            f"The proxy {quoted(known.proxies[0])} must not have been fitted on these labelled rows. If it was, pass the columns it "
+            f"The proxy {quoted(known.proxies[0])} must not have been fitted on these labelled rows. If it was, "
+            f"pass the columns it "
             "was made from with --proxy instead: they are cross-fitted."
         )
     else:
@@ -781,7 +791,8 @@ def _labelled(name: str, cells: Cells, known: Known, probability: bool, options:
         one = max(main, key=lambda found: found.narrower if math.isfinite(found.narrower) else 0)
         factor = 1 / one.narrower if one.narrower > 0 else math.nan
         rests.append(
-            f"The interval of the gap in selection rates is {factor:.2f} times narrower than that of the labelled rows alone."
+            f"The interval of the gap in selection rates is {factor:.2f} times narrower than that of the "
+            f"labelled rows alone."
         )
         if one.more_labels:
             rests.append(
@@ -879,7 +890,8 @@ def _three_proxies(cells: Cells, known: Known, why: list[str], options: _Options
                 float(sums[0, 0]) for pattern, sums in cells.items() if pattern[3 + known.proxies.index(proxy)] is None
             )
             raise DataError(
-                f"Proxy {quoted(proxy)} is missing in {int(rows):,} rows. A proxy must say something of every row: fill it in, or "
+                f"Proxy {quoted(proxy)} is missing in {int(rows):,} rows. A proxy must say something of every "
+                f"row: fill it in, or "
                 "leave those rows out."
             )
         if len(own) == 1:
@@ -903,7 +915,8 @@ def _three_proxies(cells: Cells, known: Known, why: list[str], options: _Options
         for k, second in enumerate(positions):
             if k > j and all(pattern[first] == pattern[second] for pattern in cells):
                 raise DataError(
-                    f"Proxies {quoted(known.proxies[j])} and {quoted(known.proxies[k])} are equal in every row: they are one proxy, "
+                    f"Proxies {quoted(known.proxies[j])} and {quoted(known.proxies[k])} are equal in every row: "
+                    f"they are one proxy, "
                     "not two. Leave one out."
                 )
     counts = _array(cells, [*((at, groups) for at in positions), *_OUTCOME])[..., 0, 0]
@@ -922,11 +935,7 @@ def _three_proxies(cells: Cells, known: Known, why: list[str], options: _Options
             gaps.append(
                 IndirectGap(gap, (str(groups[a]), str(groups[b])), figure, naive, None, worst.get(gap, {}).get((a, b)))
             )
-    words_of = {
-        "global": "given the group, the proxies err independently of each other, of the label and of the prediction",
-        "local": "given the group, the label and the prediction, the proxies err independently of each other",
-    }
-    assumes = words_of[answer.mode]
+    assumes = ASSUMES[answer.mode]
     rests = [
         *why,
         f"Method: how often {len(known.proxies)} proxies agree tells how good each is. It was taken because no "
@@ -937,12 +946,14 @@ def _three_proxies(cells: Cells, known: Known, why: list[str], options: _Options
     if math.isfinite(answer.p_value):
         if answer.mode == "local":
             rests.append(
-                "A test rejected that the proxies’ errors do not depend on label and prediction (p below 0.01), so the weaker "
+                "A test rejected that the proxies’ errors do not depend on label and prediction (p below 0.01), "
+                "so the weaker "
                 "assumption was taken, which needs more rows."
             )
         else:
             rests.append(
-                f"A test did not reject that their errors do not depend on label and prediction (p = {answer.p_value:.2f})."
+                f"A test did not reject that their errors do not depend on label and prediction (p = "
+                f"{answer.p_value:.2f})."
             )
     if not answer.refused and np.isfinite(answer.accuracy).all():
         said = ", ".join(
@@ -981,7 +992,8 @@ def _shares(cells: Cells, known: Known, shares: Shares, why: list[str], options:
         assumes = "the share of each group"
         if known.strata:
             rests.append(
-                "Strata narrow the bounds only if the shares of the groups in each of them are known: pass them with --shares "
+                "Strata narrow the bounds only if the shares of the groups in each of them are known: pass them "
+                "with --shares "
                 "FILE.csv (a line a stratum, a column a group)."
             )
     return _bounds_part(found, shares.groups, assumes, rests, {})
@@ -1004,7 +1016,8 @@ def _bounds_part(
     ]
     rests = [
         *rests,
-        "Method: the largest and the smallest gap that agree with what is known, with the sampling error of these rows.",
+        "Method: the largest and the smallest gap that agree with what is known, with the sampling error of "
+        "these rows.",
         f"Known: only {assumes}. The worst case assumes nothing of how predictions depend on the group.",
         _naive_line(gaps),
         PERSONS,
@@ -1051,18 +1064,18 @@ def _probability(cells: Cells, known: Known, why: list[str], options: _Options) 
     between = (
         f"between {points(both[0])} and {points(both[1])} points (with sampling error {points(low)} to {points(high)})"
     )
+    # Both conditions in the direction that the proxy shows.
+    way, least, more = ("positive", "least", "less") if both[0] + both[1] >= 0 else ("negative", "most", "more")
     conditions = (
-        "among rows of equal probability the group is selected at least as often, and within each group a higher "
-        "probability does not go with less selection"
+        f"among rows of equal probability the group is selected at {least} as often, and within each group a higher "
+        f"probability does not go with {more} selection"
     )
-    if signs == ("holds", "holds"):
+    if signs == (way, way):
         helped = f"The labelled rows show that {conditions}: then the gap in selection rates lies {between}."
-    elif "fails" in signs:
-        helped = f"The labelled rows contradict that {conditions}: the bracket of weighted and linear estimates does not apply."
+    elif {*signs} - {way, "unknown"}:
+        helped = f"The labelled rows contradict that {conditions}: no bracket is given."
     else:
         helped = f"If {conditions}, the gap in selection rates lies {between}; no labelled rows confirm it."
     naive = {gap: {proxy: naive_gap(_halves(cells), gap)} for gap in GAPS}
     named = (f"others than {proxy}", proxy)
-    return _bounds_part(
-        found, named, f"that the probability {quoted(proxy)} is calibrated", [*why, helped], naive
-    )
+    return _bounds_part(found, named, f"that the probability {quoted(proxy)} is calibrated", [*why, helped], naive)

@@ -3,9 +3,9 @@
 Nothing is assumed of the proxy: a bad one gains nothing, and misleads nobody. It does assume that the labelled rows are
 a random sample, or that the probability of each to be labelled is known.
 
-With a in {0, 1}, f_a = P(yhat=1 | a), p = P(a=1), psi(a) = a (yhat - f_1) / p - (1 - a)(yhat - f_0) / (1 - p), and h the
-proxy in place of a: gap = gap_labelled + lam (mean_unlabelled psi(h) - mean_labelled psi(h)), with lam chosen to make the
-variance least (Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453). psi is linear in h for each prediction, so sums of
+With a in {0, 1}, f_a = P(yhat=1 | a), p = P(a=1), psi(a) = a (yhat - f_1) / p - (1 - a)(yhat - f_0) / (1 - p), and
+h the proxy in place of a: gap = gap_labelled + lam (mean_unlabelled psi(h) - mean_labelled psi(h)), with lam chosen to
+make the variance least (Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453). psi is linear in h for each prediction, so sums of
 1, h and h^2 in each (group, label, prediction) are all that is ever needed of the rows.
 """
 
@@ -30,7 +30,7 @@ FOLDS = 5
 class LabelledGap:
     """One gap f_1 - f_0 by a labelled subset and a proxy.
 
-    ``estimate`` uses both, ``classical`` the labelled rows alone; ``lam`` is the weight that the proxy got, from 0 to 1;
+    ``estimate`` uses both, ``classical`` the labelled rows alone; ``lam`` is the weight that the proxy got (0 to 1);
     ``narrower`` the width of the interval divided by that of the labelled rows alone; ``more_labels`` how many more
     labelled rows would decide a gap of the measured size (0: it is decided; None: no number would be serious).
     """

@@ -25,7 +25,8 @@ def randomize(
             another. 1 to 2 is usual. Several answers of a person add their budgets.
         seed: of the generator. None: the system's own randomness, which is what you want for people's data: who knows
             the seed can undo the noise.
-        categories: all possible answers. None: those that occur in ``values``; name them where a rare one may not occur.
+        categories: all possible answers. None: those that occur in ``values``; name them where a rare one may not
+        occur.
 
     Returns:
         (rows,) reports, of the kind of ``values``. Audit them with ``levelhead audit --randomized-response epsilon=E``.

@@ -89,7 +89,7 @@ class Response:
         return math.inf if matrix[0, 1] == 0 else math.log(matrix[0, 0] / matrix[0, 1])
 
     def __str__(self) -> str:
-        return f"epsilon={self.epsilon:g}" if self.epsilon is not None else f"flip={self.flip:g}"
+        return f"epsilon={self.epsilon:.4g}" if self.epsilon is not None else f"flip={self.flip:g}"
 
 
 def read_responses(given: Sequence[str], groups: Sequence[str]) -> dict[str, Response]:

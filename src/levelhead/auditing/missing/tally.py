@@ -125,7 +125,8 @@ class Tally:
             return None
         if missing := int(np.isnan(numbers).sum()):
             raise DataError(
-                f"{self.titles[name]} is missing in {missing:,} rows. A proxy must say something of every row: fill it in, "
+                f"{self.titles[name]} is missing in {missing:,} rows. A proxy must say something of every row: "
+                f"fill it in, "
                 "or leave those rows out."
             )
         if not inside.all():
@@ -134,7 +135,8 @@ class Tally:
 
     def _mixed(self, name: str) -> DataError:
         return DataError(
-            f"{self.titles[name]} holds numbers from 0 to 1 and other values. A proxy is either the probability of a group, "
+            f"{self.titles[name]} holds numbers from 0 to 1 and other values. A proxy is either the probability "
+            f"of a group, "
             "in every row, or the name of a group."
         )
 
@@ -195,7 +197,8 @@ class Tally:
                 self.sums[pattern] = sums
         if len(self.sums) > MOST_PATTERNS:
             raise DataError(
-                f"{', '.join(quoted(name) for name in self.roles.columns)} have more than {MOST_PATTERNS:,} different values "
+                f"{', '.join(quoted(name) for name in self.roles.columns)} have more than {MOST_PATTERNS:,} "
+                f"different values "
                 "together: are there ids among them? Merge rare values, or leave a column out."
             )
 

@@ -6,8 +6,9 @@ P(proxy | A) (Zhu, Yao, Sun, Li, Liu, ICML 2023, arXiv:2210.03175; for two group
 * ``global``: the proxies are, given A, independent of label and prediction, too.
 * ``local``: they are independent within each (group, label, prediction) alone. Weaker, and needs far more rows.
 
-A likelihood-ratio test of the global model switches to the local one. Errors that proxies share given the group cannot be
-seen in such data by either; every answer says so.
+A likelihood-ratio test of the global model switches to the local one. Errors that proxies share given the group
+cannot
+be seen in such data by either; every answer says so.
 
 Two groups, with m_j = E A_j, c_jk = cov(A_j, A_k), m3 = E prod(A_j - m_j) and J_j = P(A_j=1|1) - P(A_j=1|0):
 c_jk = p(1-p) J_j J_k and m3 = p(1-p)(1-2p) J_1 J_2 J_3, so with R = m3 / sqrt(c12 c13 c23)
@@ -108,8 +109,9 @@ def _global_cells(table: FloatArray, solved: _Solved) -> FloatArray:
     """(..., 2, 2, 2, cells) -> P(group, cell) (..., 2, cells)."""
     cell = table.sum((-4, -3, -2))
     says = np.stack([table.sum(tuple({-4, -3, -2} - {axis}))[..., 1, :] for axis in (-4, -3, -2)], -2)
-    weight = solved.gain**2 / (solved.gain**2).sum(-1, keepdims=True)
-    each = (says - cell[..., None, :] * solved.low[..., None]) / solved.gain[..., None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        weight = solved.gain**2 / (solved.gain**2).sum(-1, keepdims=True)
+        each = (says - cell[..., None, :] * solved.low[..., None]) / solved.gain[..., None]
     one = (weight[..., None] * each).sum(-2)
     return np.stack([cell - one, one], -2)
 
@@ -156,7 +158,8 @@ def by_proxies(
     table = np.asarray(counts, np.float64)
     if table.ndim < 5:
         raise ConfigError(
-            f"This method needs three proxies; there {'is' if table.ndim == 3 else 'are'} {table.ndim - 2}. With fewer, "
+            f"This method needs three proxies; there {'is' if table.ndim == 3 else 'are'} {table.ndim - 2}. "
+            f"With fewer, "
             "name a labelled subset (--labelled-group), or the shares of the groups (--shares)."
         )
     if mode not in ("auto", "global", "local"):
@@ -246,10 +249,9 @@ def _fit_closed(flat: FloatArray, n: float, mode: str, level: float, replicates:
         gaps[gap] = {}
         for pair, values in by_pair.items():
             low, high = np.nanquantile(values[1:], [tail, 1 - tail])
-            rows = int(round(float(rows_of((both[0].sum((0, 1, 2)) * n).reshape(2, 2), gap).sum())))
+            rows = round(float(rows_of((both[0].sum((0, 1, 2)) * n).reshape(2, 2), gap).sum()))
             gaps[gap][pair] = Estimate(
-                float(values[0]), float(low), float(high), rows, assumes=f"{ASSUMES[mode]}; proxies are right more often "
-                "than chance"
+                float(values[0]), float(low), float(high), rows, assumes=_assumed(mode)
             )  # fmt: skip
     shares = cells[0].sum(-1)
     accuracy = np.full((3, 2, 2), np.nan)
@@ -257,6 +259,10 @@ def _fit_closed(flat: FloatArray, n: float, mode: str, level: float, replicates:
         says = np.stack([solved.low[0], solved.low[0] + solved.gain[0]], -1)  # (proxy, group): P(says 1 | group)
         accuracy = np.stack([1 - says, says], -1)
     return ProxyAnswer(mode, gaps, {}, shares, accuracy, statistic, p_value)
+
+
+def _assumed(mode: str) -> str:
+    return f"{ASSUMES[mode]}; proxies are right more often than chance"
 
 
 def _refusal(solved: _Solved, cells: FloatArray, mode: str) -> str:
@@ -311,7 +317,7 @@ def _fit_em(flat: FloatArray, n: float, mode: str, level: float, replicates: int
             statistic, p_value = _g_squared(flat, _fitted(pi, accuracy)[0], n, groups, proxies)
     for accuracy in says:
         own = np.diagonal(accuracy, axis1=-2, axis2=-1)[..., None]
-        dominant = (own >= accuracy).all((-1, -2, -3))
+        dominant = np.asarray(own >= accuracy).all((-1, -2, -3)).reshape(-1)
         if not dominant[0] or dominant[1:].mean() < 0.95:
             reason = (
                 "a proxy does not say the right group more often than each other one, so that groups may be mixed up: "
@@ -332,8 +338,7 @@ def _fit_em(flat: FloatArray, n: float, mode: str, level: float, replicates: int
             half = z * float(np.std(values[1:], ddof=1))
             value = float(values[0])
             gaps[gap][pair] = Estimate(
-                value, value - half, value + half, rows, assumes=f"{ASSUMES[mode]}; proxies are right more often than "
-                "chance"
+                value, value - half, value + half, rows, assumes=_assumed(mode)
             )  # fmt: skip
     shares = joint[0].sum(-1)
     accuracy = says[0][0] if mode == "global" else np.full((proxies, groups, groups), np.nan)
