@@ -269,6 +269,7 @@ def test_no_row_and_no_few_people_are_in_what_is_written(table: pd.DataFrame) ->
     assert longest(result.to_dict()) < 50  # no list has an entry a row
 
 
+DECLARED = ["--randomized-response"]
 COMMAND = ["audit", "people.csv", "--label", "y", "--prediction", "yhat"]
 
 
@@ -278,10 +279,7 @@ COMMAND = ["audit", "people.csv", "--label", "y", "--prediction", "yhat"]
         (["--labelled-group", "known", "--proxy", "p_female"], "If the labelled rows are a random sample"),
         (["--proxy", "p1", "--proxy", "p2", "--proxy", "p3"], "agreement of three proxies"),
         (["--group", "p1", "--randomized-response", "epsilon=1.39"], "randomised answers, inverted"),
-        (
-            ["--group", "p1", "--group", "p2", "--randomized-response", "p1:flip=0.2", "--randomized-response", "p2:flip=0.1"],
-            "Gaps by p2",
-        ),
+        (["--group", "p1", "--group", "p2", *DECLARED, "p1:flip=0.2", *DECLARED, "p2:flip=0.1"], "Gaps by p2"),
         (["--shares", "women=0.52", "--strata", "zip"], "Strata narrow the bounds only if"),
     ],
 )  # fmt: skip

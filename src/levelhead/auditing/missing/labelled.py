@@ -5,8 +5,8 @@ a random sample, or that the probability of each to be labelled is known.
 
 With a in {0, 1}, f_a = P(yhat=1 | a), p = P(a=1), psi(a) = a (yhat - f_1) / p - (1 - a)(yhat - f_0) / (1 - p), and
 h the proxy in place of a: gap = gap_labelled + lam (mean_unlabelled psi(h) - mean_labelled psi(h)), with lam chosen to
-make the variance least (Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453). psi is linear in h for each prediction, so sums of
-1, h and h^2 in each (group, label, prediction) are all that is ever needed of the rows.
+make the variance least (Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453). psi is linear in h for each prediction,
+so sums of 1, h and h^2 in each (group, label, prediction) are all that is ever needed of the rows.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def by_labelled_rows(
     """Estimate the three gaps.
 
     Args:
-        labelled: (group 2, label 2, prediction 2, i 3, j 3): sums of w^i h^j over the labelled rows, with w one over the
-            probability to be labelled (1 for a random sample) and h the proxy, the probability of group 1.
+        labelled: (group 2, label 2, prediction 2, i 3, j 3): sums of w^i h^j over the labelled rows, with w one over
+            the probability to be labelled (1 for a random sample) and h the proxy, the probability of group 1.
         unlabelled: (label 2, prediction 2, j 3): sums of h^j over the other rows.
         level: confidence level.
         weighted: whether w is known and not the same for all rows.

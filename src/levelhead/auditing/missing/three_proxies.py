@@ -102,7 +102,7 @@ def closed_form(joint: ArrayLike) -> _Solved:
             )
         )
         gain = gain / spread[..., None]
-    return _Solved(share, mean - share[..., None] * gain, gain, c)
+        return _Solved(share, mean - share[..., None] * gain, gain, c)
 
 
 def _global_cells(table: FloatArray, solved: _Solved) -> FloatArray:
