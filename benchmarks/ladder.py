@@ -4,6 +4,8 @@
         --network attractive=runs/attractive/erm-X/seed-1 --data-root DATA --json results/ladder_small.json
     python benchmarks/ladder.py draw --json results/ladder_small.json --picture docs/images/ladder.png
     python benchmarks/ladder.py table --json results/ladder_small.json      # the tables of docs/ladder.md
+    python benchmarks/ladder.py both --json results/ladder_small.json --shortcut results/ladder_portraits.json \
+        --picture docs/images/ladder-both.png
 
 A network is a finished run of ERM. On the features of its last layer stand heads for
 
@@ -57,6 +59,7 @@ BUDGET = 0.005
 DRAWS = 5
 REPLICATES = 2000
 SMALLEST_GAP = 0.05  # of tasks in the picture: of a small gap a share says little
+LARGE_CHANGE = 0.02  # of DFR: of a small change a ratio says little
 VARIANTS: dict[str, tuple[int, LastLayerMethod]] = {
     "class-balanced": (0, AFR(gamma=0, holdout=0)),
     **{f"AFR, gamma {gamma}": (0, AFR(gamma=gamma, holdout=0)) for gamma in (1, 2, 4, 8)},
@@ -427,20 +430,39 @@ def tables(record: dict[str, Any]) -> str:
             gap = one["equalized_odds"]["value"]
             cells.append(f"{_spread(one['equalized_odds'], signed=True)} ({100 * one['accuracy']['value']:+.1f})")
             changes[name][task] = {"gap": gap, "share": gap / whole["value"], "whole": whole["value"], "p": one["p"]}
+            changes[name][task]["accuracy"] = one["accuracy"]["value"]
         found.append(f"| {' | '.join(cells)} |")
     verdicts = [_verdict(name, list(changes[name].values())) for name in SHOWN]
+    ratios = [
+        changes["few-label, 500 rows"][task]["gap"] / one["gap"]
+        for task, one in changes["DFR"].items()
+        if one["gap"] <= -LARGE_CHANGE
+    ]
+    verdicts.append(
+        f"- few-label with 500 rows takes away {np.median(ratios):.1f} times what DFR does (median of {len(ratios)} "
+        f"tasks where DFR takes away at least {100 * LARGE_CHANGE:.0f} points)."
+    )
+    monotone = [seed["AFR, gamma 2"] for one in record["tasks"].values() for seed in one["monotone_share"].values()]
+    verdicts.append(
+        f"- A monotone function of the plain score explains {np.median(monotone):.0%} of the variance of AFR's at "
+        f"gamma 2 (median of {len(monotone)} heads)."
+    )
     return "\n".join([*made, "", *sentences, "", *found, "", *verdicts])
 
 
 def _verdict(name: str, changes: list[dict[str, float]]) -> str:
     adjusted = holm([one["p"] for one in changes])
     told = [one["gap"] for one, p_value in zip(changes, adjusted, strict=True) if p_value < 0.05]
-    shares = [one["share"] for one in changes if one["whole"] >= SMALLEST_GAP]
+    known = [one for one in changes if one["whole"] >= SMALLEST_GAP]
+    shares = [one["share"] for one in known]
+    quarter = [one for one in known if one["share"] <= -0.25]
     return (
         f"- {name}: decidedly smaller on {sum(gap < 0 for gap in told)} of {len(changes)} tasks, decidedly larger on "
         f"{sum(gap > 0 for gap in told)} (Holm over the tasks). Where ERM's gap is at least 5 points, the median "
         f"change is {100 * np.median(shares):+.0f}% of it; at least a quarter less on "
-        f"{sum(one <= -0.25 for one in shares)} of {len(shares)}."
+        f"{len(quarter)} of {len(shares)}, on {sum(one['accuracy'] >= -BUDGET for one in quarter)} of these with at "
+        f"most {100 * BUDGET:g} points less accuracy on the test rows. The most accuracy lost on a task is "
+        f"{-100 * min(one['accuracy'] for one in changes):.1f} points."
     )
 
 
@@ -508,10 +530,72 @@ def points(explained: dict[str, dict[str, Any]], which: str) -> FloatArray:
     return np.array(found)
 
 
+BOTH: dict[str, tuple[str | None, str | None]] = {
+    "AFR": ("AFR, gamma 2", "afr"),
+    "JTT": (None, "jtt"),
+    "XRM": (None, "xrm"),
+    "DAM": (None, "dam"),
+    "few-label (200)": ("few-label, 200 rows", "few-label, rows 200"),
+    "decorrelation": ("decorrelation", "decorrelation"),
+    "DFR": ("DFR", "dfr"),
+    "GroupDRO": (None, "group-dro"),
+}
+"""Variants of the picture of both halves, and their names where there is no shortcut and where there is one."""
+KNEW = {"AFR": "labels alone", "few-label (200)": "a few groups", "decorrelation": "all groups"}
+BLUE, ORANGE = "#1f5f8b", "#b3541e"
+
+
+def draw_both(faces: dict[str, Any], shortcut: dict[str, Any], path: Path) -> None:
+    """Draw what is left of the gap where no shortcut is known, beside what is left where there is one."""
+    figure = Figure(figsize=(9.4, 3.9))
+    panels = figure.subplots(1, 2, sharey=True)
+    figure.subplots_adjust(left=0.265, right=0.985, top=0.87, bottom=0.15, wspace=0.08)
+    known = {task: one for task, one in faces["tasks"].items() if one["equalized_odds"]["value"] >= SMALLEST_GAP}
+    whole = shortcut["methods"][shortcut["baseline"]]["equalized_odds"]["estimate"]["value"]
+    places = {name: place for place, name in enumerate(BOTH)}
+    for name, (without, with_one) in BOTH.items():
+        place = places[name]
+        if without is None:
+            panels[0].text(40, place, "not run", ha="center", va="center", color="0.6", fontsize=8)
+        else:
+            left = []
+            for one in known.values():
+                found = next(each for each in one["variants"] if each["name"] == without and each["within_budget"])
+                left.append(100 * (1 + found["equalized_odds"]["value"] / one["equalized_odds"]["value"]))
+            low, middle, high = np.quantile(left, [0.25, 0.5, 0.75])
+            panels[0].plot([low, high], [place, place], color=BLUE, linewidth=2)
+            panels[0].plot(middle, place, "o", color=BLUE)
+        difference = shortcut["methods"][with_one]["equalized_odds"]["difference"]
+        value, low, high = (100 * (1 + difference[end] / whole) for end in ("value", "low", "high"))
+        panels[1].plot([max(low, 0), min(high, 160)], [place, place], color=ORANGE, linewidth=2)
+        panels[1].plot(value, place, "o", color=ORANGE)
+    panels[0].set_yticks(list(places.values()), list(BOTH))
+    panels[0].set_ylim(len(BOTH) - 0.4, -0.6)
+    for name, text in KNEW.items():
+        panels[0].text(-0.74, places[name], text, transform=panels[0].get_yaxis_transform(), weight="bold", va="center")
+        for panel in panels if places[name] else ():
+            panel.axhline(places[name] - 0.5, color="0.85", linewidth=0.8)
+    titles = (
+        f"No shortcut is known: {len(known)} face tasks\n(median, and the middle half of the tasks)",
+        "A shortcut that some training rows contradict:\ndrawn portraits (three seeds, 95% interval)",
+    )
+    for panel, title in zip(panels, titles, strict=True):
+        panel.set_title(title, fontsize=9.5)
+        panel.axvline(100, color="0.4", linestyle="--", linewidth=1)
+        panel.set_xlim(0, 160)
+        panel.set_xlabel("EOd gap left, % of plain training's")
+        panel.tick_params(axis="y", length=0)
+        panel.grid(axis="x", color="0.92")
+        panel.set_axisbelow(True)
+        for side in ("top", "right", "left"):
+            panel.spines[side].set_visible(False)
+    write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", dpi=150))
+
+
 def main() -> None:
     """Measure, or draw what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("measure", "draw", "table"))
+    parser.add_argument("what", choices=("measure", "draw", "table", "both"))
     parser.add_argument("--network", action="append", default=[], metavar="NAME=RUN")
     parser.add_argument(
         "--others", action="append", default=[], metavar="NAME", help="networks whose features serve others"
@@ -519,9 +603,14 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--json", type=Path, required=True, help="tasks that are in it already are kept")
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--shortcut", type=Path, help="the table of a comparison where there is a shortcut, for both")
     given = parser.parse_args()
     if given.what == "draw":
         draw(read_json(given.json), given.picture)
+        return
+    if given.what == "both":
+        (shortcut,) = read_json(given.shortcut)["comparisons"]
+        draw_both(read_json(given.json), shortcut, given.picture)
         return
     if given.what == "table":
         print(tables(read_json(given.json)))

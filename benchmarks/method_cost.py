@@ -23,7 +23,31 @@ from rich.console import Console
 
 from levelhead.data.base import Examples
 from levelhead.data.images import ImageInputs
-from levelhead.methods import ARL, DAM, DRO, DSA, EIIL, ERM, GEORGE, JTT, KD, SPARE, XRM, CnC, LfF, Method, TADeT
+from levelhead.data.views import View
+from levelhead.methods import (
+    AFR,
+    ARL,
+    DAM,
+    DFR,
+    DRO,
+    DSA,
+    EIIL,
+    ERM,
+    GEORGE,
+    JTT,
+    KD,
+    SPARE,
+    XRM,
+    CnC,
+    Decorrelation,
+    FewLabel,
+    LearnedMixin,
+    LfF,
+    Method,
+    PoE,
+    TADeT,
+    ViewReweight,
+)
 from levelhead.methods.fit import fit
 from levelhead.models.networks import ScratchViT
 from levelhead.training.config import TrainConfig
@@ -31,6 +55,7 @@ from levelhead.training.lab import Lab
 
 CPU = torch.device("cpu")
 EPOCHS, BATCH, ROWS = 4, 64, 512
+VIEW = View("region", box=(0, 0, 0.5, 0.5))
 METHODS: dict[str, Method] = {
     "erm": ERM(),
     "erm again": ERM(),
@@ -45,6 +70,13 @@ METHODS: dict[str, Method] = {
     "spare": SPARE(),
     "cnc": CnC(),
     "george": GEORGE(),
+    "afr": AFR(),
+    "poe": PoE(view=VIEW),
+    "learned-mixin": LearnedMixin(view=VIEW),
+    "view-reweight": ViewReweight(view=VIEW),
+    "few-label": FewLabel(),
+    "decorrelation": Decorrelation(),
+    "dfr": DFR(),
     "tadet": TADeT(),
     "dsa": DSA(),
 }
@@ -69,6 +101,7 @@ def trained(method: Method, train: Examples, validation: Examples) -> Lab:
         known_groups=method.validation_groups(
             lambda: torch.arange(len(validation.labels)) // 2 % 2, len(validation.labels), 0
         ),
+        viewed=lambda view: (view(train.inputs), view(validation.inputs)),
     )
     fit(method, lab)
     return lab

@@ -53,3 +53,23 @@ def test_the_budget_ends_the_way_to_another_layer() -> None:
     assert abs(part[0][1, 1]) > 0.05
     assert (before == labels).mean() - (after == labels).mean() < 0.02
     assert ladder.within_budget(held, (2 * held.weight, 2 * held.bias))[0] == pytest.approx(held.weight)
+
+
+def test_the_figures_on_texts_are_those_of_the_results() -> None:
+    page = (ROOT / "docs" / "ladder.md").read_text()
+    names = {
+        "AFR, gamma 0 (class-balanced)": "afr, gamma 0",
+        "AFR, gamma 2": "afr, gamma 2",
+        "few-label, 200 rows": "few-label",
+        "decorrelation (ORACLE)": "decorrelation",
+        "DFR (ORACLE)": "dfr",
+    }
+    lines = page.split("## Measured on texts")[1].splitlines()
+    for column, task in enumerate(("hatexplain", "multinli"), start=2):
+        (record,) = read_json(ROOT / "results" / f"ladder_{task}.json")["comparisons"]
+        for title, method in names.items():
+            cell = next(line for line in lines if line.startswith(f"| {title} |")).split("|")[column]
+            gap, accuracy = (record["methods"][method][name]["difference"] for name in ("equalized_odds", "accuracy"))
+            value, low, high = (100 * gap[end] for end in ("value", "low", "high"))
+            assert f"{value:+.1f} [{low:+.1f}, {high:+.1f}]" in cell.replace("*", ""), (task, title)
+            assert f"({100 * accuracy['value']:+.1f})" in cell, (task, title)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from levelhead.bench import timing
 from levelhead.bench.grid import Cell
 from levelhead.cli.app import main
 from levelhead.paper import reproduce
@@ -202,7 +203,7 @@ def test_a_budget_runs_what_fits_and_writes_it(
     def times(cell: Cell) -> float:
         return 3600.0 if cell.row == "DAM without alignment" else 1.0
 
-    monkeypatch.setattr(reproduce, "_time", times)
+    monkeypatch.setattr(timing, "_time", times)
     options = ("--quick", "--out", tmp_path, "--set", "train.epochs=1")
     assert run("reproduce", "table7", *options, "--gpu-minutes", 10) == 0
     said = re.sub(r"\s+", " ", capsys.readouterr().out)
@@ -219,15 +220,15 @@ def test_the_plan_times_each_recipe_once(tmp_path: Path, monkeypatch: pytest.Mon
         timed.append(cell.row)
         return 60.0
 
-    monkeypatch.setattr(reproduce, "_time", times)
+    monkeypatch.setattr(timing, "_time", times)
     options = Options(tmp_path, seeds=(0, 1, 2), quick=True)
     cells = distinct([make_plan(ITEMS["table7"], options)])
     assert len(cells) == 15
-    seconds = reproduce.predicted(cells, options, Terminal())
+    seconds = timing.predicted(cells, options.folder, Terminal())
     assert set(seconds.values()) == {60.0}
     assert len(seconds) == 15
     assert len(timed) == 5
-    reproduce.predicted(cells, options, Terminal())
+    timing.predicted(cells, options.folder, Terminal())
     assert len(timed) == 5, "what was timed is kept"
 
 
@@ -235,7 +236,7 @@ def test_the_plan_times_each_recipe_once(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_dry_run_predicts_about_what_a_run_takes(tmp_path: Path) -> None:
     options = Options(tmp_path, quick=True, settings=("train.epochs=12",))
     cell = make_plan(ITEMS["table7"], options).cells[0]
-    seconds = reproduce._time(cell)
+    seconds = timing._time(cell)
     import time
 
     began = time.monotonic()

@@ -165,7 +165,10 @@ class AuditResult:
 
     @property
     def _note(self) -> str:
-        return NOTE if self.positive is None else f"Positive class: {printable(self.positive)}. {NOTE}"
+        if self.positive is None:
+            return NOTE
+        shown = self.more.get("words", {}).get("classes", {}).get(self.positive, self.positive)
+        return f"Positive class: {printable(shown)}. {NOTE}"
 
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""

@@ -208,12 +208,11 @@ def references(asked: Sequence[str] | str | None, groups: Mapping[Key, Sequence[
     """
     found: dict[Key, Key] = {}
     for name in [asked] if isinstance(asked, str) else asked or ():
-        column, _, rest = name.partition("=")
         matches: list[tuple[Key, Key]] = [
             (attribute, group)
             for attribute, members in groups.items()
             for group in members
-            if name == group_name(group) or (column == group_name(attribute) and rest == group_name(group))
+            if name in (group_name(group), f"{group_name(attribute)}={group_name(group)}")
         ]
         if not matches:
             there = [group_name(group) for members in groups.values() for group in members]

@@ -141,7 +141,7 @@ def _gaps_section(name: str, part: Record, result: Record) -> list[Record]:
         ],
         heads=("Gap", "Points"),
         ends=("0 is no measured gap", ""),
-        notes=["A filled mark: the interval leaves out 0. An open one: these rows cannot tell whether there is a gap."],
+        notes=["A filled mark: the interval leaves out 0. An open one: no gap and one as large as its end both fit."],
     )  # fmt: skip
     metrics = blocks.table(
         f"Every figure, percent with {level} interval",
@@ -161,7 +161,7 @@ def _gaps_section(name: str, part: Record, result: Record) -> list[Record]:
 def _groups_section(name: str, part: Record, result: Record) -> list[Record]:
     """Return the section on the groups: their sizes and rates."""
     level = f"{result.get('level', 0.95):.0%}"
-    return [blocks.section("The groups", [groups_table(name, part), *_rate_forests(name, part, level)])]
+    return [blocks.section("The groups", [groups_table(name, part, Words(result)), *_rate_forests(name, part, level)])]
 
 
 def _undecided_section(name: str, part: Record, result: Record) -> list[Record]:
@@ -249,7 +249,7 @@ def _undefined(figure: Estimate) -> Record:
     return blocks.undefined_cell(figure.reason)
 
 
-def groups_table(name: str, part: Record) -> Record:
+def groups_table(name: str, part: Record, words: Words) -> Record:
     """Return the sizes of the groups and their rates; small groups and cells are flagged."""
     groups = part["groups"]
     labels = list(dict.fromkeys(label for figures in groups.values() for label in figures["rows_by_label"]))
@@ -266,7 +266,12 @@ def groups_table(name: str, part: Record) -> Record:
         for key in rates:
             cells.append(_rate_cell(figures.get(key)))
         rows.append((group, cells))
-    columns = ["Group", "Rows", *(f"with label {short(label, 40)}" for label in labels), *map(_rate_title, rates)]
+    columns = [
+        "Group",
+        "Rows",
+        *(f"with {words.label} {words.of_class(label)}" for label in labels),
+        *map(_rate_title, rates),
+    ]
     return blocks.table(f"Groups of {short(name)}, as annotated: sizes, and rates in percent", columns, rows)
 
 
@@ -342,10 +347,15 @@ def _metrics_of(part: Record) -> list[str]:
 
 def how(result: Record, source: str) -> Record:
     """Return the section on how it was measured."""
-    positive = result.get("positive")
+    positive, words = result.get("positive"), Words(result)
     items: list[tuple[str, str]] = [("Predictions", source)] if source else []
-    items.append(("Positive class", "each class against the rest" if positive is None else str(positive)))
-    items += [("Intervals", _METHOD), ("Level", f"{result.get('level', 0.95):.0%}, each figure by itself")]
+    items.append(
+        ("Positive class", "each class against the rest" if positive is None else words.of_class(str(positive)))
+    )
+    items += [
+        ("Intervals", _METHOD),
+        ("Level", f"{result.get('level', 0.95):.0%}, each figure by itself; pairs of groups all together"),
+    ]
     return blocks.section("How it was measured", [blocks.terms(items)])
 
 

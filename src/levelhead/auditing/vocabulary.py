@@ -63,13 +63,13 @@ def check_predictions(labels: Mapping[Hashable, int], predictions: Mapping[Hasha
     if len(strays) == len(predictions):
         raise DataError(
             f"No prediction is ever one of the labels: labels are {_some(known)}, predictions {_some(strays)}. Pass "
-            "predicted classes in the labels' own words, not scores."
+            "predicted classes in the labels' own words (or --label-map), and scores as --score."
         )
     if len(strays) > MOST_STRAYS * len(known):
         raise DataError(
             f"{len(strays)} different predictions, such as {quoted(strays[0])}, are none of the "
-            f"{_counted(len(known), 'label')}: are the predictions ids or scores? If they are classes that no row has, "
-            "write one word for all of them."
+            f"{_counted(len(known), 'label')}: are the predictions ids or scores? Scores are named with --score. If "
+            "they are classes that no row has, write one word for all of them."
         )
     warnings = alike("The labels", "classes", known)
     if strays:

@@ -35,6 +35,7 @@ from typing import Any
 
 import yaml
 
+from levelhead.data.folds import FEWEST, MOST, Fold
 from levelhead.methods import METHODS
 from levelhead.plain_yaml import read_yaml
 from levelhead.runs.folder import refuse_changes
@@ -70,6 +71,9 @@ MOST_RUNS = 2000
 class Grid:
     """What is run: ``base`` is a recipe's content; ``rows`` maps names to settings, ``shared`` holds those of all.
 
+    With ``folds`` every seed of a row is so many runs, one for each :class:`~levelhead.data.Fold` of all rows.
+    ``margin``, in points, is the difference that is as good as none.
+
     Options and methods that have an earlier name get their present one.
     """
 
@@ -77,6 +81,8 @@ class Grid:
     rows: dict[str, dict[str, Any]]
     seeds: tuple[int, ...] = (0,)
     shared: dict[str, Any] = field(default_factory=dict)
+    folds: int | None = None
+    margin: float = 2.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base", present_recipe(self.base))
@@ -94,15 +100,22 @@ class Grid:
             raise ConfigError(
                 f"A grid needs variants whose names differ in letters or digits; got {listed(self.rows, 20) or 'none'}."
             )
-        if len(self.rows) * len(self.seeds) > MOST_RUNS:
+        if self.folds is not None:
+            check_folds(self.folds)
+        if isinstance(self.margin, bool) or not isinstance(self.margin, int | float) or not 0 < self.margin < 100:
+            raise ConfigError(f"margin is {quoted(self.margin)}; it must be a number of points between 0 and 100.")
+        if len(self.rows) * len(self.seeds) * (self.folds or 1) > MOST_RUNS:
+            folds = f", {len(self.seeds):,} seeds and {self.folds} folds" if self.folds else ""
             raise ConfigError(
-                f"A grid of {len(self.rows):,} variants and {len(self.seeds):,} seeds is more than {MOST_RUNS:,} runs: "
-                "make several."
+                f"A grid of {len(self.rows):,} variants{folds or f' and {len(self.seeds):,} seeds'} is more than "
+                f"{MOST_RUNS:,} runs: make several."
             )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a grid file."""
-        return {"base": self.base, "seeds": list(self.seeds), "set": self.shared, "rows": self.rows}
+        more: dict[str, Any] = {} if self.folds is None else {"folds": self.folds}
+        more |= {} if self.margin == Grid.margin else {"margin": self.margin}
+        return {"base": self.base, "seeds": list(self.seeds), **more, "set": self.shared, "rows": self.rows}
 
 
 @dataclass(frozen=True)
@@ -113,6 +126,12 @@ class Cell:
     experiment: Experiment
     folder: Path
     refitted: Path | None = None
+
+    @property
+    def fold(self) -> int | None:
+        """Which fold of all rows it predicts; None where the data set's own splits are used."""
+        data = self.experiment.data
+        return data.fold if isinstance(data, Fold) else None
 
     @property
     def done(self) -> bool:
@@ -126,6 +145,12 @@ class Failure:
 
     cell: Cell
     message: str
+
+
+def check_folds(folds: Any) -> None:
+    """Raise :class:`ConfigError` unless rows can be split into so many folds."""
+    if isinstance(folds, bool) or not isinstance(folds, int) or not FEWEST <= folds <= MOST:
+        raise ConfigError(f"folds is {quoted(folds)}; it must be a whole number from {FEWEST} to {MOST}.")
 
 
 def _slug(row: str) -> str:
@@ -163,7 +188,7 @@ def read_grid(grid: str | Path) -> Grid:
     """Read a grid file, or raise :class:`ConfigError` that names it."""
     path = find_grid(grid)
     content = read_recipe(path)
-    known = ("base", "seeds", "set", "rows")
+    known = ("base", "seeds", "folds", "margin", "set", "rows")
     for key in content:
         if key not in known:
             raise ConfigError(f"{path}: unknown key {quoted(key)}. {nearest(str(key), known)}")
@@ -183,7 +208,8 @@ def read_grid(grid: str | Path) -> Grid:
     if not isinstance(seeds, list):
         raise ConfigError(f"{path}: seeds must be a list of whole numbers, such as [0, 1, 2], not {quoted(seeds)}.")
     try:
-        return Grid(base, {row: settings or {} for row, settings in rows.items()}, tuple(seeds), shared)
+        named = {row: settings or {} for row, settings in rows.items()}
+        return Grid(base, named, tuple(seeds), shared, content.get("folds"), content.get("margin", Grid.margin))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -198,6 +224,8 @@ def comparison_grid(
     options: Sequence[str] = (),
     settings: Sequence[str] = (),
     data_root: Path | None = None,
+    folds: int | None = None,
+    margin: float | None = None,
 ) -> Grid:
     """Return the grid that the options of ``levelhead compare`` ask for, on top of a folder's grid if there is one.
 
@@ -226,7 +254,8 @@ def comparison_grid(
     values = parse_options(options)
     chosen = parse_seeds(seeds) if seeds is not None else [0, 1, 2] if before is None else list(before.seeds)
     if before is None:
-        return compare_methods(base, parse_methods("erm,dam" if methods is None else methods), chosen, values)
+        made = compare_methods(base, parse_methods("erm,dam" if methods is None else methods), chosen, values)
+        return replace(made, folds=folds, margin=Grid.margin if margin is None else margin)
     if "method" not in before.base:
         base = {key: value for key, value in base.items() if key != "method"}
     rows = before.rows
@@ -234,7 +263,14 @@ def comparison_grid(
         names = [str(row.get("method.name") or section(base, "method").get("name")) for row in rows.values()]
         names = list(dict.fromkeys(names)) if methods is None else parse_methods(methods)
         rows = compare_methods(base, names, chosen, values).rows
-    return Grid(base, rows, tuple(chosen), before.shared)
+    return Grid(
+        base,
+        rows,
+        tuple(chosen),
+        before.shared,
+        before.folds if folds is None else folds,
+        before.margin if margin is None else margin,
+    )
 
 
 def _refuse_seed_and_name(settings: Sequence[str]) -> None:
@@ -334,6 +370,7 @@ def joined(grid: Grid, out: Path) -> Grid:
             key for key in sorted(old.keys() | new.keys()) if key != "data.root" and old.get(key) != new.get(key)
         ]
         changed += [row for row, settings in grid.rows.items() if before.rows.get(row, settings) != settings]
+        changed += [name for name in ("folds", "margin") if getattr(before, name) != getattr(grid, name)]
         if changed:
             raise ConfigError(
                 f"{out} holds another grid; what differs is {', '.join(map(quoted, changed[:20]))}. It can get more "
@@ -341,7 +378,7 @@ def joined(grid: Grid, out: Path) -> Grid:
                 f"levelhead compare {out} --resume"
             )
         seeds = tuple(sorted({*before.seeds, *grid.seeds}))
-        grid = Grid(grid.base, before.rows | grid.rows, seeds, grid.shared)
+        grid = replace(grid, rows=before.rows | grid.rows, seeds=seeds)
     return grid
 
 
@@ -373,7 +410,8 @@ def make_cells(
         if row not in grid.rows:
             raise ConfigError(f"The grid has no variant {quoted(row)}. {nearest(row, grid.rows)}")
     cells = []
-    for seed in grid.seeds if seeds is None else seeds:
+    order = list(grid.seeds if seeds is None else seeds)
+    for seed in order:
         check_seed(seed, "A seed of the grid")
         for row in chosen:
             merged = {**grid.shared, **grid.rows[row]}
@@ -392,13 +430,18 @@ def make_cells(
             )
             digest = hashlib.sha256(text.encode()).hexdigest()[:8]
             located = data if root is None else {**data, "root": root}
-            try:
-                experiment = build_experiment(recipe | {"data": located, "seed": seed, "name": row})
-                folder = out / f"{_slug(row)}-{digest}" / f"seed-{seed}"
-                refuse_changes(folder, experiment)
-            except ConfigError as error:
-                raise ConfigError(f"Variant {quoted(row)}: {error}") from None
-            cells.append(Cell(row, experiment, folder))
+            for fold in [None] if grid.folds is None else range(grid.folds):
+                parts = {} if fold is None else {"folds": grid.folds, "fold": fold}
+                place = f"seed-{seed}" if fold is None else f"seed-{seed}-fold-{fold}-of-{grid.folds}"
+                try:
+                    experiment = build_experiment(recipe | {"data": {**located, **parts}, "seed": seed, "name": row})
+                    folder = out / f"{_slug(row)}-{digest}" / place
+                    refuse_changes(folder, experiment)
+                except ConfigError as error:
+                    raise ConfigError(f"Variant {quoted(row)}: {error}") from None
+                cells.append(Cell(row, experiment, folder))
+    if grid.folds is not None:  # so that what is done first can be compared first
+        cells.sort(key=lambda cell: (order.index(cell.experiment.seed), cell.fold))
     trained = {training_of(cell.experiment): cell.folder for cell in cells if cell.experiment.method.refits is None}
     return [
         replace(cell, refitted=trained.get(training_of(cell.experiment))) if cell.experiment.method.refits else cell

@@ -14,6 +14,7 @@ from levelhead.auditing.page import SMALL, appendix
 from levelhead.bench.pareto import Frontier, baseline_frontier, pareto_to_dict
 from levelhead.bench.tables import COLUMNS, Comparison, RunSet, Section
 from levelhead.metrics import JointRow, JointTable
+from levelhead.metrics.joint import MARGIN
 from levelhead.metrics.names import METRICS
 from levelhead.report import blocks, marks
 from levelhead.report.definitions import STATISTICS, help_for
@@ -96,7 +97,7 @@ def comparison_from_dict(record: Record) -> Comparison:
         told=record.get("told", {}),
         cost=record["cost"],
         environments=record["environments"],
-        table=JointTable(rows, record["baseline"], record["level"], at_chance, few_seeds),
+        table=JointTable(rows, record["baseline"], record["level"], at_chance, few_seeds, record.get("margin", MARGIN)),
         selection=record["selection"],
         positive_rate=record["matched_positive_rate"],
         areas=areas
@@ -118,6 +119,7 @@ def _joint_row(record: Record) -> JointRow:
         record["p_value"],
         record["p_holm"],
         record["p_best"],
+        record.get("p_within"),  # absent in files of before there were verdicts
     )
 
 

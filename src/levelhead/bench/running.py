@@ -15,7 +15,10 @@ from rich.markup import escape
 
 from levelhead.bench import grid
 from levelhead.bench.grid import GRID, Cell, Failure, Launcher
+from levelhead.bench.looks import level_of
 from levelhead.bench.tables import collect
+from levelhead.data import Fold
+from levelhead.metrics.joint import MARGIN
 from levelhead.terminal import counted
 
 
@@ -60,14 +63,19 @@ def run_all(
     return 1
 
 
-def show_results(cells: Sequence[Cell], folder: Path, *, console: Console, html_file: Path | None = None) -> None:
+def show_results(
+    cells: Sequence[Cell], folder: Path, *, console: Console, html_file: Path | None = None, margin: float = MARGIN
+) -> None:
     """Print the tables of finished runs, write the page if one is asked for, and name what was written.
 
     Runs on different data are different tables; in each, the first row of the grid is the baseline.
     """
     groups = collect([cell.folder for cell in cells], "test")
     rows = list(dict.fromkeys(cell.row for cell in cells))
-    comparisons = [group.compare(next(row for row in rows if row in group.rows())) for group in groups]
+    level = level_of([folder])
+    comparisons = [
+        group.compare(next(row for row in rows if row in group.rows()), margin=margin, level=level) for group in groups
+    ]
     for comparison in comparisons:
         for table in comparison.tables():
             console.print(table)
@@ -85,7 +93,9 @@ def show_results(cells: Sequence[Cell], folder: Path, *, console: Console, html_
 
 
 def _name(cell: Cell) -> str:
-    return f"{cell.row}, seed {cell.experiment.seed}"
+    data = cell.experiment.data
+    fold = f", fold {data.fold + 1} of {data.folds}" if isinstance(data, Fold) else ""
+    return f"{cell.row}, seed {cell.experiment.seed}{fold}"
 
 
 def _line(console: Console, text: str) -> None:
@@ -99,6 +109,8 @@ def _announce(
     rows, seeds = {cell.row for cell in cells}, {cell.experiment.seed for cell in cells}
     done = "" if len(missing) == len(cells) else f"; {len(cells) - len(missing) if missing else 'all'} of them done"
     times = f"{len(rows)} variants x {len(seeds)} seed{'s' * (len(seeds) != 1)}"
+    folds = {cell.experiment.data.folds for cell in cells if isinstance(cell.experiment.data, Fold)}
+    times += "".join(f" x {count} folds" for count in folds)
     _line(console, f"{len(cells)} runs ({times}) in {folder}{done}.")
     if workers is None or not missing:
         return

@@ -16,9 +16,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead.attention import DebiasConfig
-from levelhead.data import DATASETS, Split
+from levelhead.data import DATASETS, Fold, Split
 from levelhead.methods import DAM
 from levelhead.metrics import Counts, JointRow, JointTable, equalized_odds, estimate_to_dict, joint
+from levelhead.metrics.joint import MARGIN
 from levelhead.metrics.names import METRICS
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.report import marks
@@ -26,10 +27,10 @@ from levelhead.runs import cost_table
 from levelhead.runs.cost import REASONS
 from levelhead.runs.finished import require_finished
 from levelhead.runs.folder import CONFIG, digest, load_run, oracle_reason
-from levelhead.runs.recipe import Experiment, flatten, method_name, name_of, nearest
+from levelhead.runs.recipe import Experiment, flatten, method_name, nearest
 from levelhead.storage import as_written, read_metrics, read_record
 from levelhead.training.select import FOR_ANY_METHOD
-from levelhead.types import ConfigError, DataError, Estimate, printable, require_columns, visible
+from levelhead.types import ConfigError, DataError, Estimate, listed, printable, require_columns, visible
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +44,18 @@ COLUMNS = {name: metric.column for name, metric in METRICS.items() if metric.com
 
 @dataclass(frozen=True)
 class Run:
-    """One evaluated run: its experiment, the split's predictions, environment and cost."""
+    """One evaluated run: its experiment, the split's predictions, environment and cost.
+
+    ``folds`` are the runs that were put together where every row was predicted by the run of its fold; the rest is then
+    that of the first, but for the predictions, which are of all rows in the order of the data.
+    """
 
     folder: Path
     experiment: Experiment
     predictions: pd.DataFrame
     environment: dict[str, Any]
     cost: dict[str, Any]
+    folds: tuple[Run, ...] = ()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -136,11 +142,13 @@ class Comparison:
         options = {
             key: value
             for key, value in self.data.items()
-            if key != "name" and (key == "target" or value != default[key])
+            if key not in ("name", "folds") and (key == "target" or value != default.get(key))
         }
         listing = ", ".join(f"{key} {printable(value)}" for key, value in options.items())
         name = self.data["name"] + (f" ({listing})" if options else "")
-        title = f"{name}: {self.split} split, {self.rows:,} rows, groups by {printable(self.attribute)}"
+        folds = self.data.get("folds")
+        which = f"all {self.rows:,} rows in {folds} folds" if folds else f"{self.split} split, {self.rows:,} rows"
+        title = f"{name}: {which}, groups by {printable(self.attribute)}"
         if self.selection:
             title += f"; epochs by {self.selection}"
         if self.positive_rate is not None:
@@ -267,9 +275,7 @@ class Comparison:
                 sentences.append(f"{what}: undefined, {difference.reason}.")
                 continue
             low, high = 100 * difference.low, 100 * difference.high
-            p_value = row[metric].p_holm
-            decided = p_value is not None and p_value < 1 - self.table.level and not low <= 0 <= high
-            verdict = "Distinguishable from zero." if decided else "Not distinguishable from zero."
+            verdict = self._verdict(method, metric)
             if difference.reason:
                 verdict = f"Not decided: {difference.reason}."
             size = "smaller" if difference.value < 0 else "larger"
@@ -279,6 +285,17 @@ class Comparison:
                 f"{verdict}"
             )
         return sentences
+
+    def _verdict(self, method: str, metric: str) -> str:
+        margin = f"{100 * self.table.margin:g} points"
+        return {
+            "smaller": "Distinguishable from zero.",
+            "larger": "Distinguishable from zero.",
+            "smaller within": f"Distinguishable from zero, and smaller than {margin}.",
+            "larger within": f"Distinguishable from zero, and smaller than {margin}.",
+            "within": f"Equal within {margin}.",
+            "undecided": f"Undecided: not distinguishable from zero, nor known to be below {margin}.",
+        }[self.table.verdict(method, metric) or "undecided"]
 
     def markdown(self) -> str:
         """Return the sections as Markdown, and the findings."""
@@ -361,12 +378,21 @@ class RunSet:
     split: Split
     runs: list[Run]
 
-    def compare(self, baseline: str, *, selection: str | None = None, threshold: Threshold = "own") -> Comparison:
+    def compare(
+        self,
+        baseline: str,
+        *,
+        selection: str | None = None,
+        threshold: Threshold = "own",
+        margin: float = MARGIN,
+        level: float = 0.95,
+    ) -> Comparison:
         """Return the joint table; rows are sets of runs that differ in the seed alone.
 
         ``selection`` chooses each run's epoch anew, by a label-only selector or by :data:`LEAKING`; the runs must have
         been trained with ``train.keep_epochs``. ``threshold="matched"`` lets every run call as many rows positive as
         the baseline does on average over its seeds, so that a mere shift of the threshold changes nothing.
+        Differences within ``margin`` are as good as none; ``level`` is that of the intervals.
         """
         rows = self.rows()
         wanted = baseline.lower()
@@ -381,6 +407,7 @@ class RunSet:
         rows = {names[0]: rows[names[0]]} | rows
         first = self.runs[0]
         labels, group, classes = first.predictions["label"], first.predictions[self.attribute], self.classes
+        fold, clusters = (first.predictions.get(column) for column in ("fold", "cluster"))
         positive = self.positive
         probabilities = {name: self.probabilities(runs, selection) for name, runs in rows.items()}
         predictions = {name: np.array(classes)[values.argmax(-1)] for name, values in probabilities.items()}
@@ -389,17 +416,30 @@ class RunSet:
             if positive is None:
                 raise ConfigError(f"Thresholds can be matched for two classes only; there are {len(classes)}.")
             rate = float((predictions[names[0]] == classes[1]).mean())
-            predictions = {
-                name: np.array(classes)[_highest(_log_odds(values), round(rate * len(labels)))]
-                for name, values in probabilities.items()
-            }
-        if positive is not None:
+            # The networks of two folds need not mean the same by one score.
+            parts = [np.arange(len(labels))] if fold is None else [np.flatnonzero(fold == one) for one in fold.unique()]
+            chosen = {name: np.empty(values.shape[:2], np.int64) for name, values in probabilities.items()}
+            for part in parts:
+                count = round(float((predictions[names[0]][:, part] == classes[1]).mean()) * len(part))
+                for name, values in probabilities.items():
+                    chosen[name][:, part] = _highest(_log_odds(values[:, part]), count)
+            predictions = {name: np.array(classes)[one] for name, one in chosen.items()}
+        if positive is not None and fold is None:  # scores of several networks have no common ROC curve
             scores = {name: _log_odds(values) for name, values in probabilities.items()}
             areas = area_under_roc(labels, group, scores, positive=classes[1], baseline=names[0])
-        table = joint(labels.to_numpy(), group.to_numpy(), predictions, baseline=names[0], positive=positive)
+        table = joint(
+            labels.to_numpy(),
+            group.to_numpy(),
+            predictions,
+            baseline=names[0],
+            positive=positive,
+            clusters=None if clusters is None else clusters.to_numpy(),
+            margin=margin,
+            level=level,
+        )
         recipe = first.experiment.to_dict()["data"]
         return Comparison(
-            data={key: value for key, value in recipe.items() if key != "root"},
+            data={key: value for key, value in recipe.items() if key not in ("root", "fold")},
             split=self.split,
             attribute=self.attribute,
             rows=len(labels),
@@ -408,10 +448,18 @@ class RunSet:
             oracle={name: oracle_reason(runs[0].experiment) for name, runs in rows.items()},
             told={name: runs[0].experiment.method.told for name, runs in rows.items()},
             cost={
-                name: cost_table.mean_cost([run.cost for run in runs], [run.environment for run in runs])
+                name: cost_table.mean_cost(
+                    [part.cost for run in runs for part in run.folds or (run,)],
+                    [part.environment for run in runs for part in run.folds or (run,)],
+                )
                 for name, runs in rows.items()
             },
-            environments=[json.loads(text) for text in dict.fromkeys(json.dumps(run.environment) for run in self.runs)],
+            environments=[
+                json.loads(text)
+                for text in dict.fromkeys(
+                    json.dumps(part.environment) for run in self.runs for part in run.folds or (run,)
+                )
+            ],
             table=table,
             selection=selection,
             positive_rate=rate,
@@ -509,6 +557,8 @@ def choose_epoch(run: Run, split: Split, attribute: str, selection: str) -> tupl
             "epoch can be chosen for it. Leave it out, or leave out --select."
         )
     columns = [column for column in run.predictions.columns if str(column).startswith("probability_")]
+    if run.folds:
+        raise DataError(f"{run.folder} is one of several folds, whose epochs are not chosen anew: leave out --select.")
     file = run.folder / f"predictions-{split}-epochs.parquet"
     if not file.exists():
         raise DataError(f"{run.folder} kept no epochs, so its selection is fixed. Train with train.keep_epochs=true.")
@@ -598,6 +648,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
     if not found:
         raise DataError("There is no run folder here: give folders that `levelhead train` made, or a folder of them.")
     groups: dict[str, RunSet] = {}
+    folds: dict[str, tuple[dict[str, Any], str, list[tuple[Run, dict[str, Any]]]]] = {}
     for folder in found:
         if not (folder / f"evaluation-{split}.json").exists():
             require_finished(folder)
@@ -619,16 +670,52 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
             read_record(folder / "environment.json"),
             _read_cost(folder / "cost.json"),
         )
-        data = {key: value for key, value in experiment.to_dict()["data"].items() if key != "root"}
-        data["name"] = name_of(experiment.data, DATASETS)
-        group = groups.setdefault(str(data), RunSet(split, []))
-        if group.runs and not all(
-            list(run.predictions) == list(group.runs[0].predictions)
-            and run.predictions[column].equals(group.runs[0].predictions[column])
-            for column in ("label", attribute)
-        ):
-            raise DataError(
-                f"{folder} and {group.runs[0].folder} were evaluated on different rows or groups: evaluate them again."
-            )
-        group.runs.append(run)
+        data = {key: value for key, value in experiment.to_dict()["data"].items() if key not in ("root", "fold")}
+        if isinstance(experiment.data, Fold):
+            whose = str([data, run.settings, experiment.seed, experiment.name])
+            folds.setdefault(whose, (data, attribute, []))[2].append((run, evaluated))
+        else:
+            _add(groups, data, run, attribute, split)
+    for data, attribute, parts in folds.values():
+        if (whole := _put_together(parts, attribute)) is not None:
+            _add(groups, data, whole, attribute, split)
+    if not groups:
+        raise DataError("No seed of any variant has all its folds yet: finish the comparison, compare OUT --resume.")
     return list(groups.values())
+
+
+def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: str, split: Split) -> None:
+    """Put a run to those on the same data; refuse it if it was evaluated on other rows."""
+    group = groups.setdefault(str(data), RunSet(split, []))
+    if group.runs and not all(
+        list(run.predictions) == list(group.runs[0].predictions)
+        and run.predictions[column].equals(group.runs[0].predictions[column])
+        for column in ("label", attribute, *{"cluster"}.intersection(run.predictions))
+    ):
+        raise DataError(
+            f"{run.folder} and {group.runs[0].folder} were evaluated on different rows or groups: evaluate them again."
+        )
+    group.runs.append(run)
+
+
+def _put_together(parts: Sequence[tuple[Run, dict[str, Any]]], attribute: str) -> Run | None:
+    """Return one run of all rows out of the runs of the folds; None if some are missing, which is logged."""
+    parts = sorted(parts, key=lambda part: int(part[1]["fold"]))
+    first, about = parts[0]
+    if len({(part["folds"], part["pool"]) for _, part in parts}) > 1:
+        raise DataError(
+            f"{first.folder.parent} holds folds of different rows: the data has changed between them. Train the older "
+            "ones again."
+        )
+    missing = [fold for fold in range(about["folds"]) if fold not in [part["fold"] for _, part in parts]]
+    name = f"{first.experiment.name or method_name(first.experiment.method)}, seed {first.experiment.seed}"
+    if missing:
+        logger.warning("left out, folds %s are not evaluated: %s", listed(missing, 20), name)
+        return None
+    if len(parts) != about["folds"]:
+        raise DataError(f"Two runs of {name} are the same fold: leave one of {first.folder.parent} out.")
+    frame = pd.concat([run.predictions.assign(fold=part["fold"]) for run, part in parts])
+    frame = frame.sort_values("row", kind="stable").reset_index(drop=True)
+    if not np.array_equal(frame["row"], np.arange(len(frame))):
+        raise DataError(f"The folds of {name} do not hold every row once: evaluate {first.folder.parent} again.")
+    return dataclasses.replace(first, predictions=frame, folds=tuple(run for run, _ in parts))

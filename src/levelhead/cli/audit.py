@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, PREDICTION
+from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
 from levelhead.cli.options import HtmlFile, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
@@ -242,7 +242,7 @@ def audit_command(
 ) -> None:
     """Measure the gaps between groups in a file of predictions, with 95% intervals.
 
-    Needs no model and no GPU. An interval that reaches 0 means that these rows cannot tell whether there is a gap.
+    Needs no model and no GPU. First it says which two groups differ most, over all columns, and how sure that is.
     Fields of csv and tsv are texts, exactly as they are written: 1 and 1.0 are two classes. Existing output files are
     replaced.
 
@@ -262,6 +262,8 @@ def audit_command(
         if named := [name for name, value in given.items() if value is not None]:
             raise ConfigError(f"--example brings its own file and columns: leave out {', '.join(named)}, or --example.")
         predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
+        if positive in (None, POSITIVE):
+            positive_name = positive_name or NAME
     check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
     unrecorded = {
         "--labelled-group": labelled_group,
@@ -317,6 +319,7 @@ def audit_command(
     console = Terminal()
     if example:
         words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
+        words += ["--positive-name", positive_name] if positive_name else []
         console.print(ABOUT, "This is the command for it, and for a file of your own:", sep="\n")
         console.print(shlex.join(words), markup=False, highlight=False, soft_wrap=True)
     console.print(result.table())

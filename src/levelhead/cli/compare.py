@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,6 +54,39 @@ def compare_command(
     seeds: Annotated[
         str | None, typer.Option(help="Seeds, e.g. 0-4 or 0,2,5. Default: 0-2, or those of GRID.", show_default=False)
     ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="Split all rows of the data into so many folds, by person where the data set knows people, and let "
+            "every fold be the test split once: all rows say how large a difference is.",
+            show_default=False,
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            help="A difference below so many points is as good as none: where that is shown, the verdict is equal. "
+            "Default: 2.",
+            show_default=False,
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            help="Stop before all seeds are trained, once this is known: 'EOd difference of dam known to 1.5' (points "
+            "to either side) or 'EOd difference of dam decided'. Looks are made after each seed from the second on, "
+            "and intervals are wider for it, so that they hold.",
+            show_default=False,
+        ),
+    ] = None,
+    plan_only: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Train nothing; say how long the runs will take and how small a difference they will show, from the "
+            "runs that are done in --out, else from rows and groups alone.",
+        ),
+    ] = False,
     options: Annotated[
         list[str] | None,
         typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),
@@ -120,6 +155,8 @@ def compare_command(
         if given := [name for name, value in named.items() if value is not None]:
             raise ConfigError(f"The grid {quoted(grid)} says what to compare: leave out {', '.join(given)}.")
         plan = read_grid(grid)
+        plan = plan if folds is None else replace(plan, folds=folds)
+        plan = plan if margin is None else replace(plan, margin=margin)
         chosen = _seeds(seeds)
     else:
         if only:
@@ -133,9 +170,12 @@ def compare_command(
             options=options,
             settings=settings or (),
             data_root=data_root,
+            folds=folds,
+            margin=margin,
         )
         settings = None
-    _run(plan, folder, workers, ray, html_file, data_root=data_root, rows=only, seeds=chosen, settings=settings or ())
+    more = {"data_root": data_root, "settings": settings or ()}
+    _run(plan, folder, workers, ray, html_file, until, plan_only, rows=only, seeds=chosen, **more)
 
 
 def grid_command(
@@ -172,6 +212,8 @@ def _run(
     workers: int,
     ray: str | None,
     html_file: Path | None = None,
+    until: str | None = None,
+    plan_only: bool = False,
     *,
     rows: Sequence[str] | None,
     seeds: Sequence[int] | None,
@@ -180,19 +222,41 @@ def _run(
     """Check everything, remember the grid in ``folder``, run what is missing of it, and show the table."""
     from levelhead.bench.checks import check_cells
     from levelhead.bench.grid import joined, make_cells, remember
+    from levelhead.bench.looks import FIRST, begin, look, parse_target
     from levelhead.bench.running import run_all, show_results
     from levelhead.report.page import command_line
 
     plan = joined(plan, folder)
     cells = make_cells(plan, folder, rows=rows, seeds=seeds, **options)
+    target = None if until is None else parse_target(until, list(dict.fromkeys(cell.row for cell in cells)))
+    order = list(dict.fromkeys(cell.experiment.seed for cell in cells))
+    if target is not None:
+        begin(target, folder, order)
+        if len(order) < FIRST:
+            raise ConfigError("--until needs two seeds or more: one alone says nothing about the variance over seeds.")
     check_cells(cells, local=ray is None)
+    if plan_only:
+        from levelhead.bench.planning import show_plan
+
+        with tempfile.TemporaryDirectory(prefix="levelhead-plan-") as place:  # nothing is left where runs may come
+            show_plan(cells, Path(place), workers=workers, console=Terminal())
+        return
     remember(plan, folder)
     parts = ["levelhead", "compare", str(folder), "--resume", *["--workers", str(workers)] * (workers > 1)]
     parts += [*["--ray", str(ray)] * (ray is not None), *["--html", str(html_file)] * (html_file is not None)]
+    parts += ["--until", str(until)] * (until is not None)
     part_of_grid = rows is not None or seeds is not None or options["settings"]
     again = (command_line() or "the same command") if part_of_grid else shlex.join(parts)
     console = Terminal()
-    status = run_all(cells, folder, workers=workers, ray=ray, console=console, again=again)
-    if status:
-        raise typer.Exit(status)
-    show_results(cells, folder, console=console, html_file=html_file)
+    for done in range(1, len(order) + 1) if target else [len(order)]:
+        cells_now = [cell for cell in cells if cell.experiment.seed in order[:done]]
+        status = run_all(cells_now, folder, workers=workers, ray=ray, console=console, again=again)
+        if status:
+            raise typer.Exit(status)
+        if target is not None and done >= FIRST:
+            folders = [cell.folder for cell in cells_now]
+            reached, said = look(target, folders, folder, order, done, plan.margin / 100)
+            console.print(said, markup=False)
+            if reached:
+                break
+    show_results(cells_now, folder, console=console, html_file=html_file, margin=plan.margin / 100)

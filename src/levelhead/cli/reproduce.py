@@ -154,9 +154,10 @@ def _listed() -> Table:
 
 
 def _show_times(plans: Sequence[Plan], options: Options, workers: int, console: Terminal) -> None:
-    from levelhead.paper.reproduce import distinct, predicted
+    from levelhead.bench.timing import predicted
+    from levelhead.paper.reproduce import distinct
 
-    seconds = predicted(distinct(plans), options, console)
+    seconds = predicted(distinct(plans), options.folder, console)
     drawn = Table("name", "runs", "to do", "minutes")
     seen: set[Path] = set()
     for plan in sorted(plans, key=lambda plan: plan.item.order):

@@ -44,6 +44,13 @@ def table_command(
     threshold: Annotated[
         ThresholdName, typer.Option(help="Each run's own, or matched to the baseline's positive rate.")
     ] = ThresholdName.own,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            help="A difference below so many points is as good as none. Default: that of the comparison, else 2.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
     ] = None,
@@ -59,13 +66,18 @@ def table_command(
     that only moves its threshold moves the gaps too: --threshold matched shows what is left.
     """
     check_outputs({"--json": json_file, "--html": html_file, "--latex": latex_file}, runs=runs)
+    from levelhead.bench.grid import GRID, Grid, read_grid
+    from levelhead.bench.looks import level_of, looks_of
     from levelhead.bench.tables import collect
     from levelhead.bench.tuning import choices_section, choices_to_dict, tune
 
     console = Terminal()
+    grids = [read_grid(folder / GRID) for folder in runs if (folder / GRID).exists()]
+    points = margin if margin is not None else grids[0].margin if grids else Grid.margin
     results, pages = [], []
     for group in collect(runs, split.value):
-        options: dict[str, Any] = {"selection": select, "threshold": threshold.value}
+        options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "margin": points / 100}
+        options["level"] = level_of(runs)
         more, picked = [], {}
         if tune_by is not None:
             chosen, choices = tune(group, tune_by)
@@ -82,7 +94,8 @@ def table_command(
                 console.print(drawn)
             console.print("\n".join(comparison.findings()), markup=False)
     if json_file:
-        write_json(json_file, {"comparisons": results})
+        looks = looks_of(runs)
+        write_json(json_file, {"comparisons": results} | ({"looks": looks} if looks else {}))
     if latex_file:
         from levelhead.bench.latex import latex
 

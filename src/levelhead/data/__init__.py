@@ -3,6 +3,7 @@
 from levelhead.data.base import SPLITS, Card, DataSet, Examples, Groups, Inputs, Split
 from levelhead.data.celeba import CelebA
 from levelhead.data.celeba_folder import CelebAFolder
+from levelhead.data.folds import Fold
 from levelhead.data.hatexplain import HateXplain
 from levelhead.data.hub import Hub
 from levelhead.data.image_folder_csv import ImageFolderCsv
@@ -43,6 +44,7 @@ __all__ = [
     "CelebAFolder",
     "DataSet",
     "Examples",
+    "Fold",
     "Groups",
     "HateXplain",
     "Hub",

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-TAKEN = ("label", "prediction", "epoch")  # columns of a run's predictions, beside probability_*
+TAKEN = ("label", "prediction", "epoch", "row", "cluster")  # columns of a run's predictions, beside probability_*
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +67,21 @@ class Inputs(ABC):
         Raises :class:`~levelhead.types.LevelheadError` for inputs that cannot be hashed.
         """
         raise LevelheadError(f"{type(self).__name__} has no fingerprint, so no features of it can be kept.")
+
+    def keys(self) -> list[str]:
+        """Return for each example a hash of what it holds: equal ones have equal keys.
+
+        Raises :class:`~levelhead.types.LevelheadError` for inputs that cannot be split into folds.
+        """
+        raise LevelheadError(f"{type(self).__name__} cannot be split into folds: it has no keys.")
+
+    def chosen(self, index: Tensor) -> Inputs:
+        """Return the examples at ``index`` (n,) int64, in that order. Errors: as :meth:`keys`."""
+        raise LevelheadError(f"{type(self).__name__} cannot be split into folds: it cannot be divided.")
+
+    def joined(self, others: Sequence[Any]) -> Inputs:
+        """Return these examples and those of ``others``, of the same kind, one after another. Errors: as above."""
+        raise LevelheadError(f"{type(self).__name__} cannot be split into folds: it cannot be joined.")
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,14 @@ class DataSet(ABC):
     @abstractmethod
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive attributes of ``split`` in row order, the first being the task's main one."""
+
+    def people(self, split: Split) -> Sequence[str] | None:
+        """Return whom each row of ``split`` is of, (n,); None where the data set does not know.
+
+        It decides what must stay on one side of a split, and which rows an interval takes together; training never
+        sees it.
+        """
+        return None
 
 
 def dataset_folder(root: Path | None, *names: str) -> Path:

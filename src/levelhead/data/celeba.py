@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import pyarrow.parquet as pq
 from torch import Tensor
 
 from levelhead.data.base import (
@@ -99,6 +100,13 @@ class CelebA(CelebAAttributes):
 
     def _values(self, split: Split, attribute: str) -> Tensor:
         return read_column(self._files(split), attribute, 2)
+
+    def people(self, split: Split) -> list[str] | None:
+        """Return the identity of each row, from the column ``celeb_id``; None where the files lack it."""
+        files = self._files(split)
+        if any("celeb_id" not in columns for columns in check_columns(files, [])):
+            return None
+        return [str(one) for file in files for one in pq.read_table(file, columns=["celeb_id"]).column(0).to_pylist()]
 
     def _files(self, split: Split) -> list[Path]:
         return split_files(dataset_folder(self.root, "celeba64"), split)

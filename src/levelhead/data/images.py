@@ -80,6 +80,23 @@ class ImageInputs(Inputs):
         """Return a hash of the pixels."""
         return _hash_pixels(self.pixels).hexdigest()
 
+    def keys(self) -> list[str]:
+        """Return a hash of the pixels of each picture."""
+        index = torch.arange(len(self))
+        pictures = (picture for rows in index.split(1000) for picture in self.pictures(rows).numpy())
+        return [hashlib.blake2b(np.ascontiguousarray(one).data, digest_size=16).hexdigest() for one in pictures]
+
+    def chosen(self, index: Tensor) -> ImageInputs:
+        """Return the pictures at ``index`` (n,) int64, copied."""
+        return ImageInputs(self.pictures(index))
+
+    def joined(self, others: Sequence[ImageInputs]) -> ImageInputs:
+        """Return these pictures and ``others``; raises :class:`~levelhead.types.DataError` if they differ in size."""
+        sizes = {tuple(one.pixels.shape[1:]) for one in (self, *others)}
+        if len(sizes) > 1:
+            raise DataError("The splits hold pictures of different sizes: set data.image_size to bring them to one.")
+        return ImageInputs(torch.cat([one.pixels for one in (self, *others)]))
+
 
 class PictureFiles(Sequence[bytes | None]):
     """The encoded bytes of many picture files below one folder, each read when it is asked for.

@@ -64,6 +64,28 @@ class Texts(Inputs):
                 digest.update(encoded)
         return digest.hexdigest()
 
+    def keys(self) -> list[str]:
+        """Return a hash of each text, or pair of texts."""
+        found = []
+        for row, text in enumerate(self.texts):
+            first = text.encode("utf-8", "surrogatepass")
+            second = b"" if self.pairs is None else self.pairs[row].encode("utf-8", "surrogatepass")
+            digest = hashlib.blake2b(len(first).to_bytes(8, "little") + first + second, digest_size=16)
+            found.append(digest.hexdigest())
+        return found
+
+    def chosen(self, index: Tensor) -> Texts:
+        """Return the texts at ``index`` (n,) int64."""
+        rows = index.tolist()
+        pairs = None if self.pairs is None else [self.pairs[row] for row in rows]
+        return Texts([self.texts[row] for row in rows], pairs, where=self.where)
+
+    def joined(self, others: Sequence[Texts]) -> Texts:
+        """Return these texts and ``others``."""
+        every = (self, *others)
+        pairs = None if self.pairs is None else [text for one in every for text in one.pairs or ()]
+        return Texts([text for one in every for text in one.texts], pairs, where=self.where)
+
 
 def text_fingerprint(texts: Texts, labels: Tensor) -> str:
     """Return a hash of texts and labels (n,) int64, and of nothing else."""

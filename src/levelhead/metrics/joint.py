@@ -16,6 +16,13 @@ is c + s2 / S, which is unbiased, but never below the variance over rows. Degree
 with all of s2 on its S - 1, and infinite where nothing is added. Of fewer than four seeds the part of s2 gets the
 quantile of its own degrees of freedom (Cochran, Biometrics 1964), because two or three seeds cannot vouch for their own
 variance. (Adding all of s2 / S rejected a true null in 0 to 1% instead of 5%.)
+
+*Equivalence.* That a difference is within a margin is claimed where both one-sided tests of it reject (two one-sided
+tests, Schuirmann 1987), with the standard errors of the interval; the larger of the two p-values is theirs together.
+
+*Rows that belong together*, several pictures of one person for instance, are drawn together: the resamples of
+differences are of clusters. The interval of one figure comes from tests that take rows for independent; its arms are
+made longer by the ratio of the figure's spread over resampled clusters and over resampled rows, never shorter.
 """
 
 from __future__ import annotations
@@ -25,14 +32,14 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special, stats
 
 from levelhead.metrics.contrasts import Enough
-from levelhead.metrics.counts import Counts, IntArray, JointCounts
+from levelhead.metrics.counts import Counts, IntArray, JointCounts, encode, encode_together
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import (
     Resampled,
@@ -50,6 +57,9 @@ from levelhead.metrics.intervals import (
 from levelhead.metrics.names import metric_of
 from levelhead.types import ConfigError, DataError, Estimate
 
+MARGIN = 0.02
+Verdict = Literal["smaller", "larger", "within", "smaller within", "larger within", "undecided"]
+
 
 @dataclass(frozen=True)
 class JointRow:
@@ -58,7 +68,9 @@ class JointRow:
     ``estimate`` is the mean over seeds; its interval holds both sources of chance. ``rows_only`` is the same value
     with chance from the test rows alone. ``by_seed`` are the figures of the seeds, ``degrees_of_freedom``
     Satterthwaite's (infinite without seed variance). Against the baseline (None for the baseline itself):
-    ``difference`` (method minus baseline), its ``p_value``, and ``p_holm``, adjusted over the methods. ``p_best`` is
+    ``difference`` (method minus baseline), its ``p_value``, and ``p_holm``, adjusted over the methods; ``p_within`` is
+    that of the difference being as large as the table's margin, adjusted likewise: where it is small, the two are equal
+    within the margin. ``p_best`` is
     the same for the difference to the method with the best value (None for that one): where it is not small, these
     rows and seeds do not tell the two apart.
     """
@@ -71,6 +83,26 @@ class JointRow:
     p_value: float | None = None
     p_holm: float | None = None
     p_best: float | None = None
+    p_within: float | None = None
+
+    def verdict(self, error: float) -> Verdict | None:
+        """Return what is decided about the difference at this error probability; None for the baseline.
+
+        A difference is ``smaller`` or ``larger``; or ``within`` the margin; or ``smaller within`` and ``larger within``
+        where there is one and it is known to be that small. Everything else is ``undecided``, also where the variance
+        over seeds is not known.
+        """
+        if self.difference is None:
+            return None
+        if not self.difference.defined or self.difference.reason is not None:
+            return "undecided"
+        found = self.p_holm is not None and self.p_holm < error
+        within = self.p_within is not None and self.p_within < error
+        if not found:
+            return "within" if within else "undecided"
+        if self.difference.value < 0:
+            return "smaller within" if within else "smaller"
+        return "larger within" if within else "larger"
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; NaN and infinity become null."""
@@ -83,12 +115,13 @@ class JointRow:
             "p_value": None if self.p_value is None else finite_or_none(self.p_value),
             "p_holm": None if self.p_holm is None else finite_or_none(self.p_holm),
             "p_best": None if self.p_best is None else finite_or_none(self.p_best),
+            "p_within": None if self.p_within is None else finite_or_none(self.p_within),
         }
 
 
 @dataclass(frozen=True)
 class JointTable:
-    """What :func:`joint` found: ``rows[method][metric]``, the baseline's name and the confidence level.
+    """What :func:`joint` found: ``rows[method][metric]``, the baseline's name, confidence level and margin.
 
     ``at_chance`` are the methods whose balanced accuracy the test rows alone do not show to be above 1 / classes, that
     of a constant or random answer; ``few_seeds`` those that the rows do show to be above it, but not rows and seeds
@@ -101,15 +134,22 @@ class JointTable:
     level: float
     at_chance: tuple[str, ...] = ()
     few_seeds: tuple[str, ...] = ()
+    margin: float = MARGIN
+
+    def verdict(self, method: str, metric: str) -> Verdict | None:
+        """Return what is decided about a method's difference to the baseline, see :meth:`JointRow.verdict`."""
+        return self.rows[method][metric].verdict(1 - self.level)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         methods = {
-            method: {name: row.to_dict() for name, row in figures.items()} for method, figures in self.rows.items()
+            method: {name: row.to_dict() | {"verdict": self.verdict(method, name)} for name, row in figures.items()}
+            for method, figures in self.rows.items()
         }
         return {
             "baseline": self.baseline,
             "level": self.level,
+            "margin": self.margin,
             "at_chance": list(self.at_chance),
             "few_seeds": list(self.few_seeds),
             "methods": methods,
@@ -164,6 +204,8 @@ def joint(
     replicates: int = 1000,
     seed: int = 0,
     shared_seeds: bool = False,
+    clusters: ArrayLike | None = None,
+    margin: float = MARGIN,
 ) -> JointTable:
     """Compare methods over test rows and training seeds at once.
 
@@ -185,6 +227,9 @@ def joint(
             shared_seeds: whether the seed at one position is the same training seed for every method (same split, same
                 initialisation). True pairs the differences over seeds by position; False treats the seeds of two
                 methods as independent. Rows are always paired.
+            clusters: (rows,) integers, equal for rows that belong together, such as pictures of one person; they are
+                resampled together. None: every row by itself.
+            margin: a difference smaller than this is as good as none; between 0 and 1.
 
         Returns:
             figures, intervals, differences to the baseline and p-values adjusted by Holm over methods, metric by
@@ -195,6 +240,7 @@ def joint(
             ConfigError: unknown baseline, shared seeds of unequal number, or an option out of range.
     """
     arrays = {method: np.asarray(values) for method, values in predictions.items()}
+    check_margin(margin)
     if baseline not in arrays:
         raise ConfigError(f"The baseline {baseline!r} has no predictions. Methods: {', '.join(arrays)}.")
     for method, values in arrays.items():
@@ -204,7 +250,7 @@ def joint(
             )
     if shared_seeds and len({len(values) for values in arrays.values()}) > 1:
         raise ConfigError("shared_seeds=True needs the same number of seeds for every method.")
-    analysis = Paired.build(y_true, group, arrays, positive, level, replicates, seed)
+    analysis = Paired.build(y_true, group, arrays, positive, level, replicates, seed, clusters)
     others = [method for method in arrays if method != baseline]
     rows: dict[str, dict[str, JointRow]] = {method: {} for method in arrays}
     chance = 1 / len(analysis.counts.classes)
@@ -220,6 +266,8 @@ def joint(
         differences = {method: analysis.difference(name, method, baseline, shared_seeds) for method in others}
         adjusted = holm([differences[method].p_value for method in others])
         holm_by_method = dict(zip(others, adjusted, strict=True))
+        within = holm([differences[method].p_within(margin) for method in others])
+        within_by_method = dict(zip(others, within, strict=True))
         sign = 1 if metric_of(name).larger_is_better else -1
         best_by_method = dict.fromkeys(arrays, math.nan)
         if contenders:
@@ -238,8 +286,15 @@ def joint(
                 None if against is None else against.p_value,
                 holm_by_method.get(method),
                 best_by_method.get(method),
+                within_by_method.get(method),
             )
-    return JointTable(rows, baseline, level, at_chance, few_seeds)
+    return JointTable(rows, baseline, level, at_chance, few_seeds, margin)
+
+
+def check_margin(margin: float) -> None:
+    """Raise :class:`ConfigError` unless ``margin`` is a share between 0 and 1."""
+    if not 0 < margin < 1:
+        raise ConfigError(f"margin={margin} is not between 0 and 1. Pass 0.02 for 2 points.")
 
 
 def _ranked(value: float) -> float:
@@ -267,6 +322,17 @@ class Inference:
     rows_only: Estimate
     degrees_of_freedom: float
     p_value: float
+    arms: tuple[RowsAndSeeds, RowsAndSeeds] | None = None
+
+    def p_within(self, margin: float) -> float:
+        """Return the p-value of the figure being at least ``margin`` away from 0: the larger of two one-sided ones."""
+        value = self.estimate.value
+        if self.arms is None or math.isnan(value):
+            return math.nan
+        to_lower, to_upper = value + margin, margin - value
+        if min(to_lower, to_upper) <= 0:
+            return 1.0
+        return max(self.arms[0].p_value(to_lower), self.arms[1].p_value(to_upper)) / 2
 
 
 @dataclass(frozen=True)
@@ -278,6 +344,7 @@ class Paired:
     seeds: dict[str, list[Resampled]]
     positive: int | None
     level: float
+    clustered: dict[str, list[Resampled]] | None = None
 
     @classmethod
     def build(
@@ -289,25 +356,34 @@ class Paired:
         level: float,
         replicates: int,
         seed: int,
+        clusters: ArrayLike | None = None,
     ) -> Paired:
         """Count and resample the rows; arguments as :func:`joint` takes them."""
         check_options(level, replicates)
         flat = [one for values in predictions.values() for one in values]
         table = JointCounts.from_rows(y_true, group, flat)
         counts = table.marginal(0)
-        stars = _resample_jointly(table, len(flat), replicates, seed)
         enough = Enough.of(counts.table, positive, 0)
-        seeds: dict[str, list[Resampled]] = {}
-        position = 0
-        for method, own in predictions.items():
-            seeds[method] = []
-            for _ in own:
-                one = table.marginal(position).table
-                # Predictions that agree in every row are one and the same, chance included.
-                same = zlib.crc32(table.patterns[:, 2 + position].tobytes())
-                seeds[method].append(Resampled.build(one, stars[position], positive, enough, seed, same))
-                position += 1
-        return cls(counts, metric_names(len(counts.classes), positive), seeds, positive, level)
+
+        def by_method(stars: FloatArray) -> dict[str, list[Resampled]]:
+            seeds: dict[str, list[Resampled]] = {}
+            position = 0
+            for method, own in predictions.items():
+                seeds[method] = []
+                for _ in own:
+                    one = table.marginal(position).table
+                    # Predictions that agree in every row are one and the same, chance included.
+                    same = zlib.crc32(table.patterns[:, 2 + position].tobytes())
+                    seeds[method].append(Resampled.build(one, stars[position], positive, enough, seed, same))
+                    position += 1
+            return seeds
+
+        seeds, clustered = by_method(_resample_jointly(table, len(flat), replicates, seed)), None
+        if clusters is not None:
+            codes = _cluster_codes(clusters, counts.n)
+            if len(codes) and int(codes.max()) + 1 < counts.n:
+                clustered = by_method(_resample_clusters(table, y_true, group, flat, codes, replicates, seed))
+        return cls(counts, metric_names(len(counts.classes), positive), seeds, positive, level, clustered)
 
     @cached_property
     def _reasons(self) -> dict[str, str | None]:
@@ -331,6 +407,13 @@ class Paired:
         moves = [_Outward.of(name, seed).largest_alone() for seed in seeds]
         down = values - [low for low, _ in ends]
         up = [high for _, high in ends] - values
+        if self.clustered is not None:
+            together = [_Outward.of(name, seed).largest_alone() for seed in self.clustered[method]]
+            longer = [
+                max(1.0, float(one.std() / alone.std())) if alone.std() > 0 else 1.0
+                for one, alone in zip(together, moves, strict=True)
+            ]
+            down, up, moves = down * longer, up * longer, together
         over_seeds = OverSeeds.of([values], [seed_by_row(moves)])
         return self._infer(name, float(values.mean()), down, up, moves, float(np.mean(excess)), over_seeds, 0.0)
 
@@ -339,7 +422,8 @@ class Paired:
         if (missing := self._missing(name)) is not None:
             return missing
         a, b = self.values(name, method), self.values(name, other)
-        first, second = self.seeds[method], self.seeds[other]
+        resampled = self.seeds if self.clustered is None else self.clustered
+        first, second = resampled[method], resampled[other]
         outward = [[_Outward.of(name, seed) for seed in seeds] for seeds in (first, second)]
         alone = [[one.largest_alone() for one in own] for own in outward]
         down, up, moves = [], [], []
@@ -360,6 +444,20 @@ class Paired:
         else:
             over_seeds = OverSeeds.of([a, b], [seed_by_row(one) for one in alone])
         return self._infer(name, float(a.mean() - b.mean()), down, up, moves, excess, over_seeds, -1.0)
+
+    def moves(self, name: str, method: str, other: str | None = None) -> NDArray[np.float64]:
+        """Return how resampling the rows moves each seed's figure, or its difference to ``other``'s.
+
+        The result is (seeds, replicates). Of two methods with unequal numbers of seeds the first ones are taken.
+        """
+        resampled = self.seeds if self.clustered is None else self.clustered
+        parts = [
+            np.array([_Outward.of(name, seed).largest_alone() for seed in resampled[one]])
+            for one in (method, other)
+            if one is not None
+        ]
+        seeds = min(map(len, parts))
+        return np.asarray(parts[0] if other is None else parts[0][:seeds] - parts[1][:seeds])
 
     def _missing(self, name: str) -> Inference | None:
         if (reason := self._reasons[name]) is None:
@@ -401,6 +499,7 @@ class Paired:
             interval(z * rows, None),
             min(one.degrees_of_freedom for one in joined),
             joined[0 if value > 0 else 1].p_value(value),
+            (joined[0], joined[1]),
         )
 
 
@@ -424,6 +523,42 @@ def _resample_jointly(table: JointCounts, predictions: int, replicates: int, see
         counted = members @ drawn.T.astype(np.float64)
         shape = (predictions, groups, size, size, stop - start)
         result[:, start:stop] = np.moveaxis(counted.reshape(shape), -1, 1)
+    return result
+
+
+def _cluster_codes(clusters: ArrayLike, rows: int) -> IntArray:
+    codes = np.asarray(clusters)
+    if codes.shape != (rows,) or codes.dtype.kind not in "iu":
+        raise DataError(f"clusters must be {rows} whole numbers, one a row; got {codes.dtype} of shape {codes.shape}.")
+    return np.asarray(np.unique(codes, return_inverse=True)[1], np.int64)
+
+
+def _resample_clusters(
+    table: JointCounts,
+    y_true: ArrayLike,
+    group: ArrayLike,
+    predictions: Sequence[ArrayLike],
+    codes: IntArray,
+    replicates: int,
+    seed: int,
+) -> FloatArray:
+    """Resample whole clusters for all predictions at once: (predictions, replicates, groups, classes, classes)."""
+    answers, _ = encode_together(y_true, *predictions)
+    groups, size, number = len(table.groups), len(table.classes), int(codes.max()) + 1
+    cells = groups * size * size
+    base = (encode(group)[0] * size + answers[0]) * size
+    columns = np.stack([base + one + cells * position for position, one in enumerate(answers[1:])])
+    members = sparse.csr_matrix(
+        (np.ones(columns.size), (columns.ravel(), np.tile(codes, len(predictions)))),
+        shape=(cells * len(predictions), number),
+    )
+    rng = np.random.default_rng([seed, 3])
+    result = np.empty((len(predictions), replicates, groups, size, size))
+    for start in range(0, replicates, 100):
+        stop = min(start + 100, replicates)
+        drawn = rng.multinomial(number, np.full(number, 1 / number), size=stop - start)
+        counted = members @ drawn.T.astype(np.float64)
+        result[:, start:stop] = np.moveaxis(counted.reshape(len(predictions), groups, size, size, stop - start), -1, 1)
     return result
 
 

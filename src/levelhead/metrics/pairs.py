@@ -145,7 +145,7 @@ def detectable_gap(
                 return reach * math.sqrt(_variance(rate, own) + _variance(other, others)) - gap
 
             if room > 0 and lacking(room) <= 0:
-                found.append(float(optimize.brentq(lacking, 0.0, room)))
+                found.append(float(optimize.brentq(lacking, 1e-12, room)))
     return max(found, default=math.nan)
 
 

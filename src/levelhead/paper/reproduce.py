@@ -7,8 +7,6 @@ finished is never trained again.
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +22,7 @@ from levelhead.bench.grid import Cell, Failure, Grid, make_cells, read_grid
 from levelhead.bench.page import compared, comparison_page
 from levelhead.bench.pareto import baseline_frontier, draw_pareto, pareto_to_dict
 from levelhead.bench.running import run_all
+from levelhead.bench.timing import predicted
 from levelhead.inspecting.patches import attention_figure
 from levelhead.inspecting.qk import qk_figure
 from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
@@ -34,13 +33,10 @@ from levelhead.report.page import command_line, write_page
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import assign, method_name, section
 from levelhead.runs.train import train_run
-from levelhead.storage import read_json, write_atomically, write_json, write_text
+from levelhead.storage import write_atomically, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
 
 RUNS = "runs"
-DRY_RUN_STEPS = 20
-SLOW_STEP = 0.5
-"""Seconds of a step from which three of them tell enough."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +183,7 @@ def run_plans(
     cells, deadline = distinct(plans), math.inf
     if minutes is not None:
         deadline, wanted = time.monotonic() + 60 * minutes, len(cells)
-        cells = fitting(cells, predicted(cells, options, console), 60 * minutes * workers)
+        cells = fitting(cells, predicted(cells, options.folder, console), 60 * minutes * workers)
         _say(console, f"{len(cells)} runs fit into {minutes:g} minutes; {wanted - len(cells)} are left for later.")
     status = 0
     if cells:
@@ -216,57 +212,6 @@ def train_here(cell: Cell) -> Failure | None:
     except LevelheadError as error:
         return Failure(cell, str(error))
     return None
-
-
-def predicted(cells: Sequence[Cell], options: Options, console: Console) -> dict[Path, float]:
-    """Return the seconds that each missing run will take, from a few steps of each of its stages.
-
-    Runs that differ in the seed alone are timed once. A method whose later stages depend on what an earlier one
-    learns, such as JTT, is judged by what a training of those few steps gives: it may well be quicker.
-    """
-    missing = [cell for cell in cells if not cell.done]
-    kept = options.folder / "dry-run.json"
-    known: dict[str, float] = read_json(kept) if kept.exists() else {}
-    for number, cell in enumerate({cell.folder.parent: cell for cell in missing}.values(), 1):
-        name = cell.folder.parent.name
-        if name not in known:
-            _say(console, f"Timing a few steps: {cell.row} ({number})")
-            known[name] = _time(cell)
-            write_json(kept, known)
-    return {cell.folder: known[cell.folder.parent.name] for cell in missing}
-
-
-def _time(cell: Cell) -> float:
-    """Return the seconds that a run will take: by a few steps where a step is slow, else by :data:`DRY_RUN_STEPS`."""
-    step, seconds = _timed(cell, 3)
-    return seconds if step > SLOW_STEP else _timed(cell, DRY_RUN_STEPS)[1]
-
-
-def _timed(cell: Cell, steps: int) -> tuple[float, float]:
-    """Train ``steps`` steps of each stage in a folder that is thrown away; return seconds of a step, and of a run."""
-    durations: list[float] = []
-    last: dict[str, float] = {}
-
-    def watch(stage: str, done: int, total: int, text: str) -> None:
-        now = time.monotonic()
-        if stage in last:  # the first step also warms up
-            durations.append(now - last[stage])
-        last[stage] = now
-
-    experiment = replace(cell.experiment, train=replace(cell.experiment.train, max_steps=steps, keep_epochs=False))
-    place = Path(tempfile.mkdtemp(prefix="levelhead-dry-run-"))
-    try:
-        began = time.monotonic()
-        train_run(experiment, place / "run", progress=watch, energy="off")
-        whole = time.monotonic() - began
-        cost = read_json(place / "run" / "cost.json")
-        rows = read_json(place / "run" / "data.json")["validation"]["rows"]
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    step = sorted(durations)[len(durations) // 2] if durations else whole
-    validation = 0.4 * step * rows / experiment.train.batch_size  # a forward pass without a backward one
-    other = max(0.0, whole - sum(durations) - cost["preparing_seconds"])
-    return step, float(cost["whole_steps"] * step + cost["whole_epochs"] * validation + other)
 
 
 def fitting(cells: Sequence[Cell], seconds: Mapping[Path, float], budget: float) -> list[Cell]:

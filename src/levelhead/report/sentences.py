@@ -156,7 +156,7 @@ def audit_sentences(result: Record) -> list[str]:
     if "finding" not in result:
         return []
     finding, words = result["finding"], Words(result)
-    sentences = list(_answer_sentences(finding))
+    sentences = list(_answer_sentences(finding, words))
     pair = finding["pair"]
     if pair is None:
         return [*sentences, "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."]
@@ -165,8 +165,8 @@ def audit_sentences(result: Record) -> list[str]:
     told = f"Rows that these rates rest on: {sides}{words.group(pair, 'second')}."
     if finding["comparisons"] > 1:
         told += (
-            f" The interval allows for all {finding['comparisons']:,} comparisons of two groups in the true and the "
-            "false positive rate."
+            f" The interval allows for {finding['comparisons']:,} comparisons: every pair of groups, in the true and "
+            "in the false positive rate."
         )
     others: dict[str, Record] = {}
     for one in result["pairs"]:
@@ -175,12 +175,12 @@ def audit_sentences(result: Record) -> list[str]:
     return [*sentences, told, *(pair_sentence(one, words) for one in others.values())]
 
 
-def _answer_sentences(finding: Record) -> list[str]:
+def _answer_sentences(finding: Record, words: Words) -> list[str]:
     """Say that the model gives one answer only, or that it is not better than chance."""
     if finding["constant"] is not None:
         return [
-            f"The model gives every row the same answer, “{short(finding['constant'], 40)}”: it has no gaps because it "
-            "decides nothing."
+            f"The model gives every row the same answer, “{words.of_class(finding['constant'])}”: it has no gaps "
+            "because it decides nothing."
         ]
     if finding["standing"] not in ("at", "below"):
         return []
@@ -220,7 +220,8 @@ def pair_sentence(pair: Record, words: Words, *, at_most: float | None = None, c
     if most <= NARROW:
         whole = "no two groups differ by more than" if comparisons > 2 else "a gap of at most"
         return f"{start}: {whole} {number(100 * most)} points."
-    return f"{start}: {points} points {more}, {span}: these rows cannot tell whether there is a gap."
+    found = f"{points} points {more}" if points != "0.0" else "no measured difference"
+    return f"{start}: {found}, {span}: these rows cannot tell whether there is a gap."
 
 
 class Words:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.data import Examples, Groups, Split
+from levelhead.data import Examples, Fold, Groups, Split
 from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
 from levelhead.runs.finished import FinishedRun, open_finished
@@ -78,6 +78,10 @@ def write_evaluation(
 
     experiment, folder = run.experiment, run.folder
     frame = predictions_table(examples, logits, groups)
+    fold: dict[str, Any] = {}
+    if isinstance(data := experiment.data, Fold):  # so that tables put the folds together, and no others
+        frame["row"], frame["cluster"] = data.rows(split).numpy(), data.clusters(split)
+        fold = {"folds": data.folds, "fold": data.fold, "pool": data.pool.fingerprint}
     write_parquet(folder / f"predictions-{split}.parquet", frame)
     result = audit(
         frame["label"],
@@ -91,6 +95,7 @@ def write_evaluation(
             "run": {
                 **run.about,
                 "split": split,
+                **fold,
                 "attribute": groups[0].attribute,
                 "selected_by": experiment.train.select,
                 "oracle": oracle_reason(experiment),

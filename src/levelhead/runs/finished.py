@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from levelhead.data import DATASETS, Examples, Split
+from levelhead.data import Examples, Split
 from levelhead.models.networks import load_model
 from levelhead.runs.folder import CONFIG, device_of, load_run, prepared, refuse_other_folder
-from levelhead.runs.recipe import Experiment, method_name, name_of
+from levelhead.runs.recipe import Experiment, data_name, method_name
 from levelhead.types import DataError
 
 
@@ -27,7 +27,7 @@ class FinishedRun:
     def about(self) -> dict[str, Any]:
         """Return the names of data set and method, and the seed."""
         return {
-            "data": name_of(self.experiment.data, DATASETS),
+            "data": data_name(self.experiment.data),
             "method": method_name(self.experiment.method),
             "seed": self.experiment.seed,
         }

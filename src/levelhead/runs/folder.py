@@ -36,8 +36,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.data import DATASETS, Examples, Groups, Split, View
-from levelhead.runs.recipe import Experiment, build_experiment, flatten, name_of, read_recipe, section
+from levelhead.data import Examples, Groups, Split, View
+from levelhead.runs.recipe import Experiment, build_experiment, data_name, flatten, read_recipe, section
 from levelhead.storage import (
     as_written,
     check_outputs,
@@ -147,7 +147,7 @@ def prepared(experiment: Experiment, split: Split, trained: Any = None, view: Vi
     With the ``trained`` network of a run folder, its own backbone and tokenizer make them. With a ``view`` they are
     those of this part of the input alone.
     """
-    describe = {"data": name_of(experiment.data, DATASETS), "split": split}
+    describe = {"data": data_name(experiment.data), "split": split}
     examples = experiment.data.examples(split)
     if view is not None:
         examples, describe["view"] = replace(examples, inputs=view(examples.inputs)), str(view)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.attention.config import RENAMED as RENAMED_OF_DEBIAS
-from levelhead.data import DATASETS, DataSet
+from levelhead.data import DATASETS, DataSet, Fold
 from levelhead.methods import DAM, ERM, METHODS, Method
 from levelhead.models.networks import BackboneModel, ModelConfig, ScratchViT
 from levelhead.plain_yaml import DEEPEST, LONGEST_DOCUMENT, read_yaml
@@ -70,7 +70,7 @@ class Experiment:
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe that makes this experiment, with every default written out."""
         return {
-            "data": {"name": name_of(self.data, DATASETS), **plain_options(self.data)},
+            "data": data_options(self.data),
             "method": {"name": method_name(self.method), **_method_options(self.method)},
             "model": plain_options(self.model),
             "train": plain_options(self.train),
@@ -82,6 +82,18 @@ class Experiment:
 def name_of(value: Any, table: Registry[Any]) -> str:
     """Return the name under which ``table`` finds the class of ``value``."""
     return table.name_of(type(value))
+
+
+def data_name(data: DataSet) -> str:
+    """Return a data set's name in a recipe; a fold has that of the data that it is of."""
+    return name_of(data.data if isinstance(data, Fold) else data, DATASETS)
+
+
+def data_options(data: DataSet) -> dict[str, Any]:
+    """Return a data set's name and options as a recipe has them; those of a fold stand beside."""
+    whole = data.data if isinstance(data, Fold) else data
+    folds = {"folds": data.folds, "fold": data.fold} if isinstance(data, Fold) else {}
+    return {"name": data_name(data), **plain_options(whole), **folds}
 
 
 def method_name(method: Method) -> str:
@@ -418,8 +430,13 @@ def first_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_data(options: Any) -> DataSet:
     """Make a data set from the section ``data`` of a recipe."""
-    data: DataSet = _choose(DATASETS, options, "data")
-    return data
+    if not isinstance(options, Mapping) or not {"folds", "fold"} & options.keys():
+        data: DataSet = _choose(DATASETS, options, "data")
+        return data
+    if options.get("folds") is None or options.get("fold") is None:
+        raise ConfigError("data.folds and data.fold belong together: into how many folds, and which of them, from 0.")
+    whole = _choose(DATASETS, {key: value for key, value in options.items() if key not in ("folds", "fold")}, "data")
+    return Fold(data=whole, folds=options["folds"], fold=options["fold"])
 
 
 def build_experiment(recipe: Mapping[str, Any]) -> Experiment:

@@ -1,0 +1,181 @@
+"""How small a difference a comparison will show, said before it is run.
+
+The difference of two methods' gaps in equalized odds is half a sum of differences of hit rates, one in each (group,
+label). Where two methods answer a share d of a cell's n rows differently, such a difference has the variance d / n
+(what they gain on some of these rows and lose on others). A share of this noise is the same for every seed; the rest,
+and what training adds, is divided by the number of seeds, as in :mod:`levelhead.metrics.joint`.
+
+The three numbers come from runs that are done (a pilot), or are assumed, which is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from scipy import special
+
+from levelhead.bench.grid import Cell
+from levelhead.bench.tables import RunSet, collect
+from levelhead.bench.timing import predicted
+from levelhead.data import SPLITS, DataSet, Fold
+from levelhead.metrics.joint import OverSeeds, Paired, seed_by_row
+from levelhead.storage import read_record
+from levelhead.types import DataError
+
+DISAGREEMENT, SHARED, OVER_SEEDS = 0.1, 0.2, 0.008
+"""Assumed without a pilot, near what the runs of docs/comparison.md did: the share of rows that two variants answer
+differently, the part of that noise that all seeds share, and the standard deviation that seeds add to a difference."""
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What makes a difference of two methods uncertain: variances for one seed on ``rows`` rows.
+
+    ``row`` is that over rows, ``shared`` the part of it that all seeds have in common, ``seed`` that over seeds beyond
+    the noise of rows. ``basis`` says where the numbers are from.
+    """
+
+    row: float
+    shared: float
+    seed: float
+    rows: int
+    basis: str
+
+    def half_width(self, seeds: int, rows: int | None = None, level: float = 0.95) -> float:
+        """Return half the width of the interval to expect with so many seeds, on so many rows of the same kind.
+
+        With few seeds that is wide, as :class:`levelhead.metrics.joint.RowsAndSeeds` has it. One seed says nothing
+        about what seeds add: its interval is of the rows alone.
+        """
+        scale = self.rows / (rows or self.rows)
+        own = scale * (self.row - self.shared)
+        parts = tuple(((self.seed + own) / 2 / seeds, seeds - 1.0) for _ in range(2)) if seeds > 1 else ()
+        over_seeds = OverSeeds(parts, self.seed / seeds if seeds > 1 else 0.0)
+        return over_seeds.join(scale * self.shared + own / seeds).arm(level)
+
+    def smallest_shown(self, seeds: int, rows: int | None = None, level: float = 0.95) -> float:
+        """Return the difference that is found with a probability of 80%."""
+        z = float(special.ndtri((1 + level) / 2))
+        return self.half_width(seeds, rows, level) * (z + float(special.ndtri(POWER))) / z
+
+
+def assumed(cells: NDArray[np.int64]) -> Noise:
+    """Return the noise to expect of a difference of gaps in equalized odds, from sizes of cells alone.
+
+    Args:
+        cells: (groups, labels) rows; of more than two groups or labels, those four that say least decide.
+    """
+    sizes = np.sort(np.asarray(cells).ravel())[: 4 if cells.size > 4 else cells.size]
+    if len(sizes) < 2 or sizes.min() < 1:
+        return Noise(math.nan, math.nan, math.nan, int(np.sum(cells)), "a group has no row of a label")
+    row = DISAGREEMENT * float((1 / sizes).sum()) / 4
+    basis = (
+        f"assumed: two variants answer {DISAGREEMENT:.0%} of the rows differently, {SHARED:.0%} of that noise is "
+        f"common to all seeds, and seeds add {100 * OVER_SEEDS:g} points"
+    )
+    return Noise(row, SHARED * row, OVER_SEEDS**2, int(np.sum(cells)), basis)
+
+
+def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalized_odds") -> Noise:
+    """Return the noise of a difference that finished runs show; with one seed what seeds add is assumed."""
+    rows = runs.rows()
+    predictions = {
+        name: np.array(runs.classes)[runs.probabilities(rows[name]).argmax(-1)] for name in (method, baseline)
+    }
+    frame = runs.runs[0].predictions
+    clusters = frame.get("cluster")
+    analysis = Paired.build(
+        frame["label"].to_numpy(),
+        frame[runs.attribute].to_numpy(),
+        predictions,
+        runs.positive,
+        0.95,
+        1000,
+        0,
+        None if clusters is None else clusters.to_numpy(),
+    )
+    moves = analysis.moves(metric, method, baseline)
+    row, common = float(np.var(moves, axis=1).mean()), seed_by_row(list(moves))
+    a, b = analysis.values(metric, method), analysis.values(metric, baseline)
+    seeds = min(len(a), len(b))
+    basis = f"from a pilot of {seeds} seed{'s' * (seeds != 1)} of {method} and {baseline}"
+    if seeds < 2:
+        return Noise(row, SHARED * row, OVER_SEEDS**2, len(frame), f"{basis}; what seeds add is assumed")
+    alone = [analysis.moves(metric, name) for name in (method, baseline)]
+    between = OverSeeds.of([a, b], [seed_by_row(list(one)) for one in alone])
+    return Noise(row, max(0.0, row - common), between.beyond_rows * seeds, len(frame), basis)
+
+
+def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Console) -> None:
+    """Print how long the runs that are missing will take, and how small a difference they will show.
+
+    Times a few steps of each variant that has no finished run. Opens the groups of the rows to be answered, which no
+    training sees, to count them.
+    """
+    missing = [cell for cell in cells if not cell.done]
+    spent = {cell.folder: float(read_record(cell.folder / "cost.json")["seconds"]) for cell in cells if cell.done}
+    by_row = {cell.row: [spent[one.folder] for one in cells if one.row == cell.row and one.done] for cell in cells}
+    unknown = [cell for cell in missing if not by_row[cell.row]]
+    timed = predicted(unknown, folder, console) if unknown else {}
+    left = sum(float(np.mean(by_row[cell.row])) if by_row[cell.row] else timed[cell.folder] for cell in missing)
+    source = "; ".join(["measured on runs that are done"] * bool(spent) + ["from a few steps of each"] * bool(unknown))
+    hours = (
+        f"about {left / 3600:.1f} hours of one core each, {left / 3600 / workers:.1f} hours with {workers} at a time"
+    )
+    console.print(f"{len(missing)} of {len(cells)} runs are to be made: {hours} ({source or 'nothing to time'}).")
+    counts, which = _cells_of(cells[0].experiment.data)
+    sizes = ", ".join(f"{name} {size:,}" for name, size in counts.items())
+    console.print(f"{which}: {sum(counts.values()):,} rows ({sizes}).", markup=False)
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    done = sorted({len({one.experiment.seed for one in cells if one.row == row}) for row in rows})
+    shown = sorted({1, 2, 3, 5, 10, *done})
+    for method in rows[1:]:
+        noise = _noise(cells, rows[0], method, np.array(list(counts.values())))
+        if math.isnan(noise.row):
+            console.print(f"{method}: nothing can be said, {noise.basis}.", markup=False)
+            continue
+        table = Table(title=f"EOd difference of {method} to {rows[0]}", caption=noise.basis)
+        for title in ("seeds", "known to, points", f"shown with {POWER:.0%} power, points"):
+            table.add_column(title, justify="right")
+        for seeds, half, smallest in columns(noise, shown):
+            mark = " (planned)" if seeds in done else ""
+            table.add_row(f"{seeds}{mark}", f"{half:.1f}" + " (rows alone)" * (seeds == 1), f"{smallest:.1f}")
+        console.print(table)
+
+
+def _cells_of(data: DataSet) -> tuple[dict[str, int], str]:
+    """Return the rows of each group and label that will be answered, and which rows these are."""
+    whole, splits = (data.data, SPLITS) if isinstance(data, Fold) and data.data else (data, ("test",))
+    found: dict[str, int] = {}
+    for split in splits:
+        examples, group = whole.examples(split), whole.groups(split)[0]
+        for value, label in zip(group.values.tolist(), examples.labels.tolist(), strict=True):
+            name = f"{group.names[value]} / {examples.class_names[label]}"
+            found[name] = found.get(name, 0) + 1
+    which = f"All rows, in {data.folds} folds" if isinstance(data, Fold) else "Test split"
+    return dict(sorted(found.items())), which
+
+
+def _noise(cells: Sequence[Cell], baseline: str, method: str, sizes: NDArray[np.int64]) -> Noise:
+    done = [cell.folder for cell in cells if cell.done and cell.row in (baseline, method)]
+    if done:
+        try:
+            (runs,) = collect(done, "test")
+        except DataError:  # not all folds of a seed yet
+            return assumed(sizes)
+        if {baseline, method} <= runs.rows().keys():
+            return from_pilot(runs, baseline, method)
+    return assumed(sizes)
+
+
+def columns(noise: Noise, seeds: Sequence[int]) -> list[tuple[int, float, float]]:
+    """Return for each number of seeds the half-width and the smallest difference that is shown, in points."""
+    return [(one, 100 * noise.half_width(one), 100 * noise.smallest_shown(one)) for one in seeds]

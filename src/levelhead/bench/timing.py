@@ -1,0 +1,73 @@
+"""How long runs will take, from a few steps of each."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from levelhead.bench.grid import Cell
+from levelhead.runs.train import train_run
+from levelhead.storage import read_json, write_json
+
+DRY_RUN_STEPS = 20
+SLOW_STEP = 0.5
+"""Seconds of a step from which three of them tell enough."""
+
+
+def predicted(cells: Sequence[Cell], folder: Path, console: Console) -> dict[Path, float]:
+    """Return the seconds that each missing run will take, from a few steps of each of its stages.
+
+    Runs that differ in the seed or the fold alone are timed once, and remembered in ``folder``. A method whose later
+    stages depend on what an earlier one learns, such as JTT, is judged by what a training of those few steps gives: it
+    may well be quicker.
+    """
+    missing = [cell for cell in cells if not cell.done]
+    kept = folder / "dry-run.json"
+    known: dict[str, float] = read_json(kept) if kept.exists() else {}
+    for number, cell in enumerate({cell.folder.parent: cell for cell in missing}.values(), 1):
+        name = cell.folder.parent.name
+        if name not in known:
+            console.print(escape(f"Timing a few steps: {cell.row} ({number})"), soft_wrap=True, highlight=False)
+            known[name] = _time(cell)
+            write_json(kept, known)
+    return {cell.folder: known[cell.folder.parent.name] for cell in missing}
+
+
+def _time(cell: Cell) -> float:
+    """Return the seconds that a run will take: by a few steps where a step is slow, else by :data:`DRY_RUN_STEPS`."""
+    step, seconds = _timed(cell, 3)
+    return seconds if step > SLOW_STEP else _timed(cell, DRY_RUN_STEPS)[1]
+
+
+def _timed(cell: Cell, steps: int) -> tuple[float, float]:
+    """Train ``steps`` steps of each stage in a folder that is thrown away; return seconds of a step, and of a run."""
+    durations: list[float] = []
+    last: dict[str, float] = {}
+
+    def watch(stage: str, done: int, total: int, text: str) -> None:
+        now = time.monotonic()
+        if stage in last:  # the first step also warms up
+            durations.append(now - last[stage])
+        last[stage] = now
+
+    experiment = replace(cell.experiment, train=replace(cell.experiment.train, max_steps=steps, keep_epochs=False))
+    place = Path(tempfile.mkdtemp(prefix="levelhead-dry-run-"))
+    try:
+        began = time.monotonic()
+        train_run(experiment, place / "run", progress=watch, energy="off")
+        whole = time.monotonic() - began
+        cost = read_json(place / "run" / "cost.json")
+        rows = read_json(place / "run" / "data.json")["validation"]["rows"]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    step = sorted(durations)[len(durations) // 2] if durations else whole
+    validation = 0.4 * step * rows / experiment.train.batch_size  # a forward pass without a backward one
+    other = max(0.0, whole - sum(durations) - cost["preparing_seconds"])
+    return step, float(cost["whole_steps"] * step + cost["whole_epochs"] * validation + other)

@@ -1,0 +1,156 @@
+"""Cross-fitting: every row of a data set is a test row once, so that all of them say how large a gap is.
+
+The rows of all splits are put together and split anew. A row's fold depends on whom it is of, where the data set knows
+people, else on what the row holds: people, and equal rows, are never on both sides. So a fold needs no list of rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from levelhead.data.base import SPLITS, DataSet, Examples, Groups, Inputs, Split, refuse_one_class
+from levelhead.data.splits import position_of
+from levelhead.types import ConfigError, DataError, quoted
+
+FEWEST, MOST = 2, 100
+
+
+def _check(name: str, value: Any, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(f"data.{name} is {quoted(value)}; it must be a whole number from {least} to {most}.")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All rows of a data set, those of its train, validation and test split one after another.
+
+    ``sizes`` are the rows of each split; rows with the same of ``keys`` (rows,) must stay together, and ``people`` says
+    whether they are of one person.
+    """
+
+    sizes: tuple[int, ...]
+    keys: tuple[str, ...]
+    people: bool
+
+    @property
+    def validation_share(self) -> float:
+        """The validation split's share of the rows that are not of the test split."""
+        return self.sizes[1] / (self.sizes[0] + self.sizes[1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the keys in their order: runs of other rows, or of the same ones in another order, differ in it."""
+        digest = hashlib.blake2b(digest_size=16)
+        for key in self.keys:
+            digest.update(f"{len(key)} {key}".encode())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Fold(DataSet):
+    """One fold of the rows of ``data``: the test split is fold ``fold`` of ``folds``, from 0.
+
+    Of the other rows as large a share is the validation split as in ``data``, and the rest is trained on. ``data`` is
+    any data set; its inputs must have :meth:`~levelhead.data.base.Inputs.keys`, as texts and pictures have.
+    """
+
+    data: DataSet | None = None
+    folds: int = 5
+    fold: int = 0
+
+    def __post_init__(self) -> None:
+        _check("folds", self.folds, FEWEST, MOST)
+        _check("fold", self.fold, 0, self.folds - 1)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the data set has beyond a :class:`DataSet`, its target for instance."""
+        if name.startswith("_") or name == "data" or self.__dict__.get("data") is None:
+            raise AttributeError(name)
+        return getattr(self.__dict__["data"], name)
+
+    def check(self) -> None:
+        """Raise early if the data cannot be used; see :meth:`DataSet.check`."""
+        self._whole.check()
+
+    def examples(self, split: Split) -> Examples:
+        """Return inputs and labels of ``split`` of this fold; opens no sensitive column."""
+        every = [self._whole.examples(one) for one in SPLITS]
+        names = every[0].class_names
+        if any(examples.class_names != names for examples in every):
+            raise DataError("The splits have different classes, so that they cannot be put together into folds.")
+        labels = torch.cat([examples.labels for examples in every])[self.rows(split)]
+        refuse_one_class(labels, names, "the target", f"fold {self.fold}, the {split} split")
+        inputs = self._joined([examples.inputs for examples in every], split)
+        digest = hashlib.blake2b(inputs.fingerprint().encode(), digest_size=16)
+        digest.update(labels.numpy().astype("<i8").data)
+        return Examples(inputs, labels, names, digest.hexdigest())
+
+    def inputs(self, split: Split) -> Inputs:
+        """Return the inputs of ``split`` of this fold alone."""
+        return self._joined([self._whole.inputs(one) for one in SPLITS], split)
+
+    def groups(self, split: Split) -> tuple[Groups, ...]:
+        """Return the sensitive attributes of ``split`` of this fold, in row order."""
+        rows = self.rows(split)
+        found = []
+        for parts in zip(*(self._whole.groups(one) for one in SPLITS), strict=True):
+            if len({(part.attribute, part.names) for part in parts}) > 1:
+                raise DataError(f"The splits name the groups of {parts[0].attribute!r} differently.")
+            values = torch.cat([part.values for part in parts])
+            found.append(Groups(parts[0].attribute, values[rows], parts[0].names))
+        return tuple(found)
+
+    def rows(self, split: Split) -> Tensor:
+        """Return which rows of all, (n,) int64 in rising order, are ``split`` of this fold."""
+        places = np.array([position_of(key, 0) for key in self.pool.keys])
+        test = (places * self.folds).astype(np.int64) == self.fold
+        held = np.array([position_of(key, 1 + self.fold) for key in self.pool.keys]) < self.pool.validation_share
+        chosen = {"train": ~test & ~held, "validation": ~test & held, "test": test}[split]
+        if not chosen.any():
+            raise ConfigError(
+                f"Fold {self.fold} of {self.folds} has no row in its {split} split: there are only "
+                f"{len(set(self.pool.keys))} {'people' if self.pool.people else 'different rows'}. Take fewer folds."
+            )
+        return torch.from_numpy(np.flatnonzero(chosen))
+
+    def clusters(self, split: Split) -> NDArray[np.int64]:
+        """Return for each row of ``split`` a number, the same for rows that must stay together, (n,) int64."""
+        codes = np.unique(self.pool.keys, return_inverse=True)[1]
+        return np.asarray(codes[self.rows(split).numpy()], np.int64)
+
+    @property
+    def pool(self) -> Pool:
+        """All rows: opens the inputs, or whom they are of, and no label and no sensitive column."""
+        if "_pool" not in self.__dict__:
+            known = [self._whole.people(split) for split in SPLITS]
+            people = all(one is not None for one in known)
+            parts: list[Sequence[str]]
+            parts = [one or [] for one in known] if people else [self._whole.inputs(one).keys() for one in SPLITS]
+            pool = Pool(tuple(map(len, parts)), tuple(key for part in parts for key in part), people)
+            object.__setattr__(self, "_pool", pool)
+        found: Pool = self.__dict__["_pool"]
+        return found
+
+    @property
+    def _whole(self) -> DataSet:
+        if self.data is None:
+            raise ConfigError("A fold needs a data set: give it data=.")
+        return self.data
+
+    def _joined(self, parts: Sequence[Inputs], split: Split) -> Inputs:
+        ends = np.cumsum([0, *map(len, parts)])
+        rows = self.rows(split)
+        chosen = [
+            part.chosen(rows[(rows >= start) & (rows < stop)] - start)
+            for part, start, stop in zip(parts, ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+        ]
+        return chosen[0].joined(chosen[1:])

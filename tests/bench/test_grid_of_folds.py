@@ -1,0 +1,166 @@
+"""Comparisons in folds: which runs there are, what a table makes of them, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from levelhead.bench.grid import Cell, Failure, Grid, make_cells, read_grid, remember, run_grid
+from levelhead.bench.tables import collect
+from levelhead.data import Fold
+from levelhead.metrics.joint import joint
+from levelhead.runs.folder import CONFIG, digest
+from levelhead.storage import read_json, write_json
+from levelhead.types import ConfigError, DataError
+
+ROWS = 200
+BASE = {"data": {"name": "portraits", "train_size": 120, "validation_size": 40, "test_size": 40}}
+
+
+def grid(folds: int | None = 10, seeds: tuple[int, ...] = (0, 1)) -> Grid:
+    rows = {"erm": {"method.name": "erm"}, "dam": {"method.name": "dam"}}
+    return Grid(BASE, rows, seeds, folds=folds)
+
+
+def answers(cell: Cell, rows: np.ndarray) -> pd.DataFrame:
+    """What a run might say of ``rows``: labels and groups are theirs, answers are the run's own."""
+    rng = np.random.default_rng([cell.experiment.seed, *cell.row.encode(), cell.fold or 0])
+    labels = np.where(rows % 2, "yes", "no")
+    p = np.clip(0.5 + 0.3 * (rows % 2 - 0.5) + 0.2 * rng.standard_normal(len(rows)), 0.01, 0.99)
+    table = {"label": labels, "prediction": np.where(p > 0.5, "yes", "no"), "probability_no": 1 - p}
+    table |= {"probability_yes": p, "style": np.where(rows // 2 % 2, "a", "b"), "row": rows, "cluster": rows // 4}
+    return pd.DataFrame(table)
+
+
+def fake(cell: Cell) -> Failure | None:
+    """Write what a trained and evaluated fold leaves, which takes no training."""
+    data, folder = cell.experiment.data, cell.folder
+    assert isinstance(data, Fold)
+    folder.mkdir(parents=True)
+    (folder / CONFIG).write_text(yaml.safe_dump(cell.experiment.to_dict(), sort_keys=False))
+    answers(cell, data.rows("test").numpy()).to_parquet(folder / "predictions-test.parquet", index=False)
+    for name in ("environment", "metrics"):
+        write_json(folder / f"{name}.json", {})
+    write_json(folder / "cost.json", {"seconds": 2.0})
+    about = {"split": "test", "attribute": "style", "folds": data.folds, "fold": data.fold}
+    about["pool"] = data.pool.fingerprint
+    about["predictions_sha256"] = digest(folder / "predictions-test.parquet")
+    write_json(folder / "evaluation-test.json", {"run": about})
+    return None
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("folds")
+    assert not run_grid(make_cells(grid(), out), launch=fake)
+    return out
+
+
+def test_ten_folds_make_one_answer_for_every_row(done: Path) -> None:
+    (group,) = collect([done], "test")
+    assert {name: len(runs) for name, runs in group.rows().items()} == {"erm": 2, "dam": 2}
+    comparison = group.compare("erm")
+    assert comparison.rows == ROWS
+    assert comparison.data["folds"] == 10
+    assert "fold" not in comparison.data
+    assert comparison.title.startswith(
+        "portraits (train_size 120, validation_size 40, test_size 40): all 200 rows in 10 folds"
+    )
+    assert comparison.cost["erm"]["seconds"] == 2.0  # of a run, not of ten
+    assert comparison.areas is None
+    cells = {(cell.row, cell.experiment.seed, cell.fold): cell for cell in make_cells(grid(), done)}
+    frame = pd.concat(
+        [
+            answers(cells["dam", 1, fold], cells["dam", 1, fold].experiment.data.rows("test").numpy())
+            for fold in range(10)
+        ]
+    )
+    whole = frame.sort_values("row")
+    found = next(run for run in group.runs if run.experiment.name == "dam" and run.experiment.seed == 1)
+    assert found.predictions["prediction"].tolist() == whole["prediction"].tolist()
+    assert comparison.table.rows["dam"]["accuracy"].by_seed[1] == (whole["prediction"] == whole["label"]).mean()
+
+
+def test_runs_come_seed_by_seed_and_fold_by_fold_so_that_whole_folds_are_done_first(tmp_path: Path) -> None:
+    cells = make_cells(grid(3), tmp_path)
+    order = [(cell.experiment.seed, cell.fold, cell.row) for cell in cells]
+    assert order == [(seed, fold, row) for seed in (0, 1) for fold in range(3) for row in ("erm", "dam")]
+    assert len({cell.folder for cell in cells}) == 12
+    assert remember(grid(3), tmp_path) == read_grid(tmp_path / "grid.yaml")
+    with pytest.raises(ConfigError, match="what differs is 'folds'"):
+        remember(grid(4), tmp_path)
+    with pytest.raises(ConfigError, match="what differs is 'folds'"):
+        remember(grid(None), tmp_path)
+
+
+def test_matched_thresholds_are_matched_within_each_fold(done: Path) -> None:
+    (group,) = collect([done], "test")
+    comparison = group.compare("erm", threshold="matched")
+    assert comparison.positive_rate == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_seed_without_all_folds_is_left_out_and_named(
+    done: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells = make_cells(grid(10, (0,)), tmp_path)
+    run_grid([cell for cell in cells if (cell.row, cell.fold) != ("dam", 4)], launch=fake)
+    (group,) = collect([tmp_path], "test")
+    assert list(group.rows()) == ["erm"]
+    assert "left out, folds 4 are not evaluated: dam, seed 0" in caplog.text
+    with pytest.raises(DataError, match="No seed of any variant has all its folds yet"):
+        collect([next(cell.folder for cell in cells if cell.row == "dam")], "test")
+
+
+def test_folds_of_other_rows_and_mixed_up_predictions_are_refused(tmp_path: Path) -> None:
+    cells = make_cells(grid(3, (0,)), tmp_path)
+    run_grid(cells, launch=fake)
+    first, second = (cell.folder for cell in cells if cell.row == "erm" and cell.fold in (0, 1))
+    file = second / "evaluation-test.json"
+    kept = read_json(file)
+    write_json(file, {"run": kept["run"] | {"pool": "other"}})
+    with pytest.raises(DataError, match="holds folds of different rows"):
+        collect([tmp_path], "test")
+    # The predictions of fold 0 where those of fold 1 belong, with a digest that fits.
+    (second / "predictions-test.parquet").write_bytes((first / "predictions-test.parquet").read_bytes())
+    write_json(file, {"run": kept["run"] | {"predictions_sha256": digest(second / "predictions-test.parquet")}})
+    with pytest.raises(DataError, match="do not hold every row once"):
+        collect([tmp_path], "test")
+    write_json(file, {"run": kept["run"]})
+    with pytest.raises(DataError, match="was changed after it was evaluated"):
+        collect([tmp_path], "test")
+
+
+def test_rows_of_one_cluster_are_drawn_together() -> None:
+    rng = np.random.default_rng(0)
+    people, each = 150, 4
+    label = rng.integers(2, size=people).repeat(each)
+    group = rng.integers(2, size=people).repeat(each)
+    right = (rng.random(people) < 0.7).repeat(each)  # all four pictures of a person are right, or none
+    other = (rng.random(people) < 0.7).repeat(each)
+    predictions = {"erm": np.where(right, label, 1 - label)[None], "dam": np.where(other, label, 1 - label)[None]}
+    clusters = np.arange(people).repeat(each)
+    alone = joint(label, group, predictions, baseline="erm", positive=1)
+    together = joint(label, group, predictions, baseline="erm", positive=1, clusters=clusters)
+    same = joint(label, group, predictions, baseline="erm", positive=1, clusters=np.arange(people * each))
+
+    def width(table: object, metric: str, what: str) -> float:
+        estimate = getattr(table.rows["dam"][metric], what)  # type: ignore[attr-defined]
+        return float(estimate.high - estimate.low)
+
+    for metric in ("accuracy", "equalized_odds"):
+        ratio = width(together, metric, "difference") / width(alone, metric, "difference")
+        assert 1.7 < ratio < 2.3, metric  # four equal rows are worth one: twice the width
+    assert 1.8 < width(together, "accuracy", "rows_only") / width(alone, "accuracy", "rows_only") < 2.2
+    assert same.to_dict() == alone.to_dict()  # every row by itself
+
+
+def test_clusters_must_be_numbers_one_a_row() -> None:
+    label, group = np.array([0, 1] * 20), np.array([0, 0, 1, 1] * 10)
+    with pytest.raises(DataError, match="clusters must be 40 whole numbers"):
+        joint(label, group, {"a": label[None]}, baseline="a", clusters=np.arange(39))
+    with pytest.raises(DataError, match="clusters must be 40 whole numbers"):
+        joint(label, group, {"a": label[None]}, baseline="a", clusters=np.linspace(0, 1, 40))

@@ -1,0 +1,204 @@
+"""Verdicts: smaller, larger, equal within a margin, undecided; and comparisons that stop once something is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from tests.bench.test_grid_of_folds import fake, grid
+
+from levelhead.bench.grid import Grid, make_cells, remember, run_grid
+from levelhead.bench.looks import LOOKS, begin, level_of, levels, look, parse_target, spent
+from levelhead.bench.tables import collect
+from levelhead.cli.app import main
+from levelhead.metrics.joint import JointRow, OverSeeds, joint
+from levelhead.storage import read_json, write_json
+from levelhead.types import ConfigError, Estimate
+
+
+def row(value: float, p_holm: float, p_within: float, reason: str | None = None) -> JointRow:
+    estimate = Estimate(value, value - 0.01, value + 0.01, 100, reason)
+    return JointRow(estimate, estimate, (value,), 4.0, estimate, p_holm, p_holm, None, p_within)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (row(-0.05, 0.001, 0.9), "smaller"),
+        (row(0.05, 0.001, 0.9), "larger"),
+        (row(-0.005, 0.04, 0.01), "smaller within"),
+        (row(0.005, 0.04, 0.01), "larger within"),
+        (row(0.001, 0.8, 0.01), "within"),
+        (row(0.001, 0.8, 0.2), "undecided"),
+        (row(-0.05, 0.001, 0.9, "one seed"), "undecided"),
+    ],
+)
+def test_a_verdict_is_what_two_tests_say(found: JointRow, verdict: str) -> None:
+    assert found.verdict(0.05) == verdict
+
+
+def test_the_baseline_has_no_verdict() -> None:
+    estimate = Estimate(0.1, 0.0, 0.2, 10)
+    assert JointRow(estimate, estimate, (0.1,), 4.0).verdict(0.05) is None
+
+
+def test_equivalence_is_two_one_sided_tests() -> None:
+    # One method right in 80% and another in 79.5% of many rows: the textbook's two one-sided tests of paired shares.
+    rng = np.random.default_rng(0)
+    rows = 20_000
+    label, group = rng.integers(2, size=rows), rng.integers(2, size=rows)
+    base = rng.random(rows) < 0.8
+    other = np.where(rng.random(rows) < 0.05, rng.random(rows) < 0.7, base)
+    predictions = {name: np.where(one, label, 1 - label)[None] for name, one in (("a", base), ("b", other))}
+    table = joint(label, group, predictions, baseline="a", positive=1, margin=0.01, replicates=4000)
+    difference = other.astype(float) - base
+    mean, error = difference.mean(), difference.std(ddof=1) / np.sqrt(rows)
+    expected = max(stats.norm.sf((mean + 0.01) / error), stats.norm.sf((0.01 - mean) / error))
+    found = table.rows["b"]["accuracy"].p_within
+    assert found is not None
+    assert stats.norm.isf(found) == pytest.approx(stats.norm.isf(expected), rel=0.05)
+    assert table.margin == 0.01
+
+
+@pytest.mark.parametrize("margin", [0.0, 1.0, -0.02, float("nan")])
+def test_a_margin_is_a_share(margin: float) -> None:
+    label = np.array([0, 1] * 20)
+    with pytest.raises(ConfigError, match="is not between 0 and 1"):
+        joint(label, label, {"a": label[None]}, baseline="a", margin=margin)
+
+
+def test_the_arms_of_the_two_tests_are_those_of_the_interval() -> None:
+    over_seeds = OverSeeds.of([np.array([0.01, 0.03, 0.02, 0.05])], [0.0])
+    arms = over_seeds.join(0.01**2)
+    # At the margin that the interval of level 90% just reaches, the one-sided p-value is 5%.
+    assert arms.p_value(arms.arm(0.9)) / 2 == pytest.approx(0.05)
+
+
+def test_all_of_the_error_is_spent_at_the_end_and_little_before() -> None:
+    assert spent(1.0) == pytest.approx(0.05)
+    assert spent(0.2) < 1e-4
+    assert levels(2) == (0.95,)
+    # O'Brien and Fleming's spending for five looks, from tables of the method (Lan and DeMets 1983): the later four.
+    rng = np.random.default_rng(1)
+    for seeds in (3, 5, 10):
+        ends = stats.norm.isf((1 - np.array(levels(seeds))) / 2)
+        assert (np.diff(ends) < 0).all()
+        walks = rng.standard_normal((100_000, seeds)).cumsum(1) / np.sqrt(np.arange(1, seeds + 1))
+        assert (np.abs(walks[:, 1:]) > ends).any(1).mean() == pytest.approx(0.05, abs=0.002)
+
+
+def test_targets_are_read() -> None:
+    rows = ["erm", "dam", "dam, t 2"]
+    target = parse_target("EOd difference of dam known to 1.5", rows)
+    assert (target.metric, target.method, target.points) == ("equalized_odds", "dam", 1.5)
+    assert parse_target(" eod  difference of dam, t 2 decided ", ["erm", "dam, t 2"]).points is None
+    assert parse_target("worst group accuracy difference of dam known to 3 points", rows).points == 3.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dam known to 1.5", "is not understood. Write for instance"),
+        ("EOd difference of dam", "is not understood"),
+        ("EOd difference of dam known to -1", "is not understood"),
+        ("EOx difference of dam decided", "names the metric 'EOx'. Known: accuracy,"),
+        ("EOd difference of erm decided", "'erm' is the baseline itself. Name one of: dam."),
+        ("EOd difference of jtt decided", "'jtt' is no variant here. Name one of: dam."),
+        ("EOd difference of dam known to 0", "0 points cannot be"),
+        ("EOd difference of dam known to 100", "100 points cannot be"),
+    ],
+)
+def test_targets_that_cannot_be_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_target(text, ["erm", "dam"])
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("looked")
+    plan = remember(grid(3, (0, 1, 2, 3)), out)
+    cells = make_cells(plan, out)
+    run_grid([cell for cell in cells if cell.experiment.seed < 3], launch=fake)
+    target = parse_target("EOd difference of dam known to 60", ["erm", "dam"])
+    for done in (2, 3):
+        folders = [cell.folder for cell in cells if cell.experiment.seed < done]
+        reached, said = look(target, folders, out, (0, 1, 2, 3), done, 0.02)
+        assert said.startswith(f"Look after {done} of 4 seeds: EOd difference of dam ")
+    assert reached
+    assert said.endswith("reached, no further seed is trained.")
+    return out
+
+
+def test_looks_are_written_down_and_make_every_later_interval_wider(looked: Path, tmp_path: Path) -> None:
+    kept = read_json(looked / LOOKS)
+    assert kept["target"] == "EOd difference of dam known to 60"
+    assert [one["seeds"] for one in kept["looks"]] == [[0, 1], [0, 1, 2]]
+    assert [one["level"] for one in kept["looks"]] == list(levels(4)[:2])
+    assert level_of([looked]) == levels(4)[1] > 0.95
+    assert level_of([tmp_path]) == 0.95
+    with pytest.raises(SystemExit) as ended:
+        main(["table", str(looked), "--json", str(tmp_path / "t.json"), "--margin", "5"])
+    assert not ended.value.code
+    record = read_json(tmp_path / "t.json")
+    assert record["looks"] == [kept]
+    (comparison,) = record["comparisons"]
+    assert comparison["level"] == levels(4)[1]
+    assert comparison["margin"] == 0.05
+    assert comparison["methods"]["dam"]["equalized_odds"]["verdict"] in ("undecided", "smaller", "larger", "within")
+    wide = comparison["methods"]["dam"]["equalized_odds"]["difference"]
+    (group,) = collect([looked], "test")
+    narrow = group.compare("erm").table.rows["dam"]["equalized_odds"].difference
+    assert narrow is not None
+    assert wide["high"] - wide["low"] > narrow.high - narrow.low
+
+
+def test_a_plan_that_changes_after_looking_is_refused(looked: Path) -> None:
+    same = parse_target("EOd difference of dam known to 60", ["erm", "dam"])
+    assert len(begin(same, looked, (0, 1, 2, 3))["looks"]) == 2
+    other = parse_target("EOd difference of dam known to 1", ["erm", "dam"])
+    for target, seeds in ((other, (0, 1, 2, 3)), (same, (0, 1, 2, 3, 4))):
+        with pytest.raises(ConfigError, match="A plan that is changed after looking is no plan"):
+            begin(target, looked, seeds)
+
+
+def test_the_command_trains_no_seed_after_the_target_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("levelhead.bench.grid.LocalProcesses.__call__", lambda self, cell: fake(cell))
+    command = ["compare", "--data", "portraits", "--methods", "erm,dam", "--seeds", "0-5", "--folds", "3"]
+    command += [f"--set=data.{split}_size=60" for split in ("train", "validation", "test")]
+    command += ["--out", str(tmp_path / "out"), "--margin", "3"]
+    for until, message in (
+        ("EOd difference of dam", "is not understood"),
+        ("EOd difference of xrm decided", "is no variant"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--until", until])
+        assert ended.value.code == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+        assert not (tmp_path / "out").exists()
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--until", "EOd difference of dam known to 90"])
+    assert not ended.value.code
+    printed = " ".join(capsys.readouterr().out.split())
+    # Even this target waits for the third look: the first seeds cannot vouch for their variance.
+    seeds = read_json(tmp_path / "out" / LOOKS)["looks"][-1]["seeds"]
+    assert len(seeds) < 6
+    assert len(list((tmp_path / "out").glob("*/seed-*"))) == 2 * 3 * len(seeds)
+    assert "reached, no further seed is trained." in printed
+    write_json(tmp_path / "out" / LOOKS, {"target": "x", "looks": []})
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--resume", "--until", "EOd difference of dam known to 90"])
+    assert ended.value.code == 2
+
+
+def test_a_grid_file_holds_the_margin(tmp_path: Path) -> None:
+    plan = Grid({"data": {"name": "portraits"}}, {"erm": {"method.name": "erm"}}, margin=1.5)
+    assert remember(plan, tmp_path).margin == 1.5
+    with pytest.raises(ConfigError, match="what differs is 'margin'"):
+        remember(Grid(plan.base, plan.rows), tmp_path)
+    for margin in (0, 100, True, "2"):
+        with pytest.raises(ConfigError, match="it must be a number of points between 0 and 100"):
+            Grid(plan.base, plan.rows, margin=margin)  # type: ignore[arg-type]

@@ -1,0 +1,124 @@
+"""How small a difference a comparison will show: the prediction beside what comes out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from tests.bench.test_grid_of_folds import fake, grid
+
+from levelhead.bench.grid import make_cells, remember, run_grid
+from levelhead.bench.planning import DISAGREEMENT, OVER_SEEDS, SHARED, assumed, columns, from_pilot
+from levelhead.cli.app import main
+from levelhead.metrics.joint import joint
+
+
+def test_one_seed_on_four_equal_cells_is_the_textbook_interval() -> None:
+    noise = assumed(np.array([[250, 250], [250, 250]]))
+    # Half a sum of four differences of shares, each of variance d / n.
+    assert noise.row == pytest.approx(DISAGREEMENT / 250)
+    assert noise.half_width(1) == pytest.approx(1.959964 * math.sqrt(DISAGREEMENT / 250))
+    assert noise.half_width(1, rows=4000) == pytest.approx(noise.half_width(1) / 2)
+    # 80% power: the normal quantiles of 97.5% and 80% together.
+    assert noise.smallest_shown(1) == pytest.approx((1.959964 + 0.841621) * math.sqrt(noise.row), rel=1e-5)
+
+
+def test_more_seeds_know_more_but_never_less_than_what_all_share() -> None:
+    noise = assumed(np.array([[400, 90], [700, 300]]))
+    found = [half for _, half, _ in columns(noise, (4, 5, 10, 100, 100_000))]
+    assert found == sorted(found, reverse=True)
+    floor = 100 * 1.959964 * math.sqrt(SHARED * noise.row)
+    assert found[-1] == pytest.approx(floor, rel=0.01)
+    assert noise.half_width(2) > noise.half_width(4)  # two seeds cannot vouch for their variance
+    assert noise.seed == OVER_SEEDS**2
+
+
+def test_the_rarest_cells_decide_and_an_empty_one_is_named() -> None:
+    many = assumed(np.array([[400, 400], [400, 400], [20, 30], [500, 500]]))
+    assert many.row == pytest.approx(DISAGREEMENT * (1 / 20 + 1 / 30 + 2 / 400) / 4)
+    empty = assumed(np.array([[400, 0], [400, 400]]))
+    assert math.isnan(empty.row)
+    assert empty.basis == "a group has no row of a label"
+
+
+def draw(seeds: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Two methods of equal rates on 1,200 rows, whose noise is shared in part and whose seeds move their rates."""
+    rows = 1200
+    label, group = np.arange(rows) % 2, np.arange(rows) // 2 % 2
+    hard = rng.standard_normal(rows)
+    threshold = stats.norm.ppf(np.where(group == 1, 0.72, 0.85))
+    predictions = {}
+    for name in ("erm", "dam"):
+        own = 0.6 * hard + 0.4 * rng.standard_normal(rows)
+        noise = own + math.sqrt(1 - 0.36 - 0.16) * rng.standard_normal((seeds, rows))
+        moves = 0.08 * rng.standard_normal((seeds, 2, 2))[:, group, label]
+        predictions[name] = np.where(noise < threshold + moves, label, 1 - label)
+    return label, group, predictions
+
+
+class Pilot:
+    """Stands for a set of runs: what :func:`from_pilot` asks of it."""
+
+    def __init__(self, label: np.ndarray, group: np.ndarray, predictions: dict[str, np.ndarray]) -> None:
+        import pandas as pd
+
+        self.predictions = predictions
+        frame = pd.DataFrame({"label": label.astype(str), "side": group})
+        self.runs = [type("Run", (), {"predictions": frame})]
+        self.attribute, self.classes, self.positive = "side", ["0", "1"], 1
+
+    def rows(self) -> dict[str, str]:
+        return {name: name for name in self.predictions}
+
+    def probabilities(self, name: str) -> np.ndarray:
+        return np.eye(2)[self.predictions[name]]
+
+
+def test_what_a_pilot_predicts_is_near_what_comes_out() -> None:
+    rng = np.random.default_rng(0)
+    ratios = []
+    for _ in range(12):
+        label, group, predictions = draw(10, rng)
+        pilot = {name: values[:5] for name, values in predictions.items()}
+        noise = from_pilot(Pilot(label, group, pilot), "erm", "dam")  # type: ignore[arg-type]
+        assert noise.basis == "from a pilot of 5 seeds of dam and erm"
+        table = joint(label, group, predictions, baseline="erm", positive=1)
+        difference = table.rows["dam"]["equalized_odds"].difference
+        assert difference is not None
+        ratios.append(2 * noise.half_width(10) / (difference.high - difference.low))
+    assert 0.8 < float(np.median(ratios)) < 1.25
+    one = from_pilot(Pilot(label, group, {name: values[:1] for name, values in predictions.items()}), "erm", "dam")  # type: ignore[arg-type]
+    assert one.basis.endswith("1 seed of dam and erm; what seeds add is assumed")
+
+
+def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = remember(grid(3, (0, 1)), tmp_path)
+    cells = make_cells(plan, tmp_path)
+    run_grid([cell for cell in cells if cell.experiment.seed == 0], launch=fake)
+    before = sorted(str(file) for file in tmp_path.rglob("*"))
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", str(tmp_path), "--resume", "--plan"])
+    assert not ended.value.code
+    printed = " ".join(capsys.readouterr().out.split())
+    # Six of twelve runs are done, in 2 seconds each.
+    assert "6 of 12 runs are to be made: about 0.0 hours of one core each" in printed
+    assert "All rows, in 3 folds: 200 rows" in printed
+    assert "EOd difference of dam to erm" in printed
+    assert "from a pilot of 1 seed of dam and erm; what seeds add is assumed" in " ".join(printed.split())
+    assert sorted(str(file) for file in tmp_path.rglob("*")) == before
+    monkeypatch.setattr(
+        "levelhead.bench.planning.predicted", lambda cells, folder, console: {c.folder: 3600.0 for c in cells}
+    )
+    sizes = [f"--set=data.{split}_size=60" for split in ("train", "validation", "test")]
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--data", "portraits", *sizes, "--out", str(tmp_path / "new"), "--plan", "--workers", "2"])
+    assert not ended.value.code
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "6 of 6 runs are to be made: about 6.0 hours of one core each, 3.0 hours with 2 at a time" in printed
+    assert "Test split: 60 rows" in printed
+    assert not (tmp_path / "new").exists()
