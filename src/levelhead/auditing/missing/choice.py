@@ -144,7 +144,14 @@ class IndirectPart:
 
 @dataclass(frozen=True)
 class IndirectAudit:
-    """What :func:`indirect_audit` found, by attribute; figures are fractions."""
+    """What :func:`indirect_audit` found, by attribute; figures are fractions.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> result = lh.indirect_audit([1, 0] * 50, [1, 0, 1, 1] * 25, shares={"women": 0.5})
+        >>> result.gaps["demographic_parity"].refused  # bounds, not an estimate
+        True
+    """
 
     parts: dict[str, IndirectPart]
     warnings: list[str]
@@ -487,6 +494,16 @@ def indirect_audit_file(
     Raises:
         DataError: what :func:`indirect_audit` raises, and a file that is missing, unreadable, empty or lacks a column.
         ConfigError: as there.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import levelhead as lh
+        >>> sex = ["f", "m", "m", "f", "m"] * 40 + [None] * 800
+        >>> table = pd.DataFrame({"label": [1, 0] * 500, "answer": [1, 0, 1, 1] * 250, "sex": sex})
+        >>> table.to_csv("predictions.csv", index=False)
+        >>> result = lh.indirect_audit_file("predictions.csv", "label", "answer", labelled="sex")
+        >>> result.parts["sex"].method
+        'labelled subset'
     """
     known = Known(
         labelled,
