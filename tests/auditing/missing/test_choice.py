@@ -184,8 +184,12 @@ def test_nothing_known_gives_a_sentence_and_no_number(table: pd.DataFrame) -> No
         ({"shares": {"x": 1.0}}, "must lie between 0 and 1"),
         ({"labelled": [None] * 39 + ["x"], "inclusion": [0.0] * 40}, "above 0 and at most 1"),
         ({"labelled": ["x"] * 40, "inclusion": [0.5] * 39}, "39"),
-        ({"responses": ["x"] * 40, "response": lh.Response(flip=0.2)}, "has 1 groups"),
+        ({"responses": ["x"] * 40, "response": lh.Response(flip=0.2)}, "has 1 group;"),
         ({"responses": ["x", None] * 20, "response": lh.Response(flip=0.2)}, "20 rows have no answer"),
+        (
+            {"responses": {"s": ["x", "z"] * 20}, "response": {"q": lh.Response(flip=0.2)}},
+            "Say how each column was randomised",
+        ),
         ({"responses": ["x", "z"] * 20}, "how they were randomised"),
         ({"strata": ["x", "z"] * 20}, "a gap of any size"),
     ],

@@ -447,6 +447,11 @@ def indirect_audit(
     if responses is not None and response is not None:
         names = take("group", responses)
         by_column = dict.fromkeys(names, response) if isinstance(response, Response) else dict(response)
+        if set(by_column) != set(names):
+            raise ConfigError(
+                f"Responses are in columns {', '.join(map(quoted, names))}, and response= is about "
+                f"{', '.join(map(quoted, by_column))}. Say how each column was randomised."
+            )
         known = replace(known, responses=by_column)
     known.check()
     tallies = known.tallies("The label", "The prediction", {name: f"The column {quoted(name)}" for name in columns})
@@ -622,6 +627,10 @@ def _answer(
     return IndirectAudit(parts, warnings, rows, str(wanted), level)
 
 
+def _counted(groups: int) -> str:
+    return "1 group" if groups == 1 else f"{groups} groups"
+
+
 Cells = Mapping[tuple[Hashable, ...], FloatArray]
 
 
@@ -650,7 +659,7 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
         )
     if not 2 <= len(groups) <= MOST_GROUPS:
         raise DataError(
-            f"Column {quoted(name)} has {len(groups)} groups; randomised responses need 2 to {MOST_GROUPS}."
+            f"Column {quoted(name)} has {_counted(len(groups))}; randomised responses need 2 to {MOST_GROUPS}."
         )
     counts = _array(cells, [(2, groups), *_OUTCOME])[..., 0, 0]
     matrix = response.matrix(len(groups))
@@ -719,9 +728,8 @@ def _strongest(name: str, cells: Cells, known: Known, probability: bool, options
         if labelled >= FEWEST_LABELLED:
             return _labelled(name, cells, known, probability, options)
         why.append(
-            f"Only {int(labelled) if labelled >= FEWEST_SHOWN else f'fewer than {FEWEST_SHOWN}'} rows have a "
-            f"group, and "
-            f"{FEWEST_LABELLED} are needed for an estimate."
+            f"{f'Only {int(labelled)}' if labelled >= FEWEST_SHOWN else f'Fewer than {FEWEST_SHOWN}'} rows have a group, "
+            f"and {FEWEST_LABELLED} are needed for an estimate."
         )
     if len(known.proxies) >= 3:
         return _three_proxies(cells, known, why, options)
@@ -749,7 +757,7 @@ def _strongest(name: str, cells: Cells, known: Known, probability: bool, options
 def _labelled(name: str, cells: Cells, known: Known, probability: bool, options: _Options) -> IndirectPart:
     groups = in_order({pattern[2] for pattern in cells} - {None})
     if not 2 <= len(groups) <= MOST_GROUPS:
-        raise DataError(f"Column {quoted(name)} has {len(groups)} groups; this method compares 2 to {MOST_GROUPS}.")
+        raise DataError(f"Column {quoted(name)} has {_counted(len(groups))}; this method compares 2 to {MOST_GROUPS}.")
     weighted = known.inclusion is not None
     positions = list(range(3, 3 + len(known.proxies)))
     reason = "" if weighted else _not_random(cells, positions, probability)

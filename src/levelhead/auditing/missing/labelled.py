@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from levelhead.auditing.missing.gaps import GAPS, FloatArray
+from levelhead.auditing.missing.gaps import FEWEST_SHOWN, GAPS, FloatArray
 from levelhead.types import Estimate
 
 ASSUMES = "the labelled rows are a random sample of all rows"
@@ -74,7 +74,7 @@ def _gap(own: FloatArray, rest: FloatArray, level: float, weighted: bool) -> Lab
     assumes = ASSUMES_WEIGHTED if weighted else ASSUMES
     if counts.min() < FEWEST_IN_CELL or counts.sum(1).min() < 1:
         reason = f"fewer than {FEWEST_IN_CELL} labelled rows in a (group, prediction) cell"
-        none = Estimate.refuse(reason, int(n), assumes)
+        none = Estimate.refuse(reason, int(n) if n >= FEWEST_SHOWN else 0, assumes)
         return LabelledGap(none, none, math.nan, math.nan, math.nan, math.nan, None)
     size = own[:, :, 1, 0] if weighted else counts  # (group, prediction), weighted
     share = size.sum(1) / size.sum()
