@@ -728,8 +728,8 @@ def _strongest(name: str, cells: Cells, known: Known, probability: bool, options
         if labelled >= FEWEST_LABELLED:
             return _labelled(name, cells, known, probability, options)
         why.append(
-            f"{f'Only {int(labelled)}' if labelled >= FEWEST_SHOWN else f'Fewer than {FEWEST_SHOWN}'} rows have a group, "
-            f"and {FEWEST_LABELLED} are needed for an estimate."
+            (f"Only {int(labelled)}" if labelled >= FEWEST_SHOWN else f"Fewer than {FEWEST_SHOWN}")
+            + f" rows have a group, and {FEWEST_LABELLED} are needed for an estimate."
         )
     if len(known.proxies) >= 3:
         return _three_proxies(cells, known, why, options)
