@@ -89,3 +89,8 @@ def test_what_is_no_number_cannot_be_cut() -> None:
         audited(np.ones(len(AGES)), "age=quantiles:4")
     with pytest.raises(DataError, match="no numbers to cut"):
         audited(np.full(len(AGES), np.nan), "age=quantiles:4")
+
+
+def test_codes_that_are_written_in_two_ways_are_still_named() -> None:
+    codes = np.where(np.arange(len(AGES)) % 2, "1", "01")
+    assert any("differ only in how a number" in warning for warning in audited(codes, "age=values").warnings)

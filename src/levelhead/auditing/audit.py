@@ -520,7 +520,7 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
         labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
         predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
         rows = np.fromiter(patterns.values(), np.int64, len(patterns))
-        if isinstance(attribute, str) and attribute not in cuts:
+        if isinstance(attribute, str) and (attribute not in cuts or cuts[attribute].values):
             warnings += alike(attribute, "groups", groups)
         texts = [group_name(group) for group in groups]
         counted[attribute] = Counts.from_codes(codes, labels, predictions, texts, classes, rows)
