@@ -275,6 +275,8 @@ def audit_command(
     }
     if any(unrecorded.values()):
         others = {"--intersect": intersect, "--bins": bins, "--reference": reference, "--label-map": label_map}
+        others |= {"--positive-name": positive_name, "--title": title, "--model": model}
+        others |= {"--author": author, "--purpose": purpose}
         if clash := [name for name, value in others.items() if value]:
             raise ConfigError(f"{', '.join(clash)} needs groups that are recorded: leave it out.")
         if group and not randomized_response:
