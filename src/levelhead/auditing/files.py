@@ -5,9 +5,8 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import math
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +24,14 @@ from levelhead.types import DataError, quoted, require_columns
 MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"]
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
+FloatArray = NDArray[np.float64]
+
 BATCH_ROWS = 1 << 18
 BATCH_BYTES = 1 << 24
 LONGEST_HEADER = 1 << 20
 
 
-def read_batches(
-    path: Path, outcomes: Sequence[str], groups: Sequence[str], numbers: Sequence[str] = ()
-) -> Iterator[dict[str, Column]]:
+def read_batches(path: Path, outcomes: Sequence[str], groups: Sequence[str]) -> Iterator[dict[str, Column]]:
     """Yield batches of rows of a file of predictions, one row a prediction, and nothing but the columns asked for.
 
     Fields of csv and tsv files are texts, exactly as they are written: ``1``, ``01`` and ``1.0`` are three values.
@@ -42,8 +41,6 @@ def read_batches(
         path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file.
         outcomes: names of the label and prediction columns.
         groups: names of the group columns.
-        numbers: those of ``groups`` that may hold fractions, hardly two of them equal. Where a parquet file stores them
-            as such, the numbers themselves stand in place of the codes, NaN where one is missing, with no values.
 
     Yields:
         the columns by name.
@@ -52,53 +49,97 @@ def read_batches(
         DataError: the file is missing, unreadable, empty, of an unknown kind, or lacks a column or has it twice; or,
             after the last batch, a label or a prediction is missing.
     """
-    wanted = list(dict.fromkeys([*outcomes, *groups]))
+    for columns, _ in read_batches_with_numbers(path, outcomes, groups, []):
+        yield columns
+
+
+def read_batches_with_numbers(
+    path: Path, outcomes: Sequence[str], groups: Sequence[str], numbers: Sequence[str]
+) -> Iterator[tuple[dict[str, Column], dict[str, FloatArray]]]:
+    """Yield what :func:`read_batches` does and, beside it, the columns ``numbers`` as floating-point numbers.
+
+    Raises:
+        DataError: as there, and where a field of these columns is no number or, after the last batch, is missing.
+            Infinite numbers and NaN count as missing.
+    """
+    if clash := [name for name in numbers if name in (*outcomes, *groups)]:
+        raise DataError(
+            f"Column {quoted(clash[0])} is named twice, as numbers and as a label, prediction or group. Name each once."
+        )
+    wanted = list(dict.fromkeys([*outcomes, *groups, *numbers]))
     suffix = Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
-    missing: dict[str, list[int]] = {name: [] for name in outcomes}
-    counts = dict.fromkeys(outcomes, 0)
+    missing: dict[str, list[int]] = {name: [] for name in (*outcomes, *numbers)}
+    counts = dict.fromkeys(missing, 0)
     start = 0
     try:
         if not path.is_file():
             raise DataError(f"There is no file {path}. Check the path.")
         if suffix not in {*SEPARATORS, ".parquet"}:
             raise DataError(f"{path} is of an unknown kind. Pass a .csv, .tsv, .csv.gz, .tsv.gz or .parquet file.")
-        absent = {name: MISSING if name in outcomes else [""] for name in wanted}
+        absent = {name: MISSING if name in outcomes else [""] for name in wanted if name not in numbers}
         for batch in (
             _parquet(path, wanted, numbers) if suffix == ".parquet" else _text(path, wanted, absent, SEPARATORS[suffix])
         ):
+            columns = {name: _codes(batch[name], absent[name] if suffix != ".parquet" else ()) for name in absent}
+            values = {name: _numbers(batch[name], f"{path}, column {quoted(name)}") for name in numbers}
             for name in missing:
-                found = _missing_rows(batch[name])
+                found = np.flatnonzero(~np.isfinite(values[name])) if name in values else _missing_rows(columns[name])
                 counts[name] += len(found)
                 missing[name] += (found[:5] + start + 1).tolist()
-            yield batch
-            start += len(batch[wanted[0]][0])
+            yield columns, values
+            start += len(batch[wanted[0]])
+    except pyarrow.ArrowInvalid as error:
+        if not (bad := re.search(r"conversion error to double: invalid value '(.*?)'", str(error))):
+            raise _unreadable(path, suffix, error) from None
+        raise _no_number(f"{path}, column {' or '.join(map(quoted, numbers))}", bad[1]) from None
     except (OSError, ValueError, EOFError, OverflowError, csv.Error, pyarrow.ArrowException) as error:
-        # After "Expected 3 columns, got 4" comes the text of the row, which is nobody's business here.
-        said = re.sub(r"(got \d+):.*", r"\1", (str(error).splitlines() or [type(error).__name__])[0])
-        if "straddling" in said:
-            said = f"a field of more than {BATCH_BYTES:,} bytes: is there a quotation mark that is never closed?"
-        raise DataError(f"{path} cannot be read as {suffix[1:]} ({said}). Is it complete and UTF-8?") from None
+        raise _unreadable(path, suffix, error) from None
     if not start:
         raise _no_rows(path)
     for name, number in counts.items():
         if number:
             shown = ", ".join(map(str, missing[name][:5])) + (", ..." if number > 5 else "")
             raise DataError(
-                f"{path}, column {quoted(name)}: {number} missing value{'' if number == 1 else 's'}, first in row "
+                f"{path}, column {quoted(name)}: {number} missing{' or infinite' if name in numbers else ''} "
+                f"value{'' if number == 1 else 's'}, first in row "
                 f"{shown} (counted from 1, without the header). Fill them in or leave those rows out."
             )
 
 
-def _parquet(path: Path, wanted: Sequence[str], numbers: Sequence[str]) -> Iterator[dict[str, Column]]:
+def _unreadable(path: Path, suffix: str, error: Exception) -> DataError:
+    # After "Expected 3 columns, got 4" comes the text of the row, which is nobody's business here.
+    said = re.sub(r"(got \d+):.*", r"\1", (str(error).splitlines() or [type(error).__name__])[0])
+    if "straddling" in said:
+        said = f"a field of more than {BATCH_BYTES:,} bytes: is there a quotation mark that is never closed?"
+    return DataError(f"{path} cannot be read as {suffix[1:]} ({said}). Is it complete and UTF-8?")
+
+
+def _no_number(title: str, text: str) -> DataError:
+    return DataError(f"{title} holds {quoted(text)}, which is no number. Pass numbers, written like 0.25.")
+
+
+def _numbers(column: pyarrow.Array, title: str) -> FloatArray:
+    """Return floats (rows,), NaN where a field is missing."""
+    kind = column.type
+    if pyarrow.types.is_boolean(kind) or pyarrow.types.is_temporal(kind):
+        raise _no_number(title, str(kind))
+    try:
+        values = column.cast(pyarrow.float64())
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+        bad = re.search(r"'(.*?)'", str(error))
+        raise _no_number(title, bad[1] if bad else str(kind)) from None
+    return values.to_numpy(zero_copy_only=False)
+
+
+def _parquet(path: Path, wanted: Sequence[str], numbers: Sequence[str]) -> Iterator[dict[str, pyarrow.Array]]:
     schema = pyarrow.parquet.read_schema(path)
     require_columns(list(schema.names), wanted, str(path))
-    texts = [name for name in wanted if _is_text(schema.field(name).type)]
-    plain = {name for name in numbers if pyarrow.types.is_floating(schema.field(name).type)}
+    texts = [name for name in wanted if name not in numbers and _is_text(schema.field(name).type)]
     # Text columns lie in the file as codes and are read as codes: no string is made for a row.
     with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
         for batch in file.iter_batches(_batch_rows(file.metadata, wanted), columns=list(wanted), use_threads=False):
             if batch.num_rows:
-                yield {name: (_floats if name in plain else _codes)(batch.column(name)) for name in wanted}
+                yield {name: batch.column(name) for name in wanted}
 
 
 def _batch_rows(metadata: pyarrow.parquet.FileMetaData, wanted: Sequence[str]) -> int:
@@ -112,9 +153,9 @@ def _batch_rows(metadata: pyarrow.parquet.FileMetaData, wanted: Sequence[str]) -
 
 
 def _text(
-    path: Path, wanted: Sequence[str], absent: Mapping[str, Sequence[str]], separator: str
-) -> Iterator[dict[str, Column]]:
-    """Read csv; ``absent`` says which texts of a column stand for a missing value."""
+    path: Path, wanted: Sequence[str], texts: Collection[str], separator: str
+) -> Iterator[dict[str, pyarrow.Array]]:
+    """Read csv; columns that are not ``texts`` are numbers."""
     require_columns(_header(path, separator), wanted, str(path))
     reader = pyarrow.csv.open_csv(
         str(path),
@@ -122,15 +163,18 @@ def _text(
         parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
         convert_options=pyarrow.csv.ConvertOptions(
             include_columns=list(wanted),
-            column_types={name: pyarrow.dictionary(pyarrow.int32(), pyarrow.string()) for name in wanted},
+            column_types={
+                name: pyarrow.dictionary(pyarrow.int32(), pyarrow.string()) if name in texts else pyarrow.float64()
+                for name in wanted
+            },
             strings_can_be_null=False,
-            null_values=[],
+            null_values=[] if len(texts) == len(wanted) else MISSING,  # of numbers; texts are never null
         ),
     )
     with reader:
         for batch in reader:
             if batch.num_rows:
-                yield {name: _codes(batch.column(name), absent[name]) for name in wanted}
+                yield {name: batch.column(name) for name in wanted}
 
 
 def _header(path: Path, separator: str) -> list[str]:
@@ -155,10 +199,6 @@ def _no_rows(path: Path) -> DataError:
 
 def _is_text(kind: pyarrow.DataType) -> bool:
     return bool(pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind))
-
-
-def _floats(column: pyarrow.Array) -> Column:
-    return column.cast(pyarrow.float64()).fill_null(math.nan).to_numpy(zero_copy_only=False), []
 
 
 def _codes(column: pyarrow.Array, absent: Sequence[str] = ()) -> Column:

@@ -274,9 +274,17 @@ def audit_command(
         "--strata": strata,
     }
     if any(unrecorded.values()):
-        others = {"--intersect": intersect, "--bins": bins, "--reference": reference, "--label-map": label_map}
-        others |= {"--positive-name": positive_name, "--title": title, "--model": model}
-        others |= {"--author": author, "--purpose": purpose}
+        others: dict[str, object] = {
+            "--intersect": intersect,
+            "--bins": bins,
+            "--reference": reference,
+            "--label-map": label_map,
+            "--positive-name": positive_name,
+            "--title": title,
+            "--model": model,
+            "--author": author,
+            "--purpose": purpose,
+        }
         if clash := [name for name, value in others.items() if value]:
             raise ConfigError(f"{', '.join(clash)} needs groups that are recorded: leave it out.")
         if group and not randomized_response:

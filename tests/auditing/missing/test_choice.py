@@ -340,3 +340,11 @@ def test_a_file_and_its_rows_say_the_same(tmp_path: Path, table: pd.DataFrame) -
         for file in files:
             assert file.gaps[gap].value == pytest.approx(figure.value, abs=1e-9)
             assert file.gaps[gap].high == pytest.approx(figure.high, abs=1e-9)
+
+
+def test_a_file_may_have_a_chance_for_labelled_rows_alone(tmp_path: Path, table: pd.DataFrame) -> None:
+    chance = np.where(table["known"].notna(), 0.03, np.nan)
+    table.assign(chance=chance).to_parquet(tmp_path / "people.parquet")
+    given = {"labelled": "known", "proxies": ["p_female"], "inclusion": "chance"}
+    result = lh.indirect_audit_file(tmp_path / "people.parquet", "y", "yhat", **given)
+    assert result.gaps["demographic_parity"].low < 0.275 < result.gaps["demographic_parity"].high

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 from numpy.typing import ArrayLike
 from rich.console import Group
 from rich.table import Table
@@ -24,7 +26,7 @@ from rich.text import Text
 from scipy import stats
 
 from levelhead.auditing.audit import columns_of, outcome_of, positive_index
-from levelhead.auditing.files import read_batches
+from levelhead.auditing.files import read_batches_with_numbers
 from levelhead.auditing.missing.bounds import (
     ASSUMES_PROBABILITIES,
     ASSUMES_SHARES,
@@ -523,11 +525,29 @@ def indirect_audit_file(
     names = [label, prediction, *known.columns]
     titles = {name: f"{path}, column {quoted(name)}" for name in names}
     tallies = known.tallies(titles[label], titles[prediction], titles)
-    numbers = [name for name in (*known.proxies, known.inclusion) if name]
-    for batch in read_batches(path, [label, prediction], known.columns, numbers):
+    numbers = _stored_as_fractions(path, known.proxies)
+    words = [name for name in known.columns if name not in numbers]
+    for batch, fractions in read_batches_with_numbers(path, [label, prediction], words, numbers):
+        # A column of fractions has hardly two equal ones: the numbers themselves stand in place of codes.
+        columns: dict[str, Any] = batch | {name: (values, []) for name, values in fractions.items()}
         for tally in tallies.values():
-            tally.add(batch[label], batch[prediction], batch)
+            tally.add(batch[label], batch[prediction], columns)
     return _answer(known, tallies, positive, level, replicates, seed)
+
+
+def _stored_as_fractions(path: Path, names: Sequence[str]) -> list[str]:
+    """Return which columns a parquet file stores as floating-point numbers."""
+    if path.suffix.lower() != ".parquet":
+        return []
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+    except (OSError, pyarrow.ArrowException):
+        return []  # the reader says what is wrong
+    return [name for name in names if schema.names.count(name) == 1 and _is_floating(schema.field(name).type)]
+
+
+def _is_floating(kind: pyarrow.DataType) -> bool:
+    return bool(pyarrow.types.is_floating(kind))
 
 
 @dataclass(frozen=True)
