@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from levelhead.auditing.explain import explain_file as explain_file
     from levelhead.auditing.explain import explain_gap as explain_gap
     from levelhead.auditing.explanation import Explanation as Explanation
+    from levelhead.auditing.plan import Plan as Plan
+    from levelhead.auditing.plan import plan_audit as plan_audit
     from levelhead.auditing.signal import signal_area as signal_area
     from levelhead.methods.fit import fit as fit
     from levelhead.pretraining.config import PretrainConfig as PretrainConfig
@@ -50,6 +52,7 @@ _HOME = {
     "Lab": "training.lab",
     "LevelheadError": "types",
     "NotebookOptions": "attention",
+    "Plan": "auditing.plan",
     "PretrainConfig": "pretraining.config",
     "QueryKeyStandardizer": "attention",
     "TrainConfig": "training.config",
@@ -66,6 +69,7 @@ _HOME = {
     "signal_area": "auditing.signal",
     "fit": "methods.fit",
     "from_pretrained": "attention",
+    "plan_audit": "auditing.plan",
     "pretrain": "pretraining.train",
     "read_one_row": "attention",
     "readout_only": "attention",

@@ -60,7 +60,11 @@ def table(**columns: Any) -> pd.DataFrame:
 def test_a_group_column_of_ids_or_scores_is_refused_by_name(tmp_path: Path, suffix: str, kind: str) -> None:
     values = {"id": [f"row {i}" for i in range(ROWS)], "score": np.random.default_rng(0).random(ROWS)}
     said = refused(table(who=values[kind]), ["g", "who"], suffix, tmp_path)
-    assert "'who' has more than 1,000 different groups. Is this an id or a score?" in said
+    if kind == "id":
+        assert "'who' has more than 1,000 different groups. Is this an id or a score?" in said
+    else:
+        assert "'who' has more than 20 different numbers, such as " in said
+        assert "is this an age, an id, a probability? Use --bins who=25,40,60 or who=quantiles:4" in said
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -80,7 +84,8 @@ def test_labels_and_predictions_share_the_200_classes() -> None:
 
 def test_as_many_groups_and_classes_as_are_allowed_are_counted() -> None:
     many, few = np.arange(20_000), np.arange(20_000) % 2
-    assert len(audit(few, few, sensitive_features=many % 1000, replicates=100, min_count=1000).groups) == 1000
+    groups = {"g": many % 1000}
+    assert len(audit(few, few, sensitive_features=groups, bins={"g": "values"}, replicates=100).groups) == 1000
     result = audit(many % 200, many % 200, sensitive_features=few, replicates=100, positive=0)
     assert len(result.groups["0"].rows_by_label) == 200
 
@@ -100,7 +105,7 @@ def test_a_column_is_refused_before_the_file_is_read_to_its_end(
 def test_a_wide_crossing_is_refused_by_its_columns(tmp_path: Path, suffix: str) -> None:
     """Three columns of 30 groups are 27,000 crossings; each column by itself can be audited."""
     rng = np.random.default_rng(0)
-    frame = table(**{name: rng.integers(0, 30, ROWS) for name in "bcd"})
+    frame = table(**{name: [f"{name}{value}" for value in rng.integers(0, 30, ROWS)] for name in "bcd"})
     said = refused(frame, ["b", "c", "d"], suffix, tmp_path, intersect=True)
     assert "The crossing of 'b', 'c', 'd' has more than 1,000 different groups" in said
     assert "Cross fewer columns" in said
@@ -116,7 +121,7 @@ def test_a_crossing_of_many_columns_takes_little_memory() -> None:
         "from levelhead.types import DataError\n"
         "rng = np.random.default_rng(0); rows = 200_000; y = rng.integers(0, 2, rows)\n"
         "columns = {f'c{i}': rng.integers(0, 1000, rows) for i in range(8)}\n"
-        "try: audit(y, y, sensitive_features=columns, intersect=True)\n"
+        "try: audit(y, y, sensitive_features=columns, intersect=True, bins=dict.fromkeys(columns, 'values'))\n"
         "except DataError as error: print(error)\n"
         # Not getrusage: its maximum counts in what the parent held when the child was started.
         "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])"
@@ -131,7 +136,7 @@ def test_groups_and_classes_are_limited_together() -> None:
     """200 groups by 150 classes by 150 predicted classes would be resampled a thousand times: 36 gigabytes."""
     rows = np.arange(60_000)
     with pytest.raises(DataError, match="has 200 groups, and there are 150 classes: that is too much to compare"):
-        audit(rows % 150, rows % 150, sensitive_features=rows // 7 % 200)
+        audit(rows % 150, rows % 150, sensitive_features={"g": rows // 7 % 200}, bins={"g": "values"})
 
 
 def test_a_table_of_counts_has_an_end() -> None:
@@ -221,7 +226,8 @@ def test_scores_are_told_from_classes_although_some_are_0_or_1(tmp_path: Path, s
     said = refused(table().head(rows).assign(yhat=scores(rows)), ["g"], suffix, tmp_path)
     assert "score" in said
     zero, one = ("0", "1") if suffix == "frame" or suffix == ".parquet" else ("'0'", "'1'")
-    assert f"Write {one} where the score is at least a threshold (0.5 for a probability, 0 for a logit)" in said
+    assert "Name the column with --score instead of --prediction (in Python scores=), or write" in said
+    assert f"write {one} where the score is at least a threshold (0.5 for a probability, 0 for a logit)" in said
     assert f"and {zero} elsewhere" in said
 
 

@@ -239,7 +239,8 @@ def test_an_undefined_figure_says_why() -> None:
     assert "no rows of it" in seen.all("main")[0].text
     result = audit([0, 1] * 10, [0, 1] * 10, sensitive_features={"g": ["only"] * 20}, replicates=100).to_dict()
     page = audit_page(result)
-    assert "is undefined: " in page["finding"]
+    assert page["finding"].startswith("No two groups have rows enough to be compared")
+    assert "is undefined: " in page["lines"][0]
     text = read(render(page)).all("main")[0].text
     assert "undefined" in text
     assert "NaN" not in text

@@ -115,7 +115,8 @@ def test_the_gap_of_one_set_of_predictions() -> None:
         "The measured gap in equalized odds between groups of “white” is 7.2 points, interval [2.3, 11.2]: "
         "these rows show a gap."
     )
-    assert gap_sentence(Estimate(0.02, 0.0, 0.05, 9), "g").endswith("these rows cannot tell whether there is a gap.")
+    assert gap_sentence(Estimate(0.02, 0.0, 0.051, 9), "g").endswith("these rows cannot tell whether there is a gap.")
+    assert gap_sentence(Estimate(0.02, 0.0, 0.05, 9), "g").endswith("interval [0.0, 5.0]: at most 5.0 points.")
     assert gap_sentence(Estimate.undefined("there is one group only"), "g").endswith(
         "is undefined: there is one group only."
     )

@@ -7,7 +7,7 @@ model just or lawful, and an interval that holds 0 means that these rows cannot 
 from __future__ import annotations
 
 import io
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from levelhead.auditing.bins import Bins, Cuts, cuts_of
 from levelhead.auditing.files import read_batches
+from levelhead.auditing.finding import find, references
 from levelhead.auditing.tally import Column, Tally
-from levelhead.auditing.vocabulary import alike, check_predictions, in_order
+from levelhead.auditing.vocabulary import LabelMap, alike, check_predictions, in_order
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, proportion, worst_class
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import Enough
@@ -39,6 +41,13 @@ from levelhead.metrics.names import (
 )
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
+
+LEAVE_OUT, AS_GROUP = "leave out", "group"
+"""What becomes of rows without a group."""
+ABOUT = ("title", "model", "author", "purpose")
+"""What may be said of an audit, for its page."""
+RATES_BESIDE, PAIRS_PRINTED, RANGES_PRINTED, WARNINGS_PRINTED = 4, 10, 6, 10
+"""How many rates stand beside each other in a terminal, and how much is printed; JSON and page have all."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,8 @@ class AuditResult:
     ``by_attribute`` has the figures of every sensitive column, and those of the crossing under the tuple of their
     names; ``metrics`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. Figures are fractions. ``positive`` is the class that selection, true and false
-    positive rates are about; None where every class is set against the rest.
+    positive rates are about; None where every class is set against the rest. ``more`` has what else was measured, by
+    name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it.
 
     Examples:
         >>> import levelhead as lh
@@ -113,6 +123,7 @@ class AuditResult:
     warnings: list[str]
     level: float = 0.95
     positive: str | None = None
+    more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, Estimate]:
@@ -142,6 +153,7 @@ class AuditResult:
             "warnings": list(self.warnings),
             "level": self.level,
             "positive": self.positive,
+            **self.more,
         }
 
     def to_html(self) -> str:
@@ -153,46 +165,131 @@ class AuditResult:
 
     @property
     def _note(self) -> str:
-        return NOTE if self.positive is None else f"Positive class: {printable(self.positive)}. {NOTE}"
+        if self.positive is None:
+            return NOTE
+        shown = self.more.get("words", {}).get("classes", {}).get(self.positive, self.positive)
+        return f"Positive class: {printable(shown)}. {NOTE}"
 
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""
-        shown: list[Table | Text] = []
         names = attribute_names(self.by_attribute)
-        for attribute, part in self.by_attribute.items():
-            name = names[attribute]
-            interval = f"{100 * self.level:g}% interval"
-            metrics = Table(title=Text(f"Gaps by {printable(name)}"), title_justify="left")
-            for heading in ("Metric", "%", interval, "Corrected", "Rows"):
-                metrics.add_column(heading, justify="left" if heading == "Metric" else "right")
-            for key, figure in part.metrics.items():
-                metrics.add_row(
-                    Text(metric_title(key, part.worst_class.get(key))),
-                    _percent(figure),
-                    _interval(figure),
-                    _corrected(figure),
-                    str(figure.n),
-                )
-            groups = Table(title=Text(f"Groups of {printable(name)}"), title_justify="left")
-            groups.add_column("Group")
-            groups.add_column("Rows", justify="right")
-            titles = _rate_titles(part)
-            for title in titles.values():
-                groups.add_column(Text(printable(title)), justify="right")
-            for group, figures in part.groups.items():
-                out = left_out_words(figures.included, figures.left_out)
-                label = printable(group_name(group)) + (f" ({out})" if out else "")
-                cells = [f"{_percent(figures.rates[key])} {_interval(figures.rates[key])}".strip() for key in titles]
-                groups.add_row(Text(label), str(figures.n), *cells)
-            shown += [metrics, groups]
-        shown += [Text(f"Warning: {warning}") for warning in self.warnings]
+        shown: list[RenderableType] = _found(self)
+        shown += [
+            block
+            for place, (attribute, name) in enumerate(names.items())
+            for block in _attribute_tables(name, self.by_attribute[attribute], self.level, first=place == 0)
+        ]
+        for tables in TABLES:
+            shown += tables(self)
         return Group(*shown, Text(self._note))
 
     def __str__(self) -> str:
-        console = Terminal(file=io.StringIO(), width=140, color_system=None)
+        console = Terminal(file=io.StringIO(), width=80, color_system=None)
         with console.capture() as capture:
             console.print(self.table())
         return capture.get()
+
+
+def _attribute_tables(name: str, part: AttributeAudit, level: float, *, first: bool) -> list[RenderableType]:
+    """Return the tables of one sensitive column: its gaps, and its groups. They fit 80 columns."""
+    said = "Corrected: less what the largest of noisy differences is too large by, on average."
+    metrics = Table(title=Text(f"Gaps by {printable(name)}"), title_justify="left")
+    if first:
+        metrics.caption, metrics.caption_justify = Text(said), "left"
+    for heading in ("Metric", "%", f"{100 * level:g}% interval", "Corrected", "Rows"):
+        words = heading == "Metric"
+        metrics.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+    for key, figure in part.metrics.items():
+        metrics.add_row(
+            Text(metric_title(key, part.worst_class.get(key))),
+            _percent(figure),
+            _interval(figure),
+            _corrected(figure),
+            f"{figure.n:,}",
+        )
+    return [metrics, *_group_tables(name, part)]
+
+
+def _group_tables(name: str, part: AttributeAudit) -> list[RenderableType]:
+    """Return the rates of the groups, with at most four of them beside each other."""
+    titles = list(_rate_titles(part).items())
+    tables: list[RenderableType] = []
+    for start in range(0, len(titles), RATES_BESIDE):
+        beside = titles[start : start + RATES_BESIDE]
+        table = Table(title=Text(f"Groups of {printable(name)}"), title_justify="left", show_lines=False)
+        table.add_column("Group", overflow="fold", min_width=9)
+        table.add_column("Rows", justify="right", no_wrap=True)
+        for _, title in beside:
+            table.add_column(Text(printable(title)), justify="right", overflow="fold", min_width=9)
+        for group, figures in part.groups.items():
+            mark = "" if figures.included and not figures.left_out else " *" if figures.included else " **"
+            label = printable(group_name(group)) + mark
+            rates = [figures.rates[key] for key, _ in beside]
+            cells = [f"{_percent(rate)}\n{_span(rate)}".strip() for rate in rates]
+            table.add_row(Text(label), f"{figures.n:,}", *cells)
+        outs = dict.fromkeys(left_out_words(one.included, one.left_out) for one in part.groups.values())
+        marks = {left_out_words(True, ["some"]): "*", left_out_words(False, []): "**"}
+        if any(outs):
+            table.caption = Text("; ".join(f"{marks[out]} {out}" for out in outs if out))
+            table.caption_justify = "left"
+        tables.append(table)
+    return tables
+
+
+def _found(result: AuditResult) -> list[RenderableType]:
+    """Return the headline and the sentences below it, which stand above all tables."""
+    from levelhead.report.sentences import audit_sentences
+
+    sentences = audit_sentences(result.to_dict())
+    return [Text(sentence, style="bold" if place == 0 else "") for place, sentence in enumerate(sentences)]
+
+
+def _pairs_table(result: AuditResult) -> list[RenderableType]:
+    """Return the largest differences between groups, where there are more pairs than one; and ranges beside chance."""
+    from levelhead.report.sentences import range_sentence
+
+    pairs, shown = result.more.get("pairs", []), []
+    if len({(pair["attribute"], *sorted(pair[side]["group"] for side in ("first", "second"))) for pair in pairs}) > 1:
+        count = result.more["finding"]["comparisons"]
+        table = Table(
+            title=Text("The largest differences between two groups, in points"),
+            title_justify="left",
+            caption=Text(f"Intervals allow for all {count:,} comparisons (Bonferroni)."),
+            caption_justify="left",
+        )
+        for heading in ("Rate", "Groups", "Points", "Interval"):
+            words = heading in ("Rate", "Groups")
+            table.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+        for pair in pairs[:PAIRS_PRINTED]:
+            figure = pair["difference"]
+            several = f" [{printable(pair['class'])}]" if result.positive is None else ""
+            table.add_row(
+                Text(RATE_TITLES[pair["rate"]] + several),
+                Text(f"{printable(pair['first']['group'])} less {printable(pair['second']['group'])}"),
+                f"{100 * figure['value']:+.1f}",
+                f"[{100 * figure['low']:+.1f}, {100 * figure['high']:+.1f}]",
+            )
+        shown.append(table)
+    return [*shown, *(Text(range_sentence(one)) for one in result.more.get("ranges", [])[:RANGES_PRINTED])]
+
+
+def _detectable(result: AuditResult) -> list[RenderableType]:
+    """Return which gaps these rows could have shown."""
+    from levelhead.report.sentences import detectable_sentences
+
+    return [Text(sentence) for sentence in detectable_sentences(result.more)]
+
+
+def _warnings(result: AuditResult) -> list[RenderableType]:
+    shown = [Text(f"Warning: {warning}") for warning in result.warnings[:WARNINGS_PRINTED]]
+    if rest := len(result.warnings) - len(shown):
+        shown.append(Text(f"And {rest:,} more warnings like these: they are in the JSON and on the page."))
+    return [*shown]
+
+
+TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [_pairs_table, _warnings, _detectable]
+"""What is printed below the tables of the sensitive columns, in this order. Each function returns nothing where the
+audit has nothing of its kind; it finds its figures in ``AuditResult.more``."""
 
 
 def audit(
@@ -206,6 +303,12 @@ def audit(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    bins: Bins | Sequence[str] | None = None,
+    missing: str = LEAVE_OUT,
+    reference: Sequence[str] | str | None = None,
+    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    positive_name: str | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -214,7 +317,7 @@ def audit(
         y_pred: (rows,) predicted classes out of the same vocabulary. Values are compared exactly: numbers with numbers,
             texts with texts.
         sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each audited on its own.
-            A missing value is a group of its own, named "(missing)". At most 1,000 groups.
+            At most 1,000 groups.
         positive: the class that selection, true positive and false positive rates are about. None: the second of
             two classes in sorted order; with three or more, every class against the rest.
         intersect: also audit the crossing of all columns, under the tuple of their names.
@@ -224,6 +327,15 @@ def audit(
         level: confidence level of the intervals.
         replicates: bootstrap replicates.
         seed: of the bootstrap.
+        bins: cuts columns of numbers into ranges, which are then the groups: for each column its cut points, or
+            ``"quantiles:4"``; ``"values"`` says that the numbers are codes of groups.
+        missing: "leave out" shows rows without a group beside the others, in the group "(missing)", and leaves them
+            out of the gaps; "group" makes them a group like any other.
+        reference: the group that the others are compared with, as ``Male`` or ``sex=Male``; several are a list. Only
+            the pairs with it are named; the largest gaps stay those over all pairs.
+        label_map: which class of the predictions each label stands for, as ``{">50K": 1, "<=50K": 0}``.
+        positive_name: the positive class in words, for sentences: a verb ("earns over 50K") or a noun ("light hair").
+        about: title, model, author and purpose, for the page and the JSON.
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -231,7 +343,8 @@ def audit(
     Raises:
         DataError: no rows, unequal lengths, missing labels or predictions; predictions that share no value with the
             labels, would match one only if it were written differently, or are scores; more classes or groups than
-            can be compared; or two sensitive columns of one name.
+            can be compared; a group column of more than 20 numbers without ``bins``; or two sensitive columns of one
+            name.
         ConfigError: ``positive`` is not a class, or an option is out of range.
 
     Examples:
@@ -243,7 +356,10 @@ def audit(
         >>> round(result.metrics["demographic_parity"].value, 2)
         0.5
     """
-    options = _Options(positive, intersect, min_count, level, replicates, seed)
+    options = _Options(
+        positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
+        positive_name, _about(about), _name_of(y_true),
+    )  # fmt: skip
     label, prediction = outcome_of(y_true, "label"), outcome_of(y_pred, "prediction")
     rows = len(label[0])
     if rows != len(prediction[0]):
@@ -252,9 +368,14 @@ def audit(
         raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
     columns = columns_of(sensitive_features, rows)
     options.check(len(columns))
-    tally = Tally("The label", "The prediction", {name: column_title(name) for name in columns}, intersect)
+    cuts, titles = cuts_of(bins, list(columns)), {name: column_title(name) for name in columns}
+    for name, cut in cuts.items():
+        if cut.quantiles:
+            cut.find([columns[name]], titles[name])
+        columns[name] = cut.cut(columns[name], titles[name])
+    tally = Tally("The label", "The prediction", titles, intersect, frozenset(cuts))
     tally.add(label, prediction, columns)
-    return _audit(tally, options)
+    return _audit(tally, options, cuts)
 
 
 def audit_file(
@@ -269,6 +390,12 @@ def audit_file(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    bins: Bins | Sequence[str] | None = None,
+    missing: str = LEAVE_OUT,
+    reference: Sequence[str] | str | None = None,
+    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
+    positive_name: str | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -283,6 +410,12 @@ def audit_file(
         level: see there.
         replicates: see there.
         seed: see there.
+        bins: see there; or ``column=...`` texts.
+        missing: see there.
+        reference: see there.
+        label_map: see there; or texts, ``>50K=1,<=50K=0``.
+        positive_name: see there.
+        about: see there.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -301,13 +434,22 @@ def audit_file(
         50.00 [36.64, 63.36]
     """
     names, path = list(dict.fromkeys(groups)), Path(path)
-    options = _Options(positive, intersect, min_count, level, replicates, seed)
+    options = _Options(
+        positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
+        positive_name, _about(about), label,
+    )  # fmt: skip
     options.check(len(names))
     titles = {name: f"{path}, column {quoted(name)}" for name in (label, prediction, *names)}
-    tally = Tally(titles[label], titles[prediction], {name: titles[name] for name in names}, intersect)
+    cuts = cuts_of(bins, names)
+    for name, cut in cuts.items():
+        if cut.quantiles:  # they need all values of the column before the first row is counted
+            cut.find((batch[name] for batch in read_batches(path, [], [name])), titles[name])
+    groups_titles = {name: titles[name] for name in names}
+    tally = Tally(titles[label], titles[prediction], groups_titles, intersect, frozenset(cuts))
     for batch in read_batches(path, [label, prediction], names):
-        tally.add(batch[label], batch[prediction], {name: batch[name] for name in names})
-    return _audit(tally, options)
+        members = {name: cuts[name].cut(batch[name], titles[name]) if name in cuts else batch[name] for name in names}
+        tally.add(batch[label], batch[prediction], members)
+    return _audit(tally, options, cuts)
 
 
 @dataclass(frozen=True)
@@ -320,6 +462,12 @@ class _Options:
     level: float
     replicates: int
     seed: int
+    missing: str = LEAVE_OUT
+    reference: Sequence[str] | str | None = None
+    label_map: LabelMap = field(default_factory=lambda: LabelMap(None))
+    positive_name: str | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
+    label: str = "label"
 
     def check(self, columns: int) -> None:
         """Raise an error, before anything is counted, if there are too few columns or an option is out of range."""
@@ -331,37 +479,127 @@ class _Options:
             )
         if self.intersect and columns < 2:
             raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
+        if self.missing not in (LEAVE_OUT, AS_GROUP):
+            raise ConfigError(f"missing={quoted(self.missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
+        if self.positive_name is not None and not self.positive_name.strip():
+            raise ConfigError("The positive class's name is empty. Write a verb or a noun, or leave it out.")
 
 
-def _audit(tally: Tally, options: _Options) -> AuditResult:
-    warnings = check_predictions(tally.labels, tally.predictions)
+def _about(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Return what is said of an audit, in the order of :data:`ABOUT`, without what is not said."""
+    unknown = [name for name in given or {} if name not in ABOUT]
+    if unknown:
+        raise ConfigError(f"about has {quoted(unknown[0])}. Known: {listed(ABOUT)}.")
+    return {name: str((given or {})[name]) for name in ABOUT if (given or {}).get(name)}
+
+
+def _name_of(values: object) -> str:
+    """Return the name of a pandas column of labels; else "label"."""
+    name = values.name if isinstance(values, pd.Series) else None
+    return name if isinstance(name, str) and name else "label"
+
+
+def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditResult:
+    labelled, predicted = tally.labels, tally.predictions
+    as_label: Mapping[Hashable, Hashable] = {value: value for value in labelled}
+    as_prediction: Mapping[Hashable, Hashable] = {value: value for value in predicted}
+    positive = options.positive
+    if options.label_map:
+        as_label, as_prediction = options.label_map.apply(labelled, predicted)
+        labelled, predicted = _merged(labelled, as_label), _merged(predicted, as_prediction)
+        positive = options.label_map.targets.get(str(positive), positive) if positive is not None else None
+    warnings = check_predictions(labelled, predicted)
     # Labels first: where a prediction is the same number in another type, the label says how it is written.
-    classes = in_order({**tally.labels, **tally.predictions})
-    chosen = positive_index(classes, options.positive)
+    classes = in_order({**labelled, **predicted})
+    chosen = positive_index(classes, positive)
     place = {value: position for position, value in enumerate(classes)}
     names = attribute_names(tally.counts)
-    by_attribute = {}
-    for attribute, counted in tally.counts.items():
-        codes, groups = _groups([group for _, _, group in counted])
-        labels, predictions = (np.array([place[pattern[at]] for pattern in counted]) for at in (0, 1))
-        rows = np.fromiter(counted.values(), np.int64, len(counted))
-        if isinstance(attribute, str):
+    counted, members = {}, {}
+    for attribute, patterns in tally.counts.items():
+        codes, groups = _groups([group for _, _, group in patterns], attribute, cuts)
+        labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
+        predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
+        rows = np.fromiter(patterns.values(), np.int64, len(patterns))
+        if isinstance(attribute, str) and (attribute not in cuts or cuts[attribute].values):
             warnings += alike(attribute, "groups", groups)
-        counts = Counts.from_codes(codes, labels, predictions, [group_name(group) for group in groups], classes, rows)
-        by_attribute[attribute], more = _audit_column(names[attribute], groups, counts, chosen, options)
+        texts = [group_name(group) for group in groups]
+        counted[attribute] = Counts.from_codes(codes, labels, predictions, texts, classes, rows)
+        members[attribute] = groups
+    chosen_references = references(options.reference, members)
+    by_attribute, compared, missing = {}, {}, []
+    for attribute, counts in counted.items():
+        name, groups = names[attribute], members[attribute]
+        absent = [group for group in groups if MISSING_GROUP in _listed(group)]
+        if absent:
+            rows_without = int(counts.keep([group_name(group) for group in absent]).n)
+            left_out = options.missing == LEAVE_OUT
+            missing.append(
+                {"attribute": name, "rows": rows_without, "share": rows_without / counts.n, "left_out": left_out}
+            )
+            warnings.append(_missing_sentence(missing[-1], counts.n))
+        by_attribute[attribute], compared[name], more = _audit_column(
+            name, groups, counts, chosen, options, absent if options.missing == LEAVE_OUT else []
+        )
         warnings += more
-    compared = group_metrics.classes_compared(len(classes), chosen)
-    only = str(classes[compared[0]]) if len(compared) == 1 else None
-    return AuditResult(by_attribute, warnings, options.level, only)
+    pooled = next(iter(counted.values()))
+    pooled = Counts(pooled.table.sum(0, keepdims=True), ("all",), pooled.classes)
+    compared_classes = group_metrics.classes_compared(len(classes), chosen)
+    only = str(classes[compared_classes[0]]) if len(compared_classes) == 1 else None
+    reference = {names[attribute]: group_name(group) for attribute, group in chosen_references.items()}
+    for name, group in reference.items():
+        if group not in compared[name].groups:
+            warnings.append(
+                f"{printable(name)}: the reference group {quoted(group)} is left out of the gaps, so that no pair with "
+                "it is compared."
+            )
+    found = find(
+        compared,
+        pooled,
+        next(iter(by_attribute.values())).metrics["balanced_accuracy"],
+        positive=chosen,
+        min_count=options.min_count,
+        level=options.level,
+        seed=options.seed,
+        reference=reference,
+    )
+    words: dict[str, Any] = {"label": options.label, "order": [str(value) for value in classes]}
+    if options.positive_name:
+        words["positive"] = options.positive_name
+    if options.label_map:
+        words["classes"] = options.label_map.shown
+    more_found: dict[str, Any] = {**found, "words": words}
+    if missing:
+        more_found["missing"] = missing
+    if reference:
+        more_found["reference"] = reference
+    if options.about:
+        more_found["about"] = dict(options.about)
+    return AuditResult(by_attribute, warnings, options.level, only, more_found)
 
 
-def _groups(members: list[Hashable]) -> tuple[NDArray[np.int64], list[Key]]:
+def _merged(rows: Mapping[Hashable, int], as_class: Mapping[Hashable, Hashable]) -> dict[Hashable, int]:
+    """Return the rows of each class, of rows by what is written."""
+    merged: dict[Hashable, int] = {}
+    for value, count in rows.items():
+        merged[as_class[value]] = merged.get(as_class[value], 0) + count
+    return merged
+
+
+def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:
+    where = f"{printable(one['attribute'])}: {one['rows']:,} of {rows:,} rows ({100 * one['share']:.1f}%)"
+    if one["left_out"]:
+        return f"{where} have no group and are left out of the gaps; with --missing group they are a group."
+    return f"{where} have no group and are compared as the group {MISSING_GROUP}."
+
+
+def _groups(members: list[Hashable], attribute: Key, cuts: Mapping[str, Cuts]) -> tuple[NDArray[np.int64], list[Key]]:
     """Sort groups, part by part in a crossing; return the codes of ``members`` and the groups."""
     parts = [group if isinstance(group, tuple) else (group,) for group in members]
-    ranks = [
-        {value: rank for rank, value in enumerate([*in_order(set(values) - {None}), None])}
-        for values in zip(*parts, strict=True)
+    ordered = [
+        cuts[column].names if column in cuts and not cuts[column].values else in_order(set(values) - {None})
+        for column, values in zip(_listed(attribute), zip(*parts, strict=True), strict=True)
     ]
+    ranks = [{value: rank for rank, value in enumerate([*values, None])} for values in ordered]
     order = sorted(set(parts), key=lambda group: [rank[part] for rank, part in zip(ranks, group, strict=True)])
     place = {group: position for position, group in enumerate(order)}
     texts = [tuple(MISSING_GROUP if part is None else str(part) for part in group) for group in order]
@@ -370,15 +608,19 @@ def _groups(members: list[Hashable]) -> tuple[NDArray[np.int64], list[Key]]:
 
 
 def _audit_column(
-    column: str, keys: Sequence[Key], counts: Counts, positive: int | None, options: _Options
-) -> tuple[AttributeAudit, list[str]]:
-    """Audit one sensitive column, or a crossing; return the figures, by the ``keys`` of the groups, and warnings."""
+    column: str, keys: Sequence[Key], counts: Counts, positive: int | None, options: _Options, absent: Sequence[Key]
+) -> tuple[AttributeAudit, Counts, list[str]]:
+    """Audit one sensitive column, or a crossing, without the gaps of the ``absent`` groups.
+
+    Returns the figures, by the ``keys`` of the groups, the counts that gaps compare, and warnings.
+    """
     level, replicates, seed, min_count = options.level, options.replicates, options.seed, options.min_count
     warnings = []
     sizes = dict(zip(counts.groups, counts.group_sizes.tolist(), strict=True))
-    kept = [group for group, size in sizes.items() if size >= min_count]
+    unknown = {group_name(group) for group in absent}
+    kept = [group for group, size in sizes.items() if size >= min_count and group not in unknown]
     for group, size in sizes.items():
-        if size < min_count:
+        if size < min_count and group not in unknown:
             members = "1 member" if size == 1 else f"{size} members"
             warnings.append(
                 f"{printable(column)}: group {quoted(str(group))} has {members}, fewer than {min_count}, and is "
@@ -407,7 +649,7 @@ def _audit_column(
     groups = {
         key: _group_figures(counts, i, positive, left_out.get(counts.groups[i]), level) for i, key in enumerate(keys)
     }
-    return AttributeAudit(metrics, groups, worst), warnings
+    return AttributeAudit(metrics, groups, worst), compared, warnings
 
 
 def _left_out(
@@ -552,12 +794,16 @@ def _listed(key: Key) -> list[str]:
 
 
 def _percent(figure: Estimate) -> str:
-    return f"{100 * figure.value:.2f}" if figure.defined else "undefined"
+    return f"{100 * figure.value:.1f}" if figure.defined else "undefined"
 
 
 def _interval(figure: Estimate) -> str:
-    return f"[{100 * figure.low:.2f}, {100 * figure.high:.2f}]" if figure.defined else ""
+    return f"[{100 * figure.low:.1f}, {100 * figure.high:.1f}]" if figure.defined else ""
+
+
+def _span(figure: Estimate) -> str:
+    return f"{100 * figure.low:.1f}–{100 * figure.high:.1f}" if figure.defined else ""
 
 
 def _corrected(figure: Estimate) -> str:
-    return "" if figure.corrected is None else f"{100 * figure.corrected:.2f}"
+    return "" if figure.corrected is None else f"{100 * figure.corrected:.1f}"

@@ -11,4 +11,5 @@ from pathlib import Path
 
 EXAMPLE = Path(__file__).with_name("example.csv")
 LABEL, PREDICTION, GROUP = "hair", "predicted", "style"
+POSITIVE, NAME = "light", "light hair"
 ABOUT = "1,000 drawn portraits: their hair colour, what a small network predicts, and the style they are drawn in."

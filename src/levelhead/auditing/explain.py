@@ -242,7 +242,8 @@ class _Rows:
         self, label: Column, score: FloatArray, columns: Mapping[str, Column], *, missing_later: bool = False
     ) -> None:
         if self.tally is None:
-            self.tally = Tally(self.label, self.label, self.titles)
+            # An explanation has a limit of its own to the groups of a column, and no ranges.
+            self.tally = Tally(self.label, self.label, self.titles, numbered=frozenset(self.titles))
         self.tally.add(label, label, columns)  # its limits and errors are those of an audit
         if not missing_later or not np.isnan(score).any():
             wrong = np.flatnonzero(~np.isfinite(score))

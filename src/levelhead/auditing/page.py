@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from levelhead.metrics import gaps as gap_names
 from levelhead.metrics.names import RATE_TITLES, left_out_words, metric_title
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION, DEFINITIONS, STATISTICS, help_for
-from levelhead.report.sentences import gap_sentence
+from levelhead.report.sentences import (
+    NARROW,
+    Words,
+    audit_sentences,
+    detectable_sentences,
+    gap_sentence,
+    range_sentence,
+)
 from levelhead.report.text import Record, counted, estimate_from_dict, number, percent, percent_interval, short
 from levelhead.types import Estimate
 
+MOST_TILES = 6
+"""Sensitive columns whose gap has a tile."""
 SMALL = 10
 """Groups, or cells of group and label, with fewer rows decide nothing and are flagged."""
 
@@ -36,18 +47,38 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
         blocks.part(audit_sections(name, by_attribute[name], result), title=name if len(by_attribute) > 1 else "")
         for name in by_attribute
     ]
-    parts.append(blocks.part([how(result, source), appendix([*_metrics_of(by_attribute[first])])]))
+    whole = [section for sections in WHOLE for section in sections(result)]
+    if len(by_attribute) > 1 and whole:
+        parts.insert(0, blocks.part(whole, title="All groups"))
+        whole = []
+    parts.append(blocks.part([*whole, how(result, source), appendix([*_metrics_of(by_attribute[first])])]))
+    about = result.get("about") or {}
+    sentences = audit_sentences(result)
+    if "finding" not in result or result["finding"]["pair"] is None:
+        sentences += [gap_sentence(main_gap(part), name) for name, part in by_attribute.items()]
+    finding, *lines = sentences
     return blocks.page(
         "Audit",
-        gap_sentence(main_gap(by_attribute[first]), first),
+        finding,
         parts,
-        title=f"Audit of {source or 'predictions'}",
-        about=f"{source or 'predictions'}: groups by {', '.join(map(short, by_attribute))}",
-        facts=audit_facts(by_attribute[first], result.get("level", 0.95)),
-        lines=[gap_sentence(main_gap(by_attribute[name]), name) for name in list(by_attribute)[1:]],
+        title=about.get("title") or f"Audit of {source or 'predictions'}",
+        about=_about_line(result, source),
+        facts=[*audit_facts(by_attribute[first], result.get("level", 0.95))[:2], *_gap_facts(result)],
+        lines=lines,
         cautions=result["warnings"],
         command=command,
     )
+
+
+def _about_line(result: Record, source: str) -> str:
+    """Say in one line what was audited, by whom, and what for."""
+    about = result.get("about") or {}
+    said = [short(about["title"], 120)] if about.get("title") else []
+    said += [
+        f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)
+    ]
+    said.append(f"{source or 'predictions'}: groups by {', '.join(map(short, result['by_attribute']))}")
+    return ". ".join(said)
 
 
 def main_gap(part: Record) -> Estimate:
@@ -57,29 +88,48 @@ def main_gap(part: Record) -> Estimate:
 
 
 def audit_facts(part: Record, level: float) -> list[tuple[str, str, str]]:
-    """Return the key figures of one sensitive column."""
+    """Return the key figures of one sensitive column: rows, accuracy, smallest group and gap."""
     groups = part["groups"]
     sizes = sorted((figures["n"] for figures in groups.values()), reverse=True)
     accuracy = estimate_from_dict(part["metrics"].get("accuracy", {}))
-    gap = main_gap(part)
     facts = [
         ("Rows", f"{sum(sizes):,}", f"in {counted(len(groups), 'group')}"),
         ("Accuracy", percent(accuracy), f"percent, {level:.0%} interval {percent_interval(accuracy)}"),
     ]
     if sizes:
         facts.append(("Smallest group", f"{sizes[-1]:,}", "row" if sizes[-1] == 1 else "rows"))
+    gap = main_gap(part)
     if gap.defined:
         half = number(50 * (gap.high - gap.low))
         facts.append(("The gap is known to about", f"± {half}", "points, half the interval’s width"))
     return facts
 
 
+def _gap_facts(result: Record) -> list[tuple[str, str, str]]:
+    """Return the smallest group of all sensitive columns, and the gap in equalized odds of each."""
+    sizes = [
+        (figures["n"], f"{short(name, 40)}: {short(group, 40)}")
+        for name, part in result["by_attribute"].items()
+        for group, figures in part["groups"].items()
+    ]
+    rows, smallest = min(sizes, default=(0, "no group"))
+    facts = [("Smallest group", f"{rows:,}", f"{'row' if rows == 1 else 'rows'}, {smallest}")]
+    for name, part in list(result["by_attribute"].items())[:MOST_TILES]:
+        gap = main_gap(part)
+        note = f"points between groups, interval {percent_interval(gap)}" if gap.defined else short(gap.reason, 120)
+        facts.append((f"Equalized odds gap, {short(name, 40)}", percent(gap), note))
+    return facts
+
+
 def audit_sections(name: str, part: Record, result: Record) -> list[Record]:
-    """Return the sections on one sensitive column: gaps, groups, and what these rows cannot decide."""
+    """Return the sections on one sensitive column: those of :data:`SECTIONS`."""
+    return [section for sections in SECTIONS for section in sections(name, part, result)]
+
+
+def _gaps_section(name: str, part: Record, result: Record) -> list[Record]:
+    """Return the section on the measured gaps."""
     level = f"{result.get('level', 0.95):.0%}"
-    figures = {key: estimate_from_dict(record) for key, record in part["metrics"].items()}
-    worst = part.get("worst_class", {})
-    gaps = {key: figure for key, figure in figures.items() if key.removesuffix("_mean") in gap_names()}
+    figures, gaps, worst = _figures_of(part)
     forest = blocks.forest(
         f"Measured gaps between groups of {short(name)}, percentage points with {level} intervals",
         [
@@ -91,7 +141,7 @@ def audit_sections(name: str, part: Record, result: Record) -> list[Record]:
         ],
         heads=("Gap", "Points"),
         ends=("0 is no measured gap", ""),
-        notes=["A filled mark: the interval leaves out 0. An open one: these rows cannot tell whether there is a gap."],
+        notes=["A filled mark: the interval leaves out 0. An open one: no gap and one as large as its end both fit."],
     )  # fmt: skip
     metrics = blocks.table(
         f"Every figure, percent with {level} interval",
@@ -103,12 +153,83 @@ def audit_sections(name: str, part: Record, result: Record) -> list[Record]:
             "Rows",
         ],
         [(_title(key, worst), _metric_cells(figure)) for key, figure in figures.items()],
+        notes=[f"{STATISTICS['corrected'][0]}: {STATISTICS['corrected'][1]}"],
     )
+    return [blocks.section("The measured gaps", [forest, metrics] if gaps else [metrics])]
+
+
+def _groups_section(name: str, part: Record, result: Record) -> list[Record]:
+    """Return the section on the groups: their sizes and rates."""
+    level = f"{result.get('level', 0.95):.0%}"
+    return [blocks.section("The groups", [groups_table(name, part, Words(result)), *_rate_forests(name, part, level)])]
+
+
+def _undecided_section(name: str, part: Record, result: Record) -> list[Record]:
+    """Return the section on what these rows cannot decide."""
+    _, gaps, worst = _figures_of(part)
+    return [blocks.section("What these rows cannot decide", [_undecided(gaps, worst), *_flagged(part)])]
+
+
+SECTIONS: list[Callable[[str, Record, Record], list[Record]]] = [_gaps_section, _groups_section, _undecided_section]
+"""The sections on each sensitive column, in this order. A function takes the column's name, its part of the audit's
+JSON and the whole of it, and returns nothing where the audit has nothing of its kind."""
+
+
+def _pairs_section(result: Record) -> list[Record]:
+    """Return the section on pairs of groups: who differs most, and what chance alone would make of it."""
+    pairs, finding, words = result.get("pairs") or [], result.get("finding") or {}, Words(result)
+    if not pairs:
+        return []
+    count = finding["comparisons"]
+    table = blocks.table(
+        f"Pairs of groups that differ most, in points, with {result.get('level', 0.95):.0%} intervals",
+        ["Groups", "Difference", "Rate", "Each", "Rows"],
+        [(_pair_head(pair, words), _pair_cells(pair, result)) for pair in pairs],
+        notes=[
+            f"The intervals hold together: they allow for all {count:,} comparisons of two groups in the true and the "
+            "false positive rate (Bonferroni). Those that leave out 0 come first."
+        ],
+        text_columns=[2],
+    )
+    drawn = [range_sentence(one) for one in result.get("ranges") or []]
+    chance = [blocks.bullets(drawn)] if drawn else []
     return [
-        blocks.section("The measured gaps", [forest, metrics] if gaps else [metrics]),
-        blocks.section("The groups", [groups_table(name, part), *_rate_forests(name, part, level)]),
-        blocks.section("What these rows cannot decide", [_undecided(gaps, worst), *_flagged(part)]),
+        blocks.section("Who differs most", [table]),
+        blocks.section("Ranges beside chance", chance),
     ]
+
+
+def _pair_head(pair: Record, words: Words) -> str:
+    return f"{words.group(pair, 'first')} less {words.group(pair, 'second')}"
+
+
+def _pair_cells(pair: Record, result: Record) -> list[Record]:
+    figure = estimate_from_dict(pair["difference"])
+    ends = [number(100 * pair[side]["value"]) for side in ("first", "second")]
+    several = f" [{short(pair['class'], 40)}]" if result.get("positive") is None else ""
+    return [
+        blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True)),
+        blocks.cell(RATE_TITLES[pair["rate"]] + several),
+        blocks.cell(f"{ends[0]} and {ends[1]}"),
+        blocks.cell(f"{pair['first']['rows']:,} and {pair['second']['rows']:,}"),
+    ]
+
+
+def _detectable_section(result: Record) -> list[Record]:
+    """Return the section on the gaps that these rows could have shown."""
+    sentences = detectable_sentences(result)
+    return [blocks.section("What these rows could have shown", [blocks.bullets(sentences)])] if sentences else []
+
+
+WHOLE: list[Callable[[Record], list[Record]]] = [_pairs_section, _detectable_section]
+"""The sections on the audit as a whole, behind those of the columns; a function takes the audit's JSON."""
+
+
+def _figures_of(part: Record) -> tuple[dict[str, Estimate], dict[str, Estimate], dict[str, str]]:
+    """Return every figure of a sensitive column, the gaps among them, and the class behind each gap."""
+    figures = {key: estimate_from_dict(record) for key, record in part["metrics"].items()}
+    gaps = {key: figure for key, figure in figures.items() if key.removesuffix("_mean") in gap_names()}
+    return figures, gaps, part.get("worst_class", {})
 
 
 def _metric_cells(figure: Estimate) -> list[Record]:
@@ -128,7 +249,7 @@ def _undefined(figure: Estimate) -> Record:
     return blocks.undefined_cell(figure.reason)
 
 
-def groups_table(name: str, part: Record) -> Record:
+def groups_table(name: str, part: Record, words: Words) -> Record:
     """Return the sizes of the groups and their rates; small groups and cells are flagged."""
     groups = part["groups"]
     labels = list(dict.fromkeys(label for figures in groups.values() for label in figures["rows_by_label"]))
@@ -145,7 +266,12 @@ def groups_table(name: str, part: Record) -> Record:
         for key in rates:
             cells.append(_rate_cell(figures.get(key)))
         rows.append((group, cells))
-    columns = ["Group", "Rows", *(f"with label {short(label, 40)}" for label in labels), *map(_rate_title, rates)]
+    columns = [
+        "Group",
+        "Rows",
+        *(f"with {words.label} {words.of_class(label)}" for label in labels),
+        *map(_rate_title, rates),
+    ]
     return blocks.table(f"Groups of {short(name)}, as annotated: sizes, and rates in percent", columns, rows)
 
 
@@ -177,8 +303,7 @@ def _rate_forests(name: str, part: Record, level: str) -> list[Record]:
                 if key in figures
             ],
             heads=("Group", "Percent"),
-            zero=False,
-            folded=f"Drawn: {_rate_title(key).lower()} by group",
+            whole=True,
         )
         for key in keys
     ]
@@ -190,6 +315,8 @@ def _undecided(gaps: dict[str, Estimate], worst: dict[str, str]) -> Record:
         title = _title(key, worst)
         if not figure.defined:
             items.append(f"{title}: undefined, {figure.reason}.")
+        elif figure.low <= 0 and figure.high <= NARROW:
+            items.append(f"{title}: at most {number(100 * figure.high)} points fit these rows, and so does none.")
         elif figure.low > 0:
             items.append(
                 f"{title}: these rows show a gap; it may be as small as {number(100 * figure.low)} or as large as "
@@ -220,10 +347,15 @@ def _metrics_of(part: Record) -> list[str]:
 
 def how(result: Record, source: str) -> Record:
     """Return the section on how it was measured."""
-    positive = result.get("positive")
+    positive, words = result.get("positive"), Words(result)
     items: list[tuple[str, str]] = [("Predictions", source)] if source else []
-    items.append(("Positive class", "each class against the rest" if positive is None else str(positive)))
-    items += [("Intervals", _METHOD), ("Level", f"{result.get('level', 0.95):.0%}, each figure by itself")]
+    items.append(
+        ("Positive class", "each class against the rest" if positive is None else words.of_class(str(positive)))
+    )
+    items += [
+        ("Intervals", _METHOD),
+        ("Level", f"{result.get('level', 0.95):.0%}, each figure by itself; pairs of groups all together"),
+    ]
     return blocks.section("How it was measured", [blocks.terms(items)])
 
 

@@ -6,21 +6,25 @@ scores is refused as soon as it has more values than classes or groups can have.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from levelhead.auditing.vocabulary import mostly_fractions, threshold_advice
+from levelhead.auditing.vocabulary import all_numbers, mostly_fractions, threshold_advice
 from levelhead.metrics.names import MISSING_GROUP, Key
-from levelhead.types import DataError, quoted
+from levelhead.types import DataError, printable, quoted
 
 MOST_CLASSES = 200
 MOST_GROUPS = 1_000
 MOST_CELLS = 250_000
 """Groups x classes x classes. Intervals draw the whole table a thousand times, which are then two gigabytes."""
+MOST_NUMBERS = 20
+"""Different numbers that a group column may hold without being told that they are groups."""
+VALUES = "values"
+"""What says so."""
 LONGEST_VALUE = 20_000
 # Up to so many cells, a batch is counted in one array; beyond, the patterns that occur are sorted out first.
 MOST_COUNTED_CELLS = 1 << 20
@@ -38,6 +42,7 @@ class Tally:
         prediction: what errors call the predictions.
         groups: what errors call each group column, by name.
         intersect: whether the crossing of all group columns is counted as well.
+        numbered: columns whose numbers are groups, however many.
         counts: rows of each (label, prediction, group), by the name of the group column. The crossing lies under the
             tuple of the names, and each of its groups is a tuple. Groups are texts, or None where they are missing.
         labels: rows of each label.
@@ -48,6 +53,7 @@ class Tally:
     prediction: str
     groups: Mapping[str, str]
     intersect: bool = False
+    numbered: frozenset[str] = frozenset()
     counts: dict[Key, dict[tuple[Hashable, Hashable, Hashable], int]] = field(default_factory=dict)
     labels: dict[Hashable, int] = field(default_factory=dict)
     predictions: dict[Hashable, int] = field(default_factory=dict)
@@ -79,6 +85,8 @@ class Tally:
         for key, column in columns.items():
             met = self._met.setdefault(key, set())
             met.update(column[1])
+            if len(met) > MOST_NUMBERS and isinstance(key, str) and key not in self.numbered:
+                self._check_numbers(key, met)
             if len(met) > MOST_GROUPS:
                 raise self._too_many(key)
             if {None, MISSING_GROUP} <= met:
@@ -113,8 +121,21 @@ class Tally:
     def _members(self, name: str, column: Column) -> Column:
         codes, values, _ = _occurring(column)
         if len(values) > MOST_GROUPS:
+            if name not in self.numbered:
+                self._check_numbers(name, values)
             raise self._too_many(name)
         return codes, [None if value is None else _text(value, self.groups[name]) for value in values]
+
+    def _check_numbers(self, name: str, values: Collection[Hashable]) -> None:
+        """Refuse a column of many numbers: few rows would have each, and an id or an age would pass for groups."""
+        known = [value for value in values if value is not None]
+        if len(known) > MOST_NUMBERS and all_numbers(known):
+            raise DataError(
+                f"{self.groups[name]} has more than {MOST_NUMBERS} different numbers, such as "
+                f"{quoted(min(known, key=str))}: is this an age, an id, a probability? Use --bins "
+                f"{printable(name)}=25,40,60 or {printable(name)}=quantiles:4 (in Python bins=), or leave it out. If "
+                f"the numbers are codes of groups: --bins {printable(name)}={VALUES}."
+            )
 
     def _crossing(self, columns: Sequence[Column]) -> Column:
         """Cross columns pair by pair, so that no more is ever held than the crossings that occur."""

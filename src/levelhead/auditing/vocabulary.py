@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Number
 
-from levelhead.types import DataError, quoted
+from levelhead.types import ConfigError, DataError, quoted
 
 # A code of more digits is a name, and an exponent of more is a curiosity.
 NUMBER = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?")
@@ -62,13 +63,13 @@ def check_predictions(labels: Mapping[Hashable, int], predictions: Mapping[Hasha
     if len(strays) == len(predictions):
         raise DataError(
             f"No prediction is ever one of the labels: labels are {_some(known)}, predictions {_some(strays)}. Pass "
-            "predicted classes in the labels' own words, not scores."
+            "predicted classes in the labels' own words (or --label-map), and scores as --score."
         )
     if len(strays) > MOST_STRAYS * len(known):
         raise DataError(
             f"{len(strays)} different predictions, such as {quoted(strays[0])}, are none of the "
-            f"{_counted(len(known), 'label')}: are the predictions ids or scores? If they are classes that no row has, "
-            "write one word for all of them."
+            f"{_counted(len(known), 'label')}: are the predictions ids or scores? Scores are named with --score. If "
+            "they are classes that no row has, write one word for all of them."
         )
     warnings = alike("The labels", "classes", known)
     if strays:
@@ -95,6 +96,66 @@ def alike(title: str, what: str, values: Iterable[Hashable]) -> list[str]:
     ]
 
 
+class LabelMap:
+    """Which class of the predictions each label stands for, as ``{">50K": 1, "<=50K": 0}`` or ``>50K=1,<=50K=0``."""
+
+    def __init__(self, given: Mapping[Hashable, Hashable] | Sequence[str] | str | None) -> None:
+        self.targets: dict[str, str] = {}
+        pairs: list[tuple[str, str]] = []
+        if isinstance(given, Mapping):
+            pairs = [(str(label), str(target)) for label, target in given.items()]
+        else:
+            for text in [given] if isinstance(given, str) else given or ():
+                for part in str(text).split(","):
+                    label, equals, target = part.rpartition("=")
+                    if not equals or not label:
+                        raise ConfigError(
+                            f"--label-map has {quoted(part)}. Write label=prediction, for example '>50K=1,<=50K=0'."
+                        )
+                    pairs.append((label, target))
+        for label, target in pairs:
+            if self.targets.setdefault(label, target) != target:
+                raise ConfigError(f"The label {quoted(label)} is mapped twice, to different classes.")
+
+    def __bool__(self) -> bool:
+        return bool(self.targets)
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """Classes by the label that stands for them, where it is one label alone."""
+        times = Counter(self.targets.values())
+        return {target: label for label, target in self.targets.items() if times[target] == 1}
+
+    def apply(
+        self, labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int]
+    ) -> tuple[dict[Hashable, Hashable], dict[Hashable, Hashable]]:
+        """Return what each label, and each prediction, is counted as.
+
+        Raises:
+            DataError: a label is not in the map.
+        """
+        written = {str(value): value for value in predictions}
+
+        def target(value: Hashable) -> Hashable:
+            return written.get(self.targets[str(value)], self.targets[str(value)])
+
+        unknown = in_order(value for value in labels if str(value) not in self.targets)
+        if unknown:
+            raise DataError(
+                f"The label map has no class for the label {quoted(unknown[0])}"
+                f"{_more(len(unknown) - 1)}. Labels there: {_some(in_order(labels))}."
+            )
+        ends = set(self.targets.values())
+        return {value: target(value) for value in labels}, {
+            value: target(value) if str(value) in self.targets and str(value) not in ends else value
+            for value in predictions
+        }
+
+
+def _more(count: int) -> str:
+    return f" (and {count} more)" if count > 0 else ""
+
+
 def is_fraction(value: Hashable) -> bool:
     """Whether a value is, or is written like, a number that is not whole."""
     number = _number(value)
@@ -107,13 +168,19 @@ def mostly_fractions(values: Sequence[Hashable]) -> bool:
     return 2 * sum(map(is_fraction, tried)) > len(tried)
 
 
+def all_numbers(values: Iterable[Hashable]) -> bool:
+    """Whether all values are, or are written like, numbers."""
+    return all(_number(value) is not None for value in values)
+
+
 def threshold_advice(labels: Iterable[Hashable]) -> str:
     """Say how scores become classes."""
     known = in_order(labels)
     if len(known) == 2:
         return (
-            f"Write {quoted(known[1])} where the score is at least a threshold (0.5 for a probability, 0 for a logit), "
-            f"and {quoted(known[0])} elsewhere."
+            "Name the column with --score instead of --prediction (in Python scores=), or write "
+            f"{quoted(known[1])} where the score is at least a threshold (0.5 for a probability, 0 for a logit), and "
+            f"{quoted(known[0])} elsewhere."
         )
     return "Write the class with the highest score."
 

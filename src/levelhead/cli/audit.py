@@ -3,33 +3,65 @@
 from __future__ import annotations
 
 import shlex
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, PREDICTION
-from levelhead.cli.options import FiguresFile, HtmlFile, LabelColumn, SplitName
+from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
+from levelhead.cli.options import HtmlFile, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
+if TYPE_CHECKING:
+    from levelhead.auditing.audit import AuditResult
 
+# The panels of --help. An option names its own: rich_help_panel=GROUPS.
+COLUMNS, GROUPS, WORDS, PLAN, OUTPUT = (
+    "Which columns",
+    "Groups",
+    "Words: what classes, groups and the audit are called",
+    "Before there are data",
+    "Output",
+)
+
+
+class Missing(StrEnum):
+    """What becomes of rows without a group."""
+
+    leave_out = "leave-out"
+    group = "group"
+
+
+# Options in the order of their panels. What an option adds to the audit, it adds to `audit_file`'s arguments.
 def audit_command(
     predictions: Annotated[
         Path | None,
-        typer.Argument(help="File with one prediction a row: .csv, .tsv (also .gz) or .parquet.", show_default=False),
+        typer.Argument(
+            metavar="FILE",
+            help="File with one prediction a row: .csv, .tsv (also .gz) or .parquet.",
+            show_default=False,
+        ),
     ] = None,
-    label: LabelColumn = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column with the true class.", show_default=False, rich_help_panel=COLUMNS)
+    ] = None,
     prediction: Annotated[
         str | None,
-        typer.Option(help="Column with the predicted class, in the same words as the label.", show_default=False),
+        typer.Option(
+            help="Column with the predicted class, in the same words as the label.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
     ] = None,
     group: Annotated[
         list[str] | None,
         typer.Option(
             help="Column that says which group a row belongs to. Repeat it to audit several columns.",
             show_default=False,
+            rich_help_panel=COLUMNS,
         ),
     ] = None,
     example: Annotated[
@@ -37,72 +69,209 @@ def audit_command(
         typer.Option(
             "--example",
             help="Audit a small file that comes with levelhead, and print the command for a file of your own.",
+            rich_help_panel=COLUMNS,
         ),
     ] = False,
     intersect: Annotated[
-        bool, typer.Option("--intersect", help="Also cross the group columns: sex & race and so on.")
+        bool,
+        typer.Option("--intersect", help="Also cross the group columns: sex & race and so on.", rich_help_panel=GROUPS),
     ] = False,
-    positive: Annotated[
-        str | None,
+    bins: Annotated[
+        list[str] | None,
         typer.Option(
-            help="Class that selection and true positive rates are about. Default: the second of two classes in "
-            "sorted order; with three or more, each class against the rest.",
+            help="Cut a group column of numbers into ranges: age=25,40,60 or age=quantiles:4. age=values says that the "
+            "numbers are codes of groups. Repeatable.",
             show_default=False,
+            rich_help_panel=GROUPS,
+        ),
+    ] = None,
+    missing: Annotated[
+        Missing,
+        typer.Option(
+            help="What becomes of rows without a group: 'leave-out' shows them beside the others and leaves them out "
+            "of the gaps, 'group' compares them as a group.",
+            rich_help_panel=GROUPS,
+        ),
+    ] = Missing.leave_out,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Group that the others are compared with: Male, or sex=Male. Repeatable, for several columns.",
+            show_default=False,
+            rich_help_panel=GROUPS,
         ),
     ] = None,
     min_count: Annotated[
         int,
         typer.Option(
             help="Rows that a rate must rest on to be compared: all rows of a group, its positives or its negatives. "
-            "Groups with fewer are named and left out of that gap: a few rows decide nothing."
+            "Groups with fewer are named and left out of that gap: a few rows decide nothing.",
+            rich_help_panel=GROUPS,
         ),
     ] = 10,
-    json_file: FiguresFile = None,
-    html_file: HtmlFile = None,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            help="Class that selection and true positive rates are about. Default: the second of two classes in "
+            "sorted order; with three or more, each class against the rest.",
+            show_default=False,
+            rich_help_panel=WORDS,
+        ),
+    ] = None,
+    positive_name: Annotated[
+        str | None,
+        typer.Option(
+            help="That class in words, for sentences: a verb, as in 'earns over 50K', or a noun, as in 'light hair'.",
+            show_default=False,
+            rich_help_panel=WORDS,
+        ),
+    ] = None,
+    label_map: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Which class of the predictions each label stands for: '>50K=1,<=50K=0'. Repeatable.",
+            show_default=False,
+            rich_help_panel=WORDS,
+        ),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the page.", show_default=False, rich_help_panel=WORDS)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model that was audited.", show_default=False, rich_help_panel=WORDS)
+    ] = None,
+    author: Annotated[
+        str | None, typer.Option(help="Who made the audit.", show_default=False, rich_help_panel=WORDS)
+    ] = None,
+    purpose: Annotated[
+        str | None,
+        typer.Option(help="What the model is for, or why it was audited.", show_default=False, rich_help_panel=WORDS),
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of an audit: gap=5 says how many rows show a gap of 5 points in 4 of 5 audits; rows=2000 "
+            "says which gap so many rows show.",
+            show_default=False,
+            rich_help_panel=PLAN,
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help="With --plan: the rate that is compared, about, from 0 to 1.",
+            show_default=False,
+            rich_help_panel=PLAN,
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            help="With --plan: the groups' shares of the rows, 0.5,0.3,0.2 or women=0.3,men=0.7. Default: two halves.",
+            show_default=False,
+            rich_help_panel=PLAN,
+        ),
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--json",
+            help="Also write every figure as JSON (fractions, not percent).",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    html_file: Annotated[
+        Path | None,
+        typer.Option("--html", help="Also write one standalone HTML page.", show_default=False, rich_help_panel=OUTPUT),
+    ] = None,
 ) -> None:
     """Measure the gaps between groups in a file of predictions, with 95% intervals.
 
-    Needs no model and no GPU. An interval that reaches 0 means that these rows cannot tell whether there is a gap.
+    Needs no model and no GPU. First it says which two groups differ most, over all columns, and how sure that is.
     Fields of csv and tsv are texts, exactly as they are written: 1 and 1.0 are two classes. Existing output files are
     replaced.
 
     To see it on a file that comes along: levelhead audit --example
+
+    How many rows an audit needs: levelhead audit --plan gap=5 --rate 0.3 --groups 0.5,0.3,0.2
     """
+    if plan is not None:
+        if predictions is not None or example:
+            raise ConfigError("--plan comes before there are data: leave out FILE and --example, or --plan.")
+        _plan(plan, rate, groups, json_file)
+        return
+    if rate is not None or groups is not None:
+        raise ConfigError("--rate and --groups are about a plan: add for example --plan gap=5, or leave them out.")
     given = {"FILE": predictions, "--label": label, "--prediction": prediction, "--group": group}
     if example:
         if named := [name for name, value in given.items() if value is not None]:
             raise ConfigError(f"--example brings its own file and columns: leave out {', '.join(named)}, or --example.")
         predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
+        if positive in (None, POSITIVE):
+            positive_name = positive_name or NAME
     check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions])
     if predictions is None or label is None or prediction is None or not group:
-        missing = [name for name, value in given.items() if not value]
+        lacking = [name for name, value in given.items() if not value]
         raise ConfigError(
-            f"An audit needs FILE, --label, --prediction and --group; missing: {', '.join(missing)}. To see one first: "
+            f"An audit needs FILE, --label, --prediction and --group; missing: {', '.join(lacking)}. To see one first: "
             "levelhead audit --example"
         )
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.audit import audit_file
 
+    said = {"title": title, "model": model, "author": author, "purpose": purpose}
     result = audit_file(
-        predictions, label, prediction, group, positive=positive, intersect=intersect, min_count=min_count
+        predictions,
+        label,
+        prediction,
+        group,
+        positive=positive,
+        intersect=intersect,
+        min_count=min_count,
+        bins=bins,
+        missing=missing.value.replace("-", " "),
+        reference=reference,
+        label_map=label_map,
+        positive_name=positive_name,
+        about={name: text for name, text in said.items() if text},
     )
-    # The files first: a terminal that goes away must not cost the result.
+    written = _write(result, json_file, html_file, predictions.name)
+    console = Terminal()
+    if example:
+        words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
+        words += ["--positive-name", positive_name] if positive_name else []
+        console.print(ABOUT, "This is the command for it, and for a file of your own:", sep="\n")
+        console.print(shlex.join(words), markup=False, highlight=False, soft_wrap=True)
+    console.print(result.table())
+    for path in written:
+        console.print(f"Wrote {path}", markup=False)
+
+
+def _plan(asked: str, rate: float | None, groups: str | None, json_file: Path | None) -> None:
+    """Print how many rows an audit needs, or what so many rows can show."""
+    check_outputs({"--json": json_file})
+    from levelhead.auditing.plan import read_plan
+
+    plan = read_plan(asked, rate, groups)
+    if json_file is not None:
+        write_json(json_file, plan.to_dict())
+    console = Terminal()
+    console.print(plan.table())
+    if json_file is not None:
+        console.print(f"Wrote {json_file}", markup=False)
+
+
+def _write(result: AuditResult, json_file: Path | None, html_file: Path | None, source: str) -> list[Path]:
+    """Write the files that were asked for, before anything is printed: a terminal that goes away costs no result."""
     if json_file is not None:
         write_json(json_file, result.to_dict())
     if html_file is not None:
         from levelhead.auditing.page import audit_page
         from levelhead.report.page import command_line, write_page
 
-        write_page(html_file, audit_page(result.to_dict(), source=predictions.name, command=command_line()))
-    console = Terminal()
-    if example:
-        words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
-        console.print(ABOUT, "This is the command for it, and for a file of your own:", sep="\n")
-        console.print(shlex.join(words), markup=False, highlight=False, soft_wrap=True)
-    console.print(result.table())
-    for path in (json_file, html_file):
-        if path is not None:
-            console.print(f"Wrote {path}", markup=False)
+        write_page(html_file, audit_page(result.to_dict(), source=source, command=command_line()))
+    return [path for path in (json_file, html_file) if path is not None]
 
 
 def bounds_command(

@@ -177,7 +177,8 @@ RATE_TITLES = {
 }
 NOTE = (
     "Figures are findings about these rows and groups, in percent with confidence intervals. An interval that "
-    "reaches 0 means that these rows cannot tell whether there is a gap."
+    "reaches 0 does not show a gap: a wide one cannot tell whether there is one, a narrow one says how large it is at "
+    "most."
 )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from levelhead.report.text import LONGEST_SENTENCE, Record, interval, number, short
 from levelhead.types import Estimate
 
+_PERCENT: Record = {"low": 0.0, "high": 100.0, "ticks": [{"at": at, "text": str(at)} for at in range(0, 101, 20)]}
 _STEPS = (1, 2, 2.5, 5, 10)
 _PLANE = (300, 300)
 """Width and height, in pixels, of the narrowest plane: labels that do not meet there do not meet anywhere."""
@@ -86,18 +87,22 @@ def forest(
     heads: tuple[str, str],
     ends: tuple[str, str] = ("", ""),
     zero: bool = True,
+    whole: bool = False,
     notes: Sequence[str] = (),
     folded: str = "",
 ) -> Record:
-    """Return a forest plot: one line a row, with the figures beside it; ``ends`` say what left and right mean."""
+    """Return a forest plot: one line a row, with the figures beside it; ``ends`` say what left and right mean.
+
+    ``whole``: the axis runs from 0 to 100, so that several drawings can be compared by eye.
+    """
     values = [row[key] for row in rows for key in ("value", "low", "high") if row[key] is not None]
     return {
         "type": "forest",
         "caption": short(caption, LONGEST_SENTENCE),
         "heads": list(heads),
         "rows": list(rows),
-        "axis": axis([*values, 0.0] if zero else values),
-        "zero": zero,
+        "axis": axis([*values, 0.0] if zero else values) if not whole else _PERCENT,
+        "zero": zero and not whole,
         "ends": list(ends),
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
         "folded": folded,

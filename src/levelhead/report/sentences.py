@@ -6,15 +6,18 @@ probability. What is not decided is said to be so: "no difference" is nothing th
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from levelhead.metrics.names import METRICS
-from levelhead.report.text import counted, joined, number, percent, percent_interval, short
+from levelhead.metrics.names import METRICS, RATE_TITLES
+from levelhead.report.text import Record, counted, estimate_from_dict, joined, number, percent, percent_interval, short
 from levelhead.types import Estimate
 
 NAMED_IN_HEADLINE = 3
+NARROW = 0.05
+"""Where no gap beyond this, a fraction, fits the rows, a sentence says "at most" instead of "cannot tell"."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +151,212 @@ def gap_sentence(figure: Estimate, attribute: str, metric: str = "equalized_odds
     if not figure.defined:
         return f"{what} is undefined: {_ends(figure.reason)}"
     span = percent_interval(figure)
-    shows = "these rows show a gap." if figure.low > 0 else "these rows cannot tell whether there is a gap."
-    return f"{what} is {percent(figure)} points, interval {span}: {shows}"
+    return f"{what} is {percent(figure)} points, interval {span}: {_verdict(figure)}"
+
+
+def _verdict(figure: Estimate) -> str:
+    if figure.low > 0:
+        return "these rows show a gap."
+    if figure.high <= NARROW:
+        return f"at most {number(100 * figure.high)} points."
+    return "these rows cannot tell whether there is a gap."
+
+
+def audit_sentences(result: Record) -> list[str]:
+    """Say what an audit found: first what must be known before any gap, then the largest gap.
+
+    Args:
+        result: the audit's JSON; empty sentences for one that was written before it had a ``finding``.
+
+    Returns:
+        full sentences, of which the first is the headline; the rows of the largest gap and the largest gap of each
+        other column follow.
+    """
+    if "finding" not in result:
+        return []
+    finding, words = result["finding"], Words(result)
+    sentences = list(_answer_sentences(finding, words))
+    pair = finding["pair"]
+    if pair is None:
+        return [*sentences, "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."]
+    sentences.append(pair_sentence(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"]))
+    sides = f"{pair['first']['rows']:,} of {words.group(pair, 'first')}, {pair['second']['rows']:,} of "
+    told = f"Rows that these rates rest on: {sides}{words.group(pair, 'second')}."
+    if finding["comparisons"] > 1:
+        told += (
+            f" The interval allows for {finding['comparisons']:,} comparisons: every pair of groups, in the true and "
+            "in the false positive rate."
+        )
+    others: dict[str, Record] = {}
+    for one in result["pairs"]:
+        if one["attribute"] != pair["attribute"]:
+            others.setdefault(one["attribute"], one)
+    return [*sentences, told, *(pair_sentence(one, words) for one in others.values())]
+
+
+def _answer_sentences(finding: Record, words: Words) -> list[str]:
+    """Say that the model gives one answer only, or that it is not better than chance."""
+    if finding["constant"] is not None:
+        return [
+            f"The model gives every row the same answer, “{words.of_class(finding['constant'])}”: it has no gaps "
+            "because it decides nothing."
+        ]
+    if finding["standing"] not in ("at", "below"):
+        return []
+    balanced = estimate_from_dict(finding["balanced_accuracy"])
+    what = "not measurably better" if finding["standing"] == "at" else "worse"
+    advice = " Are classes mixed up?" if finding["standing"] == "below" else " Its gaps say little."
+    return [
+        f"The model is {what} than chance: balanced accuracy {percent(balanced)}%, interval "
+        f"{number(100 * balanced.low)} to {number(100 * balanced.high)}, where a constant or random answer has "
+        f"{number(100 * finding['chance'])}%.{advice}"
+    ]
+
+
+def pair_sentence(pair: Record, words: Words, *, at_most: float | None = None, comparisons: int = 1) -> str:
+    """Say which of two groups a model serves worse, by how much, and how sure that is.
+
+    Args:
+        pair: one of an audit's ``pairs``.
+        words: of that audit.
+        at_most: the largest gap of any pair that fits the rows; None: that of this pair.
+        comparisons: how many pairs that is about.
+    """
+    figure = estimate_from_dict(pair["difference"])
+    first, second = words.group(pair, "first"), words.group(pair, "second")
+    rates = [f"{number(100 * pair[side]['value'])}%" for side in ("first", "second")]
+    if pair["rate"] == "true_positive_rate":
+        start = f"Of {words.those(pair['class'])}, the model finds {rates[0]} of {first} and {rates[1]} of {second}"
+    else:
+        start = f"Of {words.others(pair['class'])}, the model {words.wrongly(pair['class'], rates, (first, second))}"
+    more = "more" if figure.value > 0 else "fewer"
+    sign = 1 if figure.value > 0 else -1
+    low, high = sorted((sign * figure.low, sign * figure.high))
+    points, span = number(100 * abs(figure.value)), f"interval {number(100 * low)} to {number(100 * high)}"
+    if low > 0:
+        return f"{start}: {points} points {more}, {span}."
+    most = max(-low, high) if at_most is None else at_most
+    if most <= NARROW:
+        whole = "no two groups differ by more than" if comparisons > 2 else "a gap of at most"
+        return f"{start}: {whole} {number(100 * most)} points."
+    found = f"{points} points {more}" if points != "0.0" else "no measured difference"
+    return f"{start}: {found}, {span}: these rows cannot tell whether there is a gap."
+
+
+class Words:
+    """What an audit calls its classes and its groups, in the user's words."""
+
+    def __init__(self, result: Record) -> None:
+        words = result.get("words") or {}
+        self.label = short(words.get("label") or "label", 40)
+        self.positive, self.name = result.get("positive"), words.get("positive")
+        self.shown: dict[str, str] = words.get("classes") or {}
+        self.classes = list(words.get("order") or ())
+
+    def of_class(self, name: str) -> str:
+        """Return a class as the user wrote the label."""
+        return short(self.shown.get(name, name), 40)
+
+    def those(self, of_class: str) -> str:
+        """Return ``those who earn over 50K``, or the rows with a label."""
+        if self.name and of_class == self.positive:
+            return f"those {who(self.name)}"
+        return f"the rows with {self.label} “{self.of_class(of_class)}”"
+
+    def others(self, of_class: str) -> str:
+        """Return who :meth:`those` are not."""
+        if self.name and of_class == self.positive:
+            return f"those {who(self.name, without=True)}"
+        rest = [one for one in self.classes if one != of_class]
+        if len(rest) == 1:
+            return f"the rows with {self.label} “{self.of_class(rest[0])}”"
+        return f"the rows with a {self.label} other than “{self.of_class(of_class)}”"
+
+    def wrongly(self, of_class: str, rates: Sequence[str], groups: Sequence[str]) -> str:
+        """Say what a false positive is: the model takes some of each group for the class."""
+        shares = f"{rates[0]} of {groups[0]} and {rates[1]} of {groups[1]}"
+        if self.name and of_class == self.positive:
+            return f"wrongly picks {shares}"
+        return f"takes {shares} for “{self.of_class(of_class)}”"
+
+    def group(self, pair: Record, side: str) -> str:
+        """Return a group's name; numbers and the like get the name of their column."""
+        name = short(pair[side]["group"], 60)
+        says_nothing = re.fullmatch(r"(under )?[\W\d_].*", name) and " & " not in name
+        plain = not says_nothing and name.lower() not in ("true", "false", "yes", "no")
+        return name if plain else f"{short(pair['attribute'], 40)} {name}"
+
+
+def who(name: str, *, without: bool = False) -> str:
+    """Turn ``earns over 50K`` into ``who earn over 50K`` or ``who do not``, and ``light hair`` into ``with`` it."""
+    text = short(name, 80).strip()
+    first, _, rest = text.partition(" ")
+    irregular = {"is": "are", "was": "were", "has": "have", "does": "do", "goes": "go"}
+    if first in irregular:
+        plural = irregular[first]
+    elif len(first) > 3 and re.fullmatch(r"[\w’'-]*[^\W_]s", first) and not re.search(r"(ss|us|is|ics|tes)$", first):
+        plural = re.sub(r"(ch|sh|ss|x|zz)es$", r"\1", first)
+        if plural == first:
+            plural = re.sub(r"([^aeiou])ies$", r"\1y", first)
+        if plural == first:
+            plural = first[:-1]
+    else:
+        return f"{'without' if without else 'with'} {text}"
+    if not without:
+        return f"who {plural} {rest}".rstrip()
+    if first in ("is", "was"):
+        return f"who {plural} not {rest}".rstrip()
+    return f"who do not {plural} {rest}".rstrip()
+
+
+def range_sentence(one: Record) -> str:
+    """Say how far a rate ranges over many groups, beside what chance alone would make of it."""
+    what = str(RATE_TITLES.get(one["rate"], one["rate"])).lower()
+    return (
+        f"The {what} ranges over {number(100 * one['value'])} points in {counted(one['groups'], 'group')} of "
+        f"“{short(one['attribute'], 40)}”, from {short(one['lowest'], 40)} to {short(one['highest'], 40)}. Groups that "
+        f"are all alike would range over {number(100 * one['expected'])} points by chance, and over more than "
+        f"{number(100 * one['high'])} in 1 of 20 audits."
+    )
+
+
+def detectable_sentences(result: Record) -> list[str]:
+    """Say for each sensitive column which gaps its rows could have shown; of several classes, in the rarest."""
+    hardest: dict[tuple[str, str], Record] = {}
+    classes = {one["class"] for one in result.get("detectable", [])}
+    for one in result.get("detectable", []):
+        key = (one["attribute"], one["rate"])
+        if key not in hardest or _hardness(one) > _hardness(hardest[key]):
+            hardest[key] = one | {"several": len(classes) > 1}
+    columns = dict.fromkeys(attribute for attribute, _ in hardest)
+    return [_detectable_sentence([one for one in hardest.values() if one["attribute"] == name]) for name in columns]
+
+
+def _hardness(one: Record) -> float:
+    return math.inf if one["worst"]["gap"] is None else float(one["worst"]["gap"])
+
+
+def _detectable_sentence(rates: Sequence[Record]) -> str:
+    """Say which gaps the rows of one sensitive column could have shown; ``rates`` are of one column."""
+    parts = []
+    for one in rates:
+        title = str(RATE_TITLES.get(one["rate"], one["rate"])).lower()
+        least, most = one["best"]["gap"], one["worst"]["gap"]
+        if least is None:
+            gap = "no gap, however large,"
+        elif most is None:
+            gap = f"{number(100 * least)} points, but between the smallest groups none, however large,"
+        elif number(100 * least) == number(100 * most):
+            gap = f"{number(100 * least)} points"
+        else:
+            gap = f"{number(100 * least)} to {number(100 * most)} points"
+        parts.append(f"{gap} in the {title}" + (f" of “{short(one['class'], 40)}”" if one.get("several") else ""))
+    power = round(100 * rates[0]["power"])
+    return (
+        f"{short(rates[0]['attribute'], 40)}: these rows could have shown a gap of {joined(parts)}, with a probability "
+        f"of {power}%{', by the sizes of the groups' if any(' to ' in part for part in parts) else ''}. Smaller gaps "
+        "may be there."
+    )
 
 
 def one_run_sentence(figure: Estimate, attribute: str, metric: str = "equalized_odds") -> str:

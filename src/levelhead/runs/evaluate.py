@@ -75,6 +75,7 @@ def write_evaluation(
         logits: (rows, classes) of the run's network.
     """
     from levelhead.auditing.audit import audit
+    from levelhead.auditing.tally import VALUES
 
     experiment, folder = run.experiment, run.folder
     frame = predictions_table(examples, logits, groups)
@@ -87,6 +88,8 @@ def write_evaluation(
         frame["label"],
         frame["prediction"],
         sensitive_features=frame[[group.attribute for group in groups]],
+        # A data set says what its groups are, however many numbers they may be.
+        bins={group.attribute: VALUES for group in groups},
         positive=examples.class_names[1] if len(examples.class_names) == 2 else None,
     )
     write_json(

@@ -1,0 +1,152 @@
+"""Cut a column of numbers into ranges, which are then its groups: ``--bins age=25,40,60`` or ``age=quantiles:4``."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from numbers import Number
+
+import numpy as np
+
+from levelhead.auditing.tally import VALUES, Column
+from levelhead.types import ConfigError, DataError, printable, quoted
+
+Bins = Mapping[str, Sequence[float] | str]
+"""For each column: cut points or their text, ``quantiles:4``, or ``values`` (the numbers are codes of groups)."""
+MOST_BINS = 100
+
+
+class Cuts:
+    """How one column is cut: at ``points``, or into so many ``quantiles``, or not at all (``values``)."""
+
+    def __init__(self, column: str, given: Sequence[float] | str) -> None:
+        self.column, self.quantiles, self.points = column, 0, []
+        self.values = given == VALUES
+        if isinstance(given, str) and not self.values:
+            kind, _, number = given.strip().partition(":")
+            if kind == "quantiles":
+                if not number.isascii() or not number.isdigit() or not 2 <= int(number[:9]) <= MOST_BINS:
+                    raise self._wrong(given)
+                self.quantiles = int(number)
+                return
+            given = [_number(part) for part in given.split(",")]
+        if not self.values:
+            points = [float(point) if isinstance(point, (Number, str)) else math.nan for point in given]
+            if not 1 <= len(points) < MOST_BINS or not all(map(math.isfinite, points)):
+                raise self._wrong(given)
+            if sorted(set(points)) != points:
+                raise ConfigError(f"The cut points of column {quoted(self.column)} must rise: {_listed(points)}.")
+            self.points = points
+
+    def _wrong(self, given: object) -> ConfigError:
+        return ConfigError(
+            f"Bins of column {quoted(self.column)} are {quoted(str(given))}. Pass numbers that rise, such as 25,40,60, "
+            f"or quantiles:4 for four groups of about equal size (at most {MOST_BINS}), or values."
+        )
+
+    def find(self, columns: Iterable[Column], title: str) -> None:
+        """Set the points of quantiles from all rows of the column, given batch by batch.
+
+        Raises:
+            DataError: a value is not a number.
+        """
+        found: dict[float, int] = {}
+        for codes, values in columns:
+            rows = np.bincount(codes, minlength=len(values)).tolist()
+            for value, count in zip(values, rows, strict=True):
+                if count and (number := _as_number(value, title)) is not None:
+                    found[number] = found.get(number, 0) + count
+        if not found:
+            raise DataError(f"{title} has no numbers to cut into quantiles.")
+        numbers = np.array(sorted(found))
+        reached = np.cumsum([found[number] for number in numbers.tolist()])
+        wanted = np.arange(1, self.quantiles) / self.quantiles * reached[-1]
+        # The first number at which a share of the rows lies below; a number that many rows share is never split.
+        places = np.searchsorted(reached, wanted, side="left") + 1
+        self.points = sorted({float(numbers[place]) for place in places.tolist() if place < len(numbers)})
+        if not self.points:
+            raise DataError(f"{title} has too few different numbers for {self.quantiles} quantiles. Pass cut points.")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the ranges, from the lowest to the highest."""
+        texts = [f"{point:.10g}" for point in self.points]
+        between = [f"{low} to under {high}" for low, high in itertools.pairwise(texts)]
+        return [f"under {texts[0]}", *between, f"{texts[-1]} and over"]
+
+    def cut(self, column: Column, title: str) -> Column:
+        """Replace the values of a batch by the names of their ranges; NaN is a missing value.
+
+        Raises:
+            DataError: a value is not a number.
+        """
+        if self.values:
+            return column
+        codes, values = column
+        used = np.bincount(codes, minlength=len(values)) > 0
+        places = []
+        for value, occurs in zip(values, used.tolist(), strict=True):
+            number = _as_number(value, title) if occurs else None
+            places.append(len(self.points) + 1 if number is None else bisect_right(self.points, number))
+        return np.array(places, np.int64)[codes], [*self.names, None]
+
+
+def cuts_of(bins: Bins | Sequence[str] | None, columns: Sequence[str]) -> dict[str, Cuts]:
+    """Read how columns are cut.
+
+    Args:
+        bins: by column, or ``column=...`` texts as the command line has them.
+        columns: the columns of groups.
+
+    Returns:
+        how each column that is named is cut.
+
+    Raises:
+        ConfigError: a text cannot be read, or names no column of groups.
+    """
+    given: list[tuple[str, Sequence[float] | str]] = []
+    if isinstance(bins, Mapping):
+        given = list(bins.items())
+    else:
+        texts: Sequence[str] = [bins] if isinstance(bins, str) else bins or ()
+        for text in texts:
+            name, equals, written = str(text).rpartition("=")
+            if not equals:
+                raise ConfigError(f"--bins {quoted(text)} names no column. Write for example age=25,40,60.")
+            given.append((name, written))
+    cuts: dict[str, Cuts] = {}
+    for name, how in given:
+        if name not in columns:
+            raise ConfigError(
+                f"Bins are given for {quoted(name)}, which is no column of groups: {', '.join(map(quoted, columns))}."
+            )
+        if name in cuts:
+            raise ConfigError(f"Bins are given twice for column {quoted(name)}.")
+        cuts[name] = Cuts(name, how)
+    return cuts
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _as_number(value: Hashable, title: str) -> float | None:
+    """Return a number; None for a missing value or NaN."""
+    if value is None:
+        return None
+    try:
+        number = float(value) if isinstance(value, (str, Number)) else math.nan  # type: ignore[arg-type]
+    except (ValueError, OverflowError, TypeError):
+        raise DataError(f"{title} is cut into ranges, but {quoted(value)} is not a number.") from None
+    if math.isnan(number) and not isinstance(value, (str, Number)):
+        raise DataError(f"{title} is cut into ranges, but {quoted(value)} is not a number.")
+    return None if math.isnan(number) else number
+
+
+def _listed(points: Sequence[float]) -> str:
+    return printable(", ".join(f"{point:g}" for point in points))

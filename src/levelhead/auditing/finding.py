@@ -1,0 +1,226 @@
+"""What an audit says first: which two groups differ most, in which direction, and how sure that is.
+
+Every pair of groups of every sensitive column is compared in the true and in the false positive rate. All intervals
+hold together (Bonferroni), so that the largest gap can be named without flattery and without alarm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from levelhead.metrics import Counts, estimate_to_dict
+from levelhead.metrics import group as group_metrics
+from levelhead.metrics.contrasts import pair_indices
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.names import Key, group_name
+from levelhead.metrics.pairs import chance_range, detectable_gap, differences
+from levelhead.types import ConfigError, Estimate, listed, quoted
+
+ERROR_RATES = ("true_positive_rate", "false_positive_rate")
+NAMED_PAIRS = 10
+"""Pairs of a sensitive column that tables name; the others are counted."""
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """One rate of one class in the groups of one column that have rows enough for it."""
+
+    attribute: str
+    rate: str
+    of_class: str
+    groups: list[str]
+    hits: IntArray
+    rows: IntArray
+    first: IntArray
+    second: IntArray
+    reference: bool
+
+
+def find(
+    columns: Mapping[str, Counts],
+    pooled: Counts,
+    balanced: Estimate,
+    *,
+    positive: int | None,
+    min_count: int,
+    level: float,
+    seed: int,
+    reference: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Compare all pairs of groups.
+
+    Args:
+        columns: the counts of each sensitive column, without groups that are left out of the gaps, by its name.
+        pooled: the counts of all rows in one group.
+        balanced: the balanced accuracy of all rows.
+        positive: as :func:`levelhead.metrics.estimate` takes it.
+        min_count: see there.
+        level: how often all intervals together are to hold their true differences.
+        seed: of what chance deals out.
+        reference: the group of each column that the others are compared with; columns without one compare all pairs.
+
+    Returns:
+        JSON-able: ``finding`` (the pair to name, and whether the model decides anything at all), ``pairs`` (the
+        largest of each column), ``ranges`` (beside those that chance makes) and ``detectable`` (the smallest gaps
+        that these rows would have shown).
+    """
+    rates = [
+        rate
+        for attribute, counts in columns.items()
+        for rate in _rates(attribute, counts, positive, min_count, (reference or {}).get(attribute))
+    ]
+    comparisons = sum(len(rate.first) for rate in rates)
+    pairs: list[dict[str, Any]] = []
+    ranges, detectable, at_most = [], [], 0.0
+    for rate in rates:
+        found = differences(rate.hits, rate.rows, rate.first, rate.second, level=level, comparisons=max(1, comparisons))
+        at_most = max(at_most, float(np.maximum(-found.low, found.high).max()))
+        # Those that are shown first, then the largest: of many tiny groups the largest difference alone is noise.
+        order = np.lexsort((-np.abs(found.value), (found.low <= 0) & (found.high >= 0)))
+        pairs += [_pair(rate, int(at), found) for at in order[:NAMED_PAIRS]]
+        if len(rate.groups) > 2:
+            ranges.append(_names(rate) | chance_range(rate.hits, rate.rows, seed=seed)._asdict())
+        detectable.append(_detectable(rate, level, max(1, comparisons)))
+    pairs.sort(key=lambda pair: (not _is_shown(pair), -abs(pair["difference"]["value"])))
+    named = []
+    for attribute in columns:
+        named += [pair for pair in pairs if pair["attribute"] == attribute][:NAMED_PAIRS]
+    named.sort(key=lambda pair: (not _is_shown(pair), -abs(pair["difference"]["value"])))
+    finding = {
+        "pair": pairs[0] if pairs else None,
+        "comparisons": comparisons,
+        "at_most": at_most if pairs else None,
+        **_answers(pooled, balanced),
+    }
+    return {"finding": finding, "pairs": named, "ranges": ranges, "detectable": detectable}
+
+
+def _is_shown(pair: Mapping[str, Any]) -> bool:
+    """Whether the interval of a pair leaves out 0."""
+    return not pair["difference"]["low"] <= 0 <= pair["difference"]["high"]
+
+
+def _rates(attribute: str, counts: Counts, positive: int | None, min_count: int, reference: str | None) -> list[_Rate]:
+    """Return the error rates of a column that two groups at least have rows enough for."""
+    chosen = group_metrics.classes_compared(len(counts.classes), positive)
+    names = [str(group) for group in counts.groups]
+    rates = []
+    for name in ERROR_RATES:
+        counted = group_metrics.RATES[name](counts.table, positive)
+        for position, k in enumerate(chosen):
+            kept = np.flatnonzero(counted.rows[position] >= max(1, min_count))
+            groups = [names[i] for i in kept]
+            if len(groups) < 2 or (reference is not None and reference not in groups):
+                continue
+            hits, rows = counted.hits[position][kept], counted.rows[position][kept]
+            if reference is None:
+                first, second = pair_indices(len(groups))
+            else:
+                at = groups.index(reference)
+                first = np.array([i for i in range(len(groups)) if i != at])
+                second = np.full(len(first), at)
+            of_class = str(counts.classes[k])
+            rates.append(_Rate(attribute, name, of_class, groups, hits, rows, first, second, reference is not None))
+    return rates
+
+
+def _names(rate: _Rate) -> dict[str, Any]:
+    names = {"attribute": rate.attribute, "rate": rate.rate, "class": rate.of_class, "groups": len(rate.groups)}
+    low, high = int((rate.hits / rate.rows).argmin()), int((rate.hits / rate.rows).argmax())
+    return names | {"lowest": rate.groups[low], "highest": rate.groups[high]}
+
+
+def _pair(rate: _Rate, at: int, found: Any) -> dict[str, Any]:
+    """Return a pair of groups; the one that fares worse comes first, but a reference group always second."""
+    i, j = int(rate.first[at]), int(rate.second[at])
+    value, low, high = (float(ends[at]) for ends in found)
+    turned = (value > 0) == (rate.rate == "true_positive_rate") and value != 0
+    if turned and not rate.reference:
+        i, j, value, low, high = j, i, -value, -high, -low
+    sides: dict[str, dict[str, Any]] = {
+        side: {"group": rate.groups[k], "hits": int(rate.hits[k]), "rows": int(rate.rows[k])}
+        for side, k in (("first", i), ("second", j))
+    }
+    for side in sides.values():
+        side["value"] = side["hits"] / side["rows"]
+    difference = estimate_to_dict(Estimate(value, low, high, int(rate.rows[i] + rate.rows[j])))
+    return {
+        "attribute": rate.attribute,
+        "rate": rate.rate,
+        "class": rate.of_class,
+        "reference": rate.reference,
+        **sides,
+        "difference": difference,
+    }
+
+
+def _detectable(rate: _Rate, level: float, comparisons: int) -> dict[str, Any]:
+    """Return the smallest gap that would have been shown between the two largest groups, and the two smallest."""
+    share = (float(rate.hits.sum()) + 0.5) / (float(rate.rows.sum()) + 1)
+    weights = 1 / rate.rows[rate.first] + 1 / rate.rows[rate.second]
+    result: dict[str, Any] = {
+        "attribute": rate.attribute, "rate": rate.rate, "class": rate.of_class, "power": POWER,
+    }  # fmt: skip
+    for name, at in (("best", int(weights.argmin())), ("worst", int(weights.argmax()))):
+        i, j = int(rate.first[at]), int(rate.second[at])
+        gap = detectable_gap(
+            share, int(rate.rows[i]), int(rate.rows[j]), level=level, comparisons=comparisons, power=POWER
+        )
+        result[name] = {
+            "first": rate.groups[i], "second": rate.groups[j], "gap": None if math.isnan(gap) else gap,
+        }  # fmt: skip
+    return result
+
+
+def _answers(pooled: Counts, balanced: Estimate) -> dict[str, Any]:
+    """Say whether the model gives one answer only, and whether it is better than chance."""
+    predicted = np.flatnonzero(pooled.table.sum((0, 1)))
+    labelled = int((pooled.cell_sizes.sum(0) > 0).sum())
+    standing = "unknown"
+    if balanced.defined and labelled > 1:
+        standing = "above" if balanced.low > 1 / labelled else "below" if balanced.high < 1 / labelled else "at"
+    return {
+        "constant": str(pooled.classes[predicted[0]]) if len(predicted) == 1 else None,
+        "standing": standing,
+        "chance": 1 / labelled,
+        "balanced_accuracy": estimate_to_dict(balanced),
+    }
+
+
+def references(asked: Sequence[str] | str | None, groups: Mapping[Key, Sequence[Key]]) -> dict[Key, Key]:
+    """Find which group of each column is the reference.
+
+    Args:
+        asked: names of groups, ``Male``, or of columns and groups, ``sex=Male``.
+        groups: the groups of each column.
+
+    Returns:
+        the reference group by column, for the columns that have one.
+
+    Raises:
+        ConfigError: no column has such a group, or one column would have two.
+    """
+    found: dict[Key, Key] = {}
+    for name in [asked] if isinstance(asked, str) else asked or ():
+        matches: list[tuple[Key, Key]] = [
+            (attribute, group)
+            for attribute, members in groups.items()
+            for group in members
+            if name in (group_name(group), f"{group_name(attribute)}={group_name(group)}")
+        ]
+        if not matches:
+            there = [group_name(group) for members in groups.values() for group in members]
+            raise ConfigError(f"No group is named {quoted(name)}, for --reference. Groups there: {listed(there)}.")
+        for attribute, group in matches:
+            if found.setdefault(attribute, group) != group:
+                raise ConfigError(
+                    f"{quoted(group_name(attribute))} would have two reference groups, "
+                    f"{quoted(group_name(found[attribute]))} and {quoted(group_name(group))}. Name one of them."
+                )
+    return found

@@ -1,0 +1,192 @@
+"""How many rows an audit needs to show a gap, before there are any: ``levelhead audit --plan gap=5``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from levelhead.metrics.pairs import detectable_gap, rows_needed
+from levelhead.types import ConfigError, printable, quoted
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What :func:`plan_audit` found; fractions.
+
+    ``rows`` of each group show a difference of ``gap`` between any two groups with probability ``power``.
+    ``gap`` is NaN where so few rows show no gap, however large.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> plan = lh.plan_audit(rows=2000, rate=0.3)
+        >>> isinstance(plan, lh.Plan), plan.total, round(plan.gap, 3)
+        (True, 2000, 0.059)
+    """
+
+    gap: float
+    rate: float
+    rows: dict[str, int]
+    power: float
+    level: float
+
+    @property
+    def total(self) -> int:
+        """Rows of all groups together."""
+        return sum(self.rows.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        gap = None if math.isnan(self.gap) else self.gap
+        return {
+            "gap": gap, "rate": self.rate, "rows": dict(self.rows), "total": self.total, "power": self.power,
+            "level": self.level,
+        }  # fmt: skip
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in one sentence."""
+        if math.isnan(self.gap):
+            return f"{self.total:,} rows are too few to show any gap in a rate of {100 * self.rate:g}%."
+        pairs = len(self.rows) * (len(self.rows) - 1) // 2
+        which = "the two groups" if pairs == 1 else f"any two of {len(self.rows)} groups"
+        return (
+            f"{self.total:,} rows show a gap of {100 * self.gap:.1f} points between {which} in {100 * self.power:g} of "
+            f"100 audits, where the rate of one of them is {100 * self.rate:g}%."
+        )
+
+    def table(self) -> Group:
+        """Return a table that ``rich`` can print."""
+        table = Table(title=Text("Rows that the rate is about"), title_justify="left")
+        table.add_column("Group", overflow="fold")
+        for heading in ("Share of rows", "Rows"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for name, rows in self.rows.items():
+            table.add_row(Text(printable(name)), f"{100 * rows / self.total:.1f}%", f"{rows:,}")
+        table.add_row("all", "", f"{self.total:,}", style="bold")
+        pairs = len(self.rows) * (len(self.rows) - 1) // 2
+        notes = [
+            "The rows are those that the rate is about: all rows for a selection rate, the rows of the positive class "
+            "for a true positive rate, all others for a false positive rate. If 1 row in 4 is positive, a gap in true "
+            "positive rates needs 4 times as many rows in all.",
+            f"Intervals hold together with {100 * self.level:g}% over {pairs} "
+            f"{'comparison' if pairs == 1 else 'comparisons'} (Bonferroni). The two smallest groups decide. An audit "
+            "of several columns or rates compares more, and needs some more rows.",
+        ]
+        return Group(Text(self.sentence, style="bold"), table, *map(Text, notes))
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def plan_audit(
+    *,
+    gap: float | None = None,
+    rows: int | None = None,
+    rate: float,
+    groups: Mapping[str, float] | Sequence[float] = (0.5, 0.5),
+    power: float = 0.8,
+    level: float = 0.95,
+) -> Plan:
+    """Say how many rows show a gap, or which gap so many rows show.
+
+    Args:
+        gap: difference between two groups, a fraction; or
+        rows: of all groups together.
+        rate: of one group, about, a fraction: how often it is selected, or found. The other's lies above or below,
+            whichever needs more rows.
+        groups: shares of the rows, by name or in a row. They must sum to 1.
+        power: how often the gap is to be shown, which means that its interval leaves out 0.
+        level: of the intervals, which hold for all pairs of groups together (Bonferroni).
+
+    Returns:
+        the rows of each group, and the gap.
+
+    Raises:
+        ConfigError: a number is out of range, or neither or both of ``gap`` and ``rows`` are given.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> plan = lh.plan_audit(gap=0.05, rate=0.3, groups=[0.5, 0.3, 0.2])
+        >>> plan.rows
+        {'group 1': 3848, 'group 2': 2309, 'group 3': 1539}
+    """
+    if (gap is None) == (rows is None):
+        raise ConfigError("A plan starts from a gap or from rows: pass one of the two.")
+    named = dict(groups) if isinstance(groups, Mapping) else {f"group {i}": share for i, share in enumerate(groups, 1)}
+    shares = np.array(list(named.values()), float)
+    if not 2 <= len(shares) <= 1000:
+        raise ConfigError(
+            f"A plan needs 2 to 1,000 groups, and there are {len(shares)}. Pass their shares of the rows."
+        )
+    if not ((shares > 0) & np.isfinite(shares)).all() or abs(shares.sum() - 1) > 0.005:
+        raise ConfigError(
+            f"The groups' shares of the rows are {', '.join(f'{share:g}' for share in shares[:10])}; each must be "
+            f"above 0, and together they must be 1, not {shares.sum():g}."
+        )
+    shares = shares / shares.sum()
+    if not 0 <= rate <= 1:
+        raise ConfigError(f"rate={rate:g} is not between 0 and 1. Pass 0.3 for 30%.")
+    for name, value in (("power", power), ("level", level)):
+        if not 0 < value < 1:
+            raise ConfigError(f"{name}={value:g} is not between 0 and 1.")
+    if gap is not None:
+        if not 0 < gap <= 1 or (rate + gap > 1 and rate - gap < 0):
+            raise ConfigError(
+                f"A gap of {100 * gap:g} points does not fit a rate of {100 * rate:g}%: the other group's rate would "
+                "be below 0 or above 100%."
+            )
+        total = rows_needed(gap, rate, shares, level=level, power=power)
+        # A group of a tenth of a row cannot be: each gets whole ones.
+        each = [max(1, math.ceil(share * total - 1e-9)) for share in shares]
+        return Plan(gap, rate, dict(zip(named, each, strict=True)), power, level)
+    if rows is None or rows < len(shares):
+        raise ConfigError(f"rows={rows} is too few for {len(shares)} groups.")
+    each = [max(1, round(share * rows)) for share in shares]
+    first, second = sorted(each)[:2]
+    pairs = len(shares) * (len(shares) - 1) // 2
+    shown = detectable_gap(rate, first, second, level=level, comparisons=pairs, power=power)
+    return Plan(shown, rate, dict(zip(named, each, strict=True)), power, level)
+
+
+def read_plan(asked: str, rate: float | None, groups: str | None) -> Plan:
+    """Read a plan as the command line has it: ``gap=5`` in points or ``rows=2000``, and shares with or without names.
+
+    Raises:
+        ConfigError: something cannot be read, or is out of range.
+    """
+    if rate is None:
+        raise ConfigError("A plan needs --rate: the rate that is compared, about, for example --rate 0.3.")
+    what, _, text = asked.partition("=")
+    number = _number(text)
+    if what not in ("gap", "rows") or number is None:
+        raise ConfigError(f"--plan is {quoted(asked)}. Write gap=5 (points) or rows=2000.")
+    shares: dict[str, float] = {}
+    for place, part in enumerate((groups or "0.5,0.5").split(","), 1):
+        name, _, written = part.rpartition("=")
+        share = _number(written)
+        if share is None or (name or f"group {place}") in shares:
+            raise ConfigError(
+                f"--groups is {quoted(groups)}. Write shares such as 0.5,0.3,0.2, or women=0.3,men=0.7 with names that "
+                "differ."
+            )
+        shares[name or f"group {place}"] = share
+    if what == "gap":
+        return plan_audit(gap=number / 100, rate=rate, groups=shares)
+    if number != int(number) or not 1 <= number <= 1e12:
+        raise ConfigError(f"--plan rows={text} is no number of rows. Write for example rows=2000.")
+    return plan_audit(rows=int(number), rate=rate, groups=shares)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

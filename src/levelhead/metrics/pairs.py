@@ -1,0 +1,176 @@
+"""Pairs of groups: how far apart two rates are, how far chance alone spreads many, and which gap rows could show.
+
+*Intervals of pairs.* Newcombe's hybrid of two Wilson intervals (Newcombe 1998, "Interval estimation for the difference
+between independent proportions", method 10): it has no zero width at 0 of n, and stays within -1 and 1. Of several
+pairs each gets its part of the error probability (Bonferroni), so that all of them hold together, and the largest may
+be picked after the fact.
+
+*Chance.* The largest of many rates is above the smallest even where all groups are alike. What the range would be by
+chance is found by dealing the hits out anew over the rows of all groups; its rank among such deals is an exact p-value.
+The variance of the true rates is the variance of the measured ones less what the binomial draws add (Lum, Zhang and
+Bower 2022, "De-biasing 'bias' measurement", FAccT).
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize
+
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.intervals import normal_quantile
+
+DEALS = 2000
+"""Deals of the hits behind a range by chance: the 95% quantile has a standard error of half a percent of the deals."""
+
+
+class Differences(NamedTuple):
+    """Differences of rates, fractions: ``value``, ``low`` and ``high``, arrays of one shape."""
+
+    value: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+def differences(
+    hits: IntArray, rows: IntArray, first: IntArray, second: IntArray, *, level: float = 0.95, comparisons: int = 1
+) -> Differences:
+    """Return how much larger the rates of the ``first`` groups are than those of the ``second``.
+
+    Args:
+        hits: (groups,) successes.
+        rows: (groups,) trials, at least 1 where a group is compared.
+        first: (pairs,) positions of groups.
+        second: (pairs,) positions of groups.
+        level: how often all intervals together hold their true differences.
+        comparisons: how many intervals that is; each has the error probability divided by it.
+
+    Returns:
+        (pairs,) each.
+    """
+    z = normal_quantile(1 - (1 - level) / comparisons)
+    n = np.maximum(rows, 1)
+    share = hits / n
+    scale = 1 + z * z / n
+    middle = (share + z * z / (2 * n)) / scale
+    half = z / scale * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    below, above = share - np.maximum(0.0, middle - half), np.minimum(1.0, middle + half) - share
+    below, above = np.maximum(0.0, below), np.maximum(0.0, above)
+    value = share[first] - share[second]
+    low = value - np.hypot(below[first], above[second])
+    high = value + np.hypot(above[first], below[second])
+    return Differences(value, np.maximum(low, -1.0), np.minimum(high, 1.0))
+
+
+class ChanceRange(NamedTuple):
+    """The range of rates over groups, as measured and as chance alone would make it; fractions.
+
+    ``value`` is the highest rate less the lowest; ``expected`` the mean of that over deals in which all groups are
+    alike, ``high`` its 95% quantile, and ``p`` the share of such deals with a range at least as large. ``spread`` is
+    the standard deviation of the true rates, estimated without bias before the root; 0 if chance explains it all.
+    """
+
+    value: float
+    expected: float
+    high: float
+    p: float
+    spread: float
+
+
+def chance_range(hits: IntArray, rows: IntArray, *, deals: int = DEALS, seed: int = 0) -> ChanceRange:
+    """Compare the range of rates over groups with that of groups which are all alike.
+
+    Args:
+        hits: (groups,) successes.
+        rows: (groups,) trials, at least 1 each; two groups or more.
+        deals: how often the hits are dealt out anew.
+        seed: of the deals.
+
+    Returns:
+        the range and what chance makes of it.
+    """
+    share = hits / rows
+    value = float(np.ptp(share))
+    rng = np.random.default_rng([seed, 3])
+    if rows.sum() < 10**9:  # NumPy's limit
+        dealt = rng.multivariate_hypergeometric(rows, int(hits.sum()), size=deals) / rows
+    else:
+        dealt = rng.binomial(rows, hits.sum() / rows.sum(), size=(deals, len(rows))) / rows
+    ranges = np.ptp(dealt, axis=-1)
+    p = float((1 + (ranges >= value - 1e-12).sum()) / (deals + 1))
+    expected, high = float(ranges.mean()), float(np.quantile(ranges, 0.95))
+    return ChanceRange(value, expected, high, p, math.sqrt(max(0.0, variance_between(hits, rows))))
+
+
+def variance_between(hits: IntArray, rows: IntArray) -> float:
+    """Estimate the variance of the true rates, without bias; negative where chance explains more than there is.
+
+    The variance of the measured rates less the mean of their binomial variances p (1 - p) / (n - 1). Groups with fewer
+    than two rows tell nothing of their own variance and are left out.
+    """
+    kept = rows > 1
+    if kept.sum() < 2:
+        return 0.0
+    share, n = hits[kept] / rows[kept], rows[kept]
+    return float(share.var(ddof=1) - (share * (1 - share) / (n - 1)).mean())
+
+
+def detectable_gap(
+    rate: float, first: float, second: float, *, level: float = 0.95, comparisons: int = 1, power: float = 0.8
+) -> float:
+    """Return the smallest difference of two rates that such rows show with probability ``power``, a fraction.
+
+    Args:
+        rate: of one group; the other's lies above or below it.
+        first: rows of one group that the rate is about.
+        second: rows of the other.
+        level: of the intervals.
+        comparisons: how many pairs share the error probability.
+        power: how often the interval is to leave out 0.
+
+    Returns:
+        the larger of the answers above and below; NaN where no gap, however large, would be shown.
+    """
+    reach = NormalDist().inv_cdf(1 - (1 - level) / comparisons / 2) + NormalDist().inv_cdf(power)
+    found = []
+    for sign, room in ((1, 1 - rate), (-1, rate)):
+        for own, others in ((first, second), (second, first)):
+
+            def lacking(gap: float, sign: int = sign, own: float = own, others: float = others) -> float:
+                other = rate + sign * gap
+                return reach * math.sqrt(_variance(rate, own) + _variance(other, others)) - gap
+
+            if room > 0 and lacking(room) <= 0:
+                found.append(float(optimize.brentq(lacking, 1e-12, room)))
+    return max(found, default=math.nan)
+
+
+def rows_needed(gap: float, rate: float, shares: FloatArray, *, level: float = 0.95, power: float = 0.8) -> int:
+    """Return how many rows in all show a gap between any two groups with probability ``power``.
+
+    Args:
+        gap: difference of two groups' rates, a fraction.
+        rate: of one of the two; the other's lies above or below, whichever needs more rows.
+        shares: (groups,) of the rows; they sum to 1. The two smallest groups decide.
+        level: of the intervals, which hold for all pairs together.
+        power: how often the interval of a pair with such a gap is to leave out 0.
+
+    Returns:
+        rows that the rate is about, of all groups together.
+    """
+    pairs = len(shares) * (len(shares) - 1) // 2
+    smallest = np.sort(shares)[:2]
+    reach = NormalDist().inv_cdf(1 - (1 - level) / pairs / 2) + NormalDist().inv_cdf(power)
+    others = [other for other in (rate + gap, rate - gap) if 0 <= other <= 1]
+    variances = [
+        _variance(rate, own) + _variance(other, its) for other in others for own, its in (smallest, smallest[::-1])
+    ]
+    return math.ceil(max(variances) * (reach / gap) ** 2)
+
+
+def _variance(rate: float, rows: float) -> float:
+    return max(0.0, rate * (1 - rate)) / rows

@@ -1,0 +1,96 @@
+"""Columns of numbers are cut into ranges, which are then the groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from levelhead.auditing.audit import AuditResult
+from levelhead.types import ConfigError, DataError
+
+AGES = np.arange(18, 78).repeat(10)
+
+
+def audited(ages: object, bins: object, folder: Path | None = None) -> AuditResult:
+    label = np.arange(len(AGES)) % 2
+    if folder is None:
+        return lh.audit(label, label, sensitive_features={"age": ages}, bins=bins, replicates=100)
+    path = folder / "p.csv"
+    pd.DataFrame({"y": label, "yhat": label, "age": ages}).to_csv(path, index=False)
+    return lh.audit_file(path, "y", "yhat", ["age"], bins=bins, replicates=100)
+
+
+def sizes(result: AuditResult) -> dict[object, int]:
+    return {group: figures.n for group, figures in result.groups.items()}
+
+
+def test_cut_points_belong_to_the_range_above_and_ranges_are_in_order(tmp_path: Path) -> None:
+    expected = {"under 25": 70, "25 to under 40": 150, "40 to under 60": 200, "60 and over": 180}
+    for bins in ({"age": [25, 40, 60]}, {"age": "25,40,60"}, ["age=25,40,60"], "age=25,40,60"):
+        found = audited(AGES, bins)
+        assert sizes(found) == expected
+        assert list(found.groups) == list(expected)
+        assert sizes(audited(AGES, bins, tmp_path)) == expected
+    assert list(sizes(audited(AGES, {"age": [0.5, 60]}))) == ["0.5 to under 60", "60 and over"]
+
+
+def test_quantiles_make_groups_of_about_equal_size(tmp_path: Path) -> None:
+    expected = {"under 33": 150, "33 to under 48": 150, "48 to under 63": 150, "63 and over": 150}
+    assert sizes(audited(AGES, "age=quantiles:4")) == expected
+    assert sizes(audited(AGES, "age=quantiles:4", tmp_path)) == expected
+    skewed = np.where(np.arange(len(AGES)) < 400, 18, AGES)
+    found = sizes(audited(skewed, "age=quantiles:4"))
+    assert sum(found.values()) == len(AGES)
+    assert 1 < len(found) <= 4
+
+
+def test_a_missing_number_is_a_missing_group() -> None:
+    ages = AGES.astype(float)
+    ages[:30] = np.nan
+    found = audited(ages, "age=40")
+    assert sizes(found) == {"under 40": 190, "40 and over": 380, "(missing)": 30}
+    assert found.warnings[0].startswith("age: 30 of 600 rows (5.0%) have no group and are left out of the gaps")
+    assert sizes(audited(np.where(ages > 70, np.inf, ages), "age=40,75"))["75 and over"] == 70
+
+
+def test_codes_of_groups_stay_what_they_are() -> None:
+    assert len(audited(AGES, "age=values").groups) == 60
+
+
+@pytest.mark.parametrize(
+    ("bins", "error", "message"),
+    [
+        ("age=40,25", ConfigError, "must rise: 40, 25"),
+        ("age=25,25", ConfigError, "must rise"),
+        ("age=", ConfigError, "Bins of column 'age' are"),
+        ("age=young", ConfigError, "Pass numbers that rise, such as 25,40,60, or quantiles:4"),
+        ("age=nan", ConfigError, "Pass numbers that rise"),
+        ("age=quantiles:1", ConfigError, "Bins of column 'age' are 'quantiles:1'"),
+        ("age=quantiles:", ConfigError, "Bins of column"),
+        ("25,40", ConfigError, "names no column"),
+        ("sex=25", ConfigError, "'sex', which is no column of groups: 'age'"),
+        (["age=25", "age=40"], ConfigError, "given twice"),
+        ({"age": []}, ConfigError, "Bins of column"),
+    ],
+)
+def test_bins_that_cannot_be_read(bins: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        audited(AGES, bins)
+
+
+def test_what_is_no_number_cannot_be_cut() -> None:
+    with pytest.raises(DataError, match="'age' is cut into ranges, but 'old' is not a number"):
+        audited(np.where(AGES > 70, "old", AGES.astype(str)), "age=40")
+    with pytest.raises(DataError, match="too few different numbers for 4 quantiles"):
+        audited(np.ones(len(AGES)), "age=quantiles:4")
+    with pytest.raises(DataError, match="no numbers to cut"):
+        audited(np.full(len(AGES), np.nan), "age=quantiles:4")
+
+
+def test_codes_that_are_written_in_two_ways_are_still_named() -> None:
+    codes = np.where(np.arange(len(AGES)) % 2, "1", "01")
+    assert any("differ only in how a number" in warning for warning in audited(codes, "age=values").warnings)

@@ -1,0 +1,331 @@
+"""What an audit says first, in exact sentences: who differs, in which direction, and what must be known before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import levelhead as lh
+from levelhead.auditing.page import audit_page
+from levelhead.cli.app import main
+from levelhead.report.sentences import audit_sentences, who
+from levelhead.types import ConfigError, DataError
+
+Tables = dict[str, list[list[int]]]
+
+
+def rows_of(tables: Tables, names: tuple[str, ...] = ("<=50K", ">50K")) -> tuple[list[str], list[str], list[str]]:
+    """Rows that make these tables (labels by predictions) of groups."""
+    rows = [
+        (names[label], names[predicted], group)
+        for group, table in tables.items()
+        for label, line in enumerate(table)
+        for predicted, count in enumerate(line)
+        for _ in range(count)
+    ]
+    label, predicted, group = zip(*rows, strict=True)
+    return list(label), list(predicted), list(group)
+
+
+def said(tables: Tables, **options: Any) -> list[str]:
+    label, predicted, group = rows_of(tables)
+    options.setdefault("replicates", 100)
+    return audit_sentences(lh.audit(label, predicted, sensitive_features={"sex": group}, **options).to_dict())
+
+
+# 495 of 1,000 and 1,848 of 3,000 positives are found; false positives are alike.
+ADULT: Tables = {"women": [[8820, 180], [505, 495]], "men": [[8820, 180], [1152, 1848]]}
+
+
+def test_it_names_the_pair_the_direction_both_rates_and_the_rows() -> None:
+    first, rows = said(ADULT, positive_name="earns over 50K")
+    assert first == (
+        "Of those who earn over 50K, the model finds 49.5% of women and 61.6% of men: 12.1 points fewer, interval 8.0 "
+        "to 16.1."
+    )
+    assert rows == (
+        "Rows that these rates rest on: 1,000 of women, 3,000 of men. The interval allows for 2 comparisons: every "
+        "pair of groups, in the true and in the false positive rate."
+    )
+
+
+def test_without_a_name_it_speaks_in_the_labels_own_words() -> None:
+    label, predicted, group = rows_of(ADULT)
+    result = lh.audit(
+        label, ["1" if one == ">50K" else "0" for one in predicted], sensitive_features={"sex": group},
+        label_map={">50K": 1, "<=50K": 0}, replicates=100,
+    )  # fmt: skip
+    assert audit_sentences(result.to_dict())[0] == (
+        "Of the rows with label “>50K”, the model finds 49.5% of women and 61.6% of men: 12.1 points fewer, interval "
+        "8.0 to 16.1."
+    )
+    assert result.positive == "1"
+
+
+def test_a_gap_in_false_positives_names_the_group_that_has_more_of_them_first() -> None:
+    tables: Tables = {"women": [[950, 50], [200, 800]], "men": [[700, 300], [200, 800]]}
+    assert said(tables, positive_name="is a risk")[0] == (
+        "Of those who are not a risk, the model wrongly picks 30.0% of men and 5.0% of women: 25.0 points more, "
+        "interval 21.4 to 28.6."
+    )
+    assert said(tables)[0].startswith(
+        "Of the rows with label “<=50K”, the model takes 30.0% of men and 5.0% of women for “>50K”: 25.0 points more"
+    )
+
+
+def test_the_largest_gap_that_is_shown_goes_before_a_larger_one_that_is_not() -> None:
+    label, predicted, sex = rows_of(ADULT)
+    kind = np.full(len(label), "usual")
+    positives = np.flatnonzero(np.array(label) == ">50K")
+    found = np.array(predicted)[positives] == ">50K"
+    kind[positives[found][:8]] = kind[positives[~found][:12]] = "rare"  # 40% of 20, beside 58.6%
+    result = lh.audit(label, predicted, sensitive_features={"kind": kind, "sex": sex}, replicates=100)
+    pairs = result.more["pairs"]
+    largest = max(pairs, key=lambda pair: abs(pair["difference"]["value"]))
+    assert largest["attribute"] == "kind", "the case is not what it is meant to be"
+    assert result.more["finding"]["pair"]["attribute"] == "sex"
+
+
+def test_a_reference_group_always_stands_second() -> None:
+    first, _ = said(ADULT, reference="women", positive_name="earns over 50K")
+    assert first == (
+        "Of those who earn over 50K, the model finds 61.6% of men and 49.5% of women: 12.1 points more, interval 8.0 "
+        "to 16.1."
+    )
+    with pytest.raises(ConfigError, match=r"No group is named 'Male', for --reference\. Groups there: men, women"):
+        said(ADULT, reference="Male")
+    with pytest.raises(ConfigError, match="'sex' would have two reference groups, 'women' and 'men'"):
+        said(ADULT, reference=["women", "sex=men"])
+
+
+def test_with_a_reference_only_its_pairs_are_named() -> None:
+    tables = ADULT | {"others": [[900, 100], [60, 40]]}
+    every, one = (
+        lh.audit(*rows_of(tables)[:2], sensitive_features=rows_of(tables)[2], replicates=100, reference=reference).more
+        for reference in (None, "men")
+    )
+    assert every["finding"]["comparisons"] == 6
+    assert one["finding"]["comparisons"] == 4
+    assert {pair["second"]["group"] for pair in one["pairs"]} == {"men"}
+
+
+# ------------------------------------------------------------------------------------------ the misleading cases
+
+
+def test_a_constant_model_is_named_before_any_gap() -> None:
+    sentences = said({group: [[t[0][0] + t[0][1], 0], [t[1][0] + t[1][1], 0]] for group, t in ADULT.items()})
+    assert (
+        sentences[0] == "The model gives every row the same answer, “<=50K”: it has no gaps because it decides nothing."
+    )
+    assert sentences[1] == (
+        "Of the rows with label “>50K”, the model finds 0.0% of men and 0.0% of women: a gap of at most 0.5 points."
+    )
+
+
+def test_a_model_at_chance_is_named_before_any_gap() -> None:
+    sentences = said({"women": [[500, 500], [252, 248]], "men": [[1000, 1000], [500, 500]]})
+    assert sentences[0] == (
+        "The model is not measurably better than chance: balanced accuracy 49.9%, interval 48.4 to 51.5, where a "
+        "constant or random answer has 50.0%. Its gaps say little."
+    )
+    worse = said({"women": [[100, 900], [400, 100]], "men": [[200, 1800], [800, 200]]})
+    assert worse[0] == (
+        "The model is worse than chance: balanced accuracy 15.0%, interval 13.9 to 16.2, where a constant or random "
+        "answer has 50.0%. Are classes mixed up?"
+    )
+
+
+def test_missing_groups_are_reported_with_their_share_and_left_out() -> None:
+    tables = ADULT | {"": [[50, 150], [600, 353]]}
+    label, predicted, group = rows_of(tables)
+    missing = [one or None for one in group]
+    result = lh.audit(label, predicted, sensitive_features={"sex": missing}, replicates=100)
+    assert result.warnings == [
+        "sex: 1,153 of 23,153 rows (5.0%) have no group and are left out of the gaps; with --missing group they are a "
+        "group."
+    ]
+    without = lh.audit(*rows_of(ADULT)[:2], sensitive_features={"sex": rows_of(ADULT)[2]}, replicates=100)
+    assert result.metrics["equalized_odds"] == without.metrics["equalized_odds"]
+    assert result.more["finding"]["pair"] == without.more["finding"]["pair"]
+    assert result.groups["(missing)"].n == 1153
+    assert not result.groups["(missing)"].included
+    assert result.more["missing"][0]["share"] == pytest.approx(0.0498, abs=1e-4)
+    assert "5.0%" in result.to_html()
+    compared = lh.audit(label, predicted, sensitive_features={"sex": missing}, replicates=100, missing="group")
+    assert compared.warnings == [
+        "sex: 1,153 of 23,153 rows (5.0%) have no group and are compared as the group (missing)."
+    ]
+    assert compared.metrics["demographic_parity"].value > result.metrics["demographic_parity"].value
+    assert compared.groups["(missing)"].included
+    with pytest.raises(ConfigError, match="missing='drop' is unknown"):
+        lh.audit(label, predicted, sensitive_features={"sex": missing}, missing="drop")
+
+
+def test_scores_given_as_predictions_are_refused_with_the_option_to_use() -> None:
+    label, group = ["no", "yes"] * 50, ["a", "b"] * 50
+    with pytest.raises(DataError) as caught:
+        lh.audit(label, np.linspace(0, 1, 100), sensitive_features=group)
+    assert str(caught.value) == (
+        "The predictions hold 98 numbers that no label is, such as 0.010101010101010102: an audit needs classes, not "
+        "scores. Name the column with --score instead of --prediction (in Python scores=), or write 'yes' where the "
+        "score is at least a threshold (0.5 for a probability, 0 for a logit), and 'no' elsewhere."
+    )
+
+
+def test_tiny_cells_are_named_and_decide_nothing() -> None:
+    tables = {"women": [[60, 20], [3, 0]], "men": [[60, 20], [20, 60]]}
+    label, predicted, group = rows_of(tables)
+    result = lh.audit(label, predicted, sensitive_features={"sex": group}, replicates=100)
+    assert result.warnings[-1] == (
+        "sex: group 'women' has 3 rows with label '>50K', fewer than 10, and is left out of equal opportunity and "
+        "equalized odds and of the worst (group, label) accuracy."
+    )
+    assert {pair["rate"] for pair in result.more["pairs"]} == {"false_positive_rate"}
+    nobody = lh.audit(["a", "b"] * 4, ["a", "b"] * 4, sensitive_features=["f", "m", "m", "f"] * 2, replicates=100)
+    assert audit_sentences(nobody.to_dict())[0] == (
+        "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."
+    )
+
+
+def test_a_narrow_interval_says_at_most_and_a_wide_one_cannot_tell() -> None:
+    narrow = said({"women": [[9000, 1000], [3000, 7000]], "men": [[9010, 990], [3000, 7000]]})
+    assert narrow[0] == (
+        "Of the rows with label “<=50K”, the model takes 10.0% of women and 9.9% of men for “>50K”: a gap of at most "
+        "1.5 points."
+    )
+    wide = said({"women": [[20, 10], [10, 20]], "men": [[20, 10], [12, 18]]})
+    assert wide[0] == (
+        "Of the rows with label “>50K”, the model finds 60.0% of men and 66.7% of women: 6.7 points fewer, interval "
+        "−20.0 to 32.1: these rows cannot tell whether there is a gap."
+    )
+    same = said({"women": [[20, 10], [10, 20]], "men": [[20, 10], [10, 20]]})
+    assert "no measured difference, interval −" in same[0]
+    three = {"women": [[9000, 1000], [3000, 7000]], "men": [[9000, 1000], [3000, 7000]]}
+    assert "no two groups differ by more than" in said(three | {"others": three["men"]})[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (np.arange(400) % 50 + 18, "18"),
+        (np.arange(400), "0"),
+        (np.linspace(0, 1, 400), "0.0"),
+        ([f"{row % 30:02}" for row in range(400)], "00"),
+    ],
+)
+def test_a_column_of_many_numbers_is_no_column_of_groups(values: Any, shown: str) -> None:
+    with pytest.raises(DataError) as caught:
+        lh.audit([0, 1] * 200, [0, 1] * 200, sensitive_features={"age": values})
+    assert str(caught.value).startswith(
+        f"The sensitive column 'age' has more than 20 different numbers, such as {shown!r}: is this an age, an id, a "
+        "probability? Use --bins age=25,40,60 or age=quantiles:4 (in Python bins=), or leave it out."
+    )
+    assert lh.audit([0, 1] * 200, [0, 1] * 200, sensitive_features={"age": np.arange(400) % 20}, replicates=100)
+
+
+# ------------------------------------------------------------------------------------------------ words and page
+
+
+@pytest.mark.parametrize(
+    ("name", "those", "others"),
+    [
+        ("earns over 50K", "who earn over 50K", "who do not earn over 50K"),
+        ("is approved", "who are approved", "who are not approved"),
+        ("has diabetes", "who have diabetes", "who do not have diabetes"),
+        ("carries a risk", "who carry a risk", "who do not carry a risk"),
+        ("passes", "who pass", "who do not pass"),
+        ("reoffends", "who reoffend", "who do not reoffend"),
+        ("light hair", "with light hair", "without light hair"),
+        ("diabetes", "with diabetes", "without diabetes"),
+        ("illness", "with illness", "without illness"),
+    ],
+)
+def test_the_positive_class_in_words(name: str, those: str, others: str) -> None:
+    assert who(name) == those
+    assert who(name, without=True) == others
+
+
+def test_groups_that_are_numbers_get_the_name_of_their_column() -> None:
+    label, predicted, group = rows_of({"0": ADULT["women"], "1": ADULT["men"]})
+    result = lh.audit(label, predicted, sensitive_features={"sex": group}, replicates=100)
+    assert "finds 49.5% of sex 0 and 61.6% of sex 1" in audit_sentences(result.to_dict())[0]
+
+
+def test_the_page_has_title_model_author_purpose_and_the_finding() -> None:
+    label, predicted, group = rows_of(ADULT)
+    about = {"title": "Loans v3", "model": "logistic", "author": "A. Officer", "purpose": "Yearly review"}
+    result = lh.audit(label, predicted, sensitive_features={"sex": group}, replicates=100, about=about)
+    page = audit_page(result.to_dict(), source="p.csv")
+    assert page["title"] == "Loans v3"
+    assert page["about"] == (
+        "Loans v3. Model: logistic. Author: A. Officer. Purpose: Yearly review. p.csv: groups by sex"
+    )
+    assert page["finding"].startswith("Of the rows with label “>50K”, the model finds 49.5% of women")
+    html = result.to_html()
+    assert "these rows could have shown a gap of " in html
+    assert str(result).splitlines()[0].startswith("Of the rows with label “>50K”")
+    assert max(map(len, str(result).splitlines())) <= 80
+    with pytest.raises(ConfigError, match=r"about has 'owner'\. Known: title, model, author, purpose"):
+        lh.audit(label, predicted, sensitive_features=group, about={"owner": "x"})
+
+
+def test_tables_keep_whole_words_at_80_columns() -> None:
+    rng = np.random.default_rng(0)
+    label, group = rng.integers(0, 4, 2000), rng.choice(["Amer-Indian-Eskimo", "Asian-Pac-Islander", "White"], 2000)
+    result = lh.audit(
+        label, np.where(rng.random(2000) < 0.6, label, 0), sensitive_features={"race": group}, replicates=100
+    )
+    text = str(result)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "positive" in text
+
+
+# ------------------------------------------------------------------------------------------------ label map
+
+
+def test_a_label_map_says_which_label_is_which_prediction() -> None:
+    label, predicted = [">50K", "<=50K", "<=50K."] * 40, [1, 0, 0] * 40
+    group = ["a", "a", "a", "b", "b", "b"] * 20
+    for given in ({">50K": 1, "<=50K": 0, "<=50K.": 0}, ">50K=1,<=50K=0,<=50K.=0", [">50K=1", "<=50K=0,<=50K.=0"]):
+        result = lh.audit(label, predicted, sensitive_features=group, label_map=given, positive=">50K", replicates=100)
+        assert result.metrics["accuracy"].value == 1
+        assert result.positive == "1"
+    with pytest.raises(DataError, match=r"no class for the label '<=50K\.'\. Labels there: '<=50K', '<=50K\.', '>50K'"):
+        lh.audit(label, predicted, sensitive_features=group, label_map=">50K=1,<=50K=0")
+    with pytest.raises(ConfigError, match=r"label-map has '>50K'\. Write label=prediction"):
+        lh.audit(label, predicted, sensitive_features=group, label_map=">50K")
+    with pytest.raises(ConfigError, match="'a' is mapped twice"):
+        lh.audit(label, predicted, sensitive_features=group, label_map="a=1,a=0")
+
+
+def test_the_command_takes_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    label, predicted, group = rows_of(ADULT)
+    lines = [f"{y},{int(p == '>50K')},{g}" for y, p, g in zip(label, predicted, group, strict=True)]
+    (tmp_path / "p.csv").write_text("income,yhat,sex\n" + "\n".join(lines) + "\n")
+    command = ["audit", str(tmp_path / "p.csv"), "--label", "income", "--prediction", "yhat", "--group", "sex"]
+    words = ["--label-map", ">50K=1,<=50K=0", "--positive-name", "earns over 50K", "--reference", "men"]
+    page = [
+        "--title",
+        "Loans v3",
+        "--model",
+        "m",
+        "--author",
+        "A",
+        "--purpose",
+        "P",
+        "--html",
+        str(tmp_path / "a.html"),
+    ]
+    with pytest.raises(SystemExit) as leaving:
+        main([*command, *words, *page, "--missing", "group"])
+    assert leaving.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith(
+        "Of those who earn over 50K, the model finds 49.5% of women and 61.6% of men: 12.1 points fewer, interval 8.0 "
+        "to 16.1."
+    )
+    assert "<title>Loans v3</title>" in (tmp_path / "a.html").read_text()

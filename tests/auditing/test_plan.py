@@ -1,0 +1,83 @@
+"""``levelhead audit --plan``: how many rows show a gap, and what every audit says that its rows could have shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import levelhead as lh
+from levelhead.cli.app import main
+from levelhead.types import ConfigError
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
+    with pytest.raises(SystemExit) as leaving:
+        main(["audit", *arguments])
+    assert leaving.value.code == status
+    printed = capsys.readouterr()
+    return " ".join((printed.out if status == 0 else printed.err).split())
+
+
+def test_the_command_prints_the_rows_of_each_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    text = shown(capsys, "--plan", "gap=5", "--rate", "0.3", "--groups", "0.5,0.3,0.2", "--json", str(file))
+    assert text.startswith(
+        "7,696 rows show a gap of 5.0 points between any two of 3 groups in 80 of 100 audits, where the rate of one of "
+        "them is 30%."
+    )
+    assert "│ group 3 │ 20.0% │ 1,539 │" in text
+    plan = json.loads(file.read_text())
+    assert plan["rows"] == {"group 1": 3848, "group 2": 2309, "group 3": 1539}
+    assert plan["total"] == 7696
+
+
+def test_names_and_rows_instead_of_a_gap(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "--plan", "rows=7696", "--rate", "0.3", "--groups", "women=0.5,men=0.3,others=0.2")
+    assert "7,696 rows show a gap of 5.0 points between any two of 3 groups" in text
+    assert "│ women │ 50.0% │ 3,848 │" in text
+    assert "8 rows are too few to show any gap" in shown(capsys, "--plan", "rows=8", "--rate", "0.5")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--plan", "gap=5"], "A plan needs --rate"),
+        (["--plan", "five", "--rate", "0.3"], "--plan is 'five'. Write gap=5 (points) or rows=2000"),
+        (["--plan", "gap=0", "--rate", "0.3"], "does not fit a rate of 30%"),
+        (["--plan", "gap=80", "--rate", "0.5"], "A gap of 80 points does not fit a rate of 50%"),
+        (["--plan", "gap=5", "--rate", "30"], "rate=30 is not between 0 and 1"),
+        (["--plan", "gap=5", "--rate", "0.3", "--groups", "0.5,0.3"], "together they must be 1, not 0.8"),
+        (["--plan", "gap=5", "--rate", "0.3", "--groups", "1"], "2 to 1,000 groups, and there are 1"),
+        (["--plan", "gap=5", "--rate", "0.3", "--groups", "a,b"], "--groups is 'a,b'"),
+        (["--plan", "gap=5", "--rate", "0.3", "--groups", "-0.5,1.5"], "each must be above 0"),
+        (["--plan", "rows=1.5", "--rate", "0.3"], "is no number of rows"),
+        (["--plan", "rows=1", "--rate", "0.3"], "too few for 2 groups"),
+        (["--plan", "gap=5", "--example"], "--plan comes before there are data"),
+        (["--rate", "0.3"], "--rate and --groups are about a plan"),
+    ],
+)
+def test_plans_that_cannot_be_read(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in shown(capsys, *arguments, status=2)
+
+
+def test_a_plan_in_python() -> None:
+    plan = lh.plan_audit(gap=0.1, rate=0.5, groups={"a": 0.5, "b": 0.5})
+    assert set(plan.rows) == {"a", "b"}
+    assert str(plan).startswith(f"{plan.total:,} rows show a gap of 10.0 points between the two groups")
+    smaller = lh.plan_audit(gap=0.1, rate=0.5, groups={"a": 0.5, "b": 0.5}, power=0.5)
+    assert smaller.total < plan.total
+    with pytest.raises(ConfigError, match="one of the two"):
+        lh.plan_audit(rate=0.5)
+
+
+def test_every_audit_says_what_its_rows_could_have_shown() -> None:
+    label, group = [0, 1] * 2000, ["a", "a", "b", "b"] * 1000
+    predicted = [0, 1, 0, 1, 0, 1, 0, 1, 1, 0] * 400
+    text = " ".join(str(lh.audit(label, predicted, sensitive_features={"sex": group}, replicates=100)).split())
+    # 1,000 rows of each label in each group, rates of 20% and 80%, two comparisons.
+    assert (
+        "sex: these rows could have shown a gap of 5.8 points in the true positive rate and 5.8 points in the false "
+        "positive rate, with a probability of 80%. Smaller gaps may be there."
+    ) in text

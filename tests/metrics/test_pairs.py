@@ -1,0 +1,97 @@
+"""Pairs of groups, ranges beside chance, and power, against worked figures and small simulations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from levelhead.metrics.contrasts import pair_indices
+from levelhead.metrics.pairs import chance_range, detectable_gap, differences, rows_needed, variance_between
+
+HITS, ROWS = np.array([12, 20, 9, 30]), np.array([40, 50, 40, 60])
+
+
+def test_newcombes_interval_of_his_own_table() -> None:
+    """Newcombe 1998, table II, method 10: 56/70 less 48/80, 9/10 less 3/10, 10/10 less 0/20, 0/10 less 0/10."""
+    hits, rows = np.array([56, 48, 9, 3, 10, 0, 0, 0]), np.array([70, 80, 10, 10, 10, 20, 10, 10])
+    found = differences(hits, rows, np.array([0, 2, 4, 6]), np.array([1, 3, 5, 7]))
+    assert found.value == pytest.approx([0.2, 0.6, 1.0, 0.0])
+    assert found.low.round(4).tolist() == [0.0524, 0.1705, 0.6791, -0.2775]
+    assert found.high.round(4).tolist() == [0.3339, 0.8090, 1.0, 0.2775]
+
+
+def test_all_pairs_hold_together_and_single_ones_do_not() -> None:
+    rng = np.random.default_rng(0)
+    rows, truth = np.full(8, 100), np.full(8, 0.3)
+    first, second = pair_indices(8)
+    held = {1: 0, 28: 0}
+    for _ in range(400):
+        hits = rng.binomial(rows, truth)
+        for comparisons in held:
+            found = differences(hits, rows, first, second, comparisons=comparisons)
+            held[comparisons] += bool(((found.low <= 0) & (found.high >= 0)).all())
+    assert held[28] >= 0.94 * 400
+    assert held[1] < 0.75 * 400
+
+
+def test_the_variance_between_groups_is_less_what_the_draws_add() -> None:
+    share = HITS / ROWS
+    assert share.var(ddof=1) == pytest.approx(0.014323, abs=1e-6)
+    assert variance_between(HITS, ROWS) == pytest.approx(0.009575, abs=1e-6)
+    assert chance_range(HITS, ROWS, deals=10).spread == pytest.approx(0.097853, abs=1e-6)
+    assert variance_between(np.array([1, 1]), np.array([1, 1])) == 0
+
+
+@pytest.mark.parametrize(("truth", "expected"), [(0.0, 0.0), (0.05, 0.0025), (0.1, 0.01)])
+def test_the_variance_between_groups_is_unbiased(truth: float, expected: float) -> None:
+    rng, rows = np.random.default_rng(1), np.full(16, 50)
+    rates = 0.4 + truth * np.tile([-1, 1], 8) * math.sqrt(15 / 16)  # a variance with ddof=1 of truth squared
+    found = np.mean([variance_between(rng.binomial(rows, rates), rows) for _ in range(3000)])
+    assert found == pytest.approx(expected, abs=0.0002)
+
+
+@pytest.mark.parametrize(
+    ("rows", "ranges"),
+    [(50, {2: 0.075, 4: 0.133, 8: 0.183, 16: 0.227, 32: 0.267}), (200, {2: 0.037, 4: 0.067, 8: 0.093, 16: 0.114})],
+)
+def test_equal_groups_range_by_chance(rows: int, ranges: dict[int, float]) -> None:
+    for groups, expected in ranges.items():
+        sizes = np.full(groups, rows)
+        hits = np.full(groups, round(0.3 * rows))
+        found = chance_range(hits, sizes)
+        assert found.value == 0
+        assert found.p == 1
+        assert found.expected == pytest.approx(expected, abs=0.004)
+    assert chance_range(np.full(16, 15), np.full(16, 50)).high == pytest.approx(0.32, abs=0.011)
+
+
+def test_a_range_beyond_chance_has_a_small_p() -> None:
+    assert chance_range(np.array([10, 15, 40]), np.array([50, 50, 50])).p < 0.01
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.3, 0.2)])
+def test_planned_rows_show_the_gap_in_four_of_five_audits(shares: tuple[float, ...]) -> None:
+    """The interval of an audit leaves out 0, between the two smallest groups, whose pair decides."""
+    gap, rate, trials = 0.05, 0.3, 2000
+    total = rows_needed(gap, rate, np.array(shares))
+    rows = np.ceil(np.array(shares) * total).astype(int)
+    pairs = len(shares) * (len(shares) - 1) // 2
+    rng, power = np.random.default_rng(2), []
+    for rates in ((rate, rate + gap), (rate + gap, rate)):
+        hits = [rng.binomial(rows[-2:], rates) for _ in range(trials)]
+        found = differences(
+            np.array(hits).ravel(), np.tile(rows[-2:], trials), np.arange(0, 2 * trials, 2),
+            np.arange(1, 2 * trials, 2), comparisons=pairs,
+        )  # fmt: skip
+        power.append(((found.low > 0) | (found.high < 0)).mean())
+    assert min(power) == pytest.approx(0.8, abs=0.03)
+    assert max(power) < 0.85
+
+
+def test_the_gap_that_rows_could_have_shown_is_the_gap_that_they_were_planned_for() -> None:
+    total = rows_needed(0.05, 0.3, np.array([0.5, 0.3, 0.2]))
+    assert detectable_gap(0.3, 0.3 * total, 0.2 * total, comparisons=3) == pytest.approx(0.05, abs=1e-4)
+    assert math.isnan(detectable_gap(0.5, 4, 4))
+    assert detectable_gap(0.0, 1000, 1000) == pytest.approx(0.0077, abs=1e-3)
