@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from levelhead.auditing.explain import explain_file as explain_file
     from levelhead.auditing.explain import explain_gap as explain_gap
     from levelhead.auditing.explanation import Explanation as Explanation
+    from levelhead.auditing.missing import privacy as privacy
+    from levelhead.auditing.missing.choice import IndirectAudit as IndirectAudit
+    from levelhead.auditing.missing.choice import indirect_audit as indirect_audit
+    from levelhead.auditing.missing.choice import indirect_audit_file as indirect_audit_file
+    from levelhead.auditing.missing.responses import Response as Response
     from levelhead.auditing.plan import Plan as Plan
     from levelhead.auditing.plan import plan_audit as plan_audit
     from levelhead.auditing.signal import signal_area as signal_area
@@ -49,12 +54,14 @@ _HOME = {
     "DebiasedBlock": "attention",
     "Estimate": "types",
     "Explanation": "auditing.explanation",
+    "IndirectAudit": "auditing.missing.choice",
     "Lab": "training.lab",
     "LevelheadError": "types",
     "NotebookOptions": "attention",
     "Plan": "auditing.plan",
     "PretrainConfig": "pretraining.config",
     "QueryKeyStandardizer": "attention",
+    "Response": "auditing.missing.responses",
     "TrainConfig": "training.config",
     "alignment": "attention",
     "append_encoder": "attention",
@@ -66,6 +73,9 @@ _HOME = {
     "detach": "attention",
     "explain_file": "auditing.explain",
     "explain_gap": "auditing.explain",
+    "indirect_audit": "auditing.missing.choice",
+    "indirect_audit_file": "auditing.missing.choice",
+    "privacy": "auditing.missing",
     "signal_area": "auditing.signal",
     "fit": "methods.fit",
     "from_pretrained": "attention",

@@ -141,6 +141,8 @@ class Estimate:
 
     ``n`` is the number of rows that the figure rests on. An undefined figure is NaN, never 0, and ``reason``
     says why. ``corrected`` is the bias-corrected value where the plain one is biased (maxima and absolute gaps).
+    ``assumes`` says what the figure takes for granted where the groups were not known (docs/missing-attributes.md), and
+    ``refused`` whether a method declined to give a figure, for its ``reason``.
 
     Examples:
         >>> import levelhead as lh
@@ -156,6 +158,8 @@ class Estimate:
     n: int
     reason: str | None = None
     corrected: float | None = None
+    assumes: str | None = None
+    refused: bool = False
 
     @property
     def defined(self) -> bool:
@@ -166,6 +170,11 @@ class Estimate:
     def undefined(cls, reason: str, n: int = 0) -> Estimate:
         """Make a NaN figure that carries the reason for being undefined."""
         return cls(math.nan, math.nan, math.nan, n, reason)
+
+    @classmethod
+    def refuse(cls, reason: str, n: int = 0, assumes: str | None = None) -> Estimate:
+        """Make the undefined figure of a method that declines to give one."""
+        return cls(math.nan, math.nan, math.nan, n, reason, assumes=assumes, refused=True)
 
     def __str__(self) -> str:
         if not self.defined:

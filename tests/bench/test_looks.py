@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
-from tests.bench.test_grid_of_folds import fake, grid
 
+from fold_runs import fake, grid
 from levelhead.bench.grid import Grid, make_cells, remember, run_grid
 from levelhead.bench.looks import LOOKS, begin, level_of, levels, look, parse_target, spent
 from levelhead.bench.tables import collect
@@ -16,6 +16,9 @@ from levelhead.cli.app import main
 from levelhead.metrics.joint import JointRow, OverSeeds, joint
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, Estimate
+from scripts import load_script
+
+ROOT = Path(__file__).parents[2]
 
 
 def row(value: float, p_holm: float, p_within: float, reason: str | None = None) -> JointRow:
@@ -202,3 +205,32 @@ def test_a_grid_file_holds_the_margin(tmp_path: Path) -> None:
     for margin in (0, 100, True, "2"):
         with pytest.raises(ConfigError, match="it must be a number of points between 0 and 100"):
             Grid(plan.base, plan.rows, margin=margin)  # type: ignore[arg-type]
+
+
+def test_the_page_on_deciding_says_what_was_simulated() -> None:
+    cells = read_json(ROOT / "results" / "deciding.json")["cells"]
+    page = (ROOT / "docs" / "deciding.md").read_text()
+
+    def of(key: str, what: str, seeds: int | None = None) -> list[float]:
+        return [one[key] for one in cells if one["what"] == what and seeds in (None, one["seeds"])]
+
+    shown = {
+        "looked at after each of five seeds": [
+            c["difference_found"] for c in cells if c["what"] == "stopped" and c["seeds"] == 5
+        ],
+        "the same without sharing the 5%": [
+            c["without_spending"] for c in cells if c["what"] == "stopped" and c["seeds"] == 5
+        ],
+        "a difference as large as the margin called smaller": [
+            c["margin_called_smaller"] for c in cells if c["what"] == "equal"
+        ],
+        "four rows a person: a true null rejected": of("rejected", "people"),
+        "four rows a person: a true difference held": of("held", "people"),
+    }
+    for title, values in shown.items():
+        line = next(line for line in page.splitlines() if line.startswith(f"| {title}"))
+        assert line.endswith(f"| {100 * min(values):.1f} to {100 * max(values):.1f} |")
+    load_script(ROOT / "benchmarks" / "seeds.py")  # which it takes its simulation from
+    deciding = load_script(ROOT / "benchmarks" / "deciding.py")
+    assert deciding.failures(cells) == []
+    assert {cell["trials"] for cell in cells} == {1000}

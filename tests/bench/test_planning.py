@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
-from tests.bench.test_grid_of_folds import fake, grid
 
+from fold_runs import fake, grid
 from levelhead.bench.grid import make_cells, remember, run_grid
 from levelhead.bench.planning import DISAGREEMENT, OVER_SEEDS, SHARED, assumed, columns, from_pilot
 from levelhead.cli.app import main

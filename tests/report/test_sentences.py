@@ -46,6 +46,18 @@ def test_holm_decides_too_not_the_interval_alone() -> None:
     assert not by_interval_alone.decided
 
 
+def test_a_difference_below_the_margin_is_said_to_be_so() -> None:
+    equal = Difference("DAM", Estimate(0.001, -0.012, 0.014, 1544), 1.0, p_within=0.01)
+    assert difference_sentence(equal, "ERM").endswith("interval [−1.2, +1.4]: the two are equal within 2.0 points.")
+    small = Difference("DAM", Estimate(-0.01, -0.015, -0.005, 1544), 0.001, p_within=0.001, margin=0.03)
+    assert difference_sentence(small, "ERM").endswith("distinguishable from zero, and less than 3.0 points.")
+    both = comparison_sentence([equal, UNDECIDED], "ERM")
+    assert both.endswith(" 1 of them has one within 2.0 points of ERM’s.")
+    assert comparison_sentence([equal, equal], "ERM").endswith(" All have one within 2.0 points of ERM’s.")
+    one_seed = Difference("DAM", Estimate(0.001, -0.012, 0.014, 1544, "one seed"), 1.0, p_within=0.01)
+    assert not one_seed.within
+
+
 def test_an_undefined_difference_says_why_and_is_never_zero() -> None:
     sentence = difference_sentence(UNDEFINED, "ERM")
     assert sentence.endswith("it is undefined, because no rows with label 'b' in group 'x'.")

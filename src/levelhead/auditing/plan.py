@@ -22,6 +22,12 @@ class Plan:
 
     ``rows`` of each group show a difference of ``gap`` between any two groups with probability ``power``.
     ``gap`` is NaN where so few rows show no gap, however large.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> plan = lh.plan_audit(rows=2000, rate=0.3)
+        >>> isinstance(plan, lh.Plan), plan.total, round(plan.gap, 3)
+        (True, 2000, 0.059)
     """
 
     gap: float

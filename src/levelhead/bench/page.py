@@ -182,6 +182,8 @@ def differences(comparison: Comparison, metric: str = MAIN) -> list[Difference]:
             row[metric].p_holm,
             comparison.table.level,
             comparison.marks(method),
+            row[metric].p_within,
+            comparison.table.margin,
         )
         for method, row in comparison.table.rows.items()
         if method != comparison.table.baseline

@@ -17,11 +17,13 @@ from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
     from levelhead.auditing.audit import AuditResult
+    from levelhead.auditing.missing.choice import IndirectAudit
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
-COLUMNS, GROUPS, WORDS, PLAN, OUTPUT = (
+COLUMNS, GROUPS, UNRECORDED, WORDS, PLAN, OUTPUT = (
     "Which columns",
     "Groups",
+    "Where groups are not recorded, or only in part",
     "Words: what classes, groups and the audit are called",
     "Before there are data",
     "Output",
@@ -154,6 +156,58 @@ def audit_command(
             rich_help_panel=GROUPS,
         ),
     ] = None,
+    labelled_group: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with the group of some rows, 100 or more at random; empty in all others.",
+            show_default=False,
+            rich_help_panel=UNRECORDED,
+        ),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column that tells something of the group: its probability, 0 to 1, or a guess in words. One with "
+            "--labelled-group; three from different sources without. Repeatable.",
+            show_default=False,
+            rich_help_panel=UNRECORDED,
+        ),
+    ] = None,
+    inclusion: Annotated[
+        str | None,
+        typer.Option(
+            help="With --labelled-group: column with the probability with which each row was labelled, where that was "
+            "not the same for all.",
+            show_default=False,
+            rich_help_panel=UNRECORDED,
+        ),
+    ] = None,
+    randomized_response: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="How the answers in --group were randomised: epsilon=1.39, or flip=0.2 (the chance that another group "
+            "was reported). For one of several columns: sex:epsilon=1.39. Repeatable.",
+            show_default=False,
+            rich_help_panel=UNRECORDED,
+        ),
+    ] = None,
+    shares: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Share of each group among the rows: women=0.52. Or a .csv with a line for each stratum and a column "
+            "for each group. Says how large the gap could be. Repeatable.",
+            show_default=False,
+            rich_help_panel=UNRECORDED,
+        ),
+    ] = None,
+    strata: Annotated[
+        str | None,
+        typer.Option(
+            help="With --shares FILE.csv: column with the stratum of each row, such as a postcode.",
+            show_default=False,
+            rich_help_panel=UNRECORDED,
+        ),
+    ] = None,
     positive: Annotated[
         str | None,
         typer.Option(
@@ -257,6 +311,46 @@ def audit_command(
         if positive in (None, POSITIVE):
             positive_name = positive_name or NAME
     check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions, against])
+    unrecorded = {
+        "--labelled-group": labelled_group,
+        "--proxy": proxy,
+        "--inclusion": inclusion,
+        "--randomized-response": randomized_response,
+        "--shares": shares,
+        "--strata": strata,
+    }
+    if any(unrecorded.values()):
+        others: dict[str, object] = {
+            "--score": score,
+            "--threshold": threshold,
+            "--against": against,
+            "--on": on,
+            "--continuous": continuous,
+            "--intersect": intersect,
+            "--bins": bins,
+            "--reference": reference,
+            "--label-map": label_map,
+            "--positive-name": positive_name,
+            "--title": title,
+            "--model": model,
+            "--author": author,
+            "--purpose": purpose,
+        }
+        if clash := [name for name, value in others.items() if value]:
+            raise ConfigError(f"{', '.join(clash)} needs groups that are recorded: leave it out.")
+        if group and not randomized_response:
+            raise ConfigError(
+                "--group says which group every row belongs to; then nothing is missing. Leave it out, or leave out "
+                f"{', '.join(name for name, value in unrecorded.items() if value)}."
+            )
+        if predictions is None or label is None or prediction is None:
+            lacking = [name for name, value in list(given.items())[:3] if value is None]
+            raise ConfigError(f"An audit needs FILE, --label and --prediction; missing: {', '.join(lacking)}.")
+        _unrecorded(
+            predictions, label, prediction, group or [], labelled_group, proxy or [], inclusion,
+            randomized_response or [], shares or [], strata, positive, json_file, html_file,
+        )  # fmt: skip
+        return
     if predictions is None or label is None or not (prediction or score) or not group:
         lacking = [name for name, value in given.items() if not value]
         raise ConfigError(
@@ -299,6 +393,44 @@ def audit_command(
         console.print(f"Wrote {path}", markup=False)
 
 
+def _unrecorded(
+    predictions: Path,
+    label: str,
+    prediction: str,
+    group: list[str],
+    labelled_group: str | None,
+    proxy: list[str],
+    inclusion: str | None,
+    randomized_response: list[str],
+    shares: list[str],
+    strata: str | None,
+    positive: str | None,
+    json_file: Path | None,
+    html_file: Path | None,
+) -> None:
+    """Audit predictions whose groups are not recorded (docs/missing-attributes.md)."""
+    from levelhead.auditing.missing.choice import indirect_audit_file, read_shares
+    from levelhead.auditing.missing.responses import read_responses
+
+    result = indirect_audit_file(
+        predictions,
+        label,
+        prediction,
+        labelled=labelled_group,
+        proxies=proxy,
+        inclusion=inclusion,
+        responses=read_responses(randomized_response, group) if randomized_response else None,
+        shares=read_shares(shares, strata) if shares else None,
+        strata=strata,
+        positive=positive,
+    )
+    written = _write(result, json_file, html_file, predictions.name)
+    console = Terminal()
+    console.print(result.table())
+    for path in written:
+        console.print(f"Wrote {path}", markup=False)
+
+
 def _plan(asked: str, rate: float | None, groups: str | None, json_file: Path | None) -> None:
     """Print how many rows an audit needs, or what so many rows can show."""
     check_outputs({"--json": json_file})
@@ -313,15 +445,20 @@ def _plan(asked: str, rate: float | None, groups: str | None, json_file: Path | 
         console.print(f"Wrote {json_file}", markup=False)
 
 
-def _write(result: AuditResult, json_file: Path | None, html_file: Path | None, source: str) -> list[Path]:
+def _write(
+    result: AuditResult | IndirectAudit, json_file: Path | None, html_file: Path | None, source: str
+) -> list[Path]:
     """Write the files that were asked for, before anything is printed: a terminal that goes away costs no result."""
     if json_file is not None:
         write_json(json_file, result.to_dict())
     if html_file is not None:
+        from levelhead.auditing.missing.page import indirect_page
         from levelhead.auditing.page import audit_page
         from levelhead.report.page import command_line, write_page
 
-        write_page(html_file, audit_page(result.to_dict(), source=source, command=command_line()))
+        figures = result.to_dict()
+        page = indirect_page if "parts" in figures else audit_page
+        write_page(html_file, page(figures, source=source, command=command_line()))
     return [path for path in (json_file, html_file) if path is not None]
 
 

@@ -459,7 +459,8 @@ def worst_class(counts: Counts, name: str, positive: int | None = None, min_coun
 
 
 def estimate_to_dict(figure: Estimate) -> dict[str, Any]:
-    """Return ``{"value", "low", "high", "n"}`` plus ``reason`` and ``corrected`` where there are any.
+    """Return ``{"value", "low", "high", "n"}``, and ``reason``, ``corrected``, ``assumes`` and ``refused`` if there
+    are any.
 
     NaN becomes null, because NaN is not JSON.
     """
@@ -473,6 +474,8 @@ def estimate_to_dict(figure: Estimate) -> dict[str, Any]:
         result["corrected"] = finite_or_none(figure.corrected)
     if figure.reason is not None:
         result["reason"] = figure.reason
+    if figure.assumes is not None:
+        result |= {"assumes": figure.assumes, "refused": figure.refused}
     return result
 
 

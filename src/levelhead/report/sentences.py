@@ -24,7 +24,7 @@ NARROW = 0.05
 class Difference:
     """A method against the baseline: the figure's difference, its ``p`` adjusted over methods, and the ``level``.
 
-    ``marks`` are those of the method's row.
+    ``marks`` are those of the method's row. ``p_within`` is that of the difference being ``margin`` or more.
     """
 
     method: str
@@ -32,6 +32,8 @@ class Difference:
     p: float | None = None
     level: float = 0.95
     marks: Sequence[str] = ()
+    p_within: float | None = None
+    margin: float = 0.02
 
     @property
     def label(self) -> str:
@@ -49,6 +51,13 @@ class Difference:
             and (self.p is None or self.p < 1 - self.level)
         )
 
+    @property
+    def within(self) -> bool:
+        """Whether these data show that the two differ by less than the margin."""
+        figure = self.estimate
+        known = figure.defined and figure.reason is None
+        return known and self.p_within is not None and self.p_within < 1 - self.level
+
 
 def possessive(name: str) -> str:
     """Return ``DAM's``; names of several words get quotation marks."""
@@ -62,13 +71,17 @@ def difference_sentence(difference: Difference, baseline: str, metric: str = "eq
     what = f"{possessive(difference.label)} {METRICS[metric].phrase}"
     if not figure.defined:
         return f"{what} cannot be compared with {possessive(baseline)}: it is undefined, because {_ends(figure.reason)}"
-    span = percent_interval(figure, signed=True)
+    span, margin = percent_interval(figure, signed=True), 100 * difference.margin
     if figure.value == figure.low == figure.high == 0:
         return f"{what} is the same as {possessive(baseline)} in these data: nothing that it depends on differs."
     if figure.reason is not None:
         verdict = f"undecided, {_ends(figure.reason)}"
     elif difference.decided:
         verdict = "the difference is distinguishable from zero."
+        if difference.within:
+            verdict = f"the difference is distinguishable from zero, and less than {number(margin)} points."
+    elif difference.within:
+        verdict = f"the two are equal within {number(margin)} points."
     else:
         verdict = "the difference is not distinguishable from zero."
     if abs(figure.value) < 0.0005:
@@ -92,6 +105,12 @@ def comparison_sentence(differences: list[Difference], baseline: str, metric: st
     count = len(differences)
     unknown = "" if len(defined) == count else f" For {count - len(defined)} of them it is undefined."
     if not decided:
+        equal = [one for one in defined if one.within]
+        if equal:
+            which = "All" if len(equal) == count else f"{len(equal)} of them"
+            have = "has" if len(equal) == 1 else "have"
+            points = number(100 * equal[0].margin)
+            unknown = f" {which} {have} one within {points} points of {possessive(baseline)}.{unknown}"
         return (
             f"None of the {count} alternatives to {short(baseline)} has a {what} that these data can distinguish from "
             f"{possessive(baseline)}: {_range(defined)}.{unknown}"

@@ -1,0 +1,200 @@
+"""A few hundred labelled rows and a proxy for the rest: prediction-powered inference (PPI++).
+
+Nothing is assumed of the proxy: a bad one gains nothing, and misleads nobody. It does assume that the labelled rows are
+a random sample, or that the probability of each to be labelled is known.
+
+With a in {0, 1}, f_a = P(yhat=1 | a), p = P(a=1), psi(a) = a (yhat - f_1) / p - (1 - a)(yhat - f_0) / (1 - p), and
+h the proxy in place of a: gap = gap_labelled + lam (mean_unlabelled psi(h) - mean_labelled psi(h)), with lam chosen to
+make the variance least (Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453). psi is linear in h for each prediction,
+so sums of 1, h and h^2 in each (group, label, prediction) are all that is ever needed of the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from levelhead.auditing.missing.gaps import FEWEST_SHOWN, GAPS, FloatArray
+from levelhead.types import Estimate
+
+ASSUMES = "the labelled rows are a random sample of all rows"
+ASSUMES_WEIGHTED = "each row was labelled with the probability that its column says"
+FEWEST_IN_CELL = 5
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class LabelledGap:
+    """One gap f_1 - f_0 by a labelled subset and a proxy.
+
+    ``estimate`` uses both, ``classical`` the labelled rows alone; ``lam`` is the weight that the proxy got (0 to 1);
+    ``narrower`` the width of the interval divided by that of the labelled rows alone; ``more_labels`` how many more
+    labelled rows would decide a gap of the measured size (0: it is decided; None: no number would be serious).
+    """
+
+    estimate: Estimate
+    classical: Estimate
+    error: float
+    classical_error: float
+    lam: float
+    narrower: float
+    more_labels: int | None
+
+
+def by_labelled_rows(
+    labelled: FloatArray, unlabelled: FloatArray, *, level: float = 0.95, weighted: bool = False
+) -> dict[str, LabelledGap]:
+    """Estimate the three gaps.
+
+    Args:
+        labelled: (group 2, label 2, prediction 2, i 3, j 3): sums of w^i h^j over the labelled rows, with w one over
+            the probability to be labelled (1 for a random sample) and h the proxy, the probability of group 1.
+        unlabelled: (label 2, prediction 2, j 3): sums of h^j over the other rows.
+        level: confidence level.
+        weighted: whether w is known and not the same for all rows.
+
+    Returns:
+        the gaps by name; refused where a (group, prediction) has fewer than five labelled rows.
+    """
+    out = {}
+    for gap, label in GAPS.items():
+        own = labelled.sum(1) if label is None else labelled[:, label]
+        rest = unlabelled.sum(0) if label is None else unlabelled[label]
+        out[gap] = _gap(own, rest, level, weighted)
+    return out
+
+
+def _gap(own: FloatArray, rest: FloatArray, level: float, weighted: bool) -> LabelledGap:
+    """(group, prediction, 3, 3) and (prediction, 3) -> the gap."""
+    counts = own[:, :, 0, 0]
+    n, unseen = float(counts.sum()), float(rest[:, 0].sum())
+    assumes = ASSUMES_WEIGHTED if weighted else ASSUMES
+    if counts.min() < FEWEST_IN_CELL or counts.sum(1).min() < 1:
+        reason = f"fewer than {FEWEST_IN_CELL} labelled rows in a (group, prediction) cell"
+        none = Estimate.refuse(reason, int(n) if n >= FEWEST_SHOWN else 0, assumes)
+        return LabelledGap(none, none, math.nan, math.nan, math.nan, math.nan, None)
+    size = own[:, :, 1, 0] if weighted else counts  # (group, prediction), weighted
+    share = size.sum(1) / size.sum()
+    rate = size[:, 1] / size.sum(1)
+    here = np.array([0.0, 1.0])[None] - rate[:, None]  # yhat - f_a
+    psi = np.array([-1.0, 1.0])[:, None] * here / share[:, None]  # (group, prediction): psi(a)
+    slope, shift = psi[1] - psi[0], psi[0]  # psi(h) = slope h + shift, by prediction
+    classical = float(rate[1] - rate[0])
+    measure = _weighted_parts if weighted else _plain_parts
+    lam, move, error, plain_error, correlation = measure(own, rest, psi, slope, shift)
+    value = classical + lam * move
+    # The smaller group's rows decide how well the variance is known.
+    z = float(stats.t.ppf((1 + level) / 2, max(2.0, float(counts.sum(1).min()) - 1)))
+    estimate = Estimate(value, value - z * error, value + z * error, int(n + unseen), assumes=assumes)
+    alone = Estimate(classical, classical - z * plain_error, classical + z * plain_error, int(n), assumes=assumes)
+    narrower = error / plain_error if plain_error > 0 else math.nan
+    more = _more_labels(abs(value), z * plain_error, n, unseen, correlation)
+    return LabelledGap(estimate, alone, error, plain_error, lam, narrower, more)
+
+
+def _sums(table: FloatArray, slope: FloatArray, shift: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Sums of psi(h) and of its square over (..., prediction, j 3) -> (..., prediction)."""
+    first = slope * table[..., 1] + shift * table[..., 0]
+    second = slope**2 * table[..., 2] + 2 * slope * shift * table[..., 1] + shift**2 * table[..., 0]
+    return first, second
+
+
+def _plain_parts(
+    own: FloatArray, rest: FloatArray, psi: FloatArray, slope: FloatArray, shift: FloatArray
+) -> tuple[float, float, float, float, float]:
+    counts = own[:, :, 0, 0]
+    n, unseen = float(counts.sum()), float(rest[:, 0].sum())
+    first, second = _sums(own[:, :, 0], slope, shift)
+    free = n - 1
+    variance = float((counts * psi**2).sum() - (counts * psi).sum() ** 2 / n) / free
+    plain_error = math.sqrt(variance / n)
+    if unseen < 2:
+        return 0.0, 0.0, plain_error, plain_error, 0.0
+    other, other_second = (float(part.sum()) for part in _sums(rest, slope, shift))
+    inside = float(second.sum() - first.sum() ** 2 / n) / free
+    outside = (other_second - other**2 / unseen) / (unseen - 1)
+    covariance = float((psi * first).sum() - (psi * counts).sum() * first.sum() / n) / free
+    every = n + unseen
+    pooled = float(second.sum() + other_second) / every - ((first.sum() + other) / every) ** 2
+    if pooled <= 1e-15:  # a constant proxy
+        return 0.0, 0.0, plain_error, plain_error, 0.0
+    lam = min(1.0, max(0.0, covariance / ((1 + n / unseen) * pooled)))
+    error = math.sqrt(max(0.0, variance - 2 * lam * covariance + lam**2 * inside) / n + lam**2 * outside / unseen)
+    correlation = covariance / math.sqrt(variance * inside) if variance * inside > 0 else 0.0
+    return lam, other / unseen - float(first.sum()) / n, error, plain_error, max(0.0, correlation)
+
+
+def _weighted_parts(
+    own: FloatArray, rest: FloatArray, psi: FloatArray, slope: FloatArray, shift: FloatArray
+) -> tuple[float, float, float, float, float]:
+    """Weights 1/pi: the labelled rows speak for all rows, so psi(h) is compared with its mean over all of them."""
+    every = float(own[:, :, 0, 0].sum() + rest[:, 0].sum())
+    total = float(own[:, :, 1, 0].sum())
+    scale = every / total  # brings the weights' sum to the number of rows (Hajek)
+    all_first, all_second = (
+        float(a.sum() + b.sum())
+        for a, b in zip(_sums(own[:, :, 0], slope, shift), _sums(rest, slope, shift), strict=True)
+    )
+    mean = all_first / every
+    first, second = _sums(own[:, :, 1], slope, shift - mean)  # sums of w e, w e^2 with e = psi(h) - mean
+    squares, squares_second = _sums(own[:, :, 2], slope, shift - mean)  # of w^2 e, w^2 e^2
+    d_d = scale**2 * float((own[:, :, 2, 0] * psi**2).sum()) / every
+    plain_error = math.sqrt(d_d / every)
+    # D = R w psi(a), E = (R w - 1) e: the estimate's influence is D - lam E.
+    d_e = (scale**2 * float((psi * squares).sum()) - scale * float((psi * first).sum())) / every
+    centred = all_second / every - mean**2
+    e_e = scale**2 * float(squares_second.sum()) / every - 2 * scale * float(second.sum()) / every + centred
+    if e_e <= 1e-15:
+        return 0.0, 0.0, plain_error, plain_error, 0.0
+    lam = min(1.0, max(0.0, d_e / e_e))
+    error = math.sqrt(max(0.0, d_d - 2 * lam * d_e + lam**2 * e_e) / every)
+    move = -float(first.sum()) / total
+    return lam, move, error, plain_error, max(0.0, d_e / math.sqrt(d_d * e_e)) if d_d > 0 else 0.0
+
+
+def _more_labels(gap: float, half: float, n: float, unseen: float, correlation: float) -> int | None:
+    """Labelled rows, beyond the ``n`` there are, that make half the interval as small as the gap."""
+
+    def reach(rows: float) -> float:
+        rest = max(0.0, unseen - (rows - n))
+        share = rest / (rest + rows) if rest else 0.0  # 1 / (1 + n/N)
+        return half * math.sqrt(n / rows * max(0.0, 1 - correlation**2 * share))
+
+    if reach(n) <= gap:
+        return 0
+    rows = n
+    while rows < 10**7:
+        rows *= 1.02
+        if reach(rows) <= gap:
+            return math.ceil(rows - n)
+    return None
+
+
+def cross_fitted(labelled: FloatArray, unlabelled: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Turn other columns into a proxy: the share of group 1 in each of their cells, fitted on the other folds.
+
+    A proxy that has seen a row's group is too good on that row; here no row's group is used for its own proxy.
+
+    Args:
+        labelled: (fold, group 2, cell, label 2, prediction 2, i 3): sums of w^i over labelled rows.
+        unlabelled: (cell, label 2, prediction 2): rows without a group.
+
+    Returns:
+        the two arrays that :func:`by_labelled_rows` takes.
+    """
+    folds = len(labelled)
+    power = np.arange(3)
+    own = np.zeros((*labelled.shape[1:2], 2, 2, 3, 3))
+    proxies = []
+    for fold in range(folds):
+        others = (labelled.sum(0) - labelled[fold])[..., 1].sum((2, 3))  # (group, cell), weighted
+        overall = (others[1].sum() + 0.5) / (others.sum() + 1)
+        proxy = (others[1] + 2 * overall) / (others.sum(0) + 2)  # two rows' worth of the overall share
+        own += np.einsum("gcyhi,cj->gyhij", labelled[fold], proxy[:, None] ** power)
+        proxies.append(proxy)
+    # Each fold's proxy is as good as another for the unlabelled rows: psi is linear, so their mean proxy counts.
+    rest = np.einsum("cyh,cj->yhj", unlabelled, np.mean(proxies, 0)[:, None] ** power)
+    return own, rest

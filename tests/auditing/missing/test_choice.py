@@ -1,0 +1,350 @@
+"""Audits without the attribute as a user makes them: the choice, the sentences, the refusals, and nobody's group."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from levelhead.auditing.missing.choice import NOTHING_KNOWN, PERSONS, read_shares
+from levelhead.auditing.missing.page import indirect_page
+from levelhead.cli.app import main
+from levelhead.report import render
+from levelhead.types import ConfigError, DataError
+
+
+def people(rows: int = 20_000, seed: int = 0) -> pd.DataFrame:
+    """Rows with a true gap in selection rates of 27.5 points, three proxies and a probability."""
+    rng = np.random.default_rng(seed)
+    a = rng.random(rows) < 0.4
+    y = rng.random(rows) < np.where(a, 0.5, 0.3)
+    hit = rng.random(rows) < np.where(a, np.where(y, 0.9, 0.35), np.where(y, 0.7, 0.2))
+    table = pd.DataFrame({"y": y.astype(int), "yhat": hit.astype(int), "sex": np.where(a, "women", "men")})
+    for name, (low, high) in {"p1": (0.2, 0.7), "p2": (0.25, 0.9), "p3": (0.35, 0.6)}.items():
+        table[name] = np.where(rng.random(rows) < np.where(a, high, low), "women", "men")
+    table["p_female"] = np.clip(np.where(a, 0.7, 0.3) + rng.normal(0, 0.15, rows), 0, 1).round(3)
+    table["known"] = np.where(rng.random(rows) < 0.03, table["sex"], None)
+    table["zip"] = rng.choice(["north", "south"], rows)
+    return table
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return people()
+
+
+def audit(table: pd.DataFrame, **given: Any) -> lh.IndirectAudit:
+    return lh.indirect_audit(table["y"], table["yhat"], **given)
+
+
+def part_of(result: lh.IndirectAudit) -> Any:
+    return next(iter(result.parts.values()))
+
+
+def test_labelled_rows_and_a_proxy(table: pd.DataFrame) -> None:
+    part = part_of(audit(table, labelled=table["known"], proxies={"p_female": table["p_female"]}))
+    assert part.method == "labelled subset"
+    figure = part.gaps[0].estimate
+    assert figure.low < 0.275 < figure.high
+    assert figure.high - figure.low < 0.8 * (part.gaps[0].alone.high - part.gaps[0].alone.low)
+    assert figure.assumes == "the labelled rows are a random sample of all rows"
+    assert part.headline.startswith("If the labelled rows are a random sample, the selection rate of 'women' is ")
+    assert set(part.gaps[0].naive) == {"p_female"}
+    assert part.rests_on[-1] == PERSONS
+
+
+def test_a_proxy_of_the_other_group_says_the_same(table: pd.DataFrame) -> None:
+    one, other = (
+        part_of(audit(table, labelled=table["known"], proxies={"p": p}))
+        for p in (table["p_female"], 1 - table["p_female"])
+    )
+    assert one.gaps[0].estimate.value == pytest.approx(other.gaps[0].estimate.value, abs=1e-9)
+
+
+def test_several_proxies_are_cross_fitted(table: pd.DataFrame) -> None:
+    part = part_of(audit(table, labelled=table["known"], proxies=table[["p1", "p2", "zip"]]))
+    assert part.gaps[0].estimate.low < 0.275 < part.gaps[0].estimate.high
+    assert (
+        "The proxies were turned into one probability by cross-fitting in 5 parts of the labelled rows."
+        in part.rests_on
+    )
+    assert set(part.gaps[0].naive) == {"p1", "p2"}  # "zip" speaks of no group
+
+
+def test_labels_that_are_missing_not_at_random_are_refused_without_their_probabilities(table: pd.DataFrame) -> None:
+    rng = np.random.default_rng(5)
+    chance = np.where(table["yhat"] == 1, 0.08, 0.02)
+    known = np.where(rng.random(len(table)) < chance, table["sex"], None)
+    part = part_of(audit(table, labelled=known, proxies={"p": table["p_female"]}))
+    assert part.refused == (
+        "whether a row was labelled goes with its label, prediction or proxy, so the labelled rows are no random sample"
+    )
+    assert "--inclusion" in part.help
+    assert all(one.estimate.refused for one in part.gaps)
+    part = part_of(audit(table, labelled=known, proxies={"p": table["p_female"]}, inclusion=chance))
+    assert not part.refused
+    assert part.gaps[0].estimate.low < 0.275 < part.gaps[0].estimate.high
+
+
+def test_three_groups_are_each_set_against_the_others(table: pd.DataFrame) -> None:
+    thirds = np.array(["a", "b", "c"])[np.arange(len(table)) % 3]
+    known = np.where(table["known"].notna(), thirds, None)
+    part = part_of(audit(table, labelled=known))
+    assert {one.groups for one in part.gaps} == {(group, "all others") for group in "abc"}
+
+
+def test_three_proxies(table: pd.DataFrame) -> None:
+    part = part_of(audit(table, proxies=table[["p1", "p2", "p3"]], replicates=300))
+    assert part.method == "three proxies"
+    assert part.gaps[0].estimate.low < 0.275 < part.gaps[0].estimate.high
+    assert "Errors that the proxies share, given the group, cannot be seen in these data." in part.rests_on
+    assert part.gaps[0].bounds is not None
+    assert part.headline.startswith(
+        "If given the group, the proxies err independently of each other, of the label and of the prediction, the "
+        "selection rate of 'women' is "
+    )
+
+
+def test_randomised_answers(table: pd.DataFrame) -> None:
+    reports = lh.privacy.randomize(table["sex"].to_numpy(), 1.5, seed=1)
+    result = audit(table, responses=reports, response=lh.Response(epsilon=1.5))
+    figure = result.gaps["demographic_parity"]
+    assert figure.low < 0.275 < figure.high
+    assert abs(part_of(result).gaps[0].naive["reports as groups"]) < figure.low
+
+
+def test_two_attributes_with_a_budget_each(table: pd.DataFrame) -> None:
+    reports = {
+        name: lh.privacy.randomize(table[name].to_numpy(), budget, seed=1)
+        for name, budget in (("sex", 1.0), ("zip", 2.0))
+    }
+    result = audit(
+        table, responses=reports, response={"sex": lh.Response(epsilon=1.0), "zip": lh.Response(epsilon=2.0)}
+    )
+    assert list(result.parts) == ["sex", "zip"]
+    said = " ".join(result.parts["zip"].rests_on)
+    assert "Each answer in 'zip' spent epsilon=2.00. The 2 attributes of a person spent 3.00 together." in said
+
+
+def test_shares_bound_the_gap(table: pd.DataFrame) -> None:
+    part = part_of(audit(table, shares={"women": 0.4}))
+    bounds = part.gaps[0].bounds
+    assert part.gaps[0].groups == ("women", "not women")
+    assert bounds.low < 0.275 < bounds.high
+    assert part.gaps[0].estimate.refused
+    assert part.headline.startswith(
+        "Known is only the share of each group: the selection rate of 'women' minus that of 'not women' could be "
+    )
+
+
+def test_a_calibrated_probability_gives_bounds_and_a_bracket() -> None:
+    rng = np.random.default_rng(0)
+    b = rng.choice([0.1, 0.4, 0.9], 30_000)
+    a = rng.random(len(b)) < b
+    hit = rng.random(len(b)) < 0.2 + 0.3 * a + 0.3 * b
+    true = hit[a].mean() - hit[~a].mean()
+    known = np.where(np.arange(len(b)) < 90, np.where(a, "x", "y"), None)
+    frame = pd.DataFrame({"y": rng.integers(0, 2, len(b)), "yhat": hit.astype(int)})
+    part = part_of(audit(frame, proxies={"p": b}))
+    assert part.gaps[0].bounds.low <= true <= part.gaps[0].bounds.high
+    assert any(line.startswith("If among rows of equal probability") for line in part.rests_on)
+    part = part_of(audit(frame, proxies={"p": b}, labelled=known))
+    assert "Only 90 rows have a group, and 100 are needed for an estimate." in part.rests_on
+    assert any(line.startswith(("The labelled rows show that", "If among rows")) for line in part.rests_on)
+
+
+def test_nothing_known_gives_a_sentence_and_no_number(table: pd.DataFrame) -> None:
+    with pytest.raises(ConfigError, match="a gap of any size fits these predictions"):
+        audit(table)
+    part = part_of(audit(table, proxies={"p1": table["p1"]}))
+    assert NOTHING_KNOWN in part.rests_on
+    assert all(math.isnan(one.estimate.value) and one.bounds is None for one in part.gaps)
+    assert part.headline.startswith(
+        "No answer: 1 proxy without labelled rows cannot tell a gap from the proxy’s own errors."
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"proxies": {"a": ["x"] * 40, "b": ["x", "z"] * 20, "c": ["x", "z"] * 20}}, "'a' is the same in every row"),
+        ({"proxies": {"a": ["x", "z"] * 20, "b": ["x", "z"] * 20, "c": ["z", "x"] * 20}}, "'a' and 'b' are equal"),
+        ({"proxies": {"a": ["x", "z"] * 20, "b": ["x", "w"] * 20, "c": ["z", "x"] * 20}}, "do not name the same"),
+        ({"proxies": {"a": [0.3] * 40}}, "'a' is the same in every row"),
+        ({"proxies": {"a": [0.3, np.nan] * 20}}, "'a' is missing in 20 rows"),
+        ({"proxies": {"a": [0.3, 4.0] * 20}}, "numbers from 0 to 1 and other values"),
+        ({"proxies": {"a": [0.3, np.inf] * 20}}, "numbers from 0 to 1 and other values"),
+        ({"shares": {"x": 0.6, "z": 0.6}}, "The shares add to 1.2, not to 1."),
+        ({"shares": {"x": 1.0}}, "must lie between 0 and 1"),
+        ({"labelled": [None] * 39 + ["x"], "inclusion": [0.0] * 40}, "above 0 and at most 1"),
+        ({"labelled": ["x"] * 40, "inclusion": [0.5] * 39}, "39"),
+        ({"responses": ["x"] * 40, "response": lh.Response(flip=0.2)}, "has 1 group;"),
+        ({"responses": ["x", None] * 20, "response": lh.Response(flip=0.2)}, "20 rows have no answer"),
+        (
+            {"responses": {"s": ["x", "z"] * 20}, "response": {"q": lh.Response(flip=0.2)}},
+            "Say how each column was randomised",
+        ),
+        ({"responses": ["x", "z"] * 20}, "how they were randomised"),
+        ({"strata": ["x", "z"] * 20}, "a gap of any size"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(given: dict[str, Any], message: str) -> None:
+    frame = pd.DataFrame({"y": [0, 1] * 20, "yhat": [0, 0, 1, 1] * 10})
+    with pytest.raises((ConfigError, DataError), match=message.replace("(", r"\(")):
+        audit(frame, **given)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("keep=0.8", "keep= has two meanings"),
+        ("epsilon=0", "At 0 an answer says nothing"),
+        ("epsilon=-1", "above 0 and finite"),
+        ("epsilon=inf", "above 0 and finite"),
+        ("flip=1", "not a chance"),
+        ("flip=x", "write epsilon=1.39 or flip=0.2"),
+        ("", "write epsilon=1.39 or flip=0.2"),
+    ],
+)
+def test_how_answers_were_randomised_must_be_plain(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        lh.Response.parse(text)
+
+
+def test_a_flip_of_a_half_says_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"from 0\.5 on, a report says no more about the group than chance"):
+        lh.Response(flip=0.5).matrix(2)
+
+
+def test_randomize_keeps_as_often_as_epsilon_says() -> None:
+    values = np.array(["a", "b", "c"] * 20_000)
+    reports = lh.privacy.randomize(values, 1.0, seed=0)
+    assert (reports == values).mean() == pytest.approx(math.e / (math.e + 2), abs=0.01)
+    others = reports[(values == "a") & (reports != "a")]
+    assert (others == "b").mean() == pytest.approx(0.5, abs=0.02)
+    np.testing.assert_array_equal(reports, lh.privacy.randomize(values, 1.0, seed=0))
+    assert set(lh.privacy.randomize(["a"] * 500, 0.5, seed=0, categories=["a", "longer"]).tolist()) == {"a", "longer"}
+
+
+@pytest.mark.parametrize(
+    ("values", "epsilon", "message"),
+    [
+        (["a", None], 1.0, "1 values are missing"),
+        (["a", "a"], 1.0, "fewer than two categories"),
+        (["a", "b"], 0.0, "above 0"),
+    ],
+)  # fmt: skip
+def test_randomize_refuses(values: list[Any], epsilon: float, message: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
+        lh.privacy.randomize(np.array(values, object), epsilon, seed=0)
+
+
+def test_shares_by_stratum_come_from_a_file(tmp_path: Path, table: pd.DataFrame) -> None:
+    file = tmp_path / "shares.csv"
+    file.write_text("zip,men,women\nnorth,0.6,0.4\nsouth,0.6,0.4\n", encoding="utf-8")
+    shares = read_shares([str(file)], "zip")
+    part = part_of(audit(table, shares=shares, strata=table["zip"]))
+    assert part.gaps[0].bounds.low < 0.275 < part.gaps[0].bounds.high
+    file.write_text("zip,men,women\nnorth,0.6,0.4\n", encoding="utf-8")
+    with pytest.raises(DataError, match="There are no shares for stratum 'south'"):
+        audit(table, shares=read_shares([str(file)], "zip"), strata=table["zip"])
+    file.write_text("zip,men,women\nnorth,0.6,0.6\n", encoding="utf-8")
+    with pytest.raises(DataError, match="must add to 1"):
+        read_shares([str(file)], "zip")
+
+
+def test_no_row_and_no_few_people_are_in_what_is_written(table: pd.DataFrame) -> None:
+    small = np.where(np.arange(len(table)) < 7, "rare", np.where(table["known"].notna(), "common", None))
+    result = audit(table, labelled=small, proxies={"p": table["p_female"]})
+    text = json.dumps(result.to_dict()) + str(result) + result.to_html()
+    assert "fewer than 10" in text
+    assert "'rare' 7" not in text
+
+    def longest(value: Any) -> int:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+        return max([len(inner), *map(longest, inner)]) if inner else 0
+
+    assert longest(result.to_dict()) < 50  # no list has an entry a row
+
+
+DECLARED = ["--randomized-response"]
+COMMAND = ["audit", "people.csv", "--label", "y", "--prediction", "yhat"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--labelled-group", "known", "--proxy", "p_female"], "If the labelled rows are a random sample"),
+        (["--proxy", "p1", "--proxy", "p2", "--proxy", "p3"], "agreement of three proxies"),
+        (["--group", "p1", "--randomized-response", "epsilon=1.39"], "randomised answers, inverted"),
+        (["--group", "p1", "--group", "p2", *DECLARED, "p1:flip=0.2", *DECLARED, "p2:flip=0.1"], "Gaps by p2"),
+        (["--shares", "women=0.52", "--strata", "zip"], "Strata narrow the bounds only if"),
+    ],
+)  # fmt: skip
+def test_the_commands(
+    options: list[str], said: str, table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    table.head(9000).to_csv("people.csv", index=False)
+    with pytest.raises(SystemExit) as left:
+        main([*COMMAND, *options, "--json", "out.json", "--html", "out.html"])
+    assert left.value.code == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert said in printed
+    assert "What this answer rests on" in printed
+    page = Path("out.html").read_text(encoding="utf-8")
+    assert "What this answer rests on" in page
+    figures = json.loads(Path("out.json").read_text(encoding="utf-8"))
+    assert render(indirect_page(figures))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--group", "sex", "--shares", "women=0.5"], "--group says which group every row belongs to"),
+        (["--randomized-response", "flip=0.2"], "name it with --group"),
+        (["--group", "p1", "--randomized-response", "keep=0.8"], "keep= has two meanings"),
+        (["--proxy", "p1", "--intersect"], "--intersect needs groups that are recorded"),
+        (["--inclusion", "p_female"], "a gap of any size"),
+        (["--labelled-group", "known", "--proxy", "known"], "has two roles"),
+        (["--shares", "women"], "write a group and its share"),
+        (["--proxy", "nobody"], "has no column 'nobody'"),
+    ],
+)
+def test_commands_that_cannot_be_meant(
+    options: list[str], said: str, table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    table.head(500).to_csv("people.csv", index=False)
+    with pytest.raises(SystemExit) as left:
+        main([*COMMAND, *options])
+    assert left.value.code == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_file_and_its_rows_say_the_same(tmp_path: Path, table: pd.DataFrame) -> None:
+    table.to_parquet(tmp_path / "people.parquet")
+    table.to_csv(tmp_path / "people.csv", index=False)
+    given = {"labelled": "known", "proxies": ["p_female"]}
+    files = [lh.indirect_audit_file(tmp_path / name, "y", "yhat", **given) for name in ("people.parquet", "people.csv")]
+    rows = audit(table, labelled=table["known"], proxies={"p_female": table["p_female"]})
+    for gap, figure in rows.gaps.items():
+        for file in files:
+            assert file.gaps[gap].value == pytest.approx(figure.value, abs=1e-9)
+            assert file.gaps[gap].high == pytest.approx(figure.high, abs=1e-9)
+
+
+def test_a_file_may_have_a_chance_for_labelled_rows_alone(tmp_path: Path, table: pd.DataFrame) -> None:
+    chance = np.where(table["known"].notna(), 0.03, np.nan)
+    table.assign(chance=chance).to_parquet(tmp_path / "people.parquet")
+    given = {"labelled": "known", "proxies": ["p_female"], "inclusion": "chance"}
+    result = lh.indirect_audit_file(tmp_path / "people.parquet", "y", "yhat", **given)
+    assert result.gaps["demographic_parity"].low < 0.275 < result.gaps["demographic_parity"].high
