@@ -721,11 +721,7 @@ def main() -> int:
     for (cell, gap), records in zip(plain, found[len(small) + len(pairs) :], strict=True):
         for record in records:
             record["standard_errors"] = gap / standard_error(cell, record["metric"])
-<<<<<<< HEAD
     missed = failures(list(itertools.chain.from_iterable(by_kind))) + missed_others
-=======
-    missed = failures(list(itertools.chain.from_iterable(by_kind))) + missed_others
->>>>>>> main
     result = {
         "command": f"python benchmarks/coverage.py --trials {options.trials} --replicates {options.replicates}",
         "trials": options.trials,
@@ -739,11 +735,8 @@ def main() -> int:
         "small_cells": by_kind[0],
         "differences": by_kind[1],
         "pairs": by_pairs,
-<<<<<<< HEAD
         "more": by_more,
-=======
         "missing_attributes": without,
->>>>>>> main
     }
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
