@@ -57,8 +57,8 @@ def estimate_from_dict(record: Record) -> Estimate:
     reason = record.get("reason")
     if math.isnan(value) and reason is None:
         reason = "no reason was recorded"
-    more = {"assumes": record.get("assumes"), "refused": bool(record.get("refused"))}
-    return Estimate(value, low, high, int(record.get("n") or 0), reason, record.get("corrected"), **more)
+    rows, corrected, refused = int(record.get("n") or 0), record.get("corrected"), bool(record.get("refused"))
+    return Estimate(value, low, high, rows, reason, corrected, assumes=record.get("assumes"), refused=refused)
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:
