@@ -25,6 +25,7 @@ from torch.nn.modules import module as torch_modules
 
 from levelhead.types import ConfigError, LevelheadError
 
+OWN_TYPE = "levelhead-"  # before the model_type in the saved config.json of a model that `attach` has changed
 ADAPTER = "adapter_config.json"  # of PEFT
 MOST_LAYERS = 100_000  # and labels, experts, groups: transformers makes lists of them before anything can be looked at
 COUNTED = re.compile(r"layer|label|depth|stage|block|expert|group")
@@ -59,13 +60,18 @@ def load_config(option: str, place: str, *, revision: str | None = None, **optio
         kind = content.get("model_type")
         if not isinstance(kind, str):
             raise ValueError("config.json names no model_type.")
-        if kind not in CONFIG_MAPPING:
+        own = kind.removeprefix(OWN_TYPE) if content.get("levelhead") else kind
+        if own not in CONFIG_MAPPING:
             why = "needs code of its own, which is never run" if "auto_map" in content else "is not known here"
             raise ConfigError(
                 f"{option} {place} is of type {kind[:40]!r}, which {why}: give a model that this version of "
                 "transformers has itself."
             )
         _refuse_entries(content)
+        if own != kind:  # what `attach` made, which only levelhead may load
+            config = CONFIG_MAPPING[own].from_pretrained(place, revision=revision, **options)
+            config.__dict__.pop("model_type", None)  # the class has it
+            return config
         return AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False, **options)
 
 

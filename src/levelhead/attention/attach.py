@@ -11,7 +11,8 @@ import copy
 import functools
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar, cast
 
@@ -31,6 +32,7 @@ from levelhead.attention.probe import (
     readout_layer,
 )
 from levelhead.attention.standardize import QueryKeyStandardizer
+from levelhead.loading import OWN_TYPE
 from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
@@ -238,9 +240,28 @@ def debiased_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
         def extra_repr(self) -> str:
             return one_row.describe(self)
 
+        def save_pretrained(self, *args: Any, **options: Any) -> Any:
+            with _of_its_own_type(self.config):
+                return super().save_pretrained(*args, **options)
+
     # Pipelines, the saved "architectures" entry and plain AutoModel loading all go by the name of the class.
     Debiased.__name__, Debiased.__qualname__, Debiased.__module__ = base.__name__, base.__qualname__, base.__module__
     return Debiased
+
+
+@contextmanager
+def _of_its_own_type(config: Any) -> Iterator[None]:
+    """Give a configuration a type of levelhead's while it is saved.
+
+    Otherwise ``pipeline(model=folder)`` and ``AutoModel`` would take the folder for a plain model, and serve it without
+    debiasing, with a list of unexpected keys as the only sign. So they say that they do not know the type.
+    """
+    kind = type(config)
+    config.__class__ = type(kind.__name__, (kind,), {"model_type": OWN_TYPE + kind.model_type})
+    try:
+        yield
+    finally:
+        config.__class__ = kind
 
 
 def forward_with_alignment(model: PreTrainedModel, labels: Tensor | None, forward: Any) -> Any:
