@@ -36,13 +36,31 @@ ROWS, PICTURES, BATCH = 10_000_000, 4096, 256
 READ = """
 import pyarrow.parquet, sys
 began = time.process_time()
-table = pyarrow.parquet.read_table(sys.argv[1], columns=["label", "prediction", "group"], use_threads=False)
+table = pyarrow.parquet.read_table(sys.argv[1], columns=sys.argv[2].split(), use_threads=False)
 """
+# What is audited: the columns that are read for it, the code, and the targets of time beside reading and of memory.
+AUDITS = {
+    "audit": ("label prediction group", 'audit_file(sys.argv[1], "label", "prediction", ["group"])', 0.5),
+    "audit with scores": (
+        "label score group",
+        'audit_file(sys.argv[1], "label", None, ["group"], score="score", threshold=0.5)',
+        1.0,
+    ),
+    "audit with a few groups and a proxy": (
+        "label prediction known score",
+        'indirect_audit_file(sys.argv[1], "label", "prediction", labelled="known", proxies=["score"])',
+        0.5,
+    ),
+    "audit with three proxies": (
+        "label prediction proxy_1 proxy_2 proxy_3",
+        'indirect_audit_file(sys.argv[1], "label", "prediction", proxies=["proxy_1", "proxy_2", "proxy_3"])',
+        0.5,
+    ),
+}
 AUDIT = """
 import sys
-from levelhead import audit_file
+from levelhead import audit_file, indirect_audit_file
 began = time.process_time()
-audit_file(sys.argv[1], "label", "prediction", ["group"])
 """
 IMPORTS = {
     "levelhead": "import levelhead",
@@ -75,24 +93,30 @@ def write_rows(path: Path, rows: int) -> None:
         "group": np.array([f"group {letter}" for letter in "ABCDEFGH"])[rng.integers(0, 8, rows)],
         "score": rng.random(rows),
     }
+    own = rng.random(rows) < 0.4  # of whom 500 are known, and at whom three proxies guess
+    known = pyarrow.array(np.where(own, "a", "b"), mask=np.arange(rows) % max(1, rows // 500) > 0)
+    columns["known"] = known
+    for number in (1, 2, 3):
+        columns[f"proxy_{number}"] = np.where(rng.random(rows) < 0.75, own, ~own).astype(np.int64)
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
 
 
 def audits(folder: Path, rows: int, repeats: int) -> list[dict[str, object]]:
-    """Audit a file against reading it."""
+    """Audit a file against reading the same columns of it."""
     file = folder / "predictions.parquet"
     write_rows(file, rows)
-    ratios, peaks = [], []
-    child(READ, str(file))
-    for _ in range(repeats):
-        reading, auditing = child(READ, str(file)), child(AUDIT, str(file))
-        ratios.append(auditing["seconds"] / reading["seconds"])
-        peaks.append(auditing["megabytes"] / 500)
-    millions = f"{rows / 1e6:g} million rows"
-    return [
-        measure.row(f"audit of {millions} / pyarrow reading them", ratios, 0.5, device=CPU),
-        measure.row(f"audit of {millions}, peak memory / 500 MB", peaks, 1.0, device=CPU),
-    ]
+    measured = []
+    for name, (columns, code, target) in AUDITS.items():
+        ratios, peaks = [], []
+        child(READ, str(file), columns)
+        for _ in range(repeats):
+            reading, auditing = child(READ, str(file), columns), child(f"{AUDIT}{code}", str(file))
+            ratios.append(auditing["seconds"] / reading["seconds"])
+            peaks.append(auditing["megabytes"] / 500)
+        words = name.replace("audit", f"audit of {rows / 1e6:g} million rows", 1)
+        measured.append(measure.row(f"{words} / pyarrow reading them", ratios, target, device=CPU))
+        measured.append(measure.row(f"{words}, peak memory / 500 MB", peaks, 1.0, device=CPU))
+    return measured
 
 
 def draw_pictures(count: int) -> list[bytes]:
@@ -167,17 +191,18 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS, help="of the audited file")
     parser.add_argument("--pictures", type=int, default=PICTURES)
     parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
+    parser.add_argument(
+        "--only-audits", action="store_true", help="nothing but the audits; other rows stay as they are"
+    )
     arguments = parser.parse_args()
     measure.with_environment()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rows = [
-            *pictures(folder, arguments.pictures, arguments.repeats),
-            *audits(folder, arguments.rows, arguments.repeats),
-            *intervals(arguments.repeats),
-            *imports(arguments.repeats),
-        ]
+        rows = audits(folder, arguments.rows, arguments.repeats)
+        if not arguments.only_audits:
+            rows += pictures(folder, arguments.pictures, arguments.repeats)
+            rows += [*intervals(arguments.repeats), *imports(arguments.repeats)]
     measure.merge(arguments.json, rows)
     measure.show(rows, "Reading, auditing, intervals, imports")
 
