@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def row(value: float, p_holm: float, p_within: float, reason: str | None = None) -> JointRow:
-    estimate = Estimate(value, value - 0.01, value + 0.01, 100, reason)
+    estimate = Estimate(value, value - 0.004, value + 0.004, 100, reason)
     return JointRow(estimate, estimate, (value,), 4.0, estimate, p_holm, p_holm, None, p_within)
 
 
@@ -40,6 +40,11 @@ def row(value: float, p_holm: float, p_within: float, reason: str | None = None)
 )
 def test_a_verdict_is_what_two_tests_say(found: JointRow, verdict: str) -> None:
     assert found.verdict(0.05) == verdict
+
+
+def test_an_interval_that_holds_zero_is_never_called_a_difference() -> None:
+    wide = Estimate(-0.05, -0.11, 0.01, 100)
+    assert JointRow(wide, wide, (-0.05,), 4.0, wide, 0.001, 0.001, None, 0.9).verdict(0.05) == "undecided"
 
 
 def test_the_baseline_has_no_verdict() -> None:

@@ -35,8 +35,9 @@ from typing import Any
 
 import yaml
 
-from levelhead.data.folds import FEWEST, MOST, Fold
+from levelhead.data.folds import FEWEST, MOST, Fold, check_whole
 from levelhead.methods import METHODS
+from levelhead.metrics.joint import MARGIN
 from levelhead.plain_yaml import read_yaml
 from levelhead.runs.folder import refuse_changes
 from levelhead.runs.recipe import (
@@ -82,7 +83,7 @@ class Grid:
     seeds: tuple[int, ...] = (0,)
     shared: dict[str, Any] = field(default_factory=dict)
     folds: int | None = None
-    margin: float = 2.0
+    margin: float = 100 * MARGIN
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base", present_recipe(self.base))
@@ -101,7 +102,7 @@ class Grid:
                 f"A grid needs variants whose names differ in letters or digits; got {listed(self.rows, 20) or 'none'}."
             )
         if self.folds is not None:
-            check_folds(self.folds)
+            check_whole("folds", self.folds, FEWEST, MOST)
         if isinstance(self.margin, bool) or not isinstance(self.margin, int | float) or not 0 < self.margin < 100:
             raise ConfigError(f"margin is {quoted(self.margin)}; it must be a number of points between 0 and 100.")
         if len(self.rows) * len(self.seeds) * (self.folds or 1) > MOST_RUNS:
@@ -145,12 +146,6 @@ class Failure:
 
     cell: Cell
     message: str
-
-
-def check_folds(folds: Any) -> None:
-    """Raise :class:`ConfigError` unless rows can be split into so many folds."""
-    if isinstance(folds, bool) or not isinstance(folds, int) or not FEWEST <= folds <= MOST:
-        raise ConfigError(f"folds is {quoted(folds)}; it must be a whole number from {FEWEST} to {MOST}.")
 
 
 def _slug(row: str) -> str:

@@ -43,7 +43,7 @@ class Target:
     @property
     def metric_title(self) -> str:
         """The metric's name in tables."""
-        return next(title for title, name in METRICS.items() if name == self.metric)
+        return COLUMNS[self.metric].removesuffix(" gap")
 
     def reached(self, comparison: Comparison) -> bool:
         """Return whether a comparison says it."""

@@ -137,8 +137,10 @@ def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Con
     rows = list(dict.fromkeys(cell.row for cell in cells))
     done = sorted({len({one.experiment.seed for one in cells if one.row == row}) for row in rows})
     shown = sorted({1, 2, 3, 5, 10, *done})
+    pilot = _pilot(cells)
     for method in rows[1:]:
-        noise = _noise(cells, rows[0], method, np.array(list(counts.values())))
+        piloted = pilot is not None and {rows[0], method} <= pilot.rows().keys()
+        noise = from_pilot(pilot, rows[0], method) if pilot and piloted else assumed(np.array(list(counts.values())))
         if math.isnan(noise.row):
             console.print(f"{method}: nothing can be said, {noise.basis}.", markup=False)
             continue
@@ -164,16 +166,14 @@ def _cells_of(data: DataSet) -> tuple[dict[str, int], str]:
     return dict(sorted(found.items())), which
 
 
-def _noise(cells: Sequence[Cell], baseline: str, method: str, sizes: NDArray[np.int64]) -> Noise:
-    done = [cell.folder for cell in cells if cell.done and cell.row in (baseline, method)]
-    if done:
-        try:
-            (runs,) = collect(done, "test")
-        except DataError:  # not all folds of a seed yet
-            return assumed(sizes)
-        if {baseline, method} <= runs.rows().keys():
-            return from_pilot(runs, baseline, method)
-    return assumed(sizes)
+def _pilot(cells: Sequence[Cell]) -> RunSet | None:
+    """Return what is done; None if that is nothing, or no seed has all its folds yet."""
+    done = [cell.folder for cell in cells if cell.done]
+    try:
+        (runs,) = collect(done, "test") if done else (None,)
+    except DataError:
+        return None
+    return runs
 
 
 def columns(noise: Noise, seeds: Sequence[int]) -> list[tuple[int, float, float]]:

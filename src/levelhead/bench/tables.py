@@ -58,6 +58,11 @@ class Run:
     folds: tuple[Run, ...] = ()
 
     @property
+    def trained(self) -> tuple[Run, ...]:
+        """The runs that were trained for it: those of its folds, else itself."""
+        return self.folds or (self,)
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Everything but the data and the seed, flat: runs that agree in it are seeds of one row."""
         recipe = self.experiment.to_dict()
@@ -449,16 +454,14 @@ class RunSet:
             told={name: runs[0].experiment.method.told for name, runs in rows.items()},
             cost={
                 name: cost_table.mean_cost(
-                    [part.cost for run in runs for part in run.folds or (run,)],
-                    [part.environment for run in runs for part in run.folds or (run,)],
+                    [part.cost for run in runs for part in run.trained],
+                    [part.environment for run in runs for part in run.trained],
                 )
                 for name, runs in rows.items()
             },
             environments=[
                 json.loads(text)
-                for text in dict.fromkeys(
-                    json.dumps(part.environment) for run in self.runs for part in run.folds or (run,)
-                )
+                for text in dict.fromkeys(json.dumps(part.environment) for run in self.runs for part in run.trained)
             ],
             table=table,
             selection=selection,

@@ -24,9 +24,10 @@ from levelhead.types import ConfigError, DataError, quoted
 FEWEST, MOST = 2, 100
 
 
-def _check(name: str, value: Any, least: int, most: int) -> None:
+def check_whole(name: str, value: Any, least: int, most: int) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` unless the option is a whole number between these, both allowed."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"data.{name} is {quoted(value)}; it must be a whole number from {least} to {most}.")
+        raise ConfigError(f"{name} is {quoted(value)}; it must be a whole number from {least} to {most}.")
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Fold(DataSet):
     fold: int = 0
 
     def __post_init__(self) -> None:
-        _check("folds", self.folds, FEWEST, MOST)
-        _check("fold", self.fold, 0, self.folds - 1)
+        check_whole("data.folds", self.folds, FEWEST, MOST)
+        check_whole("data.fold", self.fold, 0, self.folds - 1)
 
     def __getattr__(self, name: str) -> Any:
         """Return what the data set has beyond a :class:`DataSet`, its target for instance."""
@@ -87,16 +88,17 @@ class Fold(DataSet):
         names = every[0].class_names
         if any(examples.class_names != names for examples in every):
             raise DataError("The splits have different classes, so that they cannot be put together into folds.")
-        labels = torch.cat([examples.labels for examples in every])[self.rows(split)]
+        rows = self.rows(split)
+        labels = torch.cat([examples.labels for examples in every])[rows]
         refuse_one_class(labels, names, "the target", f"fold {self.fold}, the {split} split")
-        inputs = self._joined([examples.inputs for examples in every], split)
+        inputs = _joined([examples.inputs for examples in every], rows)
         digest = hashlib.blake2b(inputs.fingerprint().encode(), digest_size=16)
         digest.update(labels.numpy().astype("<i8").data)
         return Examples(inputs, labels, names, digest.hexdigest())
 
     def inputs(self, split: Split) -> Inputs:
         """Return the inputs of ``split`` of this fold alone."""
-        return self._joined([self._whole.inputs(one) for one in SPLITS], split)
+        return _joined([self._whole.inputs(one) for one in SPLITS], self.rows(split))
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive attributes of ``split`` of this fold, in row order."""
@@ -127,18 +129,14 @@ class Fold(DataSet):
         codes = np.unique(self.pool.keys, return_inverse=True)[1]
         return np.asarray(codes[self.rows(split).numpy()], np.int64)
 
-    @property
+    @cached_property
     def pool(self) -> Pool:
         """All rows: opens the inputs, or whom they are of, and no label and no sensitive column."""
-        if "_pool" not in self.__dict__:
-            known = [self._whole.people(split) for split in SPLITS]
-            people = all(one is not None for one in known)
-            parts: list[Sequence[str]]
-            parts = [one or [] for one in known] if people else [self._whole.inputs(one).keys() for one in SPLITS]
-            pool = Pool(tuple(map(len, parts)), tuple(key for part in parts for key in part), people)
-            object.__setattr__(self, "_pool", pool)
-        found: Pool = self.__dict__["_pool"]
-        return found
+        known = [self._whole.people(split) for split in SPLITS]
+        people = all(one is not None for one in known)
+        parts: list[Sequence[str]]
+        parts = [one or [] for one in known] if people else [self._whole.inputs(one).keys() for one in SPLITS]
+        return Pool(tuple(map(len, parts)), tuple(key for part in parts for key in part), people)
 
     @property
     def _whole(self) -> DataSet:
@@ -146,11 +144,12 @@ class Fold(DataSet):
             raise ConfigError("A fold needs a data set: give it data=.")
         return self.data
 
-    def _joined(self, parts: Sequence[Inputs], split: Split) -> Inputs:
-        ends = np.cumsum([0, *map(len, parts)])
-        rows = self.rows(split)
-        chosen = [
-            part.chosen(rows[(rows >= start) & (rows < stop)] - start)
-            for part, start, stop in zip(parts, ends[:-1].tolist(), ends[1:].tolist(), strict=True)
-        ]
-        return chosen[0].joined(chosen[1:])
+
+def _joined(parts: Sequence[Inputs], rows: Tensor) -> Inputs:
+    """Return the inputs at ``rows`` (n,) int64, in rising order, of ``parts`` that follow one another."""
+    ends = np.cumsum([0, *map(len, parts)])
+    chosen = [
+        part.chosen(rows[(rows >= start) & (rows < stop)] - start)
+        for part, start, stop in zip(parts, ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+    ]
+    return chosen[0].joined(chosen[1:])

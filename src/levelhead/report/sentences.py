@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from levelhead.metrics.joint import MARGIN
 from levelhead.metrics.names import METRICS, RATE_TITLES
 from levelhead.report.text import Record, counted, estimate_from_dict, joined, number, percent, percent_interval, short
 from levelhead.types import Estimate
@@ -33,7 +34,7 @@ class Difference:
     level: float = 0.95
     marks: Sequence[str] = ()
     p_within: float | None = None
-    margin: float = 0.02
+    margin: float = MARGIN
 
     @property
     def label(self) -> str:
