@@ -13,6 +13,7 @@ import pytest
 
 import levelhead as lh
 from levelhead.auditing.missing.choice import NOTHING_KNOWN, PERSONS, read_shares
+from levelhead.auditing.missing.labelled import by_labelled_pairs, by_labelled_rows, cross_fitted
 from levelhead.auditing.missing.page import indirect_page
 from levelhead.cli.app import main
 from levelhead.report import render
@@ -92,11 +93,74 @@ def test_labels_that_are_missing_not_at_random_are_refused_without_their_probabi
     assert part.gaps[0].estimate.low < 0.275 < part.gaps[0].estimate.high
 
 
-def test_three_groups_are_each_set_against_the_others(table: pd.DataFrame) -> None:
-    thirds = np.array(["a", "b", "c"])[np.arange(len(table)) % 3]
-    known = np.where(table["known"].notna(), thirds, None)
-    part = part_of(audit(table, labelled=known))
-    assert {one.groups for one in part.gaps} == {(group, "all others") for group in "abc"}
+def three_groups(rows: int = 20_000) -> pd.DataFrame:
+    """Selection rates of 30%, 50% and 60% in groups a, b and c, with proxies of them."""
+    rng = np.random.default_rng(4)
+    place = rng.choice(3, rows, p=[0.5, 0.3, 0.2])
+    names = np.array(["a", "b", "c"])
+    table = pd.DataFrame({"sex": names[place], "y": rng.integers(0, 2, rows)})
+    table["yhat"] = (rng.random(rows) < np.array([0.3, 0.5, 0.6])[place]).astype(int)
+    for name in ("p1", "p2", "p3"):
+        table[name] = names[np.where(rng.random(rows) < 0.8, place, rng.integers(0, 3, rows))]
+    table["p_c"] = np.clip(np.where(place == 2, 0.7, 0.3) + rng.normal(0, 0.15, rows), 0, 1)
+    table["known"] = np.where(rng.random(rows) < 0.06, table["sex"], None)
+    return table
+
+
+THREE = {("b", "a"): 0.2, ("c", "a"): 0.3, ("c", "b"): 0.1}
+
+
+@pytest.mark.parametrize("proxies", [None, "p_c", ["p1", "p2"]])
+def test_three_groups_with_labelled_rows_are_compared_in_pairs(proxies: Any) -> None:
+    table = three_groups()
+    given = {} if proxies is None else {"proxies": table[[proxies] if isinstance(proxies, str) else proxies]}
+    part = part_of(audit(table, labelled=table["known"], **given))
+    found = {one.groups: one for one in part.gaps if one.gap == "demographic_parity"}
+    assert set(found) == set(THREE)
+    for pair, true in THREE.items():
+        assert found[pair].estimate.low < true < found[pair].estimate.high
+        assert found[pair].estimate.high - found[pair].estimate.low < 1.05 * (
+            found[pair].alone.high - found[pair].alone.low
+        )
+    assert (
+        "There are 3 pairs of groups: each interval is wider than that of a single pair, so that all of a rate hold "
+        "together (Bonferroni)." in part.rests_on
+    )
+    assert "; the largest of 3 differences between two groups, with intervals that allow for all)" in part.headline
+    if proxies == ["p1", "p2"]:
+        narrow = found["c", "a"].estimate.high - found["c", "a"].estimate.low
+        assert narrow < 0.9 * (found["c", "a"].alone.high - found["c", "a"].alone.low)
+        assert set(found["c", "a"].naive) == {"p1", "p2"}
+
+
+def test_two_of_several_groups_are_compared_as_two_groups_are() -> None:
+    rng = np.random.default_rng(2)
+    labelled = np.repeat(rng.integers(5, 40, (5, 2, 4, 2, 2, 1)).astype(float), 3, -1)
+    unlabelled = rng.integers(50, 400, (4, 2, 2)).astype(float)
+    plain = by_labelled_rows(*cross_fitted(labelled, unlabelled))
+    pairs = by_labelled_pairs(labelled, unlabelled)
+    for gap, one in plain.items():
+        other = pairs[gap][1, 0]
+        for field in ("value", "low", "high", "n"):
+            assert getattr(other.estimate, field) == pytest.approx(getattr(one.estimate, field), abs=1e-12)
+
+
+def test_three_groups_by_proxies_answers_and_shares() -> None:
+    table = three_groups(60_000)
+    reports = lh.privacy.randomize(table["sex"].to_numpy(), 2.5, seed=1)
+    answers = [
+        audit(table, proxies=table[["p1", "p2", "p3"]], replicates=100),
+        audit(table, responses=reports, response=lh.Response(epsilon=2.5)),
+        audit(table, shares={"a": 0.5, "b": 0.3, "c": 0.2}),
+    ]
+    for result in answers:
+        part = part_of(result)
+        found = {one.groups: one for one in part.gaps if one.gap == "demographic_parity"}
+        assert set(found) == set(THREE)
+        assert sum(line.startswith("There are 3 pairs of groups: ") for line in part.rests_on) == 1
+        for pair, true in THREE.items():
+            one = found[pair].bounds if part.method == "bounds" else found[pair].estimate
+            assert one.low < true < one.high
 
 
 def test_three_proxies(table: pd.DataFrame) -> None:

@@ -87,7 +87,7 @@ class Tally:
             parts.append((nothing[0], [0]))
         else:
             parts.append((np.minimum((h * BINS).astype(np.int64), BINS - 1), list(range(BINS))))
-        if roles.labelled and h is None and roles.proxies:
+        if roles.labelled and roles.proxies:
             parts.append(self._folds(group))
         else:
             parts.append((nothing[0], [0]))
