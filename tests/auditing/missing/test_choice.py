@@ -170,7 +170,7 @@ def test_three_proxies(table: pd.DataFrame) -> None:
     assert "Errors that the proxies share, given the group, cannot be seen in these data." in part.rests_on
     assert part.gaps[0].bounds is not None
     assert part.headline.startswith(
-        "If given the group, the proxies err independently of each other, of the label and of the prediction, the "
+        "If within each group the proxies err independently of each other, of the label and of the prediction, the "
         "selection rate of 'women' is "
     )
 
@@ -221,6 +221,31 @@ def test_a_calibrated_probability_gives_bounds_and_a_bracket() -> None:
     part = part_of(audit(frame, proxies={"p": b}, labelled=known))
     assert "Only 90 rows have a group, and 100 are needed for an estimate." in part.rests_on
     assert any(line.startswith(("The labelled rows show that", "If among rows")) for line in part.rests_on)
+
+
+@pytest.mark.parametrize("proxies", [["p1", "p2", "p3"], ["p1", "p2", "p3", "p4"]])
+def test_a_gap_without_rows_is_refused_and_the_others_are_not(table: pd.DataFrame, proxies: list[str]) -> None:
+    right = np.random.default_rng(9).random(len(table)) < 0.8
+    given = table.assign(p4=np.where(right == (table["sex"] == "women"), "women", "men"))
+    part = part_of(lh.indirect_audit(np.ones(len(table), int), table["yhat"], proxies=given[proxies], replicates=100))
+    found = {one.gap: one.estimate for one in part.gaps}
+    assert found["demographic_parity"].low < 0.275 < found["demographic_parity"].high
+    assert found["false_positive_rate"].reason == "too few rows have this label"
+
+
+def test_a_constant_model_and_a_constant_proxy_are_named(table: pd.DataFrame) -> None:
+    result = lh.indirect_audit(table["y"], np.zeros(len(table), int), proxies=table[["p1", "p2", "p3"]], replicates=100)
+    assert "Every prediction is '0': every gap among these rows is 0, whatever the groups are." in result.warnings
+    for same in (0.5, "somebody"):
+        part = part_of(audit(table, labelled=table["known"], proxies={"p": np.full(len(table), same)}))
+        assert "The proxy 'p' is the same in every row, and so tells nothing: leave it out." in part.rests_on
+
+
+def test_a_gap_that_is_refused_beside_others_says_why(table: pd.DataFrame) -> None:
+    known = table["known"].where((table["y"] == 0) | (np.arange(len(table)) % 40 == 0))
+    chance = np.where(table["y"] == 0, 0.03, 0.03 / 40)
+    said = str(audit(table, labelled=known, inclusion=chance))
+    assert "Refused: True positive rate: 'women' minus 'men': fewer than 5 labelled rows in a" in said
 
 
 def test_nothing_known_gives_a_sentence_and_no_number(table: pd.DataFrame) -> None:

@@ -211,7 +211,14 @@ class IndirectAudit:
                 if worst:
                     cells += ["", ""] if one.bounds is None else list(worst_words(one.bounds))
                 table.add_row(Text(gap_words(one)), *map(Text, cells))
-            shown += [Text(part.headline), table, Text("What this answer rests on")]
+            shown += [Text(part.headline), table]
+            if any(one.estimate.defined for one in part.gaps):
+                shown += [
+                    Text(f"Refused: {gap_words(one)}: {one.estimate.reason}.")
+                    for one in part.gaps
+                    if not one.estimate.defined
+                ]
+            shown.append(Text("What this answer rests on"))
             shown += [Text(f"- {line}") for line in part.rests_on]
         shown += [Text(f"Warning: {warning}") for warning in self.warnings]
         return Group(
@@ -624,6 +631,9 @@ def _answer(
     if len(labels.keys() | predictions.keys()) > MOST_CLASSES:
         raise DataError(f"There are more than {MOST_CLASSES} classes: are these scores? An audit compares classes.")
     warnings = check_predictions(labels, predictions)
+    if len(predictions) == 1:
+        only = quoted(str(next(iter(predictions))))
+        warnings.append(f"Every prediction is {only}: every gap among these rows is 0, whatever the groups are.")
     classes = in_order({**labels, **predictions})
     chosen = positive_index(classes, positive)
     if chosen is None:
@@ -715,7 +725,7 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
         "Method: the answers’ noise is known, so it is inverted exactly, and its share of the variance is counted."
     )
     rests.append(
-        f"Assumption: every answer was randomised by {response}, with {len(groups)} possible answers, by chance alone."
+        f"Assumption: every answer was randomised with {response}, of {len(groups)} possible answers, by chance alone."
     )
     if math.isinf(spent):
         rests.append("A flip of 0 protects nobody: these are plain groups.")
@@ -739,7 +749,7 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     rests += [_naive_line(gaps), PERSONS]
     refused = "" if any(one.estimate.defined for one in gaps) else gaps[0].estimate.reason or ""
     return IndirectPart(
-        "randomised responses", f"every answer was randomised by {response}", gaps, rests, refused,
+        "randomised responses", f"every answer was randomised with {response}", gaps, rests, refused,
         "more rows, or a larger epsilon for the next people who are asked" if refused else "", named,
     )  # fmt: skip
 
@@ -776,6 +786,13 @@ def _strongest(name: str, cells: Cells, known: Known, probability: bool, options
     if probability:
         return _probability(cells, known, why, options)
     if known.proxies:
+        for proxy, at in zip(known.proxies, range(3, 3 + len(known.proxies)), strict=True):
+            if len(said := {pattern[at] for pattern in cells}) == 1:
+                if said == {None}:
+                    raise DataError(f"Proxy {quoted(proxy)} is missing in every row. Leave it out.")
+                raise DataError(
+                    f"Proxy {quoted(proxy)} is the same in every row, and so tells nothing of the group. Leave it out."
+                )
         reason = (
             f"{len(known.proxies)} prox{'y' if len(known.proxies) == 1 else 'ies'} without labelled rows cannot "
             f"tell a gap "
@@ -841,6 +858,13 @@ def _labelled(name: str, cells: Cells, known: Known, probability: bool, options:
         f"because {FEWEST_LABELLED} labelled rows or more are the strongest evidence, whatever the proxy is worth.",
         f"Assumption: {assumes}. Nothing is assumed of the proxy.",
     ]
+    same = [
+        name
+        for name, at in zip(known.proxies, positions, strict=True)
+        if len({pattern[-2] if probability else pattern[at] for pattern in cells}) == 1
+    ]
+    if same and not (probability and _spread(cells)):
+        rests.append(f"The proxy {quoted(same[0])} is the same in every row, and so tells nothing: leave it out.")
     if not known.proxies:
         rests.append("There is no proxy: of the other rows the predictions alone are used.")
     elif probability and len(groups) == 2:
@@ -871,6 +895,12 @@ def _labelled(name: str, cells: Cells, known: Known, probability: bool, options:
     if refused and not reason:
         helped = "more labelled rows, above all of the smaller group"
     return IndirectPart("labelled subset", assumes, gaps, rests, refused, helped if refused else "")
+
+
+def _spread(cells: Cells) -> bool:
+    """Whether a probability varies."""
+    rows, first, second = np.sum([sums[0] for sums in cells.values()], 0)
+    return bool(second / rows - (first / rows) ** 2 > 1e-12)
 
 
 def _halves(cells: Cells) -> FloatArray:
@@ -972,7 +1002,7 @@ def _three_proxies(cells: Cells, known: Known, why: list[str], options: _Options
                 float(sums[0, 0]) for pattern, sums in cells.items() if pattern[3 + known.proxies.index(proxy)] is None
             )
             raise DataError(
-                f"Proxy {quoted(proxy)} is missing in {int(rows):,} rows. A proxy must say something of every "
+                f"Proxy {quoted(proxy)} is missing in {int(rows):,} row{'' if rows == 1 else 's'}. A proxy must say something of every "
                 f"row: fill it in, or "
                 "leave those rows out."
             )
@@ -1159,5 +1189,5 @@ def _probability(cells: Cells, known: Known, why: list[str], options: _Options) 
     else:
         helped = f"If {conditions}, the gap in selection rates lies {between}; no labelled rows confirm it."
     naive = {gap: {proxy: naive_gap(_halves(cells), gap)} for gap in GAPS}
-    named = (f"others than {proxy}", proxy)
+    named = ("all others", proxy)
     return _bounds_part(found, named, f"that the probability {quoted(proxy)} is calibrated", [*why, helped], naive)

@@ -164,8 +164,8 @@ class Tally:
             missing = int(absent.sum() if rows is None else rows[absent].sum())
             if missing:
                 raise DataError(
-                    f"{self.titles[name]} is missing in {missing:,} rows. A proxy must say something of every row: "
-                    "fill it in, or leave those rows out."
+                    f"{self.titles[name]} is missing in {missing:,} row{'' if missing == 1 else 's'}. A proxy must say "
+                    "something of every row: fill it in, or leave those rows out."
                 )
         if not every:
             raise self._mixed(name)
