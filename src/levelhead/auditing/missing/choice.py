@@ -1117,6 +1117,7 @@ def _bounds_part(
     assumes: str,
     rests: list[str],
     naive: dict[str, dict[str, float]],
+    more: str = "",
 ) -> IndirectPart:
     reason = "bounds, not an estimate: the groups of no rows are known"
     gaps = [
@@ -1131,6 +1132,7 @@ def _bounds_part(
         "Method: the largest and the smallest gap that agree with what is known, with the sampling error of "
         "these rows.",
         f"Known: only {assumes}. The worst case assumes nothing of how predictions depend on the group.",
+        *([more] if more else []),
         _naive_line(gaps),
         PERSONS,
     ]
@@ -1190,4 +1192,4 @@ def _probability(cells: Cells, known: Known, why: list[str], options: _Options) 
         helped = f"If {conditions}, the gap in selection rates lies {between}; no labelled rows confirm it."
     naive = {gap: {proxy: naive_gap(_halves(cells), gap)} for gap in GAPS}
     named = ("all others", proxy)
-    return _bounds_part(found, named, f"that the probability {quoted(proxy)} is calibrated", [*why, helped], naive)
+    return _bounds_part(found, named, f"that the probability {quoted(proxy)} is calibrated", why, naive, helped)
