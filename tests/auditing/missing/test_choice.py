@@ -207,6 +207,12 @@ def test_shares_bound_the_gap(table: pd.DataFrame) -> None:
     )
 
 
+def test_bounds_that_leave_out_zero_say_so() -> None:
+    sure = np.tile([0.02, 0.98], 2_000)
+    part = part_of(lh.indirect_audit(np.tile([0, 1], 2_000), np.tile([0, 1], 2_000), proxies={"p": sure}))
+    assert "points, higher in any case, and no method can say more without another assumption." in part.headline
+
+
 def test_a_calibrated_probability_gives_bounds_and_a_bracket() -> None:
     rng = np.random.default_rng(0)
     b = rng.choice([0.1, 0.4, 0.9], 30_000)

@@ -290,9 +290,12 @@ def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
         if part.method == "bounds"
         else f"No estimate: {part.refused}. Known are the shares"
     )
+    certain = "higher" if worst.reach_low > 0 else "lower" if worst.reach_high < 0 else ""
     return (
         f"{start}: the selection rate of {a} minus that of {b} could be anything from {points(worst.reach_low)} to "
-        f"{points(worst.reach_high)} points, and no method can say more without another assumption."
+        f"{points(worst.reach_high)} points, "
+        + (f"{certain} in any case, " if certain else "")
+        + "and no method can say more without another assumption."
     )
 
 
@@ -725,7 +728,7 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
         "Method: the answers’ noise is known, so it is inverted exactly, and its share of the variance is counted."
     )
     rests.append(
-        f"Assumption: every answer was randomised with {response}, of {len(groups)} possible answers, by chance alone."
+        f"Assumption: every answer, one of {len(groups)}, was randomised with {response}, by chance alone."
     )
     if math.isinf(spent):
         rests.append("A flip of 0 protects nobody: these are plain groups.")
