@@ -7,10 +7,10 @@ education, hours, capital gains, occupation, work class and marital status, with
 audited.
 Proxies for sex are real columns, turned into guesses on the training half alone: marital status, occupation, hours.
 
-*celeba64* (pictures of faces; annotations alone are read): a logistic regression, trained on the training split, predicts
-"attractive" as annotated from the other annotated attributes, without perceived gender and without those that proxies are
-made of. Audited are the validation and test splits by perceived gender as annotated. Proxies are annotated lipstick,
-earrings and beard.
+*celeba64* (pictures of faces; annotations alone are read): a logistic regression, trained on the training split,
+predicts "attractive" as annotated from the other annotated attributes, without perceived gender and without those that
+proxies are made of. Audited are the validation and test splits by perceived gender as annotated. Proxies are annotated
+lipstick, earrings and beard.
 
 *hatexplain* (posts): a bag-of-words regression, trained on the training split, predicts whether a post is hateful or
 offensive. Audited are the validation and test splits; the group is whether annotators name women as a target, and the

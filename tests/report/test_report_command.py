@@ -105,7 +105,7 @@ def test_json_without_a_page_is_refused_with_the_way_to_one(tmp_path: Path) -> N
     chosen, plan = tmp_path / "rule.json", tmp_path / "plan.json"
     told = ("--score", "s", "--group", "g", "--label", "y", "--json", str(chosen))
     assert run("postprocess", str(tmp_path / "p.csv"), *told) == 0
-    with pytest.raises(DataError, match="which has no page.*--prediction after"):
+    with pytest.raises(DataError, match=r"which has no page.*--prediction after"):
         page_of(chosen)
     assert run("audit", "--plan", "gap=5", "--rate", "0.3", "--json", str(plan)) == 0
     with pytest.raises(DataError, match="is a plan that `levelhead audit --plan` wrote, which has no page"):

@@ -727,9 +727,7 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     rests.append(
         "Method: the answers’ noise is known, so it is inverted exactly, and its share of the variance is counted."
     )
-    rests.append(
-        f"Assumption: every answer, one of {len(groups)}, was randomised with {response}, by chance alone."
-    )
+    rests.append(f"Assumption: every answer, one of {len(groups)}, was randomised with {response}, by chance alone.")
     if math.isinf(spent):
         rests.append("A flip of 0 protects nobody: these are plain groups.")
     else:
@@ -1005,9 +1003,8 @@ def _three_proxies(cells: Cells, known: Known, why: list[str], options: _Options
                 float(sums[0, 0]) for pattern, sums in cells.items() if pattern[3 + known.proxies.index(proxy)] is None
             )
             raise DataError(
-                f"Proxy {quoted(proxy)} is missing in {int(rows):,} row{'' if rows == 1 else 's'}. A proxy must say something of every "
-                f"row: fill it in, or "
-                "leave those rows out."
+                f"Proxy {quoted(proxy)} is missing in {int(rows):,} row{'' if rows == 1 else 's'}. A proxy must say "
+                "something of every row: fill it in, or leave those rows out."
             )
         if len(own) == 1:
             raise DataError(

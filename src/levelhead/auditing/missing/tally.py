@@ -120,11 +120,12 @@ class Tally:
             return numbers[codes] if values else numbers
         # Of several proxies each speaks by its likelier group.
         likelier = (numbers >= 0.5).astype(np.int64)
+        named: list[Hashable] = ["0", "1"]
         if not values:
-            return likelier, ["0", "1"]
+            return likelier, named
         if likelier.tolist() == list(range(len(values))):
-            return codes, ["0", "1"][: len(values)]
-        return likelier[codes], ["0", "1"]
+            return codes, named[: len(values)]
+        return likelier[codes], named
 
     def _few(self, name: str, column: Column) -> Column:
         codes, values = column
