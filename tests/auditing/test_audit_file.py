@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 
 from levelhead import audit, audit_file
 from levelhead.auditing import files, tally
+from levelhead.auditing.files import _codes
 from levelhead.types import DataError
 
 
@@ -108,3 +110,16 @@ def test_the_help_waits_for_no_heavy_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.rstrip().endswith("loaded: set()")
+
+
+@pytest.mark.parametrize("kind", ["int8", "int64", "uint8", "uint64"])
+@pytest.mark.parametrize("values", [[0, 1, 1], [3, 3, 3], [100, 7, 7, 9], [5, None, 4], [], "far"])
+def test_whole_numbers_stand_for_themselves(kind: str, values: list[int | None] | str) -> None:
+    if values == "far":
+        info = np.iinfo(kind)
+        values = [int(info.min), int(info.max), 0]
+    codes, names = _codes(pyarrow.array(values, pyarrow.type_for_alias(kind)))
+    assert [names[code] for code in codes.tolist()] == values
+    assert len(set(names)) == len(names)
+    assert set(names) == set(values)
+    assert all(name is None or type(name) is int for name in names)
