@@ -3,7 +3,7 @@
 python benchmarks/micro_batch.py                    # BERT of six layers of width 384, untrained: 64 texts of 128 tokens
 python benchmarks/micro_batch.py --batch 256 --layers 24 --width 1024 --tokens 128
 
-Each step runs in a process of its own, one thread; kinds take turns. "checkpointing" is transformers' own, layer by layer.
+Each step runs in a process of its own, one thread; kinds take turns. "checkpointing" is transformers' own, by layer.
 """
 
 from __future__ import annotations
@@ -68,16 +68,12 @@ def main() -> None:
         for kind in KINDS:
             answer = subprocess.run([*own, "--kind", kind], check=True, capture_output=True, text=True).stdout
             found[kind].append(json.loads(answer.splitlines()[-1]))
-    print(
-        f"BERT, {options.layers} layers of width {options.width}, a step on {options.batch} x {options.tokens} tokens"
-    )
+    print(f"BERT, {options.layers} layers of width {options.width}, {options.batch} x {options.tokens} tokens a step")
     for kind, steps in found.items():
         ratios = [one["seconds"] / whole["seconds"] for one, whole in zip(steps, found["whole batch"], strict=True)]
         memory = statistics.median(one["mib"] for one in steps)
-        spread = f"[{min(ratios):.2f}, {max(ratios):.2f}]"
-        print(
-            f"{kind:15} {memory:7.0f} MiB  time x {statistics.median(ratios):.2f} {spread}  loss {steps[0]['loss']:.6f}"
-        )
+        spread = f"x {statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+        print(f"{kind:15} {memory:7.0f} MiB  time {spread}  loss {steps[0]['loss']:.6f}")
 
 
 if __name__ == "__main__":
