@@ -401,7 +401,9 @@ class AppendedClassifier(PreTrainedModel):
         """Save as transformers does; raises :class:`~levelhead.ConfigError` while the backbone is taken away."""
         if self.backbone is None:
             raise ConfigError("This model's backbone was taken away: put model.backbone back before saving.")
-        return super().save_pretrained(*args, **options)
+        saved = super().save_pretrained(*args, **options)
+        remember_place(self, *args, **options)
+        return saved
 
 
 def _new_backbone(described: Mapping[str, Any], record: Mapping[str, Any]) -> PreTrainedModel:
