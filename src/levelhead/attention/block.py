@@ -28,7 +28,7 @@ from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassif
 
 from levelhead.attention import interface
 from levelhead.attention.aligning import Tap
-from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment
+from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment, remember_place
 from levelhead.attention.config import NOT_WANTED, DebiasConfig, Facts, Readout
 from levelhead.attention.length_parts import last_hidden_state
 from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain, rows_in_words

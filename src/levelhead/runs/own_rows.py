@@ -54,7 +54,7 @@ class OwnRows:
             raise ConfigError(f"text names {len(texts)} columns: give one, or two for pairs of texts.")
         if isinstance(dataset, Mapping):  # a DatasetDict, or columns
             raise DataError(
-                f"The data set is a dict with {listed(list(dataset)[:5])}. Give one split, as dataset[\"test\"]; of "
+                f'The data set is a dict with {listed(list(dataset)[:5])}. Give one split, as dataset["test"]; of '
                 "columns, make rows: pandas.DataFrame(columns)."
             )
         if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "iloc")):
@@ -119,7 +119,10 @@ class OwnRows:
         longest = min(longest_text(backbone_of(model).config, tokenizer), LONGEST)
         texts = Texts(columns[0], columns[1] if len(columns) > 1 else None, where="The data set")
         tokens = tokenize(texts, tokenizer, min(longest, self.max_length or longest))
-        known, highest = backbone_of(model).get_input_embeddings().num_embeddings, int(tokens.columns["input_ids"].max())
+        known, highest = (
+            backbone_of(model).get_input_embeddings().num_embeddings,
+            int(tokens.columns["input_ids"].max()),
+        )
         if highest >= known:
             raise ConfigError(
                 f"The tokenizer makes token {highest}, and {type(base_of(model)).__name__} knows {known} tokens: they "

@@ -75,9 +75,20 @@ class ModelComparison:
     level: float
 
     @property
+    def different(self) -> int:
+        """Rows for which the two predict different classes."""
+        old, new = (self.predictions[f"{name}_prediction"] for name in self.names)
+        return int((old != new).sum())
+
+    @property
     def sentence(self) -> str:
         """Say in one sentence which model is right more often, or that these rows cannot tell."""
         one, (old, new) = self.changes["accuracy"], map(printable, self.names)
+        if not self.different:
+            return (
+                f"{new} and {old} predict the same class for each of {self.rows:,} rows, right for "
+                f"{100 * one.new:.1f}%: these rows show no difference."
+            )
         change = one.difference
         first = (
             f"{new} is right for {100 * one.new:.1f}% of {self.rows:,} rows, {old} for {100 * one.old:.1f}%: a change "
@@ -96,6 +107,7 @@ class ModelComparison:
             "sentence": self.sentence,
             "changes": {name: change.to_dict() for name, change in self.changes.items()},
             "agreement": dict(self.agreement),
+            "different": self.different,
             "models": [one.to_dict() for one in self.models],
             "audit": None if self.audit is None else self.audit.to_dict(),
             "warnings": list(self.warnings),
@@ -213,7 +225,9 @@ def compare_models(
     closed = GroupColumns.of(groups, dataset)
     rows = OwnRows.of(dataset if closed is None else closed.hidden(), label, text, max_length)
     if closed is not None and rows.label in (*closed.names, *closed.passed):
-        raise ConfigError(f"{quoted(rows.label)} is the label and a group: a model is not audited against its own task.")
+        raise ConfigError(
+            f"{quoted(rows.label)} is the label and a group: a model is not audited against its own task."
+        )
     models = [open_model(one, name) for one, name in zip((plain, debiased), names, strict=True)]
     classes = _classes(models, names, rows.class_names())
     labels = rows.labels(classes)
@@ -223,7 +237,9 @@ def compare_models(
     audit_options |= {"level": level, "positive": None if positive is None else str(positive)}
     for name in ("scores", "threshold", "against", "sensitive_features", "continuous", "label_map"):
         if name in audit_options:
-            raise ConfigError(f"compare_models takes no {name}=: audit the predictions it returns with levelhead.audit.")
+            raise ConfigError(
+                f"compare_models takes no {name}=: audit the predictions it returns with levelhead.audit."
+            )
     if closed is not None:  # so that nobody waits for predictions that cannot be audited
         placeholder = np.array(classes)[np.arange(len(rows)) % len(classes)]
         _audited(placeholder, placeholder, closed, audit_options)
@@ -245,7 +261,7 @@ def compare_models(
         if len(set(one)) == 1:
             said.insert(0, f"{printable(name)} predicts {quoted(one[0])} for every row: its gaps of 0 say nothing.")
     described = (describe(models[0]), describe(models[1]))
-    warnings = (*_of_models(described, names), *said, ONE_TRAINING)
+    warnings = (*_of_models(models, described, names), *said, ONE_TRAINING)
     return ModelComparison(
         names, len(rows), classes, changes, agreement, found, described, frame, tuple(warnings), level
     )
@@ -257,7 +273,9 @@ def open_model(model: Any, name: str) -> Any:
     Raises :class:`~levelhead.types.ConfigError` for what is no classifier of one class a row.
     """
     if isinstance(model, str | Path):
-        model = from_pretrained(model) if is_adapter(model) else load_model(Path(model) if Path(model).is_dir() else model)  # type: ignore[arg-type]
+        model = (
+            from_pretrained(model) if is_adapter(model) else load_model(Path(model) if Path(model).is_dir() else model)
+        )  # type: ignore[arg-type]
     if not isinstance(model, nn.Module):
         raise ConfigError(f"The model {quoted(name)} is a {type(model).__name__}: give a model, or its folder.")
     config = getattr(base_of(model), "config", None)
@@ -282,9 +300,7 @@ def unnamed(classes: Sequence[str]) -> bool:
     return all(name == f"LABEL_{place}" for place, name in enumerate(classes))
 
 
-def _classes(
-    models: Sequence[Any], names: Sequence[str], of_data: tuple[str, ...] | None
-) -> tuple[str, ...]:
+def _classes(models: Sequence[Any], names: Sequence[str], of_data: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the names of the classes that both models tell apart, or say how they differ."""
     first, second = map(class_names_of, models)
     if len(first) != len(second):
@@ -324,9 +340,7 @@ def _logits(model: Any, rows: OwnRows, tokenizer: Any, batch_size: int, name: st
     return logits
 
 
-def _frame(
-    classes: tuple[str, ...], labels: Tensor, logits: Sequence[Tensor], names: Sequence[str]
-) -> pd.DataFrame:
+def _frame(classes: tuple[str, ...], labels: Tensor, logits: Sequence[Tensor], names: Sequence[str]) -> pd.DataFrame:
     words = np.array(classes, object)
     columns: dict[str, Any] = {"label": words[labels.numpy()]}
     for name, one in zip(names, logits, strict=True):
@@ -378,7 +392,7 @@ def _whole(
     return changes, agreement, list(compared.warnings)
 
 
-def _of_models(models: Sequence[Description], names: Sequence[str]) -> list[str]:
+def _of_models(networks: Sequence[Any], models: Sequence[Description], names: Sequence[str]) -> list[str]:
     """Say where the two models are not a plain and a debiased one, or not of one size."""
     said = []
     if models[1].debias is None:
@@ -388,13 +402,20 @@ def _of_models(models: Sequence[Description], names: Sequence[str]) -> list[str]
     for name, one in zip(names, models, strict=True):
         if one.debias is not None and one.debias.normalize and one.batches == 0:
             said.append(f"{printable(name)} has seen no training batch: its statistics are still those of its start.")
-    sizes = [one.parameters - (one.added if one.made_by == "levelhead.attach" else 0) for one in models]
+    sizes = []
+    for network in networks:
+        head = getattr(base_of(network), "alignment_head", None)
+        sizes.append(_parameters(network) - (0 if head is None else _parameters(head)))
     if sizes[0] != sizes[1]:
         said.append(
             f"The two networks are not of one size ({sizes[0]:,} and {sizes[1]:,} parameters without the projector of "
             "alignment), so a difference may come from that."
         )
     return said
+
+
+def _parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _what(one: Description) -> str:

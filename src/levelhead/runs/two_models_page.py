@@ -42,7 +42,6 @@ def two_models_page(result: Record, *, command: str = "") -> Record:
     parts.append(blocks.part([*last, appendix(metrics)]))
     finding, *lines = [sentence for sentence in sentences if sentence]
     accuracy = result["changes"]["accuracy"]
-    differ = result["agreement"]["only_new_right"] + result["agreement"]["only_old_right"]
     return blocks.page(
         "Comparison",
         finding,
@@ -53,7 +52,7 @@ def two_models_page(result: Record, *, command: str = "") -> Record:
             ("Rows", f"{result['rows']:,}", "predicted by both models"),
             ("Accuracy, old", _percent(accuracy["old"]), f"percent, {short(result['old'], 40)}"),
             ("Accuracy, new", _percent(accuracy["new"]), f"percent, {short(result['new'], 40)}"),
-            ("Right in one model alone", f"{differ:,}", "rows, which decide every difference"),
+            ("Predicted differently", f"{result['different']:,}", "rows, which decide every difference"),
         ],
         lines=lines,
         cautions=result["warnings"],
