@@ -2,9 +2,8 @@
 
 python examples/trainer_to_page.py [--out out] [--model MODEL]
 
-Without --model, a small network with random weights reads texts of letters, in under a minute on two cores and without
-a download. The class says whether x or y is frequent; a last letter that goes with the class in training is what a
-model should not go by. With --model, a name on the Hub or a folder, the same is done on that backbone.
+Without --model, a small network reads texts of letters, in under a minute on two cores. The class is what of x and y is
+frequent; a last letter that goes with the class in training is what a model should not go by.
 """
 
 import argparse
@@ -13,24 +12,15 @@ from pathlib import Path
 
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    AutoModel,
-    AutoTokenizer,
-    BertConfig,
-    BertModel,
-    PreTrainedTokenizerFast,
-    Trainer,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast, Trainer
+from transformers.trainer import TrainingArguments, set_seed
 
 import levelhead as lh
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--out", type=Path, default=Path("out"))
 parser.add_argument("--model", help="a pretrained backbone; its layers are trained, too")
 parser.add_argument("--texts", type=int, default=1000)
-parser.add_argument("--epochs", type=float, default=6)
 options = parser.parse_args()
 
 
@@ -41,8 +31,7 @@ def texts(rows: int, seed: int, together: float) -> Dataset:
     for label in labels:
         letters = ["xy"[label if draw.random() < 0.65 else 1 - label] for _ in range(8)]
         lines.append(" ".join([*letters, "pq"[label if draw.random() < together else 1 - label]]))
-    writers = [f"ends with {line[-1]}" for line in lines]
-    return Dataset.from_dict({"text": lines, "label": labels, "writer": writers})
+    return Dataset.from_dict({"text": lines, "label": labels, "writer": [f"ends with {line[-1]}" for line in lines]})
 
 
 def backbone() -> tuple:
@@ -59,7 +48,7 @@ def backbone() -> tuple:
 
 train, test = texts(options.texts, 1, together=0.9), texts(options.texts, 2, together=0.5)
 arguments = TrainingArguments(
-    str(options.out), num_train_epochs=options.epochs, per_device_train_batch_size=32, dataloader_drop_last=True,
+    str(options.out), num_train_epochs=6, per_device_train_batch_size=32, dataloader_drop_last=True,
     learning_rate=2e-5 if options.model else 3e-3, logging_steps=20, report_to="none", save_strategy="no", seed=0,
 )  # fmt: skip
 for name, debias in (("plain", None), ("debiased", lh.DebiasConfig())):

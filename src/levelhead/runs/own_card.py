@@ -87,8 +87,8 @@ def model_card(
         raise ConfigError(f"classes has {len(named)} names, and the model tells {len(own)} classes apart.")
     if unnamed(named):
         raise ConfigError(
-            f"The classes have no names ({listed(named)}): pass classes=, or give the model an id2label, which pipelines "
-            "show, too."
+            f"The classes have no names ({listed(named)}): pass classes=, or give the model an id2label, which "
+            "pipelines show, too."
         )
     if isinstance(measured, ModelComparison) and set(measured.classes) != set(named) and not unnamed(measured.classes):
         raise ConfigError(f"measured is about the classes {listed(measured.classes)}, not {listed(named)}.")
@@ -203,7 +203,10 @@ def _groups(groups: str | None, measured: ModelComparison | AuditResult | None) 
         said = "No groups were named."
     if audit is None:
         said += " Nothing here was measured by group, so nothing is known of how the model treats any."
-    seen = "Debiased attention reads labels and no group. Whether anything else of the training saw groups, only its owner knows."
+    seen = (
+        "Debiased attention reads labels and no group. Whether anything else of the training saw groups, only its "
+        "owner knows."
+    )
     return f"## Groups\n\n{said}\n\n{seen}"
 
 
@@ -246,7 +249,10 @@ def _training(training: Any) -> dict[str, Any]:
 
 def _measured(measured: ModelComparison | AuditResult | None) -> str:
     if measured is None:
-        return "## Measured\n\nNothing yet. `levelhead.compare_models` or `levelhead.audit` measures; pass what it returns as `measured`."
+        return (
+            "## Measured\n\nNothing yet. `levelhead.compare_models` or `levelhead.audit` measures; pass what it "
+            "returns as `measured`."
+        )
     parts = ["## Measured"]
     if isinstance(measured, ModelComparison):
         old, new = map(escaped, measured.names)

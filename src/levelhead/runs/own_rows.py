@@ -1,7 +1,7 @@
 """A user's own labelled rows, as the Hugging Face Trainer takes them, made into inputs and labels for an evaluation.
 
-The rows are a torch ``Dataset`` or a list of dicts, a ``datasets.Dataset``, or a pandas frame. Only the label and what a
-network reads is taken from a row; group columns are opened by :func:`group_columns`, which the audit alone calls.
+The rows are a torch ``Dataset`` or a list of dicts, a ``datasets.Dataset``, or a pandas frame. Only the label and what
+a network reads is taken from a row; :class:`GroupColumns` opens group columns, for the audit alone.
 """
 
 from __future__ import annotations
@@ -270,8 +270,7 @@ def _class(value: Any, places: Mapping[str, int], row: int, column: str) -> int:
     if isinstance(value, int) and 0 <= value < len(places):  # truth values, too
         return int(value)
     names = listed([quoted(name) for name in list(places)[:6]])
-    shown = quoted(str(value)[:60])
     raise DataError(
-        f"Row {row} (from 0) has the label {shown} in column {quoted(column)}. The models know {len(places)} classes: "
-        f"positions 0 to {len(places) - 1}, or the names {names}."
+        f"Row {row} (from 0) has the label {quoted(value)} in column {quoted(column)}. The models know "
+        f"{len(places)} classes: positions 0 to {len(places) - 1}, or the names {names}."
     )

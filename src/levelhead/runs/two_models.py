@@ -25,6 +25,7 @@ from levelhead.attention.description import Description
 from levelhead.auditing.audit import AuditResult, audit, outcome_of
 from levelhead.auditing.paired import Change, PairedRows, compare_rows, rate_title
 from levelhead.auditing.vocabulary import LabelMap
+from levelhead.data.base import Inputs
 from levelhead.loading import load_tokenizer_of
 from levelhead.metrics.names import metric_title
 from levelhead.models.networks import load_model
@@ -196,8 +197,8 @@ def compare_models(
         names: what the old and the new model are called.
         batch_size: rows at once.
         level: confidence level of the intervals.
-        audit_options: as for :func:`levelhead.audit`: ``positive``, ``intersect``, ``min_count``, ``bins``, ``missing``,
-            ``reference``, ``positive_name``, ``seed``, ``replicates``.
+        audit_options: as for :func:`levelhead.audit`: ``positive``, ``intersect``, ``min_count``, ``bins``,
+            ``missing``, ``reference``, ``positive_name``, ``seed``, ``replicates``.
 
     Returns:
         the :class:`~levelhead.runs.two_models.ModelComparison`.
@@ -243,10 +244,11 @@ def compare_models(
     if closed is not None:  # so that nobody waits for predictions that cannot be audited
         placeholder = np.array(classes)[np.arange(len(rows)) % len(classes)]
         _audited(placeholder, placeholder, closed, audit_options)
-    logits = [
-        _logits(model, rows, _tokenizer_of(given, tokenizer, rows), batch_size, name)
-        for model, given, name in zip(models, (plain, debiased), names, strict=True)
+    inputs = [
+        rows.inputs(model, _tokenizer_of(given, tokenizer, rows))
+        for model, given in zip(models, (plain, debiased), strict=True)
     ]
+    logits = [_logits(model, of, batch_size, name) for model, of, name in zip(models, inputs, names, strict=True)]
     frame = _frame(classes, labels, logits, names)
     truth = frame["label"].to_numpy()
     old, new = (frame[f"{name}_prediction"].to_numpy() for name in names)
@@ -257,11 +259,13 @@ def compare_models(
         assert found.against is not None
         found = replace(found, against=replace(found.against, old=names[0], new=names[1]))
         said = [*said, *(one for one in found.warnings if one not in said)]
-    for name, one in zip(names, (old, new), strict=True):
-        if len(set(one)) == 1:
-            said.insert(0, f"{printable(name)} predicts {quoted(one[0])} for every row: its gaps of 0 say nothing.")
+    constant = [
+        f"{printable(name)} predicts {quoted(one[0])} for every row: its gaps of 0 say nothing."
+        for name, one in zip(names, (old, new), strict=True)
+        if len(rows) > 1 and len(set(one)) == 1
+    ]
     described = (describe(models[0]), describe(models[1]))
-    warnings = (*_of_models(models, described, names), *said, ONE_TRAINING)
+    warnings = (*constant, *_of_models(models, described, names), *said, ONE_TRAINING)
     return ModelComparison(
         names, len(rows), classes, changes, agreement, found, described, frame, tuple(warnings), level
     )
@@ -305,7 +309,7 @@ def _classes(models: Sequence[Any], names: Sequence[str], of_data: tuple[str, ..
     first, second = map(class_names_of, models)
     if len(first) != len(second):
         raise ConfigError(
-            f"{names[0]} tells {len(first)} classes apart and {names[1]} {len(second)}: the same rows cannot be compared."
+            f"{names[0]} tells {len(first)} classes apart and {names[1]} {len(second)}: they cannot be compared."
         )
     if not unnamed(first) and not unnamed(second) and first != second:
         raise ConfigError(
@@ -326,16 +330,15 @@ def _tokenizer_of(given: Any, tokenizer: Any, rows: OwnRows) -> Any:
     return load_tokenizer_of("The tokenizer of", str(given))
 
 
-def _logits(model: Any, rows: OwnRows, tokenizer: Any, batch_size: int, name: str) -> Tensor:
+def _logits(model: Any, inputs: Inputs, batch_size: int, name: str) -> Tensor:
     """Return fp32 logits (rows, classes) in evaluation mode, on the device where the model lies."""
-    inputs = rows.inputs(model, tokenizer)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     logits = predict_logits(model, inputs, batch_size, device)
     bad = (~torch.isfinite(logits).all(dim=1)).nonzero().flatten()
     if len(bad):
         raise LevelheadError(
-            f"The logits of {printable(name)} are not finite for {len(bad):,} of {len(rows):,} rows, the first is row "
-            f"{int(bad[0])} (from 0): it cannot be evaluated. Was its training stopped by an overflow?"
+            f"The logits of {printable(name)} are not finite for {len(bad):,} of {len(inputs):,} rows, the first is "
+            f"row {int(bad[0])} (from 0): it cannot be evaluated. Was its training stopped by an overflow?"
         )
     return logits
 

@@ -8,7 +8,7 @@ from levelhead.report import blocks
 from levelhead.report.text import Record, estimate_from_dict, number, percent, percent_interval, short
 
 HOW = (
-    "Both models predicted the same rows, so that rows which both get right, or both wrong, tell nothing and cost nothing. "
+    "Both models predicted the same rows, so that rows which both get right, or both wrong, do not widen any interval. "
     "Intervals of rates are those of paired proportions (Bonett and Price, 2012), those of gaps come from bootstrap "
     "replicates of the joint counts of group, label and both predictions."
 )
