@@ -114,7 +114,7 @@ def test_the_card_of_an_adapter_is_ours_and_loads(tmp_path: Path) -> None:
     base = lh.attach(BertForSequenceClassification(BertConfig(**size, **NAMES)))
     base.save_pretrained(tmp_path / "base")
     config = peft.LoraConfig(
-        r=2, target_modules=r".*\.self\.query", modules_to_save=["classifier", "alignment_head", "debias"]
+        r=2, target_modules=r".*\.self\.(query|value)", modules_to_save=["classifier", "alignment_head", "debias"]
     )
     model = peft.get_peft_model(base, config).train()
     model(input_ids=torch.ones(2, 4, dtype=torch.int64), labels=torch.tensor([0, 1]))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 
 from levelhead.attention.aligning import Tap, debiased_attention
-from levelhead.attention.standardize import QueryKeyStandardizer
+from levelhead.attention.standardize import QueryKeyStandardizer, RunningMoments
 from levelhead.types import ConfigError
 
 
@@ -109,13 +109,15 @@ class DebiasLog(TrainerCallback):
         standardizers = _standardizers(attention)
         if standardizers:
             found["statistics_batches"] = max(int(one.key.num_batches_tracked.max()) for one in standardizers)
-            now = _means(attention)
+            moments = _moments(attention)
             shifts = [
-                ((after - before) / deviation).square().mean()
-                for after, before, deviation in zip(now, self._before, _deviations(attention), strict=True)
+                ((one.mean - before) / one.remembered(torch.float32)[1].clamp(min=1e-6)).square().mean()
+                for one, before in zip(moments, self._before, strict=True)
+                if one.num_batches_tracked.max() > 0  # a layer that computes one row has none of other rows' queries
             ]
-            found["statistics_shift"] = round(float(torch.stack(shifts).mean().sqrt()), 4)
-            self._before = now
+            if shifts:
+                found["statistics_shift"] = round(float(torch.stack(shifts).mean().sqrt()), 4)
+            self._before = _means(attention)
         return found
 
 
@@ -128,19 +130,11 @@ def _standardizers(attention: nn.Module) -> list[QueryKeyStandardizer]:
     ]
 
 
-def _moments(attention: nn.Module) -> list[Any]:
+def _moments(attention: nn.Module) -> list[RunningMoments]:
     return [
-        module
-        for one in _standardizers(attention)
-        for module in one.modules()
-        if hasattr(module, "num_batches_tracked")
+        module for one in _standardizers(attention) for module in one.modules() if isinstance(module, RunningMoments)
     ]
 
 
 def _means(attention: nn.Module) -> list[Tensor]:
     return [one.mean.detach().clone() for one in _moments(attention)]
-
-
-def _deviations(attention: nn.Module) -> list[Tensor]:
-    # The deviation of an untrained start is 1, and a constant feature's is that of eps.
-    return [one.remembered(torch.float32)[1].clamp(min=1e-6) for one in _moments(attention)]
