@@ -1,4 +1,4 @@
-"""Latency of a debiased classifier beside the plain one, with onnxruntime and with torch (about two minutes, one thread).
+"""Latency of a debiased classifier beside the plain one, with onnxruntime and torch (a few minutes, one thread).
 
     pip install "levelhead[onnx]"
     python benchmarks/onnx_latency.py
@@ -6,7 +6,7 @@
 BERT with six layers of width 384 (the size of MiniLM), random weights, drawn token ids; no outside data. Each variant
 answers the same batch, in turns within one run; a ratio is that of neighbours, shown as median with its 95% interval.
 First the answers of torch and onnxruntime are compared; a file that answers otherwise is not measured. "plain" computes
-all rows of its last layer, as transformers does, "plain, one row" the row that its classifier reads, as the debiased one.
+all rows of its last layer, as transformers does, "plain, one row" the row that is read alone, as the debiased one does.
 """
 
 from __future__ import annotations

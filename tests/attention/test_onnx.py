@@ -1,4 +1,4 @@
-"""A debiased model becomes an ONNX file with free batch and length, by torch's dynamo exporter, and answers the same."""
+"""A debiased model becomes an ONNX file with free batch and length, and answers the same."""
 
 import logging
 import re
