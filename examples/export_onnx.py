@@ -53,7 +53,7 @@ model = (lh.from_pretrained(options.model) if options.model else small()).eval()
 free = {0: torch.export.Dim("rows", min=1, max=4096), 1: torch.export.Dim("length", min=2, max=512)}
 with torch.no_grad():
     program = torch.onnx.export(
-        Logits(model),
+        Logits(model).eval(),
         kwargs=texts(4, 12),  # without a mask here, the file would never take one
         dynamo=True,
         dynamic_shapes={"input_ids": free, "attention_mask": free},
