@@ -38,6 +38,7 @@ from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
 from levelhead.runs.recipe import build_experiment
 from levelhead.storage import load_tensors
+from levelhead.training.average import WeightAverage
 from levelhead.training.checkpoint import load_trained_state, trained_state
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
@@ -549,6 +550,46 @@ def test_the_cosine_schedule_warms_up_and_ends_at_zero() -> None:
     assert factors[4] == 1.0
     assert factors[20] == pytest.approx(0.0)
     assert factors[4:] == sorted(factors[4:], reverse=True)
+
+
+def test_an_average_of_the_weights_is_scored_and_kept() -> None:
+    seen: list[dict[str, Tensor]] = []
+    model = tiny_vit()
+    attach(model, DebiasConfig(alpha=0))  # running statistics are averaged, too
+    average = WeightAverage(model, 0.75)
+    for step in range(6):
+        for tensor in model.state_dict().values():
+            tensor.add_(0.1 * step) if tensor.is_floating_point() else tensor.add_(1)
+        average.update()
+        seen.append(weights(model))
+    for name, tensor in seen[0].items():
+        wanted = tensor.double()
+        for step, later in enumerate(seen[1:], 1):
+            memory = min(0.75, step / (step + 1))
+            wanted = memory * wanted + (1 - memory) * later[name].double()
+        with average.in_place():
+            held = model.state_dict()[name].clone()
+        if tensor.is_floating_point():
+            assert torch.allclose(held.double(), wanted, atol=1e-6)
+        else:
+            assert torch.equal(held, seen[-1][name])
+    assert_identical(weights(model), seen[-1])  # training goes on from the last weights
+
+
+def test_an_average_over_one_step_is_the_last_weights() -> None:
+    plain, averaged = make_lab(max_steps=1), make_lab(max_steps=1, average=0.9)
+    assert_identical(weights(fit(ERM(), plain)), weights(fit(ERM(), averaged)))
+    longer = fit(ERM(), make_lab(average=0.9))
+    assert weights(longer)["classifier.weight"].ne(weights(fit(ERM(), make_lab()))["classifier.weight"]).any()
+
+
+@pytest.mark.parametrize("method", [DAM(), JTT()])
+def test_training_with_an_average_resumes_bit_for_bit(method: Method, tmp_path: Path) -> None:
+    whole = weights(fit(method, make_lab(average=0.9)))
+    with pytest.raises(Killed):
+        fit(method, make_lab(tmp_path, killer(4), average=0.9, checkpoint_seconds=0))
+    assert_identical(weights(fit(method, make_lab(tmp_path, average=0.9, checkpoint_seconds=0))), whole)
+    assert_identical(weights(fit(method, make_lab(tmp_path, average=0.9))), whole)
 
 
 def test_clipping_bounds_the_step() -> None:

@@ -172,8 +172,9 @@ class BackboneModel(ModelConfig):
     every step instead). ``layers``, ``heads`` (None: as many as the backbone has), ``intermediate_size`` (None: the
     hidden size), ``norm`` and ``activation`` are those of the appended encoder. Texts longer than ``max_length`` tokens
     are cut (None: what the backbone can take). Where the backbone runs in every step, ``length_parts`` divides each
-    batch of texts by length for it: the same hidden states with less padding. A checkpoint whose weights do not fit its
-    own config.json is refused, unless ``allow_mismatched_weights``.
+    batch of texts by length for it: the same hidden states with less padding; and ``micro_batch`` has it run on at most
+    so many rows at a time, and again in the backward pass, where a batch does not fit into memory: the same gradients.
+    A checkpoint whose weights do not fit its own config.json is refused, unless ``allow_mismatched_weights``.
 
     Source: Lu, Wang, Wang, ICLR 2024, section 3.4.
     """

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from levelhead.distributed import gather_rows
 from levelhead.storage import load_tensors, save_tensors, write_text
 from levelhead.types import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from levelhead.training.average import WeightAverage
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +88,10 @@ class Position(Work):
 class Keeper:
     """Keeps one stage's best model, and its progress on disk where there is a folder; the main process alone writes."""
 
-    def __init__(self, folder: Path | None, stage: int, accelerator: Accelerator) -> None:
-        self.stage, self.accelerator = stage, accelerator
+    def __init__(
+        self, folder: Path | None, stage: int, accelerator: Accelerator, average: WeightAverage | None = None
+    ) -> None:
+        self.stage, self.accelerator, self.average = stage, accelerator, average
         self.writes = accelerator.is_main_process
         self.checkpoint = folder and folder / "checkpoints" / f"stage-{stage}.safetensors"
         self.best = folder and folder / "checkpoints" / f"stage-{stage}-best.safetensors"
@@ -124,6 +129,8 @@ class Keeper:
         for name, tensor in _without_prefix(tensors, "optimizer.").items():
             number, key = name.split(".", 1)
             state.setdefault(int(number), {})[key] = tensor
+        if self.average is not None and not position.finished:
+            self.average.load(_without_prefix(tensors, "average."))
         plain = getattr(optimizer, "optimizer", optimizer)
         plain.load_state_dict({"state": state, "param_groups": metadata["param_groups"]})
         schedule.last_epoch = position.step
@@ -159,6 +166,8 @@ class Keeper:
                 for number, entries in state["state"].items()
                 for name, tensor in entries.items()
             }
+            if self.average is not None:
+                tensors |= {f"average.{name}": tensor for name, tensor in self.average.state().items()}
         scaler = getattr(optimizer, "scaler", None)
         save_tensors(
             self.checkpoint,

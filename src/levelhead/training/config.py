@@ -16,14 +16,16 @@ class TrainConfig:
     """How a stage is trained; the same for every method of a comparison.
 
     ``learning_rate`` and ``weight_decay`` are AdamW's. ``schedule`` acts on each step after ``warmup_steps`` linear
-    ones. ``gradient_clip`` bounds the global gradient norm (None: off). ``precision`` is accelerate's mixed precision.
-    ``select`` names the rule that keeps a checkpoint (``levelhead list selectors``); ``keep_epochs`` keeps the
-    weights of every epoch beside it, so that one run can be judged under other rules later. ``threads`` None keeps
-    torch's number. ``checkpoint_seconds`` is the most work, in seconds, that a killed run loses. ``length_bucketing``,
-    where examples differ in length, puts like lengths into one batch, which wastes less on padding; not for debiased
-    attention, whose statistics then are those of one length, and differ from what evaluation needs. ``trackers`` are
-    names that accelerate knows, such as ``tensorboard``; they get losses and label-only validation scores, no group.
-    ``max_steps`` ends every stage after that many steps, for a rehearsal: what it gives is no result.
+    ones. ``gradient_clip`` bounds the global gradient norm (None: off). ``average``, a decay such as 0.99, scores and
+    keeps an exponential moving average of the weights instead of the last ones (None: off), in every stage of every
+    method. ``precision`` is accelerate's mixed precision. ``select`` names the rule that keeps a checkpoint
+    (``levelhead list selectors``); ``keep_epochs`` keeps the weights of every epoch beside it, so that one run can be
+    judged under other rules later. ``threads`` None keeps torch's number. ``checkpoint_seconds`` is the most work, in
+    seconds, that a killed run loses. ``length_bucketing``, where examples differ in length, puts like lengths into one
+    batch, which wastes less on padding; not for debiased attention, whose statistics then are those of one length, and
+    differ from what evaluation needs. ``trackers`` are names that accelerate knows, such as ``tensorboard``; they get
+    losses and label-only validation scores, no group. ``max_steps`` ends every stage after that many steps, for a
+    rehearsal: what it gives is no result.
 
     There is no gradient accumulation: batch statistics and contrastive negatives are those of one micro-batch, so an
     accumulated batch is not a larger batch. The last, incomplete batch of an epoch is left out for the same reason;
@@ -43,6 +45,7 @@ class TrainConfig:
     schedule: Literal["constant", "cosine"] = "constant"
     warmup_steps: int = 0
     gradient_clip: float | None = None
+    average: float | None = None
     precision: Literal["no", "bf16", "fp16"] = "no"
     select: str = "val_loss"
     keep_epochs: bool = False
@@ -61,9 +64,14 @@ class TrainConfig:
             "train",
             self,
             at_least_one=("epochs", "batch_size", "evaluation_batch_size", "log_every"),
-            positive=("learning_rate", "gradient_clip", "threads", "max_steps"),
+            positive=("learning_rate", "gradient_clip", "average", "threads", "max_steps"),
             at_least_zero=("weight_decay", "warmup_steps", "checkpoint_seconds"),
         )
+        if self.average is not None and not 0 < self.average < 1:
+            raise ConfigError(
+                f"train.average is {self.average}; it is the decay of a moving average of the weights and must lie "
+                "between 0 and 1, e.g. 0.99."
+            )
         check_step_size(self.learning_rate, self.weight_decay)
         if self.batch_size < 2:
             raise ConfigError("train.batch_size is 1; batch statistics need at least 2 examples.")

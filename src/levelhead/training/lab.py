@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from levelhead.data.views import View
 from levelhead.distributed import gather_rows, shares
 from levelhead.models.head import with_classes
 from levelhead.terminal import Progress, silent
+from levelhead.training.average import WeightAverage
 from levelhead.training.checkpoint import Keeper, Position, Work
 from levelhead.training.config import TrainConfig
 from levelhead.training.finite import advice, gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
@@ -375,8 +376,8 @@ class Lab:
                 for each batch of a fresh order:
                     loss = objective(batch)
                     backward, clip; stop if the loss or the gradient's norm is not finite
-                    step; stop if the weights' norm is not finite
-                score the validation split; keep the model if the selector likes it best
+                    step; stop if the weights' norm is not finite; with config.average, average the weights
+                score the validation split; keep the model, or the average, if the selector likes it best
             load the kept model
 
         A stage that a stopped run had finished is loaded instead; one that it had begun goes on.
@@ -415,7 +416,8 @@ class Lab:
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer.optimizer, lambda step: config.learning_rate_factor(step, total)
         )
-        keeper = Keeper(self._folder, number, self.accelerator)
+        average = None if config.average is None else WeightAverage(objective.model, config.average)
+        keeper = Keeper(self._folder, number, self.accelerator, average)
         position = keeper.restore(objective, optimizer, schedule)
         if position.finished:
             keeper.forget_best()  # left over if the run was killed right after its last checkpoint
@@ -469,6 +471,8 @@ class Lab:
                 if not math.isfinite(size := get_total_norm(learnt).item()):
                     raise LevelheadError(weights_not_finite(size, where, config))
                 schedule.step()
+                if keeper.average is not None:
+                    keeper.average.update()
                 position.step += 1
                 position.seconds = earlier + time.monotonic() - began
                 position.finished = position.step == total
@@ -485,7 +489,8 @@ class Lab:
                     parts = {} if self._groups is not None else {key: part.item() for key, part in logs.items()}
                     self._track("train", position, {"loss": value, **parts})
                 if last_of_epoch:
-                    self._end_epoch(objective.model, stage, keeper, position, epoch)
+                    with nullcontext() if keeper.average is None else keeper.average.in_place():
+                        self._end_epoch(objective.model, stage, keeper, position, epoch)
                 due = time.monotonic() - saved >= config.checkpoint_seconds
                 if keeper.checkpoint is not None and not position.finished and self._agreed(due):
                     keeper.save(objective, optimizer, position)
