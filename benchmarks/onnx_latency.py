@@ -63,7 +63,8 @@ def networks() -> dict[str, Any]:
 def served(model: Any, file: Path) -> onnxruntime.InferenceSession:
     free = {0: torch.export.Dim("rows", min=1, max=4096), 1: torch.export.Dim("length", min=2, max=512)}
     shapes = {"input_ids": free, "attention_mask": free}
-    torch.onnx.export(Logits(model).eval(), kwargs=batch(4, 12), dynamo=True, dynamic_shapes=shapes, verbose=False).save(file)
+    network = Logits(model).eval()
+    torch.onnx.export(network, kwargs=batch(4, 12), dynamo=True, dynamic_shapes=shapes, verbose=False).save(file)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])

@@ -24,6 +24,7 @@ from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
 from levelhead.auditing.audit import AuditResult, audit, outcome_of
 from levelhead.auditing.paired import Change, PairedRows, compare_rows, rate_title
+from levelhead.auditing.tally import Column
 from levelhead.auditing.vocabulary import LabelMap
 from levelhead.data.base import Inputs
 from levelhead.loading import load_tokenizer_of
@@ -277,9 +278,7 @@ def open_model(model: Any, name: str) -> Any:
     Raises :class:`~levelhead.types.ConfigError` for what is no classifier of one class a row.
     """
     if isinstance(model, str | Path):
-        model = (
-            from_pretrained(model) if is_adapter(model) else load_model(Path(model) if Path(model).is_dir() else model)
-        )  # type: ignore[arg-type]
+        model = from_pretrained(model) if is_adapter(model) else load_model(Path(model))
     if not isinstance(model, nn.Module):
         raise ConfigError(f"The model {quoted(name)} is a {type(model).__name__}: give a model, or its folder.")
     config = getattr(base_of(model), "config", None)
@@ -368,7 +367,7 @@ def _whole(
     truth: Any, old: Any, new: Any, options: Mapping[str, Any]
 ) -> tuple[dict[str, Change], dict[str, int], list[str]]:
     """Return the changes over all rows, rows by who is right, and warnings."""
-    columns = {ALL: (np.zeros(len(truth), np.int64), [ALL])}
+    columns: dict[str, Column] = {ALL: (np.zeros(len(truth), np.int64), [ALL])}
     label = outcome_of(truth, "label")
     rows = [PairedRows.of(label, outcome_of(one, "prediction"), columns, {ALL: ALL}) for one in (new, old)]
     present = {*truth, *old, *new}

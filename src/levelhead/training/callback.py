@@ -60,9 +60,9 @@ class DebiasLog(TrainerCallback):
         try:
             attention = debiased_attention(model)
         except ConfigError:
-            attention = None
+            attention = nn.Module()
         tap = getattr(attention, "tap", None)
-        if attention is None or tap.debias is None:
+        if not isinstance(tap, Tap) or tap.debias is None:
             warnings.warn(
                 f"{type(model).__name__} has no debiased attention: DebiasLog logs nothing of it.",
                 UserWarning,
