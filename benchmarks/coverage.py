@@ -56,7 +56,7 @@ from scipy import special
 from levelhead.auditing.missing.bounds import by_shares, opportunity_bounds, parity_bounds
 from levelhead.auditing.missing.gaps import GAPS as MISSING_GAPS
 from levelhead.auditing.missing.gaps import rate_gap, rows_of
-from levelhead.auditing.missing.labelled import by_labelled_rows, cross_fitted
+from levelhead.auditing.missing.labelled import by_labelled_pairs, by_labelled_rows, cross_fitted
 from levelhead.auditing.missing.responses import Response, by_responses
 from levelhead.auditing.missing.three_proxies import by_proxies
 from levelhead.metrics import Counts, estimate_all
@@ -415,6 +415,28 @@ def cross_fitted_world(design: str, n: int) -> Missing:
     return Missing("labelled subset", design, True, gaps_of(joint), once)
 
 
+def three_groups_world(design: str, n: int) -> Missing:
+    """Three groups against each other, with a proxy of six categories: the third minus the first, at 95%."""
+    label = np.array([0.3, 0.4, 0.5])
+    hit = np.array([[0.2, 0.7], [0.3, 0.8], [0.35, 0.9]])
+    share = np.array([0.4, 0.35, 0.25])[:, None, None]
+    joint = share * np.stack([1 - label, label], -1)[..., None] * np.stack([1 - hit, hit], -1)
+    says = np.array(
+        [[0.5, 0.25, 0.1, 0.08, 0.05, 0.02], [0.1, 0.1, 0.5, 0.2, 0.05, 0.05], [0.02, 0.03, 0.05, 0.2, 0.3, 0.4]]
+    )
+    full = joint[:, None] * says[:, :, None, None]  # (group, cell, label, prediction)
+
+    def once(rng: np.random.Generator) -> dict[str, tuple[float, float, float]]:
+        folds = rng.multinomial([n // 5] * 5, full.ravel()).reshape(5, *full.shape).astype(float)
+        rows = rng.multinomial(5000, full.ravel()).reshape(full.shape).sum(0).astype(float)
+        # Three pairs share the error probability: 15% for all leave 5% for each.
+        found = by_labelled_pairs(np.repeat(folds[..., None], 3, -1), rows, level=0.85)
+        pairs = {gap: by_pair[2, 0].estimate for gap, by_pair in found.items()}
+        return {gap: (one.value, one.low, one.high) for gap, one in pairs.items()}
+
+    return Missing("labelled subset", design, True, gaps_of(joint[[0, 2]]), once)
+
+
 PROXIES = np.array([[0.2, 0.7], [0.25, 0.9], [0.35, 0.6]])  # P(says 1 | group), a proxy a line
 
 
@@ -517,6 +539,8 @@ def missing_cells() -> list[Missing]:
         bounds_world("three strata off their kinks, 5,000 rows", 5_000, *strata, (0.1, 0.4, 0.9)),
         bounds_world("one stratum at its kink, 1,000 rows", 1_000, (1.0,), (0.3,), (0.3,)),
         bounds_world("one stratum off its kink, 1,000 rows", 1_000, (1.0,), (0.3,), (0.2,)),
+        # The place of a world decides its draws: new ones come last.
+        three_groups_world("600 labelled of three groups, proxy cross-fitted on them", 600),
     ]
 
 

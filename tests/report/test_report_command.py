@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
@@ -74,6 +75,41 @@ def test_an_audit_is_recognised_by_its_json(tmp_path: Path) -> None:
     written = tmp_path / "audit.json", tmp_path / "audit.html"
     assert run("audit", str(tmp_path / "p.csv"), *options, "--json", str(written[0]), "--html", str(written[1])) == 0
     assert page_of(written[0])["finding"] in written[1].read_text()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("audit", "--prediction", "p", "--shares", "a=0.3"),
+        ("audit", "--prediction", "p", "--proxy", "g"),
+        ("audit", "--score", "s", "--threshold", "0.5", "--group", "g"),
+        ("explain", "--score", "s", "--group", "g"),
+    ],
+)
+def test_every_audit_is_recognised_by_its_json(tmp_path: Path, options: tuple[str, ...]) -> None:
+    table = pd.DataFrame({"y": [0, 1] * 20, "p": [0, 1, 1, 1] * 10, "g": ["a", "b", "b", "a"] * 10})
+    table.assign(s=np.linspace(0, 1, 40)).to_csv(tmp_path / "p.csv")
+    json_file, html_file, again = (tmp_path / name for name in ("audit.json", "audit.html", "again.html"))
+    verb, *rest = options
+    told = ("--label", "y", *rest, "--json", str(json_file), "--html", str(html_file))
+    assert run(verb, str(tmp_path / "p.csv"), *told) == 0
+    assert run("report", str(json_file), "--html", str(again)) == 0
+    assert page_of(json_file)["finding"] in html.unescape(again.read_text())
+    assert page_of(json_file)["kind"] in html_file.read_text()
+
+
+def test_json_without_a_page_is_refused_with_the_way_to_one(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"y": rng.integers(0, 2, 400), "s": rng.random(400), "g": rng.choice(["a", "b"], 400)})
+    table.to_csv(tmp_path / "p.csv")
+    chosen, plan = tmp_path / "rule.json", tmp_path / "plan.json"
+    told = ("--score", "s", "--group", "g", "--label", "y", "--json", str(chosen))
+    assert run("postprocess", str(tmp_path / "p.csv"), *told) == 0
+    with pytest.raises(DataError, match=r"which has no page.*--prediction after"):
+        page_of(chosen)
+    assert run("audit", "--plan", "gap=5", "--rate", "0.3", "--json", str(plan)) == 0
+    with pytest.raises(DataError, match="is a plan that `levelhead audit --plan` wrote, which has no page"):
+        page_of(plan)
 
 
 def test_what_it_cannot_read_is_said(tmp_path: Path, runs: Path) -> None:

@@ -86,6 +86,22 @@ def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
             "--group G --html PAGE`."
         )
     record = read_json(source)
+    if isinstance(record, dict) and record.get("kind") == "indirect audit":
+        from levelhead.auditing.missing.page import indirect_page
+
+        return indirect_page(record, source=source.name, command=command)
+    if isinstance(record, dict) and {"by_attribute", "threshold", "scale"} <= record.keys():
+        from levelhead.auditing.explain_page import explain_page
+
+        return explain_page(record, source=source.name, command=command)
+    if isinstance(record, dict) and {"rule", "rows_to_fit"} <= record.keys():
+        raise DataError(
+            f"{source} is a rule that `levelhead postprocess` chose, which has no page. Write its decisions with "
+            "--out, put their column `after` beside labels and groups, and audit that: `levelhead audit FILE --label L "
+            "--prediction after --group G --html PAGE`."
+        )
+    if isinstance(record, dict) and {"power", "rate", "rows", "total"} <= record.keys():
+        raise DataError(f"{source} is a plan that `levelhead audit --plan` wrote, which has no page: it prints one.")
     if isinstance(record, dict) and "by_attribute" in record:
         from levelhead.auditing.page import audit_page
 
@@ -106,7 +122,7 @@ def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
         from levelhead.lm.page import gap_page
 
         return gap_page(record, command=command)
-    verbs = "`audit`, `evaluate`, `table`, `figure bounds`, `lm compare` or `lm gap`"
+    verbs = "`audit`, `explain`, `evaluate`, `table`, `figure bounds`, `lm compare` or `lm gap`"
     raise DataError(f"{source} is not what {verbs} write.")
 
 

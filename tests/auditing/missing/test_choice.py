@@ -13,6 +13,7 @@ import pytest
 
 import levelhead as lh
 from levelhead.auditing.missing.choice import NOTHING_KNOWN, PERSONS, read_shares
+from levelhead.auditing.missing.labelled import by_labelled_pairs, by_labelled_rows, cross_fitted
 from levelhead.auditing.missing.page import indirect_page
 from levelhead.cli.app import main
 from levelhead.report import render
@@ -92,11 +93,74 @@ def test_labels_that_are_missing_not_at_random_are_refused_without_their_probabi
     assert part.gaps[0].estimate.low < 0.275 < part.gaps[0].estimate.high
 
 
-def test_three_groups_are_each_set_against_the_others(table: pd.DataFrame) -> None:
-    thirds = np.array(["a", "b", "c"])[np.arange(len(table)) % 3]
-    known = np.where(table["known"].notna(), thirds, None)
-    part = part_of(audit(table, labelled=known))
-    assert {one.groups for one in part.gaps} == {(group, "all others") for group in "abc"}
+def three_groups(rows: int = 20_000) -> pd.DataFrame:
+    """Selection rates of 30%, 50% and 60% in groups a, b and c, with proxies of them."""
+    rng = np.random.default_rng(4)
+    place = rng.choice(3, rows, p=[0.5, 0.3, 0.2])
+    names = np.array(["a", "b", "c"])
+    table = pd.DataFrame({"sex": names[place], "y": rng.integers(0, 2, rows)})
+    table["yhat"] = (rng.random(rows) < np.array([0.3, 0.5, 0.6])[place]).astype(int)
+    for name in ("p1", "p2", "p3"):
+        table[name] = names[np.where(rng.random(rows) < 0.8, place, rng.integers(0, 3, rows))]
+    table["p_c"] = np.clip(np.where(place == 2, 0.7, 0.3) + rng.normal(0, 0.15, rows), 0, 1)
+    table["known"] = np.where(rng.random(rows) < 0.06, table["sex"], None)
+    return table
+
+
+THREE = {("b", "a"): 0.2, ("c", "a"): 0.3, ("c", "b"): 0.1}
+
+
+@pytest.mark.parametrize("proxies", [None, "p_c", ["p1", "p2"]])
+def test_three_groups_with_labelled_rows_are_compared_in_pairs(proxies: Any) -> None:
+    table = three_groups()
+    given = {} if proxies is None else {"proxies": table[[proxies] if isinstance(proxies, str) else proxies]}
+    part = part_of(audit(table, labelled=table["known"], **given))
+    found = {one.groups: one for one in part.gaps if one.gap == "demographic_parity"}
+    assert set(found) == set(THREE)
+    for pair, true in THREE.items():
+        assert found[pair].estimate.low < true < found[pair].estimate.high
+        assert found[pair].estimate.high - found[pair].estimate.low < 1.05 * (
+            found[pair].alone.high - found[pair].alone.low
+        )
+    assert (
+        "There are 3 pairs of groups: each interval is wider than that of a single pair, so that all of a rate hold "
+        "together (Bonferroni)." in part.rests_on
+    )
+    assert "; the largest of 3 differences between two groups, with intervals that allow for all)" in part.headline
+    if proxies == ["p1", "p2"]:
+        narrow = found["c", "a"].estimate.high - found["c", "a"].estimate.low
+        assert narrow < 0.9 * (found["c", "a"].alone.high - found["c", "a"].alone.low)
+        assert set(found["c", "a"].naive) == {"p1", "p2"}
+
+
+def test_two_of_several_groups_are_compared_as_two_groups_are() -> None:
+    rng = np.random.default_rng(2)
+    labelled = np.repeat(rng.integers(5, 40, (5, 2, 4, 2, 2, 1)).astype(float), 3, -1)
+    unlabelled = rng.integers(50, 400, (4, 2, 2)).astype(float)
+    plain = by_labelled_rows(*cross_fitted(labelled, unlabelled))
+    pairs = by_labelled_pairs(labelled, unlabelled)
+    for gap, one in plain.items():
+        other = pairs[gap][1, 0]
+        for field in ("value", "low", "high", "n"):
+            assert getattr(other.estimate, field) == pytest.approx(getattr(one.estimate, field), abs=1e-12)
+
+
+def test_three_groups_by_proxies_answers_and_shares() -> None:
+    table = three_groups(60_000)
+    reports = lh.privacy.randomize(table["sex"].to_numpy(), 2.5, seed=1)
+    answers = [
+        audit(table, proxies=table[["p1", "p2", "p3"]], replicates=100),
+        audit(table, responses=reports, response=lh.Response(epsilon=2.5)),
+        audit(table, shares={"a": 0.5, "b": 0.3, "c": 0.2}),
+    ]
+    for result in answers:
+        part = part_of(result)
+        found = {one.groups: one for one in part.gaps if one.gap == "demographic_parity"}
+        assert set(found) == set(THREE)
+        assert sum(line.startswith("There are 3 pairs of groups: ") for line in part.rests_on) == 1
+        for pair, true in THREE.items():
+            one = found[pair].bounds if part.method == "bounds" else found[pair].estimate
+            assert one.low < true < one.high
 
 
 def test_three_proxies(table: pd.DataFrame) -> None:
@@ -106,7 +170,7 @@ def test_three_proxies(table: pd.DataFrame) -> None:
     assert "Errors that the proxies share, given the group, cannot be seen in these data." in part.rests_on
     assert part.gaps[0].bounds is not None
     assert part.headline.startswith(
-        "If given the group, the proxies err independently of each other, of the label and of the prediction, the "
+        "If within each group the proxies err independently of each other, of the label and of the prediction, the "
         "selection rate of 'women' is "
     )
 
@@ -143,6 +207,12 @@ def test_shares_bound_the_gap(table: pd.DataFrame) -> None:
     )
 
 
+def test_bounds_that_leave_out_zero_say_so() -> None:
+    sure = np.tile([0.02, 0.98], 2_000)
+    part = part_of(lh.indirect_audit(np.tile([0, 1], 2_000), np.tile([0, 1], 2_000), proxies={"p": sure}))
+    assert "points, higher in any case, and no method can say more without another assumption." in part.headline
+
+
 def test_a_calibrated_probability_gives_bounds_and_a_bracket() -> None:
     rng = np.random.default_rng(0)
     b = rng.choice([0.1, 0.4, 0.9], 30_000)
@@ -157,6 +227,31 @@ def test_a_calibrated_probability_gives_bounds_and_a_bracket() -> None:
     part = part_of(audit(frame, proxies={"p": b}, labelled=known))
     assert "Only 90 rows have a group, and 100 are needed for an estimate." in part.rests_on
     assert any(line.startswith(("The labelled rows show that", "If among rows")) for line in part.rests_on)
+
+
+@pytest.mark.parametrize("proxies", [["p1", "p2", "p3"], ["p1", "p2", "p3", "p4"]])
+def test_a_gap_without_rows_is_refused_and_the_others_are_not(table: pd.DataFrame, proxies: list[str]) -> None:
+    right = np.random.default_rng(9).random(len(table)) < 0.8
+    given = table.assign(p4=np.where(right == (table["sex"] == "women"), "women", "men"))
+    part = part_of(lh.indirect_audit(np.ones(len(table), int), table["yhat"], proxies=given[proxies], replicates=100))
+    found = {one.gap: one.estimate for one in part.gaps}
+    assert found["demographic_parity"].low < 0.275 < found["demographic_parity"].high
+    assert found["false_positive_rate"].reason == "too few rows have this label"
+
+
+def test_a_constant_model_and_a_constant_proxy_are_named(table: pd.DataFrame) -> None:
+    result = lh.indirect_audit(table["y"], np.zeros(len(table), int), proxies=table[["p1", "p2", "p3"]], replicates=100)
+    assert "Every prediction is '0': every gap among these rows is 0, whatever the groups are." in result.warnings
+    for same in (0.5, "somebody"):
+        part = part_of(audit(table, labelled=table["known"], proxies={"p": np.full(len(table), same)}))
+        assert "The proxy 'p' is the same in every row, and so tells nothing: leave it out." in part.rests_on
+
+
+def test_a_gap_that_is_refused_beside_others_says_why(table: pd.DataFrame) -> None:
+    known = table["known"].where((table["y"] == 0) | (np.arange(len(table)) % 40 == 0))
+    chance = np.where(table["y"] == 0, 0.03, 0.03 / 40)
+    said = str(audit(table, labelled=known, inclusion=chance))
+    assert "Refused: True positive rate: 'women' minus 'men': fewer than 5 labelled rows in a" in said
 
 
 def test_nothing_known_gives_a_sentence_and_no_number(table: pd.DataFrame) -> None:

@@ -39,7 +39,7 @@ from levelhead.auditing.missing.bounds import (
     sign_conditions,
 )
 from levelhead.auditing.missing.gaps import FEWEST_SHOWN, GAPS, TITLES, FloatArray, folded, shown_count
-from levelhead.auditing.missing.labelled import FOLDS, LabelledGap, by_labelled_rows, cross_fitted
+from levelhead.auditing.missing.labelled import FOLDS, LabelledGap, by_labelled_pairs, by_labelled_rows, cross_fitted
 from levelhead.auditing.missing.responses import Response, by_responses, shares_of
 from levelhead.auditing.missing.tally import BINS, Roles, Tally
 from levelhead.auditing.missing.three_proxies import ASSUMES, SHARED, by_proxies
@@ -124,6 +124,7 @@ class IndirectPart:
     refused: str = ""
     help: str = ""
     shares: Mapping[str, float] = field(default_factory=dict)
+    level: float = 0.95
 
     @property
     def headline(self) -> str:
@@ -210,7 +211,14 @@ class IndirectAudit:
                 if worst:
                     cells += ["", ""] if one.bounds is None else list(worst_words(one.bounds))
                 table.add_row(Text(gap_words(one)), *map(Text, cells))
-            shown += [Text(part.headline), table, Text("What this answer rests on")]
+            shown += [Text(part.headline), table]
+            if any(one.estimate.defined for one in part.gaps):
+                shown += [
+                    Text(f"Refused: {gap_words(one)}: {one.estimate.reason}.")
+                    for one in part.gaps
+                    if not one.estimate.defined
+                ]
+            shown.append(Text("What this answer rests on"))
             shown += [Text(f"- {line}") for line in part.rests_on]
         shown += [Text(f"Warning: {warning}") for warning in self.warnings]
         return Group(
@@ -254,7 +262,9 @@ def headline(part: IndirectPart) -> str:
     one = max(pairs, key=lambda gap: abs(gap.estimate.value))
     figure, rate = one.estimate, TITLES[one.gap].lower()
     a, b = map(quoted, one.groups)
-    ends = f"95% interval {points(figure.low)} to {points(figure.high)}"
+    ends = f"{100 * part.level:g}% interval {points(figure.low)} to {points(figure.high)}"
+    if len(pairs) > 1:
+        ends += f"; the largest of {len(pairs)} differences between two groups, with intervals that allow for all"
     if figure.low <= 0 <= figure.high:
         return (
             f"If {part.assumes}, these rows cannot tell whether the {rate} differs between {a} and {b}: the "
@@ -280,9 +290,12 @@ def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
         if part.method == "bounds"
         else f"No estimate: {part.refused}. Known are the shares"
     )
+    certain = "higher" if worst.reach_low > 0 else "lower" if worst.reach_high < 0 else ""
     return (
         f"{start}: the selection rate of {a} minus that of {b} could be anything from {points(worst.reach_low)} to "
-        f"{points(worst.reach_high)} points, and no method can say more without another assumption."
+        f"{points(worst.reach_high)} points, "
+        + (f"{certain} in any case, " if certain else "")
+        + "and no method can say more without another assumption."
     )
 
 
@@ -621,6 +634,9 @@ def _answer(
     if len(labels.keys() | predictions.keys()) > MOST_CLASSES:
         raise DataError(f"There are more than {MOST_CLASSES} classes: are these scores? An audit compares classes.")
     warnings = check_predictions(labels, predictions)
+    if len(predictions) == 1:
+        only = quoted(str(next(iter(predictions))))
+        warnings.append(f"Every prediction is {only}: every gap among these rows is 0, whatever the groups are.")
     classes = in_order({**labels, **predictions})
     chosen = positive_index(classes, positive)
     if chosen is None:
@@ -640,11 +656,26 @@ def _answer(
             key = (int(pattern[0] == wanted), int(pattern[1] == wanted), *pattern[2:])
             merged[key] = merged[key] + sums if key in merged else sums
         if known.responses:
-            parts[name] = _responses(name, merged, known.responses[name], known, options)
+            part = _responses(name, merged, known.responses[name], known, options)
         else:
-            parts[name] = _strongest(name, merged, known, bool(tally.probability), options)
+            part = _strongest(name, merged, known, bool(tally.probability), options)
+        parts[name] = replace(part, level=level, rests_on=_with_pairs(part))
     rows = sum(labels.values())
     return IndirectAudit(parts, warnings, rows, str(wanted), level)
+
+
+def _with_pairs(part: IndirectPart) -> list[str]:
+    """Say how intervals allow for several pairs of groups, before the sentence about persons."""
+    pairs = {one.groups for one in part.gaps}
+    if len(pairs) < 2:
+        return part.rests_on
+    if any(one.estimate.defined for one in part.gaps):
+        how = "each interval is wider than that of a single pair, so that all of a rate hold together (Bonferroni)"
+    else:
+        how = "their bounds come from the same rates, so that all of a rate hold together"
+    place = part.rests_on.index(PERSONS)
+    said = f"There are {len(pairs)} pairs of groups: {how}."
+    return [*part.rests_on[:place], said, *part.rests_on[place:]]
 
 
 def _counted(groups: int) -> str:
@@ -696,9 +727,7 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     rests.append(
         "Method: the answers’ noise is known, so it is inverted exactly, and its share of the variance is counted."
     )
-    rests.append(
-        f"Assumption: every answer was randomised by {response}, with {len(groups)} possible answers, by chance alone."
-    )
+    rests.append(f"Assumption: every answer, one of {len(groups)}, was randomised with {response}, by chance alone.")
     if math.isinf(spent):
         rests.append("A flip of 0 protects nobody: these are plain groups.")
     else:
@@ -721,7 +750,7 @@ def _responses(name: str, cells: Cells, response: Response, known: Known, option
     rests += [_naive_line(gaps), PERSONS]
     refused = "" if any(one.estimate.defined for one in gaps) else gaps[0].estimate.reason or ""
     return IndirectPart(
-        "randomised responses", f"every answer was randomised by {response}", gaps, rests, refused,
+        "randomised responses", f"every answer was randomised with {response}", gaps, rests, refused,
         "more rows, or a larger epsilon for the next people who are asked" if refused else "", named,
     )  # fmt: skip
 
@@ -758,6 +787,13 @@ def _strongest(name: str, cells: Cells, known: Known, probability: bool, options
     if probability:
         return _probability(cells, known, why, options)
     if known.proxies:
+        for proxy, at in zip(known.proxies, range(3, 3 + len(known.proxies)), strict=True):
+            if len(said := {pattern[at] for pattern in cells}) == 1:
+                if said == {None}:
+                    raise DataError(f"Proxy {quoted(proxy)} is missing in every row. Leave it out.")
+                raise DataError(
+                    f"Proxy {quoted(proxy)} is the same in every row, and so tells nothing of the group. Leave it out."
+                )
         reason = (
             f"{len(known.proxies)} prox{'y' if len(known.proxies) == 1 else 'ies'} without labelled rows cannot "
             f"tell a gap "
@@ -782,23 +818,26 @@ def _labelled(name: str, cells: Cells, known: Known, probability: bool, options:
     positions = list(range(3, 3 + len(known.proxies)))
     reason = "" if weighted else _not_random(cells, positions, probability)
     helped = "the probability with which each row was labelled, as a column (--inclusion), or labels of a random sample"
-    pairs = [(1, 0)] if len(groups) == 2 else [(place, -1) for place in range(len(groups))]
-    level = options.level if len(pairs) == 1 else 1 - (1 - options.level) / len(pairs)
+    found: dict[str, dict[tuple[int, int], LabelledGap]]
+    h_way = 1.0
+    if len(groups) == 2:
+        own, rest, h_way = _moments(cells, groups, 1, positions, probability)
+        two = by_labelled_rows(own, rest, level=options.level, weighted=weighted)
+        found = {gap: {(1, 0): one} for gap, one in two.items()}
+    else:
+        tables = _by_cell(cells, groups, positions, probability)
+        found = by_labelled_pairs(*tables, level=options.level, weighted=weighted)
     gaps: list[IndirectGap] = []
     found_all: list[tuple[str, LabelledGap]] = []
-    for a, b in pairs:
-        named = (str(groups[a]), str(groups[b]) if b >= 0 else "all others")
-        own, rest, h_way = _moments(cells, groups, a, positions, probability)
-        naive_name = known.proxies[0] if known.proxies else ""
-        found = by_labelled_rows(own, rest, level=level, weighted=weighted)
-        for gap, one in found.items():
+    for gap, by_pair in found.items():
+        for (a, b), one in by_pair.items():
             figure = Estimate.refuse(reason, one.estimate.n, one.estimate.assumes) if reason else one.estimate
             naive = {}
-            if probability:
-                naive = {naive_name: h_way * naive_gap(_halves(cells), gap)}
-            elif known.proxies and len(groups) == 2:
-                naive = _category_naive(cells, known.proxies, positions, groups, gap)
-            gaps.append(IndirectGap(gap, named, figure, naive, one.classical))
+            if probability and len(groups) == 2:
+                naive = {known.proxies[0]: h_way * naive_gap(_halves(cells), gap)}
+            elif known.proxies and not probability:
+                naive = _category_naive(cells, known.proxies, positions, (groups[b], groups[a]), groups, gap)
+            gaps.append(IndirectGap(gap, (str(groups[a]), str(groups[b])), figure, naive, one.classical))
             found_all.append((gap, one))
     main = [one for gap, one in found_all if gap == "demographic_parity" and one.estimate.defined]
     n = int(sum(float(sums[0, 0]) for pattern, sums in cells.items() if pattern[2] is not None))
@@ -820,9 +859,16 @@ def _labelled(name: str, cells: Cells, known: Known, probability: bool, options:
         f"because {FEWEST_LABELLED} labelled rows or more are the strongest evidence, whatever the proxy is worth.",
         f"Assumption: {assumes}. Nothing is assumed of the proxy.",
     ]
+    same = [
+        name
+        for name, at in zip(known.proxies, positions, strict=True)
+        if len({pattern[-2] if probability else pattern[at] for pattern in cells}) == 1
+    ]
+    if same and not (probability and _spread(cells)):
+        rests.append(f"The proxy {quoted(same[0])} is the same in every row, and so tells nothing: leave it out.")
     if not known.proxies:
         rests.append("There is no proxy: of the other rows the predictions alone are used.")
-    elif probability:
+    elif probability and len(groups) == 2:
         rests.append(
             f"The proxy {quoted(known.proxies[0])} must not have been fitted on these labelled rows. If it was, "
             f"pass the columns it "
@@ -852,6 +898,12 @@ def _labelled(name: str, cells: Cells, known: Known, probability: bool, options:
     return IndirectPart("labelled subset", assumes, gaps, rests, refused, helped if refused else "")
 
 
+def _spread(cells: Cells) -> bool:
+    """Whether a probability varies."""
+    rows, first, second = np.sum([sums[0] for sums in cells.values()], 0)
+    return bool(second / rows - (first / rows) ** 2 > 1e-12)
+
+
 def _halves(cells: Cells) -> FloatArray:
     """Count rows by whether the probability is at least a half: (2, label, prediction)."""
     out = np.zeros((2, 2, 2))
@@ -861,14 +913,15 @@ def _halves(cells: Cells) -> FloatArray:
 
 
 def _category_naive(
-    cells: Cells, proxies: Sequence[str], positions: Sequence[int], groups: Sequence[Hashable], gap: str
-) -> dict[str, float]:
-    """The naive gaps of those proxies that speak of the groups in their own words."""
+    cells: Cells, proxies: Sequence[str], positions: Sequence[int], pair: tuple[Hashable, Hashable],
+    groups: Sequence[Hashable], gap: str,
+) -> dict[str, float]:  # fmt: skip
+    """The naive gaps, second of the pair minus first, of those proxies that speak of the groups in their own words."""
     out = {}
     for proxy, at in zip(proxies, positions, strict=True):
         values = {pattern[at] for pattern in cells}
         if values <= set(groups):
-            out[proxy] = naive_gap(_array(cells, [(at, groups), *_OUTCOME])[..., 0, 0], gap)
+            out[proxy] = naive_gap(_array(cells, [(at, pair), *_OUTCOME])[..., 0, 0], gap)
     return out
 
 
@@ -893,18 +946,33 @@ def _moments(
             zero, one, two = table[..., 0], table[..., 1], table[..., 2]
             turned.append(np.stack([zero, zero - one, zero - 2 * one + two], -1))
         return turned[0], turned[1], -1.0
-    values = sorted({tuple(pattern[at] for at in positions) for pattern in cells}, key=str)
-    place = {value: at for at, value in enumerate(values)}
-    labelled = np.zeros((FOLDS, 2, len(values), 2, 2, 3))
-    unlabelled = np.zeros((len(values), 2, 2))
+    labelled, unlabelled = _by_cell(cells, groups, positions, probability)
+    two = np.stack([labelled.sum(1) - labelled[:, a], labelled[:, a]], 1)
+    return (*cross_fitted(two, unlabelled), 1.0)
+
+
+def _by_cell(
+    cells: Cells, groups: Sequence[Hashable], positions: Sequence[int], probability: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Count by what the proxies say: labelled (fold, group, cell, label, prediction, 3), unlabelled (cell, 2, 2)."""
+
+    def said(pattern: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
+        if probability:  # its tenths: what each says of several groups is fitted
+            return (int(str(pattern[-2])) * 10 // BINS,)
+        return tuple(pattern[at] for at in positions)
+
+    place = {value: at for at, value in enumerate(sorted({said(pattern) for pattern in cells}, key=str))}
+    number = {group: at for at, group in enumerate(groups)}
+    labelled = np.zeros((FOLDS, len(groups), len(place), 2, 2, 3))
+    unlabelled = np.zeros((len(place), 2, 2))
     for pattern, sums in cells.items():
-        cell = place[tuple(pattern[at] for at in positions)]
+        cell = place[said(pattern)]
         y, hit = int(str(pattern[0])), int(str(pattern[1]))
         if pattern[2] is None:
             unlabelled[cell, y, hit] += sums[0, 0]
         else:
-            labelled[int(str(pattern[-1])), int(pattern[2] == groups[a]), cell, y, hit] += sums[:, 0]
-    return (*cross_fitted(labelled, unlabelled), 1.0)
+            labelled[int(str(pattern[-1])), number[pattern[2]], cell, y, hit] += sums[:, 0]
+    return labelled, unlabelled
 
 
 def _not_random(cells: Cells, positions: Sequence[int], probability: bool) -> str:
@@ -935,9 +1003,8 @@ def _three_proxies(cells: Cells, known: Known, why: list[str], options: _Options
                 float(sums[0, 0]) for pattern, sums in cells.items() if pattern[3 + known.proxies.index(proxy)] is None
             )
             raise DataError(
-                f"Proxy {quoted(proxy)} is missing in {int(rows):,} rows. A proxy must say something of every "
-                f"row: fill it in, or "
-                "leave those rows out."
+                f"Proxy {quoted(proxy)} is missing in {int(rows):,} row{'' if rows == 1 else 's'}. A proxy must say "
+                "something of every row: fill it in, or leave those rows out."
             )
         if len(own) == 1:
             raise DataError(
@@ -1050,6 +1117,7 @@ def _bounds_part(
     assumes: str,
     rests: list[str],
     naive: dict[str, dict[str, float]],
+    more: str = "",
 ) -> IndirectPart:
     reason = "bounds, not an estimate: the groups of no rows are known"
     gaps = [
@@ -1064,6 +1132,7 @@ def _bounds_part(
         "Method: the largest and the smallest gap that agree with what is known, with the sampling error of "
         "these rows.",
         f"Known: only {assumes}. The worst case assumes nothing of how predictions depend on the group.",
+        *([more] if more else []),
         _naive_line(gaps),
         PERSONS,
     ]
@@ -1122,5 +1191,5 @@ def _probability(cells: Cells, known: Known, why: list[str], options: _Options) 
     else:
         helped = f"If {conditions}, the gap in selection rates lies {between}; no labelled rows confirm it."
     naive = {gap: {proxy: naive_gap(_halves(cells), gap)} for gap in GAPS}
-    named = (f"others than {proxy}", proxy)
-    return _bounds_part(found, named, f"that the probability {quoted(proxy)} is calibrated", [*why, helped], naive)
+    named = ("all others", proxy)
+    return _bounds_part(found, named, f"that the probability {quoted(proxy)} is calibrated", why, naive, helped)

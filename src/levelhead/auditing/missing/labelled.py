@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from levelhead.auditing.missing.gaps import FEWEST_SHOWN, GAPS, FloatArray
+from levelhead.auditing.missing.gaps import FEWEST_SHOWN, GAPS, FloatArray, pairs_of
 from levelhead.types import Estimate
 
 ASSUMES = "the labelled rows are a random sample of all rows"
@@ -70,29 +70,89 @@ def by_labelled_rows(
 def _gap(own: FloatArray, rest: FloatArray, level: float, weighted: bool) -> LabelledGap:
     """(group, prediction, 3, 3) and (prediction, 3) -> the gap."""
     counts = own[:, :, 0, 0]
-    n, unseen = float(counts.sum()), float(rest[:, 0].sum())
-    assumes = ASSUMES_WEIGHTED if weighted else ASSUMES
     if counts.min() < FEWEST_IN_CELL or counts.sum(1).min() < 1:
-        reason = f"fewer than {FEWEST_IN_CELL} labelled rows in a (group, prediction) cell"
-        none = Estimate.refuse(reason, int(n) if n >= FEWEST_SHOWN else 0, assumes)
-        return LabelledGap(none, none, math.nan, math.nan, math.nan, math.nan, None)
+        return _too_few(float(counts.sum()), weighted)
     size = own[:, :, 1, 0] if weighted else counts  # (group, prediction), weighted
     share = size.sum(1) / size.sum()
     rate = size[:, 1] / size.sum(1)
     here = np.array([0.0, 1.0])[None] - rate[:, None]  # yhat - f_a
     psi = np.array([-1.0, 1.0])[:, None] * here / share[:, None]  # (group, prediction): psi(a)
-    slope, shift = psi[1] - psi[0], psi[0]  # psi(h) = slope h + shift, by prediction
-    classical = float(rate[1] - rate[0])
+    # psi(h) = slope h + shift, by prediction
+    return _finish(own, rest, psi, psi[1] - psi[0], psi[0], float(rate[1] - rate[0]), counts, level, weighted)
+
+
+def _finish(
+    own: FloatArray, rest: FloatArray, psi: FloatArray, slope: FloatArray, shift: FloatArray, classical: float,
+    compared: FloatArray, level: float, weighted: bool,
+) -> LabelledGap:  # fmt: skip
+    """Weigh the proxy; ``compared`` (groups, predictions): the labelled rows of the groups that are compared."""
+    n, unseen = float(own[:, :, 0, 0].sum()), float(rest[:, 0].sum())
+    assumes = ASSUMES_WEIGHTED if weighted else ASSUMES
     measure = _weighted_parts if weighted else _plain_parts
     lam, move, error, plain_error, correlation = measure(own, rest, psi, slope, shift)
     value = classical + lam * move
     # The smaller group's rows decide how well the variance is known.
-    z = float(stats.t.ppf((1 + level) / 2, max(2.0, float(counts.sum(1).min()) - 1)))
+    z = float(stats.t.ppf((1 + level) / 2, max(2.0, float(compared.sum(1).min()) - 1)))
     estimate = Estimate(value, value - z * error, value + z * error, int(n + unseen), assumes=assumes)
     alone = Estimate(classical, classical - z * plain_error, classical + z * plain_error, int(n), assumes=assumes)
     narrower = error / plain_error if plain_error > 0 else math.nan
     more = _more_labels(abs(value), z * plain_error, n, unseen, correlation)
     return LabelledGap(estimate, alone, error, plain_error, lam, narrower, more)
+
+
+def _too_few(n: float, weighted: bool) -> LabelledGap:
+    reason = f"fewer than {FEWEST_IN_CELL} labelled rows in a (group, prediction) cell"
+    none = Estimate.refuse(reason, int(n) if n >= FEWEST_SHOWN else 0, ASSUMES_WEIGHTED if weighted else ASSUMES)
+    return LabelledGap(none, none, math.nan, math.nan, math.nan, math.nan, None)
+
+
+def by_labelled_pairs(
+    labelled: FloatArray, unlabelled: FloatArray, *, level: float = 0.95, weighted: bool = False
+) -> dict[str, dict[tuple[int, int], LabelledGap]]:
+    """Estimate the gaps of every two of several groups, with a proxy that is cross-fitted for each group.
+
+    For groups a and b, psi = 1[A=a] (yhat - f_a) / p_a - 1[A=b] (yhat - f_b) / p_b over all labelled rows, and psi(h)
+    has the proxies h_a and h_b in place of the indicators.
+
+    Args:
+        labelled: (fold, group, cell, label 2, prediction 2, i 3): sums of w^i over labelled rows.
+        unlabelled: (cell, label 2, prediction 2): rows without a group.
+        level: confidence level of all pairs together (Bonferroni).
+        weighted: whether w is known and not the same for all rows.
+
+    Returns:
+        by gap and pair (a, b), f_a - f_b; refused where one of the two has fewer than five labelled rows of a
+        prediction.
+    """
+    groups, pairs = labelled.shape[1], pairs_of(labelled.shape[1])
+    level = 1 - (1 - level) / len(pairs)
+    proxies = np.stack([_proxy(labelled.sum(0) - one) for one in labelled])  # (fold, group, cell)
+    out: dict[str, dict[tuple[int, int], LabelledGap]] = {}
+    for gap, label in GAPS.items():
+        own = labelled.sum(3) if label is None else labelled[:, :, :, label]  # (fold, group, cell, prediction, i)
+        others = unlabelled.sum(1) if label is None else unlabelled[:, label]  # (cell, prediction)
+        counts = own[..., 0].sum((0, 2))
+        size = own[..., 1].sum((0, 2)) if weighted else counts
+        out[gap] = {}
+        for a, b in pairs:
+            if counts[[a, b]].min() < FEWEST_IN_CELL:
+                out[gap][a, b] = _too_few(float(counts.sum()), weighted)
+                continue
+            rate, share = size[:, 1] / np.maximum(size.sum(1), 1e-300), size.sum(1) / size.sum()
+            psi = np.zeros((groups, 2))
+            for k, sign in ((a, 1.0), (b, -1.0)):
+                psi[k] = sign * (np.array([0.0, 1.0]) - rate[k]) / share[k]
+            if proxies.shape[-1] > 1:
+                guess = np.einsum("fgc,gh->fch", proxies, psi)
+            else:  # Without a proxy the predictions alone say something: of the group whose rate varies more.
+                guess = np.tile(psi[max((a, b), key=lambda k: rate[k] * (1 - rate[k]))], (len(labelled), 1, 1))
+            power = np.arange(3)
+            moments = np.einsum("fgchi,fchj->ghij", own, guess[..., None] ** power)
+            rest = np.einsum("ch,chj->hj", others, guess.mean(0)[..., None] ** power)
+            one, zero = np.ones(2), np.zeros(2)
+            gap_alone = float(rate[a] - rate[b])
+            out[gap][a, b] = _finish(moments, rest, psi, one, zero, gap_alone, counts[[a, b]], level, weighted)
+    return out
 
 
 def _sums(table: FloatArray, slope: FloatArray, shift: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -190,11 +250,16 @@ def cross_fitted(labelled: FloatArray, unlabelled: FloatArray) -> tuple[FloatArr
     own = np.zeros((*labelled.shape[1:2], 2, 2, 3, 3))
     proxies = []
     for fold in range(folds):
-        others = (labelled.sum(0) - labelled[fold])[..., 1].sum((2, 3))  # (group, cell), weighted
-        overall = (others[1].sum() + 0.5) / (others.sum() + 1)
-        proxy = (others[1] + 2 * overall) / (others.sum(0) + 2)  # two rows' worth of the overall share
+        proxy = _proxy(labelled.sum(0) - labelled[fold])[1]
         own += np.einsum("gcyhi,cj->gyhij", labelled[fold], proxy[:, None] ** power)
         proxies.append(proxy)
     # Each fold's proxy is as good as another for the unlabelled rows: psi is linear, so their mean proxy counts.
     rest = np.einsum("cyh,cj->yhj", unlabelled, np.mean(proxies, 0)[:, None] ** power)
     return own, rest
+
+
+def _proxy(others: FloatArray) -> FloatArray:
+    """(group, cell, label, prediction, i) -> the share of each group in each cell (group, cell), weighted."""
+    rows = others[..., 1].sum((2, 3))
+    overall = (rows.sum(1) + 1 / len(rows)) / (rows.sum() + 1)
+    return np.asarray((rows + 2 * overall[:, None]) / (rows.sum(0) + 2))  # two rows' worth of the overall shares

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 from levelhead.auditing.missing.gaps import TITLES
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.text import Record, estimate_from_dict, number, short
+
+METHODS = {
+    "labelled subset": ("Labelled rows", "corrected by what is known of all others (PPI++)"),
+    "three proxies": ("Proxies that agree", "and how often they do (HOC)"),
+    "randomised responses": ("Randomised answers", "with the noise inverted"),
+    "bounds": ("Worst case", "how large the gap could be; no estimate"),
+}
 
 
 def indirect_page(result: Record, *, source: str = "", command: str = "") -> Record:
@@ -28,19 +33,47 @@ def indirect_page(result: Record, *, source: str = "", command: str = "") -> Rec
     ]
     items = [("Predictions", source)] if source else []
     items += [("Positive class", str(result["positive"])), ("Level", level)]
-    pages.append(blocks.part([blocks.section("How it was measured", [blocks.terms(items), blocks.paragraph(CAUTION)])]))
+    words = [blocks.terms(_words(result)), blocks.terms(items), blocks.paragraph(CAUTION)]
+    pages.append(blocks.part([blocks.section("How it was measured", words)]))
     first, *others = parts.values()
+    method, note = METHODS[first["method"]]
+    if not any(estimate_from_dict(gap).defined or gap.get("worst_case") for gap in first["gaps"]):
+        method, note = "None", "no method could answer"
     return blocks.page(
         "Audit without the attribute",
         first["headline"],
         pages,
         title=f"Audit of {source or 'predictions'} without the attribute",
         about=f"{source or 'predictions'}: groups that are not recorded, or only in part",
-        facts=[("Rows", f"{result['rows']:,}", "counted; no row’s group was guessed")],
+        facts=[
+            ("Rows", f"{result['rows']:,}", "counted; no row’s group was guessed"),
+            ("Method", method, note),
+        ],
         lines=[part["headline"] for part in others],
         cautions=result["warnings"],
         command=command,
     )
+
+
+def _span(low: float, high: float) -> str:
+    return f"{number(100 * low, signed=True)} to {number(100 * high, signed=True)}"
+
+
+def _words(result: Record) -> list[tuple[str, str]]:
+    """Explain the words of the page."""
+    positive = short(str(result["positive"]), 40)
+    gaps = [gap for part in result["parts"].values() for gap in part["gaps"]]
+    words = [
+        ("Selection rate", f"the share of a group’s rows whose prediction is {positive}"),
+        ("True positive rate", f"the same among the rows whose label is {positive}"),
+        ("False positive rate", "the same among all other rows"),
+        ("Points", "percentage points: the first group’s rate minus the second’s"),
+    ]
+    if any(gap["naive"] for gap in gaps):
+        words.append(("Naive", "the gap if the proxy, or the report, were the group itself, which it is not"))
+    if any(gap.get("worst_case") for gap in gaps):
+        words.append(("Worst case", "the smallest and the largest gap that agree with what is known of the groups"))
+    return words
 
 
 def _sections(name: str, part: Record, level: str) -> list[Record]:
@@ -61,22 +94,31 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
                 notes=["A filled mark: the interval leaves out 0."],
             )
         )
+    measured = any(figure.defined for _, _, figure, _ in rows)
+    bounded = any(gap.get("worst_case") for _, gap, _, _ in rows)
     naive = list(dict.fromkeys(proxy for _, gap, _, _ in rows for proxy in gap["naive"]))
-    columns = ["Gap", "Points", f"{level} interval", *(f"Naive: {short(one, 40)}" for one in naive), "Worst case"]
+    columns = ["Gap", *(["Points", f"{level} interval"] if measured or not bounded else [])]
+    columns += [f"Naive: {short(one, 40)}" for one in naive]
+    columns += ["Worst case, these rows", f"with its {level} interval"] if bounded else []
     table = []
     for title, gap, figure, _ in rows:
         cells = [blocks.undefined_cell(figure.reason), blocks.cell("–", quiet=True)]
         if figure.defined:
-            ends = f"{number(100 * figure.low, signed=True)} to {number(100 * figure.high, signed=True)}"
-            cells = [blocks.cell(number(100 * figure.value, signed=True)), blocks.cell(ends)]
+            cells = [blocks.cell(number(100 * figure.value, signed=True)), blocks.cell(_span(figure.low, figure.high))]
+        cells = cells if measured or not bounded else []
         for proxy in naive:
             value = gap["naive"].get(proxy)
             cells.append(blocks.cell("–" if value is None else number(100 * value, signed=True), quiet=True))
         worst = gap.get("worst_case")
-        low, high = worst["interval"] if worst else (math.nan, math.nan)
-        said = f"{number(100 * low, signed=True)} to {number(100 * high, signed=True)}" if worst else "–"
-        table.append((title, [*cells, blocks.cell(said, quiet=not worst)]))
-    shown.append(blocks.table(f"Gaps by {short(name)}, in points", columns, table))
+        if worst:
+            cells += [blocks.cell(_span(worst["low"], worst["high"])), blocks.cell(_span(*worst["interval"]))]
+        elif bounded:
+            cells += [blocks.cell("–", quiet=True)] * 2
+        table.append((title, cells))
+    if measured or bounded or naive:
+        shown.append(blocks.table(f"Gaps by {short(name)}, in points", columns, table))
+    else:
+        shown.append(blocks.paragraph(f"There is no figure to show: {part['refused']}."))
     return [
         blocks.section("The gaps", shown),
         blocks.section("What this answer rests on", [blocks.bullets(part["rests_on"])]),

@@ -70,34 +70,62 @@ class Tally:
                 a column has too many different values.
         """
         roles = self.roles
-        rows = len(label[0])
-        parts: list[Column] = [label, prediction]
-        group: Column = columns[roles.labelled] if roles.labelled else (np.zeros(rows, np.int64), [None])
-        group = self._few(roles.labelled or "", group)
-        parts.append(group)
+        nothing: Column = (np.zeros(0, np.int64), [None])  # one value: it takes no place in a row's code
+        group = self._few(roles.labelled, columns[roles.labelled]) if roles.labelled else nothing
+        parts: list[Column] = [label, prediction, group]
         h: FloatArray | None = None
         for name in roles.proxies:
-            numbers = self._numbers(name, columns[name])
-            if numbers is None:
-                parts.append(self._few(name, columns[name]))
-            elif len(roles.proxies) == 1:
-                self.probability, h = True, numbers
-                parts.append((np.zeros(rows, np.int64), [None]))
-            else:  # of several proxies each speaks by its likelier group
-                parts.append(((numbers >= 0.5).astype(np.int64), ["0", "1"]))
+            own = self._proxy(name, columns[name], alone=len(roles.proxies) == 1)
+            if isinstance(own, tuple):
+                parts.append(own)
+            else:
+                self.probability, h = True, own
+                parts.append(nothing)
         if roles.strata:
             parts.append(self._few(roles.strata, columns[roles.strata]))
-        bins = np.zeros(rows, np.int64) if h is None else np.minimum(BINS - 1, (h * BINS).astype(np.int64))
-        parts.append((bins, list(range(BINS if h is not None else 1))))
-        known = np.array([value is not None for value in group[1]])[group[0]]
-        fold = np.zeros(rows, np.int64)
-        if roles.labelled and h is None:
-            place = np.cumsum(known) - 1 + self.labelled_rows
-            fold = np.where(known, place % FOLDS, 0)
-        parts.append((fold, list(range(FOLDS))))
-        self.labelled_rows += int(known.sum())
-        weight = self._weights(columns, known) if roles.inclusion else None
+        if h is None:
+            parts.append((nothing[0], [0]))
+        else:
+            parts.append((np.minimum((h * BINS).astype(np.int64), BINS - 1), list(range(BINS))))
+        if roles.labelled and roles.proxies:
+            parts.append(self._folds(group))
+        else:
+            parts.append((nothing[0], [0]))
+        weight = None
+        if roles.inclusion:
+            weight = self._weights(columns, np.array([value is not None for value in group[1]])[group[0]])
         self._count(parts, h, weight)
+
+    def _folds(self, group: Column) -> Column:
+        """Deal the labelled rows out, one after the other, to the parts of a cross-fit."""
+        codes, values = group
+        absent = [code for code, value in enumerate(values) if value is None]
+        known = np.ones(len(codes), bool)
+        for code in absent:
+            known &= codes != code
+        places = np.flatnonzero(known)
+        fold = np.zeros(len(codes), np.int64)
+        fold[places] = (np.arange(len(places)) + self.labelled_rows) % FOLDS
+        self.labelled_rows += len(places)
+        return fold, list(range(FOLDS))
+
+    def _proxy(self, name: str, column: Column, *, alone: bool) -> Column | FloatArray:
+        """Return a proxy's groups as a column, or the probabilities (rows,) of one that is ``alone``."""
+        codes, values = column
+        # Where there are codes, what they stand for is looked at once, and not once for each row.
+        numbers = self._numbers(name, column)
+        if numbers is None:
+            return self._few(name, column)
+        if alone:
+            return numbers[codes] if values else numbers
+        # Of several proxies each speaks by its likelier group.
+        likelier = (numbers >= 0.5).astype(np.int64)
+        named: list[Hashable] = ["0", "1"]
+        if not values:
+            return likelier, named
+        if likelier.tolist() == list(range(len(values))):
+            return codes, named[: len(values)]
+        return likelier[codes], named
 
     def _few(self, name: str, column: Column) -> Column:
         codes, values = column
@@ -110,26 +138,37 @@ class Tally:
         return codes, [None if value is None or value == "" else str(value) for value in values]
 
     def _numbers(self, name: str, column: Column) -> FloatArray | None:
-        """Return a proxy's probabilities; None where its values are groups."""
+        """Return a proxy's probabilities, one for each value or, without values, for each row; None if it has groups.
+
+        The first batch says which of the two it is.
+        """
         codes, values = column
+        rows: NDArray[np.int64] | None = None
         if values:
             number = _as_numbers(values)
-            numbers = np.full(len(codes), -1.0) if number is None else number[codes]
+            numbers = np.full(len(values), -1.0) if number is None else number
+            rows = np.bincount(codes, minlength=len(values))
+            there = numbers[rows > 0]
         else:
-            numbers = np.asarray(codes, np.float64)
-        inside = (numbers >= 0) & (numbers <= 1)
-        # The first batch says which kind it is.
-        if not self._kinds.setdefault(name, bool(inside.any())):
-            if inside.all():
+            numbers = there = np.asarray(codes, np.float64)
+        if len(there) and there.min() >= 0 and there.max() <= 1:
+            inside, every = True, True
+        else:  # NaN is neither above nor below
+            within = (there >= 0) & (there <= 1)
+            inside, every = bool(within.any()), bool(within.all())
+        if not self._kinds.setdefault(name, inside):
+            if inside and every:
                 raise self._mixed(name)
             return None
-        if missing := int(np.isnan(numbers).sum()):
-            raise DataError(
-                f"{self.titles[name]} is missing in {missing:,} rows. A proxy must say something of every row: "
-                f"fill it in, "
-                "or leave those rows out."
-            )
-        if not inside.all():
+        absent = np.isnan(numbers) if not every else None
+        if absent is not None and absent.any():
+            missing = int(absent.sum() if rows is None else rows[absent].sum())
+            if missing:
+                raise DataError(
+                    f"{self.titles[name]} is missing in {missing:,} row{'' if missing == 1 else 's'}. A proxy must say "
+                    "something of every row: fill it in, or leave those rows out."
+                )
+        if not every:
             raise self._mixed(name)
         return numbers
 
@@ -159,10 +198,12 @@ class Tally:
 
     def _count(self, parts: Sequence[Column], h: FloatArray | None, weight: FloatArray | None) -> None:
         sizes = [len(values) for _, values in parts]
-        flat = parts[0][0]
         if np.prod(np.array(sizes, np.float64)) < 2**62:
+            flat = parts[0][0].astype(np.int64)  # a copy, counted on in place
             for (codes, _), size in zip(parts[1:], sizes[1:], strict=True):
-                flat = flat * size + codes
+                if size > 1:
+                    flat *= size
+                    flat += codes
             if np.prod(np.array(sizes, np.float64)) <= _MOST_COUNTED:
                 places, within = None, flat
             else:

@@ -29,12 +29,13 @@ from levelhead.auditing.missing.gaps import GAPS, FloatArray, pairs_of, rate_gap
 from levelhead.types import ConfigError, Estimate
 
 ASSUMES = {
-    "global": "given the group, the proxies err independently of each other, of the label and of the prediction",
-    "local": "given the group, the label and the prediction, the proxies err independently of each other",
+    "global": "within each group the proxies err independently of each other, of the label and of the prediction",
+    "local": "within each group, label and prediction the proxies err independently of each other",
 }
 SHARED = "Errors that the proxies share, given the group, cannot be seen in these data."
 WARM_REPLICATES = 100
 _SLACK = 1e-9
+_NO_ROWS = "too few rows have this label"
 
 
 @dataclass(frozen=True)
@@ -248,11 +249,12 @@ def _fit_closed(flat: FloatArray, n: float, mode: str, level: float, replicates:
     for gap, by_pair in _gaps(cells).items():
         gaps[gap] = {}
         for pair, values in by_pair.items():
-            low, high = np.nanquantile(values[1:], [tail, 1 - tail])
             rows = round(float(rows_of((both[0].sum((0, 1, 2)) * n).reshape(2, 2), gap).sum()))
-            gaps[gap][pair] = Estimate(
-                float(values[0]), float(low), float(high), rows, assumes=_assumed(mode)
-            )  # fmt: skip
+            if not math.isfinite(values[0]) or np.isnan(values[1:]).mean() > 0.01:
+                gaps[gap][pair] = Estimate.refuse(_NO_ROWS, rows, _assumed(mode))
+                continue
+            low, high = np.nanquantile(values[1:], [tail, 1 - tail])
+            gaps[gap][pair] = Estimate(float(values[0]), float(low), float(high), rows, assumes=_assumed(mode))
     shares = cells[0].sum(-1)
     accuracy = np.full((3, 2, 2), np.nan)
     if mode == "global":
@@ -335,11 +337,12 @@ def _fit_em(flat: FloatArray, n: float, mode: str, level: float, replicates: int
         rows = int(rows_of(flat.sum(tuple(range(proxies))).reshape(2, 2), gap).sum())
         gaps[gap] = {}
         for pair, values in by_pair.items():
+            if not np.isfinite(values).all():
+                gaps[gap][pair] = Estimate.refuse(_NO_ROWS, rows, _assumed(mode))
+                continue
             half = z * float(np.std(values[1:], ddof=1))
             value = float(values[0])
-            gaps[gap][pair] = Estimate(
-                value, value - half, value + half, rows, assumes=_assumed(mode)
-            )  # fmt: skip
+            gaps[gap][pair] = Estimate(value, value - half, value + half, rows, assumes=_assumed(mode))
     shares = joint[0].sum(-1)
     accuracy = says[0][0] if mode == "global" else np.full((proxies, groups, groups), np.nan)
     return ProxyAnswer(mode, gaps, {}, shares, accuracy, statistic, p_value)
