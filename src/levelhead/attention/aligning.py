@@ -57,6 +57,7 @@ class Tap:
         self.armed = False
         self.used = False
         self.reading: Reading | None = None
+        self.aligned: Tensor | None = None  # the latest alignment term, without its graph: for who watches training
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tap, (self.readout, self.debias)
@@ -215,7 +216,9 @@ def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = No
     if head.queue:
         z, labels = head.enqueue(z, labels)
         weight = None  # what is in the queue has lost its weights
-    return supervised_contrastive(z, labels, options.temperature, weight, options.notebook.contrastive_smoothing)
+    loss = supervised_contrastive(z, labels, options.temperature, weight, options.notebook.contrastive_smoothing)
+    tap.aligned = loss.detach()
+    return loss
 
 
 def _of_all_processes(z: Tensor, labels: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -28,7 +28,7 @@ from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassif
 
 from levelhead.attention import interface
 from levelhead.attention.aligning import Tap
-from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment
+from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment, remember_place
 from levelhead.attention.config import NOT_WANTED, DebiasConfig, Facts, Readout
 from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain, rows_in_words
 from levelhead.attention.parts import last_hidden_state
@@ -405,7 +405,9 @@ class AppendedClassifier(PreTrainedModel):
         """Save as transformers does; raises :class:`~levelhead.ConfigError` while the backbone is taken away."""
         if self.backbone is None:
             raise ConfigError("This model's backbone was taken away: put model.backbone back before saving.")
-        return super().save_pretrained(*args, **options)
+        saved = super().save_pretrained(*args, **options)
+        remember_place(self, *args, **options)
+        return saved
 
 
 def _new_backbone(described: Mapping[str, Any], record: Mapping[str, Any]) -> PreTrainedModel:

@@ -339,14 +339,8 @@ class BackboneModel(ModelConfig):
 
     def _longest(self) -> int:
         """Return the number of tokens at which texts are cut."""
-        config = load_backbone_class(self.backbone, self.revision)[1].get_text_config()
-        positions = getattr(config, "max_position_embeddings", None)  # T5 has relative ones, and no limit
-        if positions and config.model_type in COUNTS_FROM_PADDING:
-            positions -= config.pad_token_id + 1
-        limits = [
-            value for value in (load_tokenizer(self.backbone, self.revision).model_max_length, positions) if value
-        ]
-        limit = min(limits)
+        config = load_backbone_class(self.backbone, self.revision)[1]
+        limit = longest_text(config, load_tokenizer(self.backbone, self.revision))
         if self.max_length is not None and self.max_length > limit:
             raise ConfigError(
                 f"model.max_length is {self.max_length}, and {self.backbone} takes {limit} tokens at most."
@@ -426,6 +420,15 @@ def load_backbone_class(name: str, revision: str | None) -> tuple[Any, Any]:
 def load_tokenizer(name: str, revision: str | None) -> Any:
     """Load the tokenizer of a pretrained model."""
     return load_tokenizer_of(BACKBONE, name, revision=revision)
+
+
+def longest_text(config: Any, tokenizer: Any) -> int:
+    """Return the number of tokens that a network of this configuration and its tokenizer take at most."""
+    config = config.get_text_config()
+    positions = getattr(config, "max_position_embeddings", None)  # T5 has relative ones, and no limit
+    if positions and config.model_type in COUNTS_FROM_PADDING:
+        positions -= config.pad_token_id + 1
+    return min(value for value in (tokenizer.model_max_length, positions) if value)
 
 
 @functools.lru_cache(maxsize=2)
