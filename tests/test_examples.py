@@ -48,6 +48,21 @@ def test_the_lora_example_runs(run: Callable[..., str]) -> None:
     assert "equal outputs after loading: True" in run("lora.py")
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_the_way_from_trainer_to_a_page(run: Callable[..., str], tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    printed = run("trainer_to_page.py", "--out", str(tmp_path / "out"), "--texts", "200")
+    assert "statistics_shift" in printed
+    assert "The page is" in printed
+    page = (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
+    assert "The measured gap in equalized odds went from" in page
+    card = (tmp_path / "out" / "debiased" / "README.md").read_text(encoding="utf-8")
+    assert "- Classes: x, y" in card
+    assert "| Equalized odds gap" in card
+    assert str(tmp_path) not in card
+
+
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     ("example", "printed"),

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from levelhead.methods.fit import fit as fit
     from levelhead.pretraining.config import PretrainConfig as PretrainConfig
     from levelhead.pretraining.train import pretrain as pretrain
+    from levelhead.runs.own_card import model_card as model_card
+    from levelhead.runs.two_models import ModelComparison as ModelComparison
+    from levelhead.runs.two_models import compare_models as compare_models
+    from levelhead.training.callback import DebiasLog as DebiasLog
     from levelhead.training.config import TrainConfig as TrainConfig
     from levelhead.training.lab import Lab as Lab
     from levelhead.types import Batch as Batch
@@ -51,12 +55,14 @@ _HOME = {
     "AuditResult": "auditing.audit",
     "Batch": "types",
     "DebiasConfig": "attention",
+    "DebiasLog": "training.callback",
     "DebiasedBlock": "attention",
     "Estimate": "types",
     "Explanation": "auditing.explanation",
     "IndirectAudit": "auditing.missing.choice",
     "Lab": "training.lab",
     "LevelheadError": "types",
+    "ModelComparison": "runs.two_models",
     "NotebookOptions": "attention",
     "Plan": "auditing.plan",
     "PretrainConfig": "pretraining.config",
@@ -69,6 +75,7 @@ _HOME = {
     "audit": "auditing.audit",
     "audit_file": "auditing.audit",
     "calibrate": "attention",
+    "compare_models": "runs.two_models",
     "describe": "attention",
     "detach": "attention",
     "explain_file": "auditing.explain",
@@ -79,6 +86,7 @@ _HOME = {
     "signal_area": "auditing.signal",
     "fit": "methods.fit",
     "from_pretrained": "attention",
+    "model_card": "runs.own_card",
     "plan_audit": "auditing.plan",
     "pretrain": "pretraining.train",
     "read_one_row": "attention",

@@ -108,9 +108,10 @@ def test_missing_things_are_named(tmp_path: Path) -> None:
         data.check()
     with pytest.raises(DataError, match="no column 'sex'"):
         Hub(root=tmp_path, path="pets", validation_split=None, sensitive="sex").groups("test")
-    for use in (lambda data: data.check(), lambda data: data.groups("test")):
-        with pytest.raises(ConfigError, match=r"data\.sensitive is empty; name at least one attribute"):
-            use(Hub(root=tmp_path, path="pets", validation_split=None))
+    unnamed = Hub(root=tmp_path, path="pets", validation_split=None)
+    unnamed.check()
+    assert unnamed.groups("test") == ()
+    assert list(unnamed.ids("test")) == [str(row) for row in range(len(unnamed.examples("test").labels))]
 
 
 def test_an_absent_sensitive_column_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +97,15 @@ def test_examples_do_not_open_the_sensitive_column(
     monkeypatch.setattr(ImageFolderCsv, "_read", spy)
     whole = ImageFolderCsv(root=write(tmp_path), folder="pets", split_column="part").examples("train")
     assert opened == [["file", "label", "part"]]
-    data = ImageFolderCsv(root=write(tmp_path, "group"), folder="pets", split_column="part")
+    data = ImageFolderCsv(root=write(tmp_path, "group"), folder="pets", split_column="part", sensitive="sex")
     data.check()
-    assert "labels.csv has no column 'group' (data.sensitive): training does without, evaluation" in caplog.text
+    assert "labels.csv has no column 'sex' (data.sensitive): training does without, evaluation" in caplog.text
     assert data.examples("train").fingerprint == whole.fingerprint
-    with pytest.raises(DataError, match="has no column 'group'"):
+    with pytest.raises(DataError, match="has no column 'sex'"):
         data.groups("train")
+    unnamed = replace(data, sensitive="group")  # the default, which need not be there
+    assert unnamed.groups("train") == ()
+    assert unnamed.ids("train") == replace(data, sensitive=()).ids("train")
 
 
 def test_missing_things_are_named(tmp_path: Path) -> None:
@@ -236,9 +240,6 @@ def test_wrong_options_are_refused() -> None:
     for name in ("label", "prediction", "epoch", "probability_cat"):
         with pytest.raises(ConfigError, match=rf"'{name}' is also a column of a run's predictions.*Rename the column"):
             ImageFolderCsv(folder="pets", target="kind", sensitive=("group", name))
-    for empty in ((), ""):
-        with pytest.raises(ConfigError, match=r"data\.sensitive is empty; name at least one attribute"):
-            ImageFolderCsv(folder="pets", sensitive=empty).check()
     with pytest.raises(ConfigError, match="against its own task"):
         ImageFolderCsv(folder="pets", target="group")
     with pytest.raises(ConfigError, match=r"split_column 'label' is also data\.target"):

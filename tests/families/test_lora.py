@@ -1,8 +1,10 @@
 """Debiased models under LoRA: they train, and their adapter carries statistics and projector."""
 
 import pytest
+import tokenizers
 import torch
 import torch.nn.functional as F
+import transformers
 from family_table import LABELS, build, named
 
 import levelhead as lh
@@ -148,3 +150,63 @@ def test_lora_in_a_frozen_backbone_is_refused():
     model = peft.get_peft_model(lh.append_encoder(family.encoder(), 3), config)
     with pytest.raises(ConfigError, match="freeze=False"):
         model.train()
+
+
+@pytest.mark.parametrize(("name", "kind"), [CASES[0], CASES[3]])
+def test_describe_counts_the_copies_that_run(name, kind, tmp_path):
+    family = named(name)
+    base, config = wrap(family, kind)
+    plain = lh.describe(base)
+    model = peft.get_peft_model(base, config).train()
+    model(**family.batch(), labels=LABELS)
+    found = lh.describe(model)
+    assert found.batches == 1
+    assert found.adapters == ("default (LORA)",)
+    assert "adapters     default (LORA), of PEFT" in str(found)
+    assert (found.made_by, found.debias, found.added) == (plain.made_by, plain.debias, plain.added)
+    assert found.trainable < found.parameters
+
+
+@pytest.mark.parametrize(("name", "kind"), [CASES[0], CASES[3], CASES[4]])
+def test_an_adapter_names_its_base_and_loads_through_levelhead(name, kind, tmp_path):
+    family = named(name)
+    base, config = wrap(family, kind)
+    base.save_pretrained(tmp_path / "base")
+    model = peft.get_peft_model(base, config).train()
+    model(**family.batch(), labels=LABELS)
+    model.eval().save_pretrained(tmp_path / "adapter")
+    assert peft.PeftConfig.from_pretrained(tmp_path / "adapter").base_model_name_or_path == str(tmp_path / "base")
+    loaded = lh.from_pretrained(tmp_path / "adapter")
+    assert isinstance(loaded, peft.PeftModel)
+    assert torch.equal(loaded(**family.batch()).logits, model(**family.batch()).logits)
+    # Without levelhead, nobody serves it without its debiased attention by accident.
+    if kind == "attach":
+        with pytest.raises(ValueError, match="levelhead-"):
+            peft.AutoPeftModelForSequenceClassification.from_pretrained(tmp_path / "adapter")
+        with pytest.raises(ValueError, match="levelhead-"):
+            transformers.pipeline("text-classification", model=str(tmp_path / "adapter"))
+    # Moved: the base lies beside the adapter's files no more.
+    (tmp_path / "base").rename(tmp_path / "moved")
+    with pytest.raises(ConfigError, match="gives no configuration"):
+        lh.from_pretrained(tmp_path / "adapter")
+
+
+def test_an_adapter_without_a_base_says_so(tmp_path):
+    base, config = wrap(named("bert"), "attach")
+    model = peft.get_peft_model(base, config)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="names no base model"):
+        lh.from_pretrained(tmp_path)
+
+
+def test_a_text_pipeline_serves_an_adapter():
+    base, config = wrap(named("bert"), "attach")
+    model = peft.get_peft_model(base, config).train()
+    model(**named("bert").batch(), labels=LABELS)
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<pad>": 0, "a": 1, "b": 2}, unk_token="<pad>"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", unk_token="<pad>")
+    classify = transformers.pipeline("text-classification", model=model.eval(), tokenizer=tokenizer)
+    (found,) = classify(["a b a"])
+    expected = model(input_ids=torch.tensor([[1, 2, 1]])).logits.softmax(-1)
+    assert found["score"] == pytest.approx(expected.max().item(), abs=1e-5)

@@ -57,6 +57,7 @@ class Tap:
         self.armed = False
         self.used = False
         self.reading: Reading | None = None
+        self.aligned: Tensor | None = None  # the latest alignment term, without its graph: for who watches training
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tap, (self.readout, self.debias)
@@ -215,7 +216,9 @@ def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = No
     if head.queue:
         z, labels = head.enqueue(z, labels)
         weight = None  # what is in the queue has lost its weights
-    return supervised_contrastive(z, labels, options.temperature, weight, options.notebook.contrastive_smoothing)
+    loss = supervised_contrastive(z, labels, options.temperature, weight, options.notebook.contrastive_smoothing)
+    tap.aligned = loss.detach()
+    return loss
 
 
 def _of_all_processes(z: Tensor, labels: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -235,20 +238,20 @@ def _of_all_processes(z: Tensor, labels: Tensor, weight: Tensor | None) -> tuple
 
 
 def refuse_sharded(model: nn.Module) -> None:
-    """Raise :class:`~levelhead.ConfigError` for a model whose parameters are divided among processes."""
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-    from torch.distributed.tensor import DTensor
+    """Raise :class:`~levelhead.ConfigError` for a model whose parameters FSDP's first version has divided.
+
+    The second one, ``fully_shard``, keeps modules and buffers as they are: all processes compute the same statistics.
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel
 
     # Within a forward pass the shards are whole again, and only modules and marks still tell.
-    if any(isinstance(module, FSDPModule | FullyShardedDataParallel) for module in model.modules()) or any(
-        isinstance(parameter, DTensor)
-        or getattr(parameter, "_is_flat_param", False)
-        or getattr(parameter, "_fsdp_flattened", False)
+    if any(isinstance(module, FullyShardedDataParallel) for module in model.modules()) or any(
+        getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False)
         for parameter in model.parameters()
     ):
         raise ConfigError(
-            "levelhead has not been tried with FSDP: its running statistics are buffers, which FSDP neither divides "
-            "nor keeps equal by itself, and its alignment reads one layer's values. Use data-parallel (DDP)."
+            "levelhead has not been tried with FullyShardedDataParallel, the first version of FSDP. Use "
+            "torch.distributed.fsdp.fully_shard, which keeps modules as they are, or data-parallel (DDP)."
         )
 
 

@@ -242,11 +242,22 @@ def debiased_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
 
         def save_pretrained(self, *args: Any, **options: Any) -> Any:
             with _of_its_own_type(self.config):
-                return super().save_pretrained(*args, **options)
+                saved = super().save_pretrained(*args, **options)
+            remember_place(self, *args, **options)
+            return saved
 
     # Pipelines, the saved "architectures" entry and plain AutoModel loading all go by the name of the class.
     Debiased.__name__, Debiased.__qualname__, Debiased.__module__ = base.__name__, base.__qualname__, base.__module__
     return Debiased
+
+
+def remember_place(model: Any, save_directory: Any, *_: Any, **__: Any) -> None:
+    """Let a model that has no name yet be known by the folder where it was first saved.
+
+    An adapter of PEFT then names it as its base, and can be loaded again.
+    """
+    if not model.name_or_path:
+        model.name_or_path = str(save_directory)
 
 
 @contextmanager

@@ -28,10 +28,10 @@ from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassif
 
 from levelhead.attention import interface
 from levelhead.attention.aligning import Tap
-from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment
+from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment, remember_place
 from levelhead.attention.config import NOT_WANTED, DebiasConfig, Facts, Readout
-from levelhead.attention.length_parts import last_hidden_state
 from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain, rows_in_words
+from levelhead.attention.parts import last_hidden_state
 from levelhead.attention.probe import probe_inputs
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.types import ConfigError, UnsupportedModelError
@@ -219,7 +219,8 @@ class AppendedClassifier(PreTrainedModel):
     Made by :func:`append_encoder`. A frozen backbone stays in evaluation mode whatever :meth:`train` says, and
     builds no graph. It may be taken away for training on features that it gave before (``model.backbone = None``,
     then ``forward(features=...)``), and must be put back before saving. With ``length_parts`` above 1 it runs on that
-    many parts of a batch of texts, alike in length: the same result with less padding.
+    many parts of a batch of texts, alike in length: the same result with less padding. With ``micro_batch`` it runs on
+    at most so many rows at a time, and again in the backward pass: the same gradients in less memory.
     """
 
     config: AppendedConfig
@@ -227,6 +228,7 @@ class AppendedClassifier(PreTrainedModel):
     base_model_prefix = "backbone"
     accepts_loss_kwargs = False
     length_parts = 1
+    micro_batch: int | None = None
     _keep_in_fp32_modules_strict = KEEP_FLOAT32
 
     def __init__(self, config: AppendedConfig, backbone: PreTrainedModel | None = None):
@@ -370,9 +372,11 @@ class AppendedClassifier(PreTrainedModel):
             raise ConfigError(
                 "This model's backbone was taken away: call it with features=, or put model.backbone back"
             )
-        parts = self.length_parts if self.block.attention.tap.padding_mask else 1
+        padding_is_text = not self.block.attention.tap.padding_mask
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            return last_hidden_state(self.backbone, inputs, parts)
+            return last_hidden_state(
+                self.backbone, inputs, self.length_parts, self.micro_batch, padding_is_text=padding_is_text
+            )
 
     def debias(self, config: DebiasConfig) -> Self:
         """Debias the appended layer in place, as :func:`append_encoder` would have made it; what it has learnt stays.
@@ -401,7 +405,9 @@ class AppendedClassifier(PreTrainedModel):
         """Save as transformers does; raises :class:`~levelhead.ConfigError` while the backbone is taken away."""
         if self.backbone is None:
             raise ConfigError("This model's backbone was taken away: put model.backbone back before saving.")
-        return super().save_pretrained(*args, **options)
+        saved = super().save_pretrained(*args, **options)
+        remember_place(self, *args, **options)
+        return saved
 
 
 def _new_backbone(described: Mapping[str, Any], record: Mapping[str, Any]) -> PreTrainedModel:

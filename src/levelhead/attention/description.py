@@ -46,6 +46,7 @@ class Description:
         trainable: parameters that require a gradient.
         added: parameters that the model has because of levelhead.
         parameters: all parameters.
+        adapters: what PEFT has put on the model, as ``default (LORA)``; empty without PEFT.
     """
 
     model: str
@@ -58,6 +59,7 @@ class Description:
     trainable: int
     added: int
     parameters: int
+    adapters: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON has it."""
@@ -65,7 +67,8 @@ class Description:
 
     def __str__(self) -> str:
         rows = [] if self.all_rows == NOBODY_ASKED else [("last layer", self._rows())]
-        lines = [*self._mechanism(), *rows, ("parameters", self._counts())]
+        peft = [("adapters", f"{', '.join(self.adapters)}, of PEFT")] if self.adapters else []
+        lines = [*self._mechanism(), *rows, *peft, ("parameters", self._counts())]
         what = "its last attention layer is debiased" if self.debias else "nothing is debiased"
         if self.made_by:
             what += f" ({self.made_by})" if self.debias else f" (a plain layer of {self.made_by})"
@@ -161,7 +164,16 @@ def describe(model: nn.Module) -> Description:
         trainable=sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
         added=_added(inner),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
+        adapters=_adapters(model),
     )
+
+
+def _adapters(model: nn.Module) -> tuple[str, ...]:
+    """Name the adapters of a PEFT model and their kinds."""
+    configs = getattr(model, "peft_config", None)
+    if not isinstance(configs, dict):
+        return ()
+    return tuple(f"{name} ({getattr(one.peft_type, 'value', one.peft_type)})" for name, one in configs.items())
 
 
 def _is_ours(part: nn.Module) -> bool:
@@ -189,8 +201,9 @@ def _made_by(inner: nn.Module | None, attention: nn.Module | None) -> str | None
 
 
 def _batches(attention: nn.Module) -> int | None:
-    for module in attention.modules():
-        if isinstance(module, QueryKeyStandardizer):
+    for path, module in attention.named_modules():
+        # PEFT keeps the untrained "original_module" beside the copy that runs.
+        if isinstance(module, QueryKeyStandardizer) and "original_module" not in path:
             tracked = module.key.num_batches_tracked
             return 0 if tracked.is_meta else int(tracked.max())
     return None
@@ -211,4 +224,10 @@ def _added(inner: nn.Module | None) -> int:
         parts = [inner.below, inner.block, inner.classifier, getattr(inner, "alignment_head", None)]
     else:
         parts = [getattr(inner, "alignment_head", None)]
-    return sum(parameter.numel() for part in parts if part is not None for parameter in part.parameters())
+    return sum(
+        parameter.numel()
+        for part in parts
+        if part is not None
+        for path, parameter in part.named_parameters()
+        if "original_module" not in path and "lora_" not in path
+    )

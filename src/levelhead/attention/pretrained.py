@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from levelhead.attention.adapters import is_adapter, load_adapter
 from levelhead.attention.attach import debiased_class
 from levelhead.attention.block import AppendedClassifier
 from levelhead.loading import PLACES, classifier_class, load_config, load_weights
@@ -21,6 +22,9 @@ OPTION = "The debiased model"
 
 def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False, **options: Any) -> PreTrainedModel:
     """Load a model made by :func:`attach` or :func:`append_encoder` and saved with ``save_pretrained``.
+
+    The folder of an adapter of PEFT on such a model gives a ``PeftModel``: its base is loaded first, from the folder
+    or the name that the adapter's configuration has.
 
     Args:
         path: the folder, or a name on the Hugging Face Hub.
@@ -46,6 +50,10 @@ def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False,
         'levelhead.attach'
     """
     place = str(path)
+    if is_adapter(place):
+        base_options = {**options, "allow_mismatched_weights": allow_mismatched_weights}
+        wrapped: PreTrainedModel = load_adapter(place, lambda base: from_pretrained(base, **base_options))
+        return wrapped
     config = load_config(OPTION, place, **{name: value for name, value in options.items() if name in PLACES})
     record = getattr(config, "levelhead", None)
     if not record:

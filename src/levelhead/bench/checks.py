@@ -51,7 +51,7 @@ def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
     def check() -> None:
         experiment.data.check()
         for split in splits:
-            experiment.data.groups(split)
+            experiment.data.require_groups(split)
         experiment.check_view()
 
     return f"{experiment.data} {splits} {experiment.method.declared_view}", check

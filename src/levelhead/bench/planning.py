@@ -158,7 +158,7 @@ def _cells_of(data: DataSet) -> tuple[dict[str, int], str]:
     whole, splits = (data.data, SPLITS) if isinstance(data, Fold) and data.data else (data, ("test",))
     found: dict[str, int] = {}
     for split in splits:
-        examples, group = whole.examples(split), whole.groups(split)[0]
+        examples, group = whole.examples(split), whole.require_groups(split)[0]
         for value, label in zip(group.values.tolist(), examples.labels.tolist(), strict=True):
             name = f"{group.names[value]} / {examples.class_names[label]}"
             found[name] = found.get(name, 0) + 1

@@ -658,6 +658,11 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
             raise DataError(f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first.")
         experiment = load_run(folder)
         evaluated = read_record(folder / f"evaluation-{split}.json", run=dict)["run"]
+        if evaluated.get("attribute", "") is None:
+            raise DataError(
+                f"{folder} was evaluated without groups, and a table compares gaps between groups. Name a column in "
+                "data.sensitive, and evaluate again."
+            )
         attribute, recorded = str(evaluated.get("attribute")), evaluated.get("predictions_sha256")
         with as_written(folder):
             found_now = digest(folder / f"predictions-{split}.parquet")

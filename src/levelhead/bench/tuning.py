@@ -40,7 +40,7 @@ def _with_groups(runs: list[Run]) -> float:
     gaps = []
     for run in runs:
         frame = pd.read_parquet(run.folder / "predictions-validation.parquet")
-        groups = run.experiment.data.groups("validation")[0].values.numpy()
+        groups = run.experiment.data.require_groups("validation")[0].values.numpy()
         table = Counts.from_rows(frame["label"].to_numpy(), frame["prediction"].to_numpy(), groups).table
         gaps.append(float(equalized_odds(table)))
     return -float(np.nanmean(gaps))

@@ -39,6 +39,7 @@ class Missing(StrEnum):
 
 # Options in the order of their panels. What an option adds to the audit, it adds to `audit_file`'s arguments.
 def audit_command(
+    context: typer.Context,
     predictions: Annotated[
         Path | None,
         typer.Argument(
@@ -96,8 +97,17 @@ def audit_command(
     on: Annotated[
         str | None,
         typer.Option(
-            help="Column of ids by which the rows of FILE and --against are matched. Default: by their order, with "
-            "labels and groups checked.",
+            help="Column of ids by which the rows of FILE and those of --against or --join are matched. --against by "
+            "default: by their order, with labels and groups checked.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    join: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with groups (or labelled groups, proxies, strata) for ids: one row an id, named by --on. Rows "
+            "of FILE without one have no group.",
             show_default=False,
             rich_help_panel=COLUMNS,
         ),
@@ -310,7 +320,21 @@ def audit_command(
         predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
         if positive in (None, POSITIVE):
             positive_name = positive_name or NAME
-    check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions, against])
+    check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions, against, join])
+    source = predictions.name if predictions else ""
+    matched = None
+    if join is not None:
+        if predictions is None or on is None or against is not None:
+            raise ConfigError(
+                "--join needs FILE and --on, the column of ids in both files, and goes without --against."
+            )
+        from levelhead.auditing.join import joined_file
+
+        columns = [label, prediction, score, *(group or []), *(continuous or []), labelled_group, *(proxy or [])]
+        columns += [inclusion, strata]
+        named = [column for column in columns if column]
+        predictions, matched = context.with_resource(joined_file(predictions, join, on, named))
+        on = None
     unrecorded = {
         "--labelled-group": labelled_group,
         "--proxy": proxy,
@@ -348,7 +372,7 @@ def audit_command(
             raise ConfigError(f"An audit needs FILE, --label and --prediction; missing: {', '.join(lacking)}.")
         _unrecorded(
             predictions, label, prediction, group or [], labelled_group, proxy or [], inclusion,
-            randomized_response or [], shares or [], strata, positive, json_file, html_file,
+            randomized_response or [], shares or [], strata, positive, json_file, html_file, source, matched,
         )  # fmt: skip
         return
     if predictions is None or label is None or not (prediction or score) or not group:
@@ -381,8 +405,10 @@ def audit_command(
         positive_name=positive_name,
         about={name: text for name, text in said.items() if text},
     )
-    written = _write(result, json_file, html_file, predictions.name)
+    written = _write(result, json_file, html_file, source)
     console = Terminal()
+    if matched:
+        console.print(matched, markup=False)
     if example:
         words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
         words += ["--positive-name", positive_name] if positive_name else []
@@ -407,6 +433,8 @@ def _unrecorded(
     positive: str | None,
     json_file: Path | None,
     html_file: Path | None,
+    source: str,
+    matched: str | None,
 ) -> None:
     """Audit predictions whose groups are not recorded (docs/missing-attributes.md)."""
     from levelhead.auditing.missing.choice import indirect_audit_file, read_shares
@@ -424,8 +452,10 @@ def _unrecorded(
         strata=strata,
         positive=positive,
     )
-    written = _write(result, json_file, html_file, predictions.name)
+    written = _write(result, json_file, html_file, source)
     console = Terminal()
+    if matched:
+        console.print(matched, markup=False)
     console.print(result.table())
     for path in written:
         console.print(f"Wrote {path}", markup=False)

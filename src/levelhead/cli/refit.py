@@ -61,7 +61,7 @@ def refit_command(
         cells = refit_cells(refitting.run, methods, out, options or (), groups=groups, few_groups=few_groups)
         why: LevelheadError | None = None
         try:
-            refitting.run.experiment.data.groups("test")
+            refitting.run.experiment.data.require_groups("test")
         except LevelheadError as error:
             why = error
         for cell in cells:

@@ -22,7 +22,7 @@ from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-TAKEN = ("label", "prediction", "epoch", "row", "cluster")  # columns of a run's predictions, beside probability_*
+TAKEN = ("id", "label", "prediction", "epoch", "row", "cluster")  # columns of a run's predictions, beside probability_*
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,27 @@ class DataSet(ABC):
 
     @abstractmethod
     def groups(self, split: Split) -> tuple[Groups, ...]:
-        """Return the sensitive attributes of ``split`` in row order, the first being the task's main one."""
+        """Return the sensitive attributes of ``split`` in row order, the first being the task's main one.
+
+        Empty where the data set names none: it can be trained on and evaluated, but not by group.
+        """
+
+    def require_groups(self, split: Split) -> tuple[Groups, ...]:
+        """Return :meth:`groups`, or raise :class:`~levelhead.types.ConfigError` where there are none."""
+        found = self.groups(split)
+        if not found:
+            raise ConfigError(
+                "This needs groups, and data.sensitive names no column that holds them. Name it (training does not "
+                "open it), or evaluate without groups and join them later: levelhead audit --join."
+            )
+        return found
+
+    def ids(self, split: Split) -> Sequence[str] | None:
+        """Return what the user knows each row of ``split`` by, (n,); None where there is no such thing.
+
+        Written beside predictions, so that groups can be joined later; training never sees it.
+        """
+        return None
 
     def people(self, split: Split) -> Sequence[str] | None:
         """Return whom each row of ``split`` is of, (n,); None where the data set does not know.
@@ -172,8 +192,17 @@ def dataset_folder(root: Path | None, *names: str) -> Path:
 
 
 def as_names(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one name, or several, as a tuple."""
-    return (names,) if isinstance(names, str) else tuple(names)
+    """Return one name, or several, as a tuple; an empty name is none."""
+    return tuple(name for name in ((names,) if isinstance(names, str) else names) if name)
+
+
+GROUP = "group"
+"""The column that holds groups where nobody names one."""
+
+
+def named_or_default(sensitive: tuple[str, ...], *tables: Sequence[str]) -> tuple[str, ...]:
+    """Return the sensitive columns; the default one counts only where a table has it."""
+    return () if sensitive == (GROUP,) and not any(GROUP in table for table in tables) else sensitive
 
 
 def codes_of(values: Iterable[str], names: Sequence[str]) -> Tensor:

@@ -28,7 +28,6 @@ from levelhead.data.base import (
     as_names,
     check_roles,
     dataset_folder,
-    refuse_no_groups,
     refuse_one_class,
     warn_of_absent,
 )
@@ -94,7 +93,6 @@ class Hub(DataSet):
 
     def check(self) -> None:
         """Raise an error if the set cannot be loaded or lacks a split or a column that training needs."""
-        refuse_no_groups(self._sensitive)
         splits = self._load()
         for name in self._names():
             require_columns(splits[name].column_names, [self.image_column, self.target], self._where(name))
@@ -120,10 +118,16 @@ class Hub(DataSet):
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive columns of ``split``."""
-        refuse_no_groups(self._sensitive)
+        if not self._sensitive:
+            return ()
         splits, source = self._load(), self._source(split)
         rows = self._rows(split, len(splits[source]))
         return tuple(Groups(name, *self._values(splits, name, source, rows)) for name in self._sensitive)
+
+    def ids(self, split: Split) -> Sequence[str]:
+        """Return the position of each row in the set's own split, from 0."""
+        splits, source = self._load(), self._source(split)
+        return [str(int(row)) for row in self._rows(split, len(splits[source]))]
 
     def _names(self) -> list[str]:
         """Return the set's own names of the splits that are used."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 import pandas as pd
 
 from levelhead.data.base import (
+    GROUP,
     Card,
     DataSet,
     Examples,
@@ -20,7 +21,7 @@ from levelhead.data.base import (
     check_roles,
     codes_of,
     dataset_folder,
-    refuse_no_groups,
+    named_or_default,
     refuse_one_class,
     warn_of_absent,
 )
@@ -55,7 +56,7 @@ class ImageFolderCsv(DataSet):
     csv: str = "labels.csv"
     file_column: str = "file"
     target: str = "label"
-    sensitive: str | tuple[str, ...] = "group"
+    sensitive: str | tuple[str, ...] = GROUP
     split_column: str | None = None
     image_size: int = 64
     validation_share: float = 0.1
@@ -83,9 +84,9 @@ class ImageFolderCsv(DataSet):
 
     def check(self) -> None:
         """Raise an error if the folder, the csv or a column that training needs is absent."""
-        refuse_no_groups(self._sensitive)
         self._read([])
-        warn_of_absent(self._sensitive, str(self._csv()), table_header(self._csv()))
+        header = table_header(self._csv())
+        warn_of_absent(named_or_default(self._sensitive, header), str(self._csv()), header)
 
     def examples(self, split: Split) -> Examples:
         """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no sensitive column."""
@@ -112,15 +113,23 @@ class ImageFolderCsv(DataSet):
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive columns of ``split``; an empty cell is an error."""
-        refuse_no_groups(self._sensitive)
-        frame = self._read(self._sensitive)
+        sensitive = named_or_default(self._sensitive, table_header(self._csv()))
+        if not sensitive:
+            return ()
+        frame = self._read(sensitive)
         rows = self._rows(frame, split)
         result = []
-        for name in self._sensitive:
+        for name in sensitive:
             self._refuse_empty(frame[name].iloc[rows], name, rows)
             names = tuple(sorted(set(frame[name]) - {""}))
             result.append(Groups(name, codes_of(frame[name].iloc[rows], names), names))
         return tuple(result)
+
+    def ids(self, split: Split) -> Sequence[str]:
+        """Return the files of ``split`` as the csv names them."""
+        frame = self._read([self.file_column])
+        found: list[str] = frame[self.file_column].iloc[self._rows(frame, split)].tolist()
+        return found
 
     def _folder(self) -> Path:
         if not self.folder:

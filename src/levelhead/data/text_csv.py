@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from levelhead.data.base import (
+    GROUP,
     SPLITS,
     Card,
     DataSet,
@@ -19,7 +20,7 @@ from levelhead.data.base import (
     check_roles,
     codes_of,
     dataset_folder,
-    refuse_no_groups,
+    named_or_default,
     refuse_one_class,
     warn_of_absent,
 )
@@ -42,8 +43,10 @@ class TextCsv(DataSet):
     None: one table a split, named train, validation (or val, valid, dev) and test. A table is ``.csv`` or ``.tsv``,
     also ``.gz``, in UTF-8 with a header. Classes and groups are the distinct values of their columns in all rows as
     text, to the letter, sorted: as numbers where all of them are, else as texts. ``sensitive`` names one column or
-    several. ``split_column`` holds train, validation (or val, valid, dev) and test; None with one file: rows are dealt
-    by a hash of their text and ``split_seed``, so that rows with the same text go to the same split.
+    several; empty, or without a column ``group``, nobody's group is known. ``id_column`` is written beside predictions
+    (None: the number of the row in its file), so that groups can be joined later. ``split_column`` holds train,
+    validation (or val, valid, dev) and test; None with one file: rows are dealt by a hash of their text and
+    ``split_seed``, so that rows with the same text go to the same split.
     """
 
     folder: str = ""
@@ -51,8 +54,9 @@ class TextCsv(DataSet):
     text_column: str = "text"
     pair_column: str | None = None
     target: str = "label"
-    sensitive: str | tuple[str, ...] = "group"
+    sensitive: str | tuple[str, ...] = GROUP
     split_column: str | None = None
+    id_column: str | None = None
     validation_share: float = 0.1
     test_share: float = 0.2
     split_seed: int = 0
@@ -75,6 +79,7 @@ class TextCsv(DataSet):
             text_column=self.text_column,
             pair_column=self.pair_column,
             split_column=self.split_column,
+            id_column=self.id_column,
         )
         if self.split_column is not None and self.file is None:
             raise ConfigError("data.split_column needs data.file: without it, there is one file a split.")
@@ -89,12 +94,13 @@ class TextCsv(DataSet):
 
     def check(self) -> None:
         """Raise an error if the folder, a file or a column that training needs is absent."""
-        refuse_no_groups(self._sensitive)
         tables = []
         for path in self._files():
             tables.append(table_header(path))
-            require_columns(tables[-1], [*self._texts, self.target, *self._split], str(path))
-        warn_of_absent(self._sensitive, ", ".join(map(str, self._files())), *tables)
+            required = [*self._texts, self.target, *self._split, *([self.id_column] if self.id_column else [])]
+            require_columns(tables[-1], required, str(path))
+        sensitive = named_or_default(self._sensitive, *tables)
+        warn_of_absent(sensitive, ", ".join(map(str, self._files())), *tables)
 
     def examples(self, split: Split) -> Examples:
         """Return texts and labels of ``split``; opens no sensitive column."""
@@ -122,9 +128,8 @@ class TextCsv(DataSet):
 
         Opens the texts as well where they decide the split, and never the target.
         """
-        refuse_no_groups(self._sensitive)
         result = []
-        for name in self._sensitive:
+        for name in named_or_default(self._sensitive, *map(table_header, self._files())):
             rows = self._read(name)
             chosen = [row for row, part in enumerate(rows.splits) if part == split]
             self._refuse_no_rows(chosen, split, rows)
@@ -133,6 +138,17 @@ class TextCsv(DataSet):
             names = sorted_names(set(rows.values) - {""})
             result.append(Groups(name, codes_of(values, names), names))
         return tuple(result)
+
+    def ids(self, split: Split) -> Sequence[str]:
+        """Return the ``id_column`` of ``split``, else the number of each row in its file, 1 below the header."""
+        rows = self._read(self.id_column or self.target)
+        chosen = [row for row, part in enumerate(rows.splits) if part == split]
+        self._refuse_no_rows(chosen, split, rows)
+        if self.id_column is None:
+            return [str(rows.place(row)[1]) for row in chosen]
+        values = [rows.values[row] for row in chosen]
+        _refuse_empty(values, self.id_column, chosen, rows)
+        return values
 
     @property
     def _split(self) -> tuple[str, ...]:

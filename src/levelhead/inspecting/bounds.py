@@ -75,7 +75,7 @@ def bounds_of_run(
 
     opened = open_finished(folder, data_root)
     experiment, model = opened.experiment, opened.load_model()
-    examples, groups = opened.prepared(split, model), _choose(experiment.data.groups(split), attribute)
+    examples, groups = opened.prepared(split, model), _choose(experiment.data.require_groups(split), attribute)
 
     class Passes:
         def __iter__(self) -> Iterator[Captured]:

@@ -172,8 +172,9 @@ class BackboneModel(ModelConfig):
     every step instead). ``layers``, ``heads`` (None: as many as the backbone has), ``intermediate_size`` (None: the
     hidden size), ``norm`` and ``activation`` are those of the appended encoder. Texts longer than ``max_length`` tokens
     are cut (None: what the backbone can take). Where the backbone runs in every step, ``length_parts`` divides each
-    batch of texts by length for it: the same hidden states with less padding. A checkpoint whose weights do not fit its
-    own config.json is refused, unless ``allow_mismatched_weights``.
+    batch of texts by length for it: the same hidden states with less padding; and ``micro_batch`` has it run on at most
+    so many rows at a time, and again in the backward pass, where a batch does not fit into memory: the same gradients.
+    A checkpoint whose weights do not fit its own config.json is refused, unless ``allow_mismatched_weights``.
 
     Source: Lu, Wang, Wang, ICLR 2024, section 3.4.
     """
@@ -338,14 +339,8 @@ class BackboneModel(ModelConfig):
 
     def _longest(self) -> int:
         """Return the number of tokens at which texts are cut."""
-        config = load_backbone_class(self.backbone, self.revision)[1].get_text_config()
-        positions = getattr(config, "max_position_embeddings", None)  # T5 has relative ones, and no limit
-        if positions and config.model_type in COUNTS_FROM_PADDING:
-            positions -= config.pad_token_id + 1
-        limits = [
-            value for value in (load_tokenizer(self.backbone, self.revision).model_max_length, positions) if value
-        ]
-        limit = min(limits)
+        config = load_backbone_class(self.backbone, self.revision)[1]
+        limit = longest_text(config, load_tokenizer(self.backbone, self.revision))
         if self.max_length is not None and self.max_length > limit:
             raise ConfigError(
                 f"model.max_length is {self.max_length}, and {self.backbone} takes {limit} tokens at most."
@@ -425,6 +420,15 @@ def load_backbone_class(name: str, revision: str | None) -> tuple[Any, Any]:
 def load_tokenizer(name: str, revision: str | None) -> Any:
     """Load the tokenizer of a pretrained model."""
     return load_tokenizer_of(BACKBONE, name, revision=revision)
+
+
+def longest_text(config: Any, tokenizer: Any) -> int:
+    """Return the number of tokens that a network of this configuration and its tokenizer take at most."""
+    config = config.get_text_config()
+    positions = getattr(config, "max_position_embeddings", None)  # T5 has relative ones, and no limit
+    if positions and config.model_type in COUNTS_FROM_PADDING:
+        positions -= config.pad_token_id + 1
+    return min(value for value in (tokenizer.model_max_length, positions) if value)
 
 
 @functools.lru_cache(maxsize=2)

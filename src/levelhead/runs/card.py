@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from levelhead.auditing.overall import TITLES
+from levelhead.data.base import as_names
 from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
 from levelhead.report.marks import meaning
 from levelhead.storage import as_written, read_json, read_metrics, read_record, write_text
@@ -43,6 +45,8 @@ COST_TITLES = {
     "peak_gpu_memory_mib": "Peak memory of the GPU, MiB",
     "energy_wh": "Energy, Wh",
 }
+OWN_DATA = ("hub", "image-folder-csv", "text-csv")
+"""Data sets whose columns the user names."""
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
@@ -70,7 +74,7 @@ def _model_card(run: Path) -> str:
         _loading(recipe, network, record),
         f"# {escaped(recipe['method']['name'])} on {escaped(_data_card(recipe).title)}",
         _task(run, recipe, network),
-        _groups(recipe, metrics["oracle"], metrics.get("told")),
+        _groups(run, recipe, metrics["oracle"], metrics.get("told")),
         _method(recipe, record),
         _measured(run, metrics),
         _cost(run),
@@ -195,7 +199,7 @@ def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any]) -> s
         counts = ", ".join(f"{escaped(name)} {count:,}" for name, count in part["classes"].items())
         rows.append(f"{split} {part['rows']:,} ({counts})")
     lines = [
-        f"- Task: {escaped(card.task)}",
+        f"- Task: {escaped(_own(recipe, 'target') or card.task)}",
         f"- Classes: {classes}",
         f"- Data set: {escaped(card.title)}" + (f", <{card.url}>" if card.url else ""),
         f"- Its terms: {escaped(card.licence)}. They may bind the weights, too.",
@@ -205,7 +209,7 @@ def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any]) -> s
     return "\n".join(["## Task and data", "", *lines])
 
 
-def _groups(recipe: Mapping[str, Any], oracle: str | None, told: str | None) -> str:
+def _groups(run: Path, recipe: Mapping[str, Any], oracle: str | None, told: str | None) -> str:
     seen = (
         f"**ORACLE**: the {escaped(oracle)} of this run saw group labels, so it is not free of demographics."
         if oracle
@@ -214,7 +218,24 @@ def _groups(recipe: Mapping[str, Any], oracle: str | None, told: str | None) -> 
         else "Group labels were never used in this run's training or in the choice of its epoch; only evaluation reads "
         "them. Whether its options were chosen with an eye on groups, no run can know."
     )
-    return f"## Groups\n\nGroups of the data set, as annotated: {escaped(_data_card(recipe).groups)}.\n\n{seen}"
+    named = _own(recipe, "sensitive")
+    for file in _evaluations(run):  # they know which columns there are
+        named = named if named is None else ", ".join(read_json(file)["by_attribute"])
+    if named is None:
+        named = _data_card(recipe).groups
+    groups = f"Groups of the data set, as annotated: {escaped(named)}" if named else "Nobody's group is known"
+    return f"## Groups\n\n{groups}.\n\n{seen}"
+
+
+def _own(recipe: Mapping[str, Any], option: str) -> str | None:
+    """Return the column or columns that a user's own data names for this; None for a data set that says itself."""
+    from levelhead.data import DATASETS
+
+    if recipe["data"]["name"] not in OWN_DATA:
+        return None
+    named = recipe["data"].get(option, DATASETS[recipe["data"]["name"]].__dataclass_fields__[option].default)
+    names = as_names(named or ())
+    return ("predict the column " if option == "target" else "") + ", ".join(names) if names else ""
 
 
 def _method(recipe: Mapping[str, Any], record: Mapping[str, Any]) -> str:
@@ -241,13 +262,16 @@ def _measured(run: Path, metrics: Mapping[str, Any]) -> str:
         "## Measured",
         f"Validation, from labels alone: {scores}. The epoch was chosen by {escaped(metrics['selected_by'])}.",
     ]
-    evaluations = [run / f"evaluation-{split}.json" for split in ("test", "validation", "train")]
-    for file in evaluations:
-        if file.exists():
-            parts += _evaluation(read_json(file))
+    for file in _evaluations(run):
+        parts += _evaluation(read_json(file))
     if len(parts) == 2:
         parts.append("By group: not evaluated yet. `levelhead evaluate RUN --split test` measures, and adds it here.")
     return "\n\n".join(parts)
+
+
+def _evaluations(run: Path) -> list[Path]:
+    every = [run / f"evaluation-{split}.json" for split in ("test", "validation", "train")]
+    return [file for file in every if file.exists()]
 
 
 def _evaluation(result: Mapping[str, Any]) -> list[str]:
@@ -256,6 +280,14 @@ def _evaluation(result: Mapping[str, Any]) -> list[str]:
     if result.get("positive") is not None:
         parts.append(f"Selection, true and false positive rates are about the class {escaped(result['positive'])}.")
     percent = f"percent [{100 * result['level']:g}%]"
+    if overall := result.get("overall"):  # nobody's group is known
+        head = ["class", *(f"{title}, {percent}" for title in TITLES.values())]
+        rows = [
+            [escaped(printable(name)), *(_figure(own[figure]) for figure in TITLES)]
+            for name, own in overall["by_class"].items()
+        ]
+        parts[1:] = [f"Accuracy, {percent}: {_figure(overall['accuracy'])}, {overall['rows']:,} rows."]
+        return [*parts, markdown_table(head, rows), *(escaped(warning) for warning in result["warnings"])]
     for attribute, part in result["by_attribute"].items():
         worst = part.get("worst_class", {})
         rows = [

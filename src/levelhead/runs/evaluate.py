@@ -25,21 +25,24 @@ from levelhead.types import DataError, listed
 
 if TYPE_CHECKING:
     from levelhead.auditing.audit import AuditResult
+    from levelhead.auditing.overall import Overall
 
 
 def evaluate_run(
     folder: Path, split: Split = "test", *, data_root: Path | None = None, allow_mismatched_weights: bool = False
-) -> AuditResult:
+) -> AuditResult | Overall:
     """Predict ``split`` with a finished run's network, audit it by the data set's groups, and write both down.
 
+    A data set without groups gives the figures of all rows together, and predictions that groups can be joined to.
     ``allow_mismatched_weights`` takes a network all the same whose weights do not fit its config.json.
     A run that kept its epochs gets the predictions of each as well, for :func:`levelhead.bench.collect`'s selection.
     """
     run = open_finished(folder, data_root)
     read_metrics(folder)  # the card needs them in the end
     experiment, device = run.experiment, run.device
+    groups = experiment.data.groups(split)  # first, for what is wrong with them would show after long work
     model = run.load_model(allow_mismatched_weights=allow_mismatched_weights)
-    examples, groups = run.prepared(split, model), experiment.data.groups(split)
+    examples = run.prepared(split, model)
     trained = tuple(str(model.config.id2label[position]) for position in range(model.config.num_labels))
     if trained != examples.class_names:
         raise DataError(
@@ -64,17 +67,18 @@ def evaluate_run(
 
 def write_evaluation(
     run: FinishedRun, split: Split, examples: Examples, groups: tuple[Groups, ...], logits: Tensor
-) -> AuditResult:
+) -> AuditResult | Overall:
     """Write down what a run's network answers to the rows of ``split``, and what an audit by ``groups`` finds.
 
     Args:
         run: whose folder is written to.
         split: which rows they are.
         examples: the rows.
-        groups: the sensitive attributes of the rows, the first being the main one.
+        groups: the sensitive attributes of the rows, the first being the main one; may be empty.
         logits: (rows, classes) of the run's network.
     """
     from levelhead.auditing.audit import audit
+    from levelhead.auditing.overall import Overall
     from levelhead.auditing.tally import VALUES
 
     experiment, folder = run.experiment, run.folder
@@ -83,14 +87,20 @@ def write_evaluation(
     if isinstance(data := experiment.data, Fold):  # so that tables put the folds together, and no others
         frame["row"], frame["cluster"] = data.rows(split).numpy(), data.clusters(split)
         fold = {"folds": data.folds, "fold": data.fold, "pool": data.pool.fingerprint}
+    if (ids := data.ids(split)) is not None:
+        frame.insert(0, "id", list(ids))
     write_parquet(folder / f"predictions-{split}.parquet", frame)
-    result = audit(
-        frame["label"],
-        frame["prediction"],
-        sensitive_features=frame[[group.attribute for group in groups]],
-        # A data set says what its groups are, however many numbers they may be.
-        bins={group.attribute: VALUES for group in groups},
-        positive=examples.class_names[1] if len(examples.class_names) == 2 else None,
+    result: AuditResult | Overall = (
+        audit(
+            frame["label"],
+            frame["prediction"],
+            sensitive_features=frame[[group.attribute for group in groups]],
+            # A data set says what its groups are, however many numbers they may be.
+            bins={group.attribute: VALUES for group in groups},
+            positive=examples.class_names[1] if len(examples.class_names) == 2 else None,
+        )
+        if groups
+        else Overall.of(examples.labels.numpy(), logits.double().softmax(-1).numpy(), examples.class_names)
     )
     write_json(
         folder / f"evaluation-{split}.json",
@@ -99,7 +109,7 @@ def write_evaluation(
                 **run.about,
                 "split": split,
                 **fold,
-                "attribute": groups[0].attribute,
+                "attribute": groups[0].attribute if groups else None,
                 "selected_by": experiment.train.select,
                 "oracle": oracle_reason(experiment),
                 "told": experiment.method.told,

@@ -91,7 +91,9 @@ class Refitting:
         """Return what ``method`` refits on: the validation rows, and the groups that it is told."""
         data, seed = self.run.experiment.data, self.run.experiment.seed
         held = self.inputs("validation")
-        groups = method.validation_groups(lambda: data.groups("validation")[0].values, len(held.examples.labels), seed)
+        groups = method.validation_groups(
+            lambda: data.require_groups("validation")[0].values, len(held.examples.labels), seed
+        )
         return HeldOut.of(self.model, held.features, held.examples.labels, groups, seed)
 
     def logits(self, model: Any, split: Split) -> Tensor:

@@ -168,10 +168,10 @@ def train_run(
             validation=validation,
             config=experiment.train,
             seed=experiment.seed,
-            groups=experiment.data.groups("train")[0].values if uses else None,
-            validation_groups=experiment.data.groups("validation")[0].values if selects else None,
+            groups=experiment.data.require_groups("train")[0].values if uses else None,
+            validation_groups=experiment.data.require_groups("validation")[0].values if selects else None,
             known_groups=experiment.method.validation_groups(
-                lambda: experiment.data.groups("validation")[0].values, len(validation.labels), experiment.seed
+                lambda: experiment.data.require_groups("validation")[0].values, len(validation.labels), experiment.seed
             ),
             viewed=viewed,
             folder=folder,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from tiny_models import bert_config
-from transformers import BertModel, RobertaConfig, RobertaModel
+from transformers import BertModel, RobertaConfig, RobertaModel, ViTConfig, ViTModel
 
 from levelhead.attention import DebiasConfig, append_encoder
-from levelhead.attention.length_parts import last_hidden_state
+from levelhead.attention.parts import last_hidden_state
 
 LENGTHS = (3, 9, 5, 9, 2, 7, 4)
 
@@ -58,6 +58,65 @@ def test_loss_gradients_and_statistics_are_the_same(kind: str, parts: int) -> No
             torch.testing.assert_close(other.grad, one.grad, rtol=1e-8, atol=1e-10, msg=name)
     for (name, buffer), other in zip(whole.named_buffers(), divided.buffers(), strict=True):
         torch.testing.assert_close(other, buffer, msg=name)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "padding is text", "position ids", "pictures"])
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_few_rows_at_a_time_give_the_gradients_of_the_whole_batch(kind: str, rows: int) -> None:
+    inputs: dict[str, torch.Tensor] = batch()
+    if kind == "pictures":
+        torch.manual_seed(0)
+        size: Any = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+        whole = append_encoder(ViTModel(ViTConfig(**size, image_size=8, patch_size=4)), 3, False).double().train()
+        inputs = {"pixel_values": torch.randn(7, 3, 8, 8, dtype=torch.float64)}
+    else:
+        whole = appended("roberta" if kind == "roberta" else "bert").train()
+    if kind == "position ids":  # one row for all
+        inputs["position_ids"] = torch.arange(9)[None]
+    chunked = copy.deepcopy(whole)
+    for model in (whole, chunked):
+        model.block.attention.tap.padding_mask = kind != "padding is text"
+    chunked.micro_batch = rows
+    sizes: list[int] = []
+    chunked.backbone.register_forward_pre_hook(
+        lambda _, __, given: sizes.append(len(given[chunked.main_input_name])), with_kwargs=True
+    )
+    labels = torch.arange(7) % 3
+    outputs = [model(**inputs, labels=labels) for model in (whole, chunked)]
+    assert sum(sizes) == 7
+    assert max(sizes) <= rows
+    torch.testing.assert_close(outputs[1].logits, outputs[0].logits, rtol=1e-10, atol=1e-12)
+    for output in outputs:
+        output.loss.backward()
+    assert sum(sizes) == (14 if rows < 7 else 7)  # every part ran once more
+    for (name, one), other in zip(whole.named_parameters(), chunked.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None), name
+        if one.grad is not None:
+            torch.testing.assert_close(other.grad, one.grad, rtol=1e-8, atol=1e-10, msg=name)
+    for (name, buffer), other in zip(whole.named_buffers(), chunked.buffers(), strict=True):
+        torch.testing.assert_close(other, buffer, msg=name)  # the statistics are those of one batch
+
+
+def test_dropout_is_the_same_in_the_second_pass() -> None:
+    model = appended(debias=None).train()
+    model.backbone.embeddings.dropout.p = 0.5
+    model.micro_batch = 2
+    seen: list[torch.Tensor] = []
+    model.backbone.embeddings.dropout.register_forward_hook(lambda _, __, output: seen.append(output.detach()))
+    model(**batch(), labels=torch.arange(7) % 3).loss.backward()
+    assert len(seen) == 8
+    for first in seen[:4]:
+        assert sum(torch.equal(first, again) for again in seen[4:]) == 1
+
+
+def test_a_frozen_backbone_runs_once_in_few_rows_at_a_time() -> None:
+    model = appended(debias=None)
+    model.backbone.requires_grad_(False)
+    model.frozen, model.micro_batch = True, 3
+    sizes: list[int] = []
+    model.backbone.register_forward_hook(lambda _, __, output: sizes.append(len(output.last_hidden_state)))
+    model.train()(**batch(), labels=torch.arange(7) % 3).loss.backward()
+    assert sizes == [3, 2, 2]
 
 
 def test_what_cannot_be_cut_runs_whole() -> None:

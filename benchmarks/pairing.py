@@ -1,0 +1,76 @@
+"""Measure what training all variants of a seed from the same weights, in the same order of rows, saves.
+
+python benchmarks/pairing.py runs/decide_utkface64 --method DAM --baseline ERM --json results/pairing.json
+
+The networks of a seed begin equal and see the rows in one order, so that their answers differ in fewer rows than
+those of two seeds, and a difference of theirs is less uncertain. This compares the noise over rows of the difference
+in equalized odds: pairs of one seed, against pairs of different seeds out of the very same runs. The ratio of the
+variances says how many more test rows unpaired runs would need.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from levelhead.bench.tables import collect
+from levelhead.metrics.joint import Paired
+from levelhead.storage import write_json
+
+
+def main() -> None:
+    """Measure, and print and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, help="folder of a comparison with several seeds")
+    parser.add_argument("--method", default="DAM")
+    parser.add_argument("--baseline", default="ERM")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    (runs,) = collect([options.runs], "test")
+    rows = runs.rows()
+    classes = np.array(runs.classes)
+    answers = {name: classes[runs.probabilities(rows[name]).argmax(-1)] for name in (options.method, options.baseline)}
+    seeds = len(answers[options.baseline])
+    frame = runs.runs[0].predictions
+    clusters = frame.get("cluster")
+    found: dict[str, list[tuple[float, float]]] = {"same seed": [], "different seeds": []}
+    for shift in range(seeds):
+        predictions = {**answers, options.method: np.roll(answers[options.method], shift, axis=0)}
+        paired = Paired.build(
+            frame["label"].to_numpy(),
+            frame[runs.attribute].to_numpy(),
+            predictions,
+            runs.positive,
+            0.95,
+            2000,
+            0,
+            None if clusters is None else clusters.to_numpy(),
+        )
+        variance = np.var(paired.moves("equalized_odds", options.method, options.baseline), axis=1)
+        other = (predictions[options.method] != predictions[options.baseline]).mean(axis=1)
+        found["different seeds" if shift else "same seed"] += list(zip(variance.tolist(), other.tolist(), strict=True))
+    summary = {
+        name: {
+            "pairs": len(pairs),
+            "rows_answered_differently": float(np.mean([other for _, other in pairs])),
+            "half_width_points": 196 * float(np.sqrt(np.mean([variance for variance, _ in pairs]))),
+            "variance": float(np.mean([variance for variance, _ in pairs])),
+        }
+        for name, pairs in found.items()
+    }
+    ratio = summary["different seeds"]["variance"] / summary["same seed"]["variance"]
+    for name, part in summary.items():
+        print(
+            f"{name}: {part['pairs']} pairs, {100 * part['rows_answered_differently']:.1f}% of the rows answered "
+            f"differently, difference of one pair known to {part['half_width_points']:.2f} points over rows"
+        )
+    print(f"Variance over rows of different seeds / same seed: {ratio:.2f}")
+    if options.json:
+        about = {"method": options.method, "baseline": options.baseline, "seeds": seeds, "rows": len(frame)}
+        write_json(options.json, {**about, **summary, "ratio_of_variances": ratio})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,297 @@
+"""The model card of a model that was trained outside of levelhead's own runs: ``lh.model_card``.
+
+:mod:`levelhead.runs.card` writes the card of a run, where everything is on record; here the user says what was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from levelhead._version import __version__
+from levelhead.attention import describe
+from levelhead.attention.description import Description
+from levelhead.auditing.audit import AuditResult
+from levelhead.auditing.paired import Change
+from levelhead.metrics.names import NOTE, metric_title
+from levelhead.runs.card import HUB_NAME, LIMITS, PAPER, escaped, markdown_table, without_paths, yaml_block
+from levelhead.runs.own_rows import base_of
+from levelhead.runs.two_models import ModelComparison, change_title, class_names_of, open_model, unnamed
+from levelhead.storage import write_text
+from levelhead.types import ConfigError, Estimate, listed
+
+NOT_SAID = "not said"
+TRAINING = (
+    "num_train_epochs", "max_steps", "learning_rate", "weight_decay", "warmup_steps", "lr_scheduler_type", "optim",
+    "per_device_train_batch_size", "gradient_accumulation_steps", "seed", "bf16", "fp16",
+)  # fmt: skip
+
+
+def model_card(
+    model: Any,
+    *,
+    task: str | None = None,
+    classes: Sequence[str] | None = None,
+    groups: str | None = None,
+    data: str | None = None,
+    title: str | None = None,
+    training: Any = None,
+    measured: ModelComparison | AuditResult | None = None,
+    limits: Sequence[str] = (),
+    base_model: str | None = None,
+    licence: str | None = None,
+    folder: Path | str | None = None,
+) -> str:
+    """Return a model card, as the Hugging Face Hub shows it, of a model that you trained yourself.
+
+    It says first how to load the model, then what it does, for whom it was measured and for whom not, what is debiased,
+    and the figures with their intervals. What you do not say stands there as not said. It calls no model fair.
+
+    Args:
+        model: a classifier, also one wrapped by PEFT; or its folder.
+        task: what it decides, in a sentence.
+        classes: names of the classes. None: those of the model's ``id2label``; they must have names.
+        groups: the groups of the data, in words, such as ``perceived gender as annotated: female, male``.
+        data: what it was trained on, in words, with its terms.
+        title: heading. None: of the task.
+        training: ``TrainingArguments``, or a dict of what matters.
+        measured: what :func:`compare_models` or :func:`audit` returned.
+        limits: sentences on what it must not be used for, beside those that every card has.
+        base_model: name on the Hub, or folder, of what it was trained from. None: of an adapter, the one that it names.
+        licence: of the weights, as the Hub names it. None: left to you.
+        folder: writes the card there as ``README.md``, over one that is there (PEFT's placeholder).
+
+    Errors: :class:`~levelhead.types.ConfigError` for what is no classifier, classes without names, or a wrong number
+    of them.
+
+    Examples:
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import levelhead as lh
+        >>> config = ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+        >>> model = lh.attach(ViTForImageClassification(config))
+        >>> card = lh.model_card(model, task="Tells cats from dogs.", classes=["cat", "dog"])
+        >>> print(card[card.index("## Task") :][:60])
+        ## Task and data
+        <BLANKLINE>
+        - Task: Tells cats from dogs.
+        - Class...
+    """
+    model = open_model(model, "model")
+    own = class_names_of(model)
+    named = tuple(map(str, classes)) if classes is not None else own
+    if len(named) != len(own):
+        raise ConfigError(f"classes has {len(named)} names, and the model tells {len(own)} classes apart.")
+    if unnamed(named):
+        raise ConfigError(
+            f"The classes have no names ({listed(named)}): pass classes=, or give the model an id2label, which "
+            "pipelines show, too."
+        )
+    if isinstance(measured, ModelComparison) and set(measured.classes) != set(named) and not unnamed(measured.classes):
+        raise ConfigError(f"measured is about the classes {listed(measured.classes)}, not {listed(named)}.")
+    found = describe(model)
+    adapter = bool(found.adapters)
+    base_model = base_model or (_base_of_adapter(model) if adapter else None)
+    sections = [
+        _loading(model, found, base_model),
+        f"# {escaped(title or task or f'{found.model} with levelhead')}",
+        _task(task, named, data),
+        _groups(groups, measured),
+        _method(found, base_model, training),
+        _measured(measured),
+        "\n".join(["## Limits", "", *(f"- {limit}" for limit in (*map(escaped, limits), *LIMITS))]),
+        _citation(found),
+    ]
+    text = _front_matter(model, found, base_model, licence) + "\n\n".join(sections) + "\n"
+    if folder is not None:
+        if not Path(folder).is_dir():
+            raise ConfigError(f"There is no folder {folder}: save the model there first, then write its card.")
+        write_text(Path(folder) / "README.md", text)
+    return text
+
+
+def _kind(model: Any) -> str:
+    return "image" if base_of(model).main_input_name == "pixel_values" else "text"
+
+
+def _base_of_adapter(model: Any) -> str | None:
+    named = next(iter(model.peft_config.values())).base_model_name_or_path
+    return str(named) if named else None
+
+
+def _front_matter(model: Any, found: Description, base_model: str | None, licence: str | None) -> str:
+    """Return the YAML that the Hub reads."""
+    tags = ["levelhead", *(["debiased-attention"] if found.debias else []), *(["lora"] if found.adapters else [])]
+    ours = found.made_by is not None
+    entries: dict[str, Any] = {
+        # Not transformers for a debiased model: the Hub would show a snippet that cannot load it.
+        "library_name": "peft" if found.adapters else "levelhead" if ours else "transformers",
+        "pipeline_tag": f"{_kind(model)}-classification",
+        "tags": tags,
+        "metrics": ["accuracy"],
+    }
+    if base_model and HUB_NAME.fullmatch(base_model) and not Path(base_model).exists():
+        entries["base_model"] = base_model
+    if licence:
+        entries["license"] = licence
+    comment = "" if licence else "# license: yours to choose, within the terms of the data set\n"
+    return f"---\n{yaml.safe_dump(entries, sort_keys=False)}{comment}---\n"
+
+
+def _loading(model: Any, found: Description, base_model: str | None) -> str:
+    """Return the first line, and the Python that loads the model."""
+    kind = _kind(model)
+    auto = "AutoModelForSequenceClassification" if kind == "text" else "AutoModelForImageClassification"
+    install = "`python -m pip install -e .` in a clone of levelhead"
+    if found.adapters:
+        base = '"BASE"' if base_model is None or Path(base_model).exists() else f'"{escaped(base_model)}"'
+        first = (
+            f"**An adapter of PEFT. Load its base with levelhead** ({install}, and peft): AutoPeftModel and pipelines "
+            "of transformers refuse the base, which has debiased attention."
+            if found.debias
+            else "An adapter of PEFT on a model without debiased attention."
+        )
+        if found.made_by:
+            head = ["from levelhead import from_pretrained", "from peft import PeftModel"]
+            load = f'PeftModel.from_pretrained(from_pretrained({base}), "FOLDER")'
+        else:
+            head = ["from peft import PeftModel", f"from transformers import {auto}"]
+            load = f'PeftModel.from_pretrained({auto}.from_pretrained({base}), "FOLDER")'
+    elif found.made_by:
+        first = (
+            f"**Load this model with levelhead** ({install}): {auto} and pipelines of transformers refuse its type, so "
+            "that nobody serves it without its debiased attention."
+            if found.debias
+            else f"**Load this model with levelhead** ({install}): transformers alone does not know its type."
+        )
+        head, load = ["from levelhead import from_pretrained"], 'from_pretrained("FOLDER")'
+    else:
+        first = "A plain model of transformers, without debiased attention."
+        head, load = [f"from transformers import {auto}"], f'{auto}.from_pretrained("FOLDER")'
+    if kind == "text":
+        use = [
+            "from transformers import AutoTokenizer, pipeline",
+            f'classify = pipeline("text-classification", model={load}, '
+            'tokenizer=AutoTokenizer.from_pretrained("FOLDER"))',
+        ]
+    else:
+        use = [f"model = {load}.eval()", "logits = model(pixel_values=pixels).logits"]
+    python = "\n".join([*head, *use])
+    return f"{first}\n\n```python\n{python}\n```\n\n`FOLDER` is this folder, or its name on the Hub."
+
+
+def _task(task: str | None, classes: Sequence[str], data: str | None) -> str:
+    lines = [
+        f"- Task: {escaped(task or NOT_SAID)}",
+        f"- Classes: {', '.join(map(escaped, classes))}",
+        f"- Data: {escaped(data or NOT_SAID)}",
+    ]
+    return "\n".join(["## Task and data", "", *lines])
+
+
+def _groups(groups: str | None, measured: ModelComparison | AuditResult | None) -> str:
+    audit = measured.audit if isinstance(measured, ModelComparison) else measured
+    if groups:
+        said = f"Groups of the data set, as annotated: {escaped(groups)}."
+    elif audit is not None:
+        names = [name if isinstance(name, str) else " & ".join(name) for name in audit.by_attribute]
+        said = f"Groups of the evaluation, as annotated, by {', '.join(map(escaped, names))}."
+    else:
+        said = "No groups were named."
+    if audit is None:
+        said += " Nothing here was measured by group, so nothing is known of how the model treats any."
+    seen = (
+        "Debiased attention reads labels and no group. Whether anything else of the training saw groups, only its "
+        "owner knows."
+    )
+    return f"## Groups\n\n{said}\n\n{seen}"
+
+
+def _method(found: Description, base_model: str | None, training: Any) -> str:
+    lines = [f"- Network: {escaped(found.model)}, {found.parameters:,} parameters"]
+    if base_model:
+        lines.append(f"- Trained from: {escaped(without_paths(base_model))}")
+    if found.adapters:
+        lines.append(f"- Adapters of PEFT: {escaped(', '.join(found.adapters))}")
+    lines.append(f"- Made with: levelhead {__version__}")
+    parts = ["\n".join(lines)]
+    if found.debias is None:
+        parts.append("No attention is debiased.")
+    else:
+        seen = "none were kept" if found.batches is None else f"{found.batches:,} training batches"
+        layer = {"attention": found.attention, "made_by": found.made_by, "debias": asdict(found.debias)}
+        parts.append(f"The debiased layer, with what `auto` became; statistics of: {seen}.\n\n{yaml_block(layer)}")
+    options = _training(training)
+    if options:
+        parts.append(f"Training:\n\n{yaml_block(options)}")
+    return "## Method\n\n" + "\n\n".join(parts)
+
+
+def _training(training: Any) -> dict[str, Any]:
+    """Return what matters of ``TrainingArguments``, or the user's own dict, without paths of the machine."""
+    if training is None:
+        return {}
+    if isinstance(training, Mapping):
+        found: dict[str, Any] = {str(key): value for key, value in training.items()}
+    elif is_dataclass(training):
+        found = {name: getattr(training, name) for name in TRAINING if hasattr(training, name)}
+    else:
+        raise ConfigError(f"training is a {type(training).__name__}: give TrainingArguments, or a dict.")
+    plain = {
+        key: value if isinstance(value, bool | int | float | str | type(None)) else str(getattr(value, "value", value))
+        for key, value in found.items()
+    }
+    return dict(without_paths({key: str(one) if isinstance(one, str) else one for key, one in plain.items()}))
+
+
+def _measured(measured: ModelComparison | AuditResult | None) -> str:
+    if measured is None:
+        return (
+            "## Measured\n\nNothing yet. `levelhead.compare_models` or `levelhead.audit` measures; pass what it "
+            "returns as `measured`."
+        )
+    parts = ["## Measured"]
+    if isinstance(measured, ModelComparison):
+        old, new = map(escaped, measured.names)
+        parts.append(f"{escaped(measured.sentence)} This card is about the model that is called {new} here.")
+        head = ["percent", old, new, f"change [{100 * measured.level:g}%]"]
+        rows = [[escaped(change_title(name)), *_change(change)] for name, change in measured.changes.items()]
+        parts.append(markdown_table(head, rows))
+        audit, said = measured.audit, list(measured.warnings)
+    else:
+        audit, said = measured, list(measured.warnings)
+    if audit is not None:
+        parts.append(NOTE)
+        for attribute, part in audit.by_attribute.items():
+            name = attribute if isinstance(attribute, str) else " & ".join(attribute)
+            percent = f"percent [{100 * audit.level:g}%]"
+            rows = [
+                [escaped(metric_title(key, part.worst_class.get(key))), _figure(one), f"{one.n:,}"]
+                for key, one in part.metrics.items()
+            ]
+            parts += [f"Groups by {escaped(name)}, as annotated:", markdown_table(["metric", percent, "rows"], rows)]
+    parts += ["\n".join(f"- {escaped(warning)}" for warning in said)] if said else []
+    return "\n\n".join(parts)
+
+
+def _change(change: Change) -> list[str]:
+    one = change.difference
+    if not one.defined:
+        return ["undefined", "undefined", escaped(one.reason or "")]
+    span = f"{100 * one.value:+.2f} [{100 * one.low:+.2f}, {100 * one.high:+.2f}]"
+    return [f"{100 * change.old:.2f}", f"{100 * change.new:.2f}", span]
+
+
+def _figure(one: Estimate) -> str:
+    if not one.defined:
+        return f"undefined: {escaped(one.reason or 'no reason given')}"
+    return f"{100 * one.value:.2f} [{100 * one.low:.2f}, {100 * one.high:.2f}]"
+
+
+def _citation(found: Description) -> str:
+    lines = [f"- The method: {PAPER}."] if found.debias else []
+    lines.append("- The data: cite its owners.")
+    return "\n".join(["## Citation", "", *lines])

@@ -1,0 +1,441 @@
+"""Compare two trained models on the user's own labelled rows: ``lh.compare_models``.
+
+For those who train with the Hugging Face Trainer, or any other loop, and have two models instead of a folder of runs.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor, nn
+
+from levelhead.attention import describe, from_pretrained
+from levelhead.attention.adapters import is_adapter
+from levelhead.attention.description import Description
+from levelhead.auditing.audit import AuditResult, audit, outcome_of
+from levelhead.auditing.paired import Change, PairedRows, compare_rows, rate_title
+from levelhead.auditing.tally import Column
+from levelhead.auditing.vocabulary import LabelMap
+from levelhead.data.base import Inputs
+from levelhead.loading import load_tokenizer_of
+from levelhead.metrics.names import metric_title
+from levelhead.models.networks import load_model
+from levelhead.runs.own_rows import GroupColumns, OwnRows, base_of
+from levelhead.storage import write_text
+from levelhead.terminal import Terminal
+from levelhead.training.lab import predict_logits
+from levelhead.types import ConfigError, LevelheadError, listed, printable, quoted
+
+WHOLE = ("accuracy", "balanced_accuracy")
+ALL = "all rows"
+ONE_TRAINING = (
+    "Each model was trained once. The intervals hold what other rows would change, not what another seed would: "
+    "several trainings of each say that (levelhead compare)."
+)
+NO_GROUPS = "No groups were given, so nothing here says how either model treats any group."
+
+
+@dataclass(frozen=True)
+class ModelComparison:
+    """What :func:`compare_models` found; ``print`` it, show it in a notebook, or write its page.
+
+    Attributes:
+        names: what the old and the new model are called.
+        rows: how many rows were predicted.
+        classes: names of the classes.
+        changes: figures over all rows of both models, with the paired difference (new less old): ``accuracy``,
+            ``balanced_accuracy``, and by class the rates of :func:`levelhead.audit`.
+        agreement: rows by who is right: ``both_right``, ``only_new_right``, ``only_old_right``, ``both_wrong``.
+        audit: the new model's audit by groups, with the changes from the old one in ``audit.against``; None without
+            groups.
+        models: what :func:`levelhead.describe` says of each.
+        predictions: one row each: ``label``, and by model ``prediction`` and ``probability_`` of each class, in
+            columns that begin with the model's name. Join groups to it later, and audit it.
+        warnings: full sentences.
+        level: of the intervals.
+    """
+
+    names: tuple[str, str]
+    rows: int
+    classes: tuple[str, ...]
+    changes: dict[str, Change]
+    agreement: dict[str, int]
+    audit: AuditResult | None
+    models: tuple[Description, Description]
+    predictions: pd.DataFrame
+    warnings: tuple[str, ...]
+    level: float
+
+    @property
+    def different(self) -> int:
+        """Rows for which the two predict different classes."""
+        old, new = (self.predictions[f"{name}_prediction"] for name in self.names)
+        return int((old != new).sum())
+
+    @property
+    def sentence(self) -> str:
+        """Say in one sentence which model is right more often, or that these rows cannot tell."""
+        one, (old, new) = self.changes["accuracy"], map(printable, self.names)
+        if not self.different:
+            return (
+                f"{new} and {old} predict the same class for each of {self.rows:,} rows, right for "
+                f"{100 * one.new:.1f}%: these rows show no difference."
+            )
+        change = one.difference
+        first = (
+            f"{new} is right for {100 * one.new:.1f}% of {self.rows:,} rows, {old} for {100 * one.old:.1f}%: a change "
+            f"of {100 * change.value:+.1f} points, interval {100 * change.low:+.1f} to {100 * change.high:+.1f}"
+        )
+        return f"{first}." if change.low > 0 or change.high < 0 else f"{first}; these rows cannot tell the two apart."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict, without the predictions; undefined figures are null."""
+        return {
+            "old": self.names[0],
+            "new": self.names[1],
+            "rows": self.rows,
+            "classes": list(self.classes),
+            "level": self.level,
+            "sentence": self.sentence,
+            "changes": {name: change.to_dict() for name, change in self.changes.items()},
+            "agreement": dict(self.agreement),
+            "different": self.different,
+            "models": [one.to_dict() for one in self.models],
+            "audit": None if self.audit is None else self.audit.to_dict(),
+            "warnings": list(self.warnings),
+        }
+
+    def table(self) -> Group:
+        """Return tables that ``rich`` can print."""
+        title = f"{self.names[1]} (new) against {self.names[0]} (old) on the same {self.rows:,} rows, percent"
+        table = Table(title=Text(printable(title, 200)), title_justify="left")
+        for head in ("Figure", "Old", "New", f"Change [{100 * self.level:g}%]"):
+            table.add_column(head, justify="left" if head == "Figure" else "right", no_wrap=head != "Figure")
+        for name, change in self.changes.items():
+            table.add_row(Text(change_title(name)), *_cells(change))
+        said = [f"{printable(name)}: {_what(model)}" for name, model in zip(self.names, self.models, strict=True)]
+        shown: list[Any] = [Text(self.sentence, style="bold"), *map(Text, said), table, Text(self._agreement())]
+        if self.audit is None:
+            shown.append(Text(NO_GROUPS))
+        elif self.audit.against is not None:
+            shown += self.audit.against.tables()
+        return Group(*shown, *(Text(f"Warning: {warning}") for warning in self.warnings))
+
+    def _agreement(self) -> str:
+        counts = self.agreement
+        return (
+            f"Rows: both right {counts['both_right']:,}, only the new one {counts['only_new_right']:,}, only the old "
+            f"one {counts['only_old_right']:,}, both wrong {counts['both_wrong']:,}."
+        )
+
+    def __str__(self) -> str:
+        console = Terminal(file=io.StringIO(), width=100, color_system=None)
+        with console.capture() as capture:
+            console.print(self.table())
+        return capture.get()
+
+    def _repr_html_(self) -> str:
+        """Return the tables as a notebook shows them."""
+        console = Terminal(file=io.StringIO(), width=100, record=True)
+        console.print(self.table())
+        code = '<pre style="font-family:monospace;line-height:1.2">{code}</pre>'
+        return console.export_html(inline_styles=True, code_format=code)
+
+    def to_html(self) -> str:
+        """Return one standalone HTML page: no scripts, nothing loaded from elsewhere (docs/report.md)."""
+        from levelhead.report import render
+        from levelhead.runs.two_models_page import two_models_page  # the page knows this class, too
+
+        return render(two_models_page(self.to_dict()))
+
+    def write_html(self, path: Path | str) -> Path:
+        """Write :meth:`to_html` to a file, atomically, and return its path."""
+        write_text(Path(path), self.to_html())
+        return Path(path)
+
+
+def compare_models(
+    plain: Any,
+    debiased: Any,
+    dataset: Any,
+    *,
+    groups: Any = None,
+    label: str | None = None,
+    text: str | Sequence[str] | None = None,
+    tokenizer: Any = None,
+    max_length: int | None = None,
+    names: tuple[str, str] = ("plain", "debiased"),
+    batch_size: int = 64,
+    level: float = 0.95,
+    **audit_options: Any,
+) -> ModelComparison:
+    """Predict the same labelled rows with two models, and say what differs, with paired intervals.
+
+    Group labels are opened for the audit alone, after all rows are predicted.
+
+    Args:
+        plain: the old model: a classifier of transformers, of levelhead, or wrapped by PEFT; or the folder where one
+            was saved, or its name on the Hub.
+        debiased: the new model, likewise.
+        dataset: labelled rows that neither model was trained on: what Trainer takes as ``eval_dataset`` (rows by
+            position, each a dict of inputs and label), a ``datasets.Dataset``, a list of dicts, or a pandas frame.
+        groups: names of group columns of ``dataset``, or a dict or frame of columns with a value for each row. None: no
+            figure by group.
+        label: name of the label's column: positions of classes, or their names. None: ``labels``, else ``label``.
+        text: the column of raw texts, or two for pairs. None: the rows hold what the models take already.
+        tokenizer: for ``text``, and for its padding token. None: that of each model's folder.
+        max_length: texts are cut at so many tokens, as in training. None: at what the model takes.
+        names: what the old and the new model are called.
+        batch_size: rows at once.
+        level: confidence level of the intervals.
+        audit_options: as for :func:`levelhead.audit`: ``positive``, ``intersect``, ``min_count``, ``bins``,
+            ``missing``, ``reference``, ``positive_name``, ``seed``, ``replicates``.
+
+    Returns:
+        the :class:`~levelhead.runs.two_models.ModelComparison`.
+
+    Errors: :class:`~levelhead.types.ConfigError` for what is no classifier, for two models of other classes, or an
+    option out of range; :class:`~levelhead.types.DataError` for rows without labels or inputs, or groups that do not
+    fit them. Both come before anything is predicted.
+
+    Examples:
+        >>> import torch
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import levelhead as lh
+        >>> config = ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8)
+        >>> plain, debiased = ViTForImageClassification(config), lh.attach(ViTForImageClassification(config))
+        >>> rows = [{"pixel_values": torch.randn(3, 16, 16), "labels": row % 2} for row in range(40)]
+        >>> _ = debiased.train()(torch.stack([row["pixel_values"] for row in rows]))  # statistics, for evaluation
+        >>> found = lh.compare_models(plain, debiased, rows, groups={"site": ["a", "b"] * 20})
+        >>> found.rows, sorted(found.audit.groups)
+        (40, ['a', 'b'])
+    """
+    if len(names) != 2 or names[0] == names[1]:
+        raise ConfigError(f"names={names!r}: give two names that differ.")
+    if batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size} is below 1.")
+    closed = GroupColumns.of(groups, dataset)
+    rows = OwnRows.of(dataset if closed is None else closed.hidden(), label, text, max_length)
+    if closed is not None and rows.label in (*closed.names, *closed.passed):
+        raise ConfigError(
+            f"{quoted(rows.label)} is the label and a group: a model is not audited against its own task."
+        )
+    models = [open_model(one, name) for one, name in zip((plain, debiased), names, strict=True)]
+    classes = _classes(models, names, rows.class_names())
+    labels = rows.labels(classes)
+    positive = audit_options.pop("positive", classes[1] if len(classes) == 2 else None)
+    if positive is not None and str(positive) not in classes:
+        raise ConfigError(f"positive={positive!r} is no class; the models know {listed(classes)}.")
+    audit_options |= {"level": level, "positive": None if positive is None else str(positive)}
+    for name in ("scores", "threshold", "against", "sensitive_features", "continuous", "label_map"):
+        if name in audit_options:
+            raise ConfigError(
+                f"compare_models takes no {name}=: audit the predictions it returns with levelhead.audit."
+            )
+    if closed is not None:  # so that nobody waits for predictions that cannot be audited
+        placeholder = np.array(classes)[np.arange(len(rows)) % len(classes)]
+        _audited(placeholder, placeholder, closed, audit_options)
+    inputs = [
+        rows.inputs(model, _tokenizer_of(given, tokenizer, rows))
+        for model, given in zip(models, (plain, debiased), strict=True)
+    ]
+    logits = [_logits(model, of, batch_size, name) for model, of, name in zip(models, inputs, names, strict=True)]
+    frame = _frame(classes, labels, logits, names)
+    truth = frame["label"].to_numpy()
+    old, new = (frame[f"{name}_prediction"].to_numpy() for name in names)
+    changes, agreement, said = _whole(truth, old, new, audit_options)
+    found = None
+    if closed is not None:
+        found = _audited(truth, new, closed, audit_options, against=old)
+        assert found.against is not None
+        found = replace(found, against=replace(found.against, old=names[0], new=names[1]))
+        said = [*said, *(one for one in found.warnings if one not in said)]
+    constant = [
+        f"{printable(name)} predicts {quoted(one[0])} for every row: its gaps of 0 say nothing."
+        for name, one in zip(names, (old, new), strict=True)
+        if len(rows) > 1 and len(set(one)) == 1
+    ]
+    described = (describe(models[0]), describe(models[1]))
+    warnings = (*constant, *_of_models(models, described, names), *said, ONE_TRAINING)
+    return ModelComparison(
+        names, len(rows), classes, changes, agreement, found, described, frame, tuple(warnings), level
+    )
+
+
+def open_model(model: Any, name: str) -> Any:
+    """Return a classifier in evaluation mode: as it was given, or loaded from its folder.
+
+    Raises :class:`~levelhead.types.ConfigError` for what is no classifier of one class a row.
+    """
+    if isinstance(model, str | Path):
+        model = from_pretrained(model) if is_adapter(model) else load_model(Path(model))
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"The model {quoted(name)} is a {type(model).__name__}: give a model, or its folder.")
+    config = getattr(base_of(model), "config", None)
+    if config is None or getattr(config, "num_labels", 0) < 2:
+        raise ConfigError(
+            f"The model {quoted(name)} is a {type(model).__name__}, which is no classifier of transformers with two "
+            "classes or more."
+        )
+    if getattr(config, "problem_type", None) in ("regression", "multi_label_classification"):
+        raise ConfigError(f"The model {quoted(name)} has the problem_type {config.problem_type}: rows need one class.")
+    return model
+
+
+def class_names_of(model: Any) -> tuple[str, ...]:
+    """Return the names of a model's classes, by position."""
+    config = base_of(model).config
+    return tuple(str(config.id2label.get(place, f"LABEL_{place}")) for place in range(config.num_labels))
+
+
+def unnamed(classes: Sequence[str]) -> bool:
+    """Return whether classes have the names that transformers gives where nobody named them."""
+    return all(name == f"LABEL_{place}" for place, name in enumerate(classes))
+
+
+def _classes(models: Sequence[Any], names: Sequence[str], of_data: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the names of the classes that both models tell apart, or say how they differ."""
+    first, second = map(class_names_of, models)
+    if len(first) != len(second):
+        raise ConfigError(
+            f"{names[0]} tells {len(first)} classes apart and {names[1]} {len(second)}: they cannot be compared."
+        )
+    if not unnamed(first) and not unnamed(second) and first != second:
+        raise ConfigError(
+            f"The classes of {names[0]} are {listed(first)}, those of {names[1]} {listed(second)}, by position. Give "
+            "both the same id2label."
+        )
+    found = second if unnamed(first) else first
+    if unnamed(found) and of_data is not None and len(of_data) == len(found):
+        found = of_data
+    if len(set(found)) < len(found):
+        raise ConfigError(f"Two classes have one name: {listed(found)}. Give the models an id2label without that.")
+    return found
+
+
+def _tokenizer_of(given: Any, tokenizer: Any, rows: OwnRows) -> Any:
+    if tokenizer is not None or not rows.texts or not isinstance(given, str | Path):
+        return tokenizer
+    return load_tokenizer_of("The tokenizer of", str(given))
+
+
+def _logits(model: Any, inputs: Inputs, batch_size: int, name: str) -> Tensor:
+    """Return fp32 logits (rows, classes) in evaluation mode, on the device where the model lies."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    logits = predict_logits(model, inputs, batch_size, device)
+    bad = (~torch.isfinite(logits).all(dim=1)).nonzero().flatten()
+    if len(bad):
+        raise LevelheadError(
+            f"The logits of {printable(name)} are not finite for {len(bad):,} of {len(inputs):,} rows, the first is "
+            f"row {int(bad[0])} (from 0): it cannot be evaluated. Was its training stopped by an overflow?"
+        )
+    return logits
+
+
+def _frame(classes: tuple[str, ...], labels: Tensor, logits: Sequence[Tensor], names: Sequence[str]) -> pd.DataFrame:
+    words = np.array(classes, object)
+    columns: dict[str, Any] = {"label": words[labels.numpy()]}
+    for name, one in zip(names, logits, strict=True):
+        columns[f"{name}_prediction"] = words[one.argmax(dim=1).numpy()]
+        probabilities = one.double().softmax(dim=1).numpy()
+        columns |= {f"{name}_probability_{word}": probabilities[:, place] for place, word in enumerate(classes)}
+    return pd.DataFrame(columns)
+
+
+def _audited(
+    truth: Any, predicted: Any, groups: GroupColumns, options: Mapping[str, Any], against: Any = None
+) -> AuditResult:
+    """Audit with the group columns opened; a class that no row has cannot be the positive one."""
+    there = {*truth, *predicted, *(() if against is None else against)}
+    positive = options["positive"] if options["positive"] in there else None
+    return audit(
+        truth, predicted, sensitive_features=groups.open(), against=against, **{**options, "positive": positive}
+    )
+
+
+def _whole(
+    truth: Any, old: Any, new: Any, options: Mapping[str, Any]
+) -> tuple[dict[str, Change], dict[str, int], list[str]]:
+    """Return the changes over all rows, rows by who is right, and warnings."""
+    columns: dict[str, Column] = {ALL: (np.zeros(len(truth), np.int64), [ALL])}
+    label = outcome_of(truth, "label")
+    rows = [PairedRows.of(label, outcome_of(one, "prediction"), columns, {ALL: ALL}) for one in (new, old)]
+    present = {*truth, *old, *new}
+    positive = options["positive"] if options["positive"] in present else None
+    compared = compare_rows(
+        *rows,
+        groups={ALL: [ALL]},
+        left_out=lambda _: False,
+        label_map=LabelMap(None),
+        positive=positive,
+        min_count=1,
+        level=options["level"],
+        **{name: options[name] for name in ("replicates", "seed") if name in options},
+    )
+    part = compared.by_attribute[ALL]
+    group = part.groups[ALL]
+    changes = {name: part.metrics[name] for name in WHOLE}
+    # Accuracy by Bonett and Price, whose interval holds at the ends of the range, too.
+    changes["accuracy"] = group.rates["accuracy"]
+    changes |= {name: change for name, change in group.rates.items() if name != "accuracy"}
+    agreement = {
+        name: int(getattr(group, name)) for name in ("both_right", "only_new_right", "only_old_right", "both_wrong")
+    }
+    return changes, agreement, list(compared.warnings)
+
+
+def _of_models(networks: Sequence[Any], models: Sequence[Description], names: Sequence[str]) -> list[str]:
+    """Say where the two models are not a plain and a debiased one, or not of one size."""
+    said = []
+    if models[1].debias is None:
+        said.append(f"{printable(names[1])} has no debiased attention.")
+    if models[0].debias is not None:
+        said.append(f"{printable(names[0])} has debiased attention, too.")
+    for name, one in zip(names, models, strict=True):
+        if one.debias is not None and one.debias.normalize and one.batches == 0:
+            said.append(f"{printable(name)} has seen no training batch: its statistics are still those of its start.")
+    sizes = []
+    for network in networks:
+        head = getattr(base_of(network), "alignment_head", None)
+        sizes.append(_parameters(network) - (0 if head is None else _parameters(head)))
+    if sizes[0] != sizes[1]:
+        said.append(
+            f"The two networks are not of one size ({sizes[0]:,} and {sizes[1]:,} parameters without the projector of "
+            "alignment), so a difference may come from that."
+        )
+    return said
+
+
+def _parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _what(one: Description) -> str:
+    what = f"debiased attention at {one.attention}" if one.debias else "nothing is debiased"
+    return f"{one.model}, {what}, {one.parameters:,} parameters"
+
+
+def change_title(name: str) -> str:
+    """Return a figure's name as tables show it."""
+    return metric_title(name) if name in WHOLE else rate_title(name)
+
+
+def _cells(change: Change) -> list[str]:
+    if not change.difference.defined:
+        return ["undefined", "", f"({change.difference.reason})"]
+    one = change.difference
+    return [
+        f"{100 * change.old:.1f}",
+        f"{100 * change.new:.1f}",
+        f"{100 * one.value:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}]",
+    ]

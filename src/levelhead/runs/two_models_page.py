@@ -1,0 +1,110 @@
+"""The page of two models on the same rows: what changed, for whom, and what these rows cannot decide."""
+
+from __future__ import annotations
+
+from levelhead.auditing.page import appendix, audit_sections, how
+from levelhead.auditing.paired_page import paired_sections
+from levelhead.report import blocks
+from levelhead.report.text import Record, estimate_from_dict, number, percent, percent_interval, short
+
+HOW = (
+    "Both models predicted the same rows, so that rows which both get right, or both wrong, do not widen any interval. "
+    "Intervals of rates are those of paired proportions (Bonett and Price, 2012), those of gaps come from bootstrap "
+    "replicates of the joint counts of group, label and both predictions."
+)
+
+
+def two_models_page(result: Record, *, command: str = "") -> Record:
+    """Summarise what :meth:`levelhead.runs.two_models.ModelComparison.to_dict` returned.
+
+    Returns:
+        the page as a plain dict, for :func:`levelhead.report.render`. ``command`` is what made it.
+    """
+    from levelhead.runs.two_models import NO_GROUPS
+
+    audit, level = result["audit"], f"{result['level']:.0%}"
+    sentences = [result["sentence"]]
+    parts = [blocks.part([_whole_section(result, level), _models_section(result)])]
+    metrics = ["accuracy", "balanced_accuracy"]
+    if audit is None:
+        sentences.append(NO_GROUPS)
+        last = [blocks.section("How it was measured", [blocks.paragraph(HOW)])]
+    else:
+        alone = {key: value for key, value in audit.items() if key != "against"}
+        for name, part in audit["by_attribute"].items():
+            changed = audit["against"]["by_attribute"][name]
+            *rates, gap = changed["sentences"] if len(changed["sentences"]) > 1 else [*changed["sentences"], ""]
+            sentences = [gap, *sentences, *rates] if gap and len(sentences) == 1 else [*sentences, gap, *rates]
+            sections = [*paired_sections(name, part, audit), *audit_sections(name, part, alone)]
+            parts.append(blocks.part(sections, title=f"By {short(name)}; single figures are those of {result['new']}"))
+        metrics = list(next(iter(audit["by_attribute"].values()))["metrics"])
+        last = [how(audit, ""), blocks.section("Two models on the same rows", [blocks.paragraph(HOW)])]
+    parts.append(blocks.part([*last, appendix(metrics)]))
+    finding, *lines = [sentence for sentence in sentences if sentence]
+    accuracy = result["changes"]["accuracy"]
+    return blocks.page(
+        "Comparison",
+        finding,
+        parts,
+        title=f"{result['new']} against {result['old']}",
+        about=f"{result['new']} (new) against {result['old']} (old), the same {result['rows']:,} rows",
+        facts=[
+            ("Rows", f"{result['rows']:,}", "predicted by both models"),
+            ("Accuracy, old", _percent(accuracy["old"]), f"percent, {short(result['old'], 40)}"),
+            ("Accuracy, new", _percent(accuracy["new"]), f"percent, {short(result['new'], 40)}"),
+            ("Predicted differently", f"{result['different']:,}", "rows, which decide every difference"),
+        ],
+        lines=lines,
+        cautions=result["warnings"],
+        command=command,
+    )
+
+
+def _whole_section(result: Record, level: str) -> Record:
+    from levelhead.runs.two_models import change_title
+
+    table = blocks.table(
+        f"Every figure over all rows, percent; changes with their {level} intervals",
+        ["Figure", "Old", "New", "Change, points"],
+        [(change_title(name), _cells(change)) for name, change in result["changes"].items()],
+    )
+    agreement = blocks.table(
+        "Rows by who is right",
+        ["", "Both right", "Only the new one", "Only the old one", "Both wrong"],
+        [
+            (
+                "All rows",
+                [
+                    blocks.cell(f"{result['agreement'][key]:,}")
+                    for key in ("both_right", "only_new_right", "only_old_right", "both_wrong")
+                ],
+            )
+        ],
+    )
+    return blocks.section("All rows", [table, agreement])
+
+
+def _models_section(result: Record) -> Record:
+    items = []
+    for role, one in zip(("old", "new"), result["models"], strict=True):
+        what = f"debiased attention at {one['attention']}" if one["debias"] else "nothing is debiased"
+        seen = f", statistics of {one['batches']:,} training batches" if one["batches"] else ""
+        said = f"{one['model']}: {what}{seen}; {one['parameters']:,} parameters, {one['trainable']:,} of them trainable"
+        items.append((f"{short(result[role], 60)} ({role})", said))
+    items.append(("Classes", ", ".join(short(name, 60) for name in result["classes"])))
+    return blocks.section("The two models", [blocks.terms(items)])
+
+
+def _cells(change: Record) -> list[Record]:
+    figure = estimate_from_dict(change["difference"])
+    if not figure.defined:
+        return [blocks.undefined_cell(figure.reason), blocks.cell("–", quiet=True), blocks.cell("–", quiet=True)]
+    return [
+        blocks.cell(_percent(change["old"])),
+        blocks.cell(_percent(change["new"])),
+        blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True)),
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return "undefined" if value is None else number(100 * value)

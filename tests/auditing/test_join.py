@@ -1,0 +1,110 @@
+"""Groups from another file, joined to predictions by an id."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from levelhead.auditing.join import joined_file
+from levelhead.cli.app import app
+from levelhead.types import ConfigError, DataError
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path, pd.DataFrame]:
+    """Predictions of 400 rows with ids, and groups for them in another order."""
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "id": [f"{row:04d}" for row in range(400)],
+            "y": generator.integers(0, 2, 400),
+            "p": generator.integers(0, 2, 400),
+            "sex": generator.choice(["w", "m"], 400),
+        }
+    )
+    frame.drop(columns="sex").to_csv(tmp_path / "predictions.csv", index=False)
+    frame.sample(frac=1, random_state=0)[["id", "sex"]].to_csv(tmp_path / "groups.csv", index=False)
+    return tmp_path / "predictions.csv", tmp_path / "groups.csv", frame
+
+
+def audit(*words: object) -> str:
+    answer = CliRunner().invoke(app, ["audit", *map(str, words)])
+    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
+    assert answer.exit_code == 0, answer.output
+    return " ".join(answer.output.split())
+
+
+@pytest.mark.parametrize("kinds", [("csv", "csv"), ("parquet", "csv"), ("csv", "parquet"), ("parquet", "parquet")])
+def test_a_joined_file_is_audited_as_one_file_is(
+    files: tuple[Path, Path, pd.DataFrame], kinds: tuple[str, str]
+) -> None:
+    predictions, groups, frame = files
+    found = []
+    for path, kind in zip((predictions, groups), kinds, strict=True):
+        table = pd.read_csv(path, dtype={"id": str})
+        path = path.with_suffix(f".{kind}")
+        table.to_parquet(path) if kind == "parquet" else table.to_csv(path, index=False)
+        found.append(path)
+    whole = predictions.with_name(f"whole.{kinds[0]}")
+    frame.to_parquet(whole) if kinds[0] == "parquet" else frame.to_csv(whole, index=False)
+    for path, more in ((found[0], ["--join", found[1], "--on", "id"]), (whole, [])):
+        said = audit(
+            path, "--label", "y", "--prediction", "p", "--group", "sex", *more, "--json", f"{whole}.{len(more)}"
+        )
+        assert ("400 of 400 rows (100.0%) found their id" in said) == bool(more)
+    joined, alone = (json.loads(Path(f"{whole}.{length}").read_text()) for length in (4, 0))
+    assert joined == alone
+
+
+def test_rows_without_a_partner_have_no_group(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:
+    predictions, groups, _ = files
+    table = pd.read_csv(groups, dtype=str)
+    pd.concat([table[:300], pd.DataFrame({"id": ["x"], "sex": ["w"]})]).to_csv(groups, index=False)
+    said = audit(predictions, "--label", "y", "--prediction", "p", "--group", "sex", "--join", groups, "--on", "id")
+    assert (
+        "300 of 400 rows (75.0%) found their id in groups.csv; 100 have no group; 1 row of groups.csv not needed."
+        in said
+    )
+    assert "100 of 400 rows" in said  # left out by the audit, which says so
+    said = audit(
+        predictions, "--label", "y", "--prediction", "p", "--labelled-group", "sex", "--join", groups, "--on", "id"
+    )
+    assert "300 of 400 rows" in said
+
+
+def test_what_cannot_be_joined_is_refused(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:
+    predictions, groups, frame = files
+
+    def join(columns: list[str], on: str = "id", **changed: pd.DataFrame) -> None:
+        for name, table in changed.items():
+            table.to_csv(tmp_path / f"{name}.csv", index=False)
+        with joined_file(predictions, groups, on, columns):
+            pass
+
+    good = pd.read_csv(groups, dtype=str)
+    for options, message in (
+        ({"on": "key"}, r"predictions\.csv has no column 'key' \(--on\)"),
+        ({"groups": good.rename(columns={"id": "key"})}, r"groups\.csv has no column 'id' \(--on\)"),
+        ({"groups": pd.concat([good, good[:2]])}, r"2 ids more than once, the first being '\d{4}'"),
+        ({"groups": good.assign(id="")[:3]}, "3 rows without an id"),
+        ({"groups": good.assign(id=good["id"].astype(int))[good["id"].astype(int) < 1000]}, "same leading zeros"),
+        ({"groups": good, "predictions": frame}, "'sex' stands in .* and in"),
+        (
+            {"predictions": frame.drop(columns="sex"), "groups": good.rename(columns={"sex": "race"})},
+            "None of the columns",
+        ),
+    ):
+        with pytest.raises((ConfigError, DataError), match=message):
+            join(["y", "p", "sex"], **options)
+    none = joined_file(predictions, tmp_path / "none.csv", "id", ["sex"])
+    with pytest.raises(DataError, match="There is no file"), none:
+        pass
+    for words in (["--join", groups], ["--join", groups, "--on", "id", "--against", predictions]):
+        with pytest.raises(ConfigError, match="--join needs FILE and --on"):
+            audit(predictions, "--label", "y", "--prediction", "p", "--group", "sex", *words)

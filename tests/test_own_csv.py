@@ -1,0 +1,134 @@
+"""A user's own csv that holds nobody's group: train, evaluate, page, card, and groups joined afterwards."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import levelhead as lh
+from levelhead.auditing.overall import NOBODYS_GROUP, Overall
+from levelhead.cli.app import app
+from levelhead.data import DATASETS
+from levelhead.data.phrases import vocabulary
+from levelhead.runs.card import model_card
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
+from levelhead.types import ConfigError, DataError
+from words import save_tiny_backbone
+
+WORDS = sorted(word for word in vocabulary() if word.isalpha())
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a csv of 160 short texts: an id, a text, a label, and no group."""
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
+    generator = np.random.default_rng(0)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    with (folder / "letters.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["letter", "message", "outcome"])
+        for row in range(160):
+            words = list(generator.choice(WORDS, 6))
+            writer.writerow(
+                [f"L{row:03d}", " ".join([*words, "pleased" if row % 2 else "annoyed"]), ["no", "yes"][row % 2]]
+            )
+    save_tiny_backbone(tmp_path / "backbone", vocabulary())
+    return folder
+
+
+def recipe(own: Path, method: str = "dam", **data: object) -> dict[str, object]:
+    columns = {"folder": str(own), "file": "letters.csv", "text_column": "message", "target": "outcome"}
+    return {
+        "data": {"name": "text-csv", **columns, **data},
+        "method": {"name": method},
+        "model": {"backbone": str(own.parent / "backbone")},
+        "train": {"epochs": 2, "batch_size": 16, "learning_rate": 1e-2, "device": "cpu"},
+    }
+
+
+def test_from_a_csv_without_groups_to_page_and_card(own: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_run(build_experiment(recipe(own, id_column="letter")), run)
+    result = evaluate_run(run)
+    assert isinstance(result, Overall)
+    assert NOBODYS_GROUP.split(":")[0] in " ".join(str(result).split())
+    predictions = pd.read_parquet(run / "predictions-test.parquet")
+    assert list(predictions.columns) == ["id", "label", "prediction", "probability_no", "probability_yes"]
+    numbers = predictions["id"].str[1:].astype(int)
+    assert (predictions["label"] == np.where(numbers % 2, "yes", "no")).all()
+    written = json.loads((run / "evaluation-test.json").read_text())
+    assert written["overall"]["accuracy"]["value"] == pytest.approx(
+        (predictions["label"] == predictions["prediction"]).mean()
+    )
+    assert written["run"]["attribute"] is None
+    card = model_card(run)
+    assert "- Task: predict the column outcome" in card
+    assert "Nobody's group is known." in card
+    assert "of its rows found" in card
+    page = tmp_path / "page.html"
+    answer = CliRunner().invoke(app, ["report", str(run), "--html", str(page)])
+    assert answer.exit_code == 0, answer.output
+    assert "Nobody" in page.read_text()
+    assert lh.from_pretrained(run / "model").config.num_labels == 2
+    answer = CliRunner().invoke(app, ["table", str(run)])
+    assert answer.exit_code != 0
+    assert "was evaluated without groups" in str(answer.exception)
+
+
+def test_rows_without_an_id_column_are_numbered_as_in_the_file(own: Path) -> None:
+    data = DATASETS["text-csv"](folder=str(own), file="letters.csv", text_column="message", target="outcome")
+    table = pd.read_csv(own / "letters.csv")
+    found: list[str] = []
+    for split in ("train", "validation", "test"):
+        texts = data.examples(split).inputs.texts
+        ids = data.ids(split)
+        assert [table["message"][int(number) - 1] for number in ids] == list(texts)
+        found += ids
+    assert sorted(map(int, found)) == list(range(1, 161))
+
+
+@pytest.mark.parametrize("sensitive", [[], "", "group"])
+def test_no_group_column_is_no_group(own: Path, sensitive: object, caplog: pytest.LogCaptureFixture) -> None:
+    data = build_experiment(recipe(own, sensitive=sensitive)).data
+    data.check()
+    assert data.groups("test") == ()
+    assert not caplog.text
+    with pytest.raises(ConfigError, match=r"This needs groups, and data\.sensitive names no column"):
+        data.require_groups("test")
+
+
+def test_a_column_that_is_named_and_absent_shows_before_any_work(own: Path, tmp_path: Path) -> None:
+    train_run(build_experiment(recipe(own, sensitive="gender")), tmp_path / "run")
+    with pytest.raises(DataError, match="gender"):
+        evaluate_run(tmp_path / "run")
+
+
+def test_a_method_that_sees_groups_is_refused_before_training(own: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="This needs groups"):
+        train_run(build_experiment(recipe(own, "group-dro")), tmp_path / "run")
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+
+
+def test_figures_of_all_rows() -> None:
+    labels = torch.tensor([0, 0, 0, 1]).numpy()
+    probabilities = np.array([[0.9, 0.1, 0.0], [0.8, 0.1, 0.1], [0.4, 0.6, 0.0], [0.3, 0.7, 0.0]])
+    found = Overall.of(labels, probabilities, ("a", "b", "c"))
+    assert found.accuracy.value == 0.75
+    assert found.by_class["a"]["recall"].value == pytest.approx(2 / 3)
+    assert found.by_class["b"]["precision"].value == 0.5
+    assert found.by_class["c"]["recall"].reason == "no row is of this class"
+    assert found.by_class["c"]["precision"].reason == "the model never answers this class"
+    assert found.by_class["a"]["calibration"].value == pytest.approx((0.9 + 0.8 + 0.4 + 0.3) / 4 - 0.75)
+    assert (
+        Overall.of(labels[:1], probabilities[:1], ("a", "b", "c")).by_class["a"]["calibration"].reason == "a single row"
+    )

@@ -1,0 +1,227 @@
+"""``lh.compare_models``: two models on the same rows, whatever the rows and the models are given as."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from transformers import ViTConfig, ViTForImageClassification
+
+import levelhead as lh
+from levelhead.metrics.names import MISSING_GROUP
+from levelhead.runs.own_rows import GroupColumns
+from levelhead.types import ConfigError, DataError, LevelheadError
+
+SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+NAMES = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
+
+
+def network(**options: Any) -> Any:
+    torch.manual_seed(0)
+    return ViTForImageClassification(ViTConfig(**SIZE, image_size=8, patch_size=4, **(NAMES | options)))
+
+
+class Answers(torch.nn.Module):
+    """Answers with the logits that the input holds, in the place of a classifier's."""
+
+    def __init__(self, classifier: Any, column: int) -> None:
+        super().__init__()
+        self.classifier, self.column, self.config = classifier, column, classifier.config
+
+    def forward(self, answers: torch.Tensor) -> Any:
+        logits = torch.nn.functional.one_hot(answers[:, self.column], 2).float()
+        return type("Output", (), {"logits": logits})
+
+
+def answering(column: int) -> Any:
+    return Answers(network(), column)
+
+
+# label, old answer, new answer, site: 40 rows, the old one right for 20, the new one for 30
+ROWS = [
+    {"labels": label, "answers": torch.tensor([old, new]), "site": site}
+    for label, old, new, site in [(0, 0, 0, "a"), (1, 0, 1, "a"), (1, 1, 0, "b"), (0, 1, 0, "b")] * 10
+]
+
+
+def compare(rows: Any = ROWS, **options: Any) -> lh.ModelComparison:
+    return lh.compare_models(answering(0), answering(1), rows, **options)
+
+
+def test_figures_are_those_of_the_rows() -> None:
+    found = compare()
+    accuracy = found.changes["accuracy"]
+    assert (found.rows, found.classes, found.audit) == (40, ("no", "yes"), None)
+    assert (accuracy.old, accuracy.new, accuracy.difference.value) == pytest.approx((0.5, 0.75, 0.25))
+    # Bonett and Price by hand: (21 - 11) / 42, and 1.959964 times the root of (32/42 - (10/42)^2) / 42.
+    assert (accuracy.difference.low, accuracy.difference.high) == pytest.approx((-0.01586, 0.49206), abs=2e-4)
+    assert found.agreement == {"both_right": 10, "only_new_right": 20, "only_old_right": 10, "both_wrong": 0}
+    assert found.different == 30
+    assert found.changes["true_positive_rate"].new == 0.5
+    assert "No groups were given" in str(found)
+    assert found.sentence == (
+        "debiased is right for 75.0% of 40 rows, plain for 50.0%: a change of +25.0 points, interval -1.6 to +49.2; "
+        "these rows cannot tell the two apart."
+    )
+
+
+def test_groups_are_audited_as_the_audit_does() -> None:
+    found = compare(groups="site", min_count=5)
+    frame = found.predictions
+    expected = lh.audit(
+        frame["label"],
+        frame["debiased_prediction"],
+        sensitive_features={"site": [row["site"] for row in ROWS]},
+        against=frame["plain_prediction"],
+        positive="yes",
+        min_count=5,
+    )
+    assert found.audit is not None
+    assert found.audit.against is not None
+    assert expected.against is not None
+    assert found.audit.metrics == expected.metrics
+    assert found.audit.against.by_attribute == expected.against.by_attribute
+    assert (found.audit.against.old, found.audit.against.new) == ("plain", "debiased")
+    assert "site" not in frame
+
+
+@pytest.mark.parametrize(
+    "groups", ["site", ["site"], {"site": list("aabb") * 10}, pd.DataFrame({"site": list("aabb") * 10})]
+)
+def test_groups_may_be_given_in_many_ways(groups: Any) -> None:
+    found = compare(groups=groups)
+    assert found.audit is not None
+    assert list(found.audit.groups) == ["a", "b"]
+
+
+def test_page_and_notebook_show_it(tmp_path: Path) -> None:
+    hostile = "<b>x</b>"
+    rows = [row | {"site": hostile if row["site"] == "a" else None} for row in ROWS]
+    found = compare(rows, groups="site", names=("<i>old</i>", "new"))
+    page = found.write_html(tmp_path / "page.html").read_text()
+    assert hostile not in page
+    assert "<i>" not in page
+    assert "&lt;b&gt;" in page
+    assert "<script" not in page
+    assert MISSING_GROUP in page
+    assert "Each model was trained once" in page
+    assert "<i>old" not in found._repr_html_()
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["different"] == 30
+    plain = compare().to_html()
+    assert "No groups were given, so nothing here says how either model treats any group." in plain
+
+
+def test_the_finding_of_a_page_is_the_gap() -> None:
+    page = compare(groups="site").to_html()
+    assert "The measured gap in equalized odds went from" in page
+    same = lh.compare_models(answering(0), answering(0), ROWS, groups="site")
+    assert same.sentence == (
+        "debiased and plain predict the same class for each of 40 rows, right for 50.0%: these rows show no difference."
+    )
+
+
+def test_a_constant_model_is_named_before_any_gap() -> None:
+    rows = [row | {"answers": torch.tensor([int(row["labels"]), 1])} for row in ROWS]
+    assert compare(rows, groups="site").warnings[0] == (
+        "debiased predicts 'yes' for every row: its gaps of 0 say nothing."
+    )
+
+
+def test_folders_models_and_frames(tmp_path: Path) -> None:
+    plain = network()
+    debiased = lh.attach(network()).train()
+    pictures = torch.randn(40, 3, 8, 8)
+    debiased(pictures)
+    rows = [{"pixel_values": picture, "label": "yes" if at % 2 else "no"} for at, picture in enumerate(pictures)]
+    in_memory = lh.compare_models(plain, debiased, rows)
+    plain.save_pretrained(tmp_path / "plain")
+    debiased.save_pretrained(tmp_path / "debiased")
+    saved = lh.compare_models(tmp_path / "plain", str(tmp_path / "debiased"), pd.DataFrame(rows))
+    pd.testing.assert_frame_equal(in_memory.predictions, saved.predictions, atol=1e-6)
+    assert saved.models[1].debias is not None
+    assert saved.warnings == in_memory.warnings
+    assert debiased.training is True  # as it was
+
+
+def test_group_columns_are_not_opened_while_models_predict(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    columns = {name: [row[name] for row in ROWS] for name in ("labels", "site")}
+    columns["answers"] = [row["answers"].tolist() for row in ROWS]
+    seen: list[Any] = []
+    before = Answers.forward
+
+    def forward(self: Any, answers: torch.Tensor) -> Any:
+        seen.append(answers)
+        return before(self, answers)
+
+    monkeypatch.setattr(Answers, "forward", forward)
+    dataset = datasets.Dataset.from_dict(columns)
+    hidden = GroupColumns.of("site", dataset)
+    assert hidden is not None
+    assert set(hidden.hidden()[0]) == {"labels", "answers"}
+    found = compare(dataset, groups="site")
+    assert found.audit is not None
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "error", "said"),
+    [
+        ([], {}, DataError, "has no rows"),
+        ({"test": ROWS}, {}, DataError, 'dataset\\["test"\\]'),
+        (iter(ROWS), {}, DataError, "Of a stream"),
+        ([(1, 2)], {}, DataError, "rows that are dicts"),
+        ([{"answers": torch.tensor([0, 1])}], {}, DataError, "no column labels, and none label"),
+        (ROWS, {"label": "class"}, DataError, "no column 'class'"),
+        (ROWS, {"text": "words"}, DataError, "no column 'words' of texts"),
+        ([*ROWS, ROWS[0] | {"labels": 2}], {}, DataError, "Row 40 .* label 2 in .* 0 to 1, or the names 'no', 'yes'"),
+        ([*ROWS, ROWS[0] | {"labels": float("nan")}], {}, DataError, "Row 40 .* label nan in"),
+        ([*ROWS, ROWS[0] | {"labels": None}], {}, DataError, "Row 40 .* label None in"),
+        ([{"labels": 1, "other": 2}], {}, DataError, "No column of the rows is an input"),
+        (ROWS, {"groups": "sex"}, DataError, "no group column 'sex'"),
+        (ROWS, {"groups": "labels"}, ConfigError, "is the label and a group"),
+        (ROWS, {"groups": {"site": ["a"]}}, DataError, "40 rows and 1 groups of 'site'"),
+        (ROWS, {"groups": {"age": [one / 7 for one in range(40)]}}, DataError, "bins"),
+        (ROWS, {"groups": "site", "min_count": 0}, ConfigError, "min_count=0"),
+        (ROWS, {"positive": "maybe"}, ConfigError, "is no class"),
+        (ROWS, {"names": ("a", "a")}, ConfigError, "two names that differ"),
+        (ROWS, {"against": [1]}, ConfigError, "takes no against="),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_refused_before_anything_is_predicted(
+    rows: Any, options: Any, error: type[LevelheadError], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Answers, "forward", lambda *_, answers=None: pytest.fail("predicted"))
+    with pytest.raises(error, match=said):
+        compare(rows, **options)
+
+
+def test_models_of_other_classes_are_refused() -> None:
+    other = {"id2label": {0: "yes", 1: "no"}, "label2id": {"yes": 0, "no": 1}}
+    rows = [{"pixel_values": torch.zeros(3, 8, 8), "labels": 0}]
+    with pytest.raises(ConfigError, match="Give both the same id2label"):
+        lh.compare_models(network(), network(**other), rows)
+    with pytest.raises(ConfigError, match="2 classes apart and debiased 3"):
+        lh.compare_models(network(), network(id2label={0: "a", 1: "b", 2: "c"}, label2id={}), rows)
+    with pytest.raises(ConfigError, match="no classifier"):
+        lh.compare_models(torch.nn.Linear(1, 1), network(), rows)
+
+
+def test_one_row_of_one_class() -> None:
+    found = compare(ROWS[:1], groups="site")
+    assert found.rows == 1
+    assert found.audit is not None
+    assert not found.audit.metrics["equalized_odds"].defined
+    assert "undefined" in str(found)
+
+
+def test_logits_that_are_not_finite_are_an_error() -> None:
+    broken = network()
+    with torch.no_grad():
+        broken.classifier.bias.fill_(float("nan"))
+    with pytest.raises(LevelheadError, match="logits of debiased are not finite for 2 of 2 rows"):
+        lh.compare_models(network(), broken, [{"pixel_values": torch.zeros(3, 8, 8), "labels": 0}] * 2)
