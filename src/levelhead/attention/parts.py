@@ -38,10 +38,12 @@ def last_hidden_state(
     setup", RepL4NLP 2021, section 3 (GradCache), done by recomputation (Chen et al., arXiv 1604.06174).
     """
     mask: Any = inputs.get("attention_mask")
+    if torch.compiler.is_compiling() or (parts < 2 and not micro_batch):
+        return _states(backbone, inputs)
     rows = max((len(x) for x in inputs.values() if isinstance(x, Tensor) and x.ndim), default=0)
     most = micro_batch or rows
     parts = max(parts, -(-rows // most) if most else 1)
-    if parts < 2 or torch.compiler.is_compiling():
+    if parts < 2:
         return _states(backbone, inputs)
     run: Callable[..., Tensor] = _recomputed if micro_batch and torch.is_grad_enabled() else _states
     if padding_is_text or not _can_be_cut(inputs, mask):

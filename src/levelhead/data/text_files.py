@@ -88,6 +88,8 @@ def _lines(path: Path) -> Iterator[list[str]]:
     text without quotes has moved the rest. So are two columns of one name.
     """
     kind, delimiter = ("tabs", "\t") if path.name.removesuffix(".gz").endswith(".tsv") else ("commas", ",")
+    if path.exists() and not path.is_file():  # a pipe would be waited for, without end
+        raise DataError(f"{path} is not a regular file. Put a table there, or name another file.")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as raw:
             file = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")

@@ -63,6 +63,16 @@ class ModelComparison:
             columns that begin with the model's name. Join groups to it later, and audit it.
         warnings: full sentences.
         level: of the intervals.
+
+    Examples:
+        >>> import torch
+        >>> from transformers import ViTConfig, ViTForImageClassification
+        >>> import levelhead as lh
+        >>> config = ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8)
+        >>> rows = [{"pixel_values": torch.randn(3, 16, 16), "labels": row % 2} for row in range(40)]
+        >>> found = lh.compare_models(ViTForImageClassification(config), ViTForImageClassification(config), rows)
+        >>> sum(found.agreement.values()), list(found.changes)[0]
+        (40, 'accuracy')
     """
 
     names: tuple[str, str]
