@@ -24,7 +24,7 @@ import numpy as np
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import Enough, pair_indices
 from levelhead.metrics.counts import Counts, IntArray
-from levelhead.metrics.group import FloatArray, Rate
+from levelhead.metrics.group import FloatArray, Rate, Table
 from levelhead.metrics.intervals import metric_names, normal_quantile, proportion, rows_used, undefined_reason
 from levelhead.metrics.names import METRICS, metric_of
 from levelhead.metrics.pairs import differences
@@ -67,7 +67,7 @@ class WeightedCounts:
 
     def rate(self, name: str, positive: int | None) -> WeightedRate:
         """Return a rate of :data:`~levelhead.metrics.group.RATES`, (classes compared, groups)."""
-        count = group_metrics.RATES[name]
+        count = _false_positives if name == "false_positive_rate" else group_metrics.RATES[name]
         tables = (self.counts.table, self.weight, self.square)
         return _rate(*(count(table, positive) for table in tables))
 
@@ -100,6 +100,16 @@ def kish(weight: FloatArray, square: FloatArray) -> FloatArray:
     """
     weight, square = np.asarray(weight, float), np.asarray(square, float)
     return np.divide(weight, square, out=np.zeros(weight.shape), where=square > 0) * weight
+
+
+def _false_positives(table: Table, positive: int | None) -> Rate:
+    """Count false alarms by sums alone: differences of sums of weights would be noise where the weights differ much."""
+    rates = []
+    for k in group_metrics.classes_compared(table.shape[-1], positive):
+        others = np.delete(table, k, axis=1)
+        rates.append((others[..., k].sum(-1), others.sum((-2, -1))))
+    hits, rows = zip(*rates, strict=True)
+    return Rate(np.stack(hits), np.stack(rows))
 
 
 def _rate(rows: Rate, weight: Rate, square: Rate) -> WeightedRate:
