@@ -22,13 +22,14 @@ from rich.text import Text
 from levelhead.auditing.bins import Bins, Cuts, cuts_of
 from levelhead.auditing.continuous import ContinuousGap, NumberRows, continuous_sentence, continuous_table
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
-from levelhead.auditing.finding import find, references
+from levelhead.auditing.finding import ADJUSTED, BONFERRONI, MAX_T, find, references
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows, matched, read_rows
 from levelhead.auditing.rates import MoreRates, more_rates, rate_sentences, rate_table
 from levelhead.auditing.scores import ScoreAudit, ScoreRows, audit_scores, check_thresholds, default_threshold
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import LabelMap, alike, check_predictions, in_order
+from levelhead.auditing.weights import Weights, check_without, rows_worth, weighted_rates, weights_found
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, proportion, worst_class
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.amplification import Amplification, amplification_sentence, audited_amplification
@@ -45,6 +46,7 @@ from levelhead.metrics.names import (
     left_out_words,
     metric_title,
 )
+from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_worst_class
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
@@ -64,6 +66,7 @@ class GroupFigures:
     its rate rests on too few rows, each with the class in brackets where several are compared.
     The rates are ``accuracy`` and, for each class that is set against the rest, ``selection_rate``,
     ``true_positive_rate`` and ``false_positive_rate`` (with several classes followed by ``[class]``).
+    ``worth`` and ``worth_by_label`` say how many rows of equal weight weighted rows are worth; None without weights.
     """
 
     n: int
@@ -71,11 +74,15 @@ class GroupFigures:
     rates: dict[str, Estimate]
     included: bool = True
     left_out: tuple[str, ...] = ()
+    worth: float | None = None
+    worth_by_label: dict[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        rates = {name: estimate_to_dict(rate) for name, rate in self.rates.items()}
-        out = {"included": self.included, "left_out": list(self.left_out)}
+        rates: dict[str, Any] = {name: estimate_to_dict(rate) for name, rate in self.rates.items()}
+        out: dict[str, Any] = {"included": self.included, "left_out": list(self.left_out)}
+        if self.worth is not None:
+            out |= {"worth": self.worth, "worth_by_label": self.worth_by_label}
         return {"n": self.n, **out, "rows_by_label": self.rows_by_label, **rates}
 
 
@@ -241,11 +248,15 @@ def _group_tables(name: str, part: AttributeAudit) -> list[RenderableType]:
     """Return the rates of the groups, with at most four of them beside each other."""
     titles = list(_rate_titles(part).items())
     tables: list[RenderableType] = []
-    for start in range(0, len(titles), RATES_BESIDE):
-        beside = titles[start : start + RATES_BESIDE]
+    weighted = any(figures.worth is not None for figures in part.groups.values())
+    wide = RATES_BESIDE - weighted
+    for start in range(0, len(titles), wide):
+        beside = titles[start : start + wide]
         table = Table(title=Text(f"Groups of {printable(name)}"), title_justify="left", show_lines=False)
         table.add_column("Group", overflow="fold", min_width=9)
         table.add_column("Rows", justify="right", no_wrap=True)
+        if weighted:
+            table.add_column("Worth", justify="right", no_wrap=True)
         for _, title in beside:
             table.add_column(Text(printable(title)), justify="right", overflow="fold", min_width=9)
         for group, figures in part.groups.items():
@@ -253,7 +264,8 @@ def _group_tables(name: str, part: AttributeAudit) -> list[RenderableType]:
             label = printable(group_name(group)) + mark
             rates = [figures.rates[key] for key, _ in beside]
             cells = [f"{_percent(rate)}\n{_span(rate)}".strip() for rate in rates]
-            table.add_row(Text(label), f"{figures.n:,}", *cells)
+            worth = [] if figures.worth is None else [rows_worth(figures.worth)]
+            table.add_row(Text(label), f"{figures.n:,}", *worth, *cells)
         outs = dict.fromkeys(left_out_words(one.included, one.left_out) for one in part.groups.values())
         marks = {left_out_words(True, ["some"]): "*", left_out_words(False, []): "**"}
         if any(outs):
@@ -281,7 +293,7 @@ def _pairs_table(result: AuditResult) -> list[RenderableType]:
         table = Table(
             title=Text("The largest differences between two groups, in points"),
             title_justify="left",
-            caption=Text(f"Intervals allow for all {count:,} comparisons (Bonferroni)."),
+            caption=Text(f"Intervals allow for all {count:,} comparisons ({ADJUSTED[result.more['finding']['adjust']]})."),
             caption_justify="left",
         )
         for heading in ("Rate", "Groups", "Points", "Interval"):
@@ -356,6 +368,7 @@ def audit(
     threshold: float | Sequence[float] | None = None,
     against: ArrayLike | None = None,
     continuous: Mapping[str, ArrayLike] | pd.DataFrame | None = None,
+    sample_weight: ArrayLike | None = None,
     positive: Hashable = None,
     intersect: bool = False,
     min_count: int = 10,
@@ -368,6 +381,7 @@ def audit(
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
     positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
+    adjust: str = BONFERRONI,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -385,6 +399,9 @@ def audit(
             differs from that model's, and which groups gained and lost, are in ``result.against``.
         continuous: columns of numbers, such as ages, (rows,) each: how decisions change along them, without cutting
             them into groups, is in ``result.continuous``.
+        sample_weight: (rows,) how many rows each row stands for, 0 or more; a row with 0 is left out. Rates are
+            weighted, and intervals rest on what the rows are worth (:mod:`levelhead.metrics.weighted`). Not with
+            ``scores``, ``against`` or ``continuous``. ``min_count`` counts real rows.
         positive: the class that selection, true positive and false positive rates are about. None: the second of
             two classes in sorted order; with three or more, every class against the rest.
         intersect: also audit the crossing of all columns, under the tuple of their names.
@@ -403,6 +420,8 @@ def audit(
         label_map: which class of the predictions each label stands for, as ``{">50K": 1, "<=50K": 0}``.
         positive_name: the positive class in words, for sentences: a verb ("earns over 50K") or a noun ("light hair").
         about: title, model, author and purpose, for the page and the JSON.
+        adjust: how intervals of pairs allow for each other: "bonferroni", or "max-t", which is never wider
+            (:func:`~levelhead.metrics.pairs.comparisons_by_max_t`).
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -425,9 +444,11 @@ def audit(
     """
     options = _Options(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, _about(about), _name_of(y_true),
+        positive_name, _about(about), _name_of(y_true), adjust,
     )  # fmt: skip
     thresholds = check_thresholds(threshold, scores is not None)
+    if sample_weight is not None:
+        check_without({"scores=": scores, "against=": against, "continuous=": continuous})
     if y_pred is None and scores is None:
         raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
     label = outcome_of(y_true, "label")
@@ -454,8 +475,17 @@ def audit(
     else:
         assert prediction is not None  # or there was nothing to audit
         tally = Tally("The label", "The prediction", titles, intersect, frozenset(cuts))
-        tally.add(label, prediction, columns)
-        result = _audit(tally, options, cuts)
+        weights = None
+        if sample_weight is None:
+            tally.add(label, prediction, columns)
+        else:
+            weights = Weights("sample_weight", _name_of(sample_weight, "sample_weight"))
+            values = numbers_of_array(sample_weight, "sample_weight")
+            if len(values) != rows:
+                raise DataError(f"{rows} labels and {len(values)} weights. Pass one of each for every row.")
+            _add_weighted(tally, weights, values, label, prediction, columns)
+            weights.check()
+        result = _audit(tally, options, cuts, weights)
     if continuous is not None:
         along = NumberRows([str(name) for name in continuous])
         numbers = {name: numbers_of_array(continuous[name], f"The column {quoted(name)}") for name in along.names}
@@ -488,6 +518,7 @@ def audit_file(
     against: Path | str | None = None,
     on: str | None = None,
     continuous: Sequence[str] = (),
+    weight: str | None = None,
     positive: Hashable = None,
     intersect: bool = False,
     min_count: int = 10,
@@ -500,6 +531,7 @@ def audit_file(
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
     positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
+    adjust: str = BONFERRONI,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -513,6 +545,7 @@ def audit_file(
         against: a file with another model's predictions for the same rows, in columns of the same names.
         on: name of a column of ids, by which the rows of the two files are matched. None: by their order.
         continuous: names of columns of numbers.
+        weight: name of a column of weights, as ``sample_weight`` of :func:`audit`.
         positive: as :func:`audit` takes it, like all that follows.
         intersect: see there.
         min_count: see there.
@@ -525,6 +558,7 @@ def audit_file(
         label_map: see there; or texts, ``>50K=1,<=50K=0``.
         positive_name: see there.
         about: see there.
+        adjust: see there.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -545,10 +579,14 @@ def audit_file(
     names, path = list(dict.fromkeys(groups)), Path(path)
     options = _Options(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, _about(about), label,
+        positive_name, _about(about), label, adjust,
     )  # fmt: skip
     options.check(len(names))
     thresholds = check_thresholds(threshold, score is not None)
+    if weight is not None:
+        check_without(
+            {"a score": score, "another model to compare with": against, "a continuous column": tuple(continuous)}
+        )
     if prediction is None and score is None:
         raise ConfigError("There is nothing to audit: name the column of predicted classes, or that of scores.")
     if against is not None and prediction is None:
@@ -556,7 +594,7 @@ def audit_file(
     if on is not None and against is None:
         raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
     outcomes = [name for name in (label, prediction) if name is not None]
-    of_score = [] if score is None else [score]
+    of_score = [one for one in (score, weight) if one is not None]  # columns of numbers; never both
     # A column may be cut into groups and looked at as a number, too.
     numbers = [*of_score, *(name for name in dict.fromkeys(continuous) if name not in (*names, *of_score))]
     titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, *numbers, *names)}
@@ -572,18 +610,27 @@ def audit_file(
         return cuts[name].cut(column, titles[name]) if name in cuts else column
 
     tally = Tally(titles[label], decided, of_groups, intersect, frozenset(cuts))
+    weights = None if weight is None else Weights(titles[weight], weight)
     of_scores = None if score is None else ScoreRows(titles[label], titles[score], decided, of_groups, intersect)
     for batch, values in read_batches_with_numbers(path, outcomes, names, numbers):
         columns = {name: cut_column(name, batch[name]) for name in names}
         predicted = None if prediction is None else batch[prediction]
         if of_scores is not None and score is not None:
             of_scores.add(batch[label], values[score], columns, predicted)
+        elif predicted is not None and weights is not None:
+            _add_weighted(tally, weights, values[weights.name], batch[label], predicted, columns)
         elif predicted is not None:
             tally.add(batch[label], predicted, columns)
         if along.names:
             shared = {name: _as_numbers(batch[name], titles[name]) for name in along.names if name in names}
             along.add(predicted or _undecided(batch[label][0]), values | shared)
-    result = _audit(tally, options, cuts) if of_scores is None else _audit_scores(of_scores, thresholds, options, cuts)
+    if weights is not None:
+        weights.check()
+    result = (
+        _audit(tally, options, cuts, weights)
+        if of_scores is None
+        else _audit_scores(of_scores, thresholds, options, cuts)
+    )
     if along.names:
         if prediction is None and of_scores is not None and result.scores is not None:
             along.decide(of_scores.scores >= result.scores.thresholds[0], str(result.positive))
@@ -684,6 +731,7 @@ class _Options:
     positive_name: str | None = None
     about: Mapping[str, str] = field(default_factory=dict)
     label: str = "label"
+    adjust: str = BONFERRONI
 
     def leaves_out(self, group: Key) -> bool:
         """Whether no gap compares a group, because it stands for rows without one."""
@@ -701,6 +749,8 @@ class _Options:
             raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
         if self.missing not in (LEAVE_OUT, AS_GROUP):
             raise ConfigError(f"missing={quoted(self.missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
+        if self.adjust not in (BONFERRONI, MAX_T):
+            raise ConfigError(f"adjust={quoted(self.adjust)} is unknown. Pass {BONFERRONI!r} or {MAX_T!r}.")
         if self.positive_name is not None and not self.positive_name.strip():
             raise ConfigError("The positive class's name is empty. Write a verb or a noun, or leave it out.")
 
@@ -713,13 +763,29 @@ def _about(given: Mapping[str, str] | None) -> dict[str, str]:
     return {name: str((given or {})[name]) for name in ABOUT if (given or {}).get(name)}
 
 
-def _name_of(values: object) -> str:
-    """Return the name of a pandas column of labels; else "label"."""
+def _name_of(values: object, otherwise: str = "label") -> str:
+    """Return the name of a pandas column; else ``otherwise``."""
     name = values.name if isinstance(values, pd.Series) else None
-    return name if isinstance(name, str) and name else "label"
+    return name if isinstance(name, str) and name else otherwise
 
 
-def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditResult:
+def _add_weighted(
+    tally: Tally,
+    weights: Weights,
+    values: NDArray[np.float64],
+    label: Column,
+    prediction: Column,
+    columns: Mapping[str, Column],
+) -> None:
+    """Count the rows of a batch that have a weight."""
+    used = weights.use(values, label, prediction, columns)
+    if used is not None:
+        tally.add(*used)
+
+
+def _audit(
+    tally: Tally, options: _Options, cuts: Mapping[str, Cuts], weights: Weights | None = None
+) -> AuditResult:
     labelled, predicted = tally.labels, tally.predictions
     as_label: Mapping[Hashable, Hashable] = {value: value for value in labelled}
     as_prediction: Mapping[Hashable, Hashable] = {value: value for value in predicted}
@@ -729,12 +795,15 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
         labelled, predicted = _merged(labelled, as_label), _merged(predicted, as_prediction)
         positive = options.label_map.targets.get(str(positive), positive) if positive is not None else None
     warnings = check_predictions(labelled, predicted)
+    if weights is not None:
+        warnings += weights.sentences()
     # Labels first: where a prediction is the same number in another type, the label says how it is written.
     classes = in_order({**labelled, **predicted})
     chosen = positive_index(classes, positive)
     place = {value: position for position, value in enumerate(classes)}
     names = attribute_names(tally.counts)
     counted, members = {}, {}
+    weighted: dict[Key, WeightedCounts] = {}
     for attribute, patterns in tally.counts.items():
         codes, groups = _groups([group for _, _, group in patterns], attribute, cuts)
         labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
@@ -745,6 +814,12 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
         texts = [group_name(group) for group in groups]
         counted[attribute] = Counts.from_codes(codes, labels, predictions, texts, classes, rows)
         members[attribute] = groups
+        if weights is not None:
+            sums = np.array([tally.weights[attribute][pattern] for pattern in patterns])
+            tables = np.zeros((2, *counted[attribute].table.shape))
+            for table, part in zip(tables, sums.T, strict=True):
+                np.add.at(table, (codes, labels, predictions), part)
+            weighted[attribute] = WeightedCounts(counted[attribute], *tables)
     chosen_references = references(options.reference, members)
     by_attribute, compared, missing = {}, {}, []
     for attribute, counts in counted.items():
@@ -758,7 +833,13 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
             )
             warnings.append(_missing_sentence(missing[-1], counts.n))
         by_attribute[attribute], compared[name], more = _audit_column(
-            name, groups, counts, chosen, options, absent if options.missing == LEAVE_OUT else []
+            name,
+            groups,
+            counts,
+            chosen,
+            options,
+            absent if options.missing == LEAVE_OUT else [],
+            weighted.get(attribute),
         )
         warnings += more
     pooled = next(iter(counted.values()))
@@ -781,6 +862,8 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
         level=options.level,
         seed=options.seed,
         reference=reference,
+        weighted={names[attribute]: one.keep(compared[names[attribute]].groups) for attribute, one in weighted.items()},
+        adjust=options.adjust,
     )
     words: dict[str, Any] = {"label": options.label, "order": [str(value) for value in classes]}
     if options.positive_name:
@@ -788,12 +871,16 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
     if options.label_map:
         words["classes"] = options.label_map.shown
     more_found: dict[str, Any] = {**found, "words": words}
+    if weights is not None:
+        more_found["weights"] = weights_found(weights, next(iter(weighted.values())), classes)
     if missing:
         more_found["missing"] = missing
     if reference:
         more_found["reference"] = reference
     if options.about:
         more_found["about"] = dict(options.about)
+    if weights is not None:  # what follows knows unweighted rows alone; the weights' sentence says so
+        return AuditResult(by_attribute, warnings, options.level, only, more_found)
     amplified = {}
     for attribute, counts in counted.items():
         kept = [group_name(group) for group in members[attribute] if not options.leaves_out(group)]
@@ -861,7 +948,13 @@ def _groups(members: list[Hashable], attribute: Key, cuts: Mapping[str, Cuts]) -
 
 
 def _audit_column(
-    column: str, keys: Sequence[Key], counts: Counts, positive: int | None, options: _Options, absent: Sequence[Key]
+    column: str,
+    keys: Sequence[Key],
+    counts: Counts,
+    positive: int | None,
+    options: _Options,
+    absent: Sequence[Key],
+    weighted: WeightedCounts | None = None,
 ) -> tuple[AttributeAudit, Counts, list[str]]:
     """Audit one sensitive column, or a crossing, without the gaps of the ``absent`` groups.
 
@@ -880,14 +973,23 @@ def _audit_column(
                 "left out of the gaps."
             )
     compared = counts.keep(kept)
-    metrics = estimate_all(
-        compared, positive=positive, level=level, replicates=replicates, seed=seed, min_count=min_count
-    )
+    if weighted is not None:
+        own = weighted.keep(kept)
+        metrics = weighted_estimates(own, positive=positive, level=level, min_count=min_count)
+        whole = weighted_estimates(weighted.pooled(), positive=positive, level=level, min_count=0)
+    else:
+        metrics = estimate_all(
+            compared, positive=positive, level=level, replicates=replicates, seed=seed, min_count=min_count
+        )
     # Accuracies do not compare groups: the whole file is what they are about.
     # One pooled group makes them the same for every sensitive column, interval and all.
     pooled = Counts(counts.table.sum(0, keepdims=True), ("all",), counts.classes)
     for name in ("accuracy", "balanced_accuracy"):
-        metrics[name] = estimate(pooled, name, positive=positive, level=level, replicates=replicates, seed=seed)
+        metrics[name] = (
+            estimate(pooled, name, positive=positive, level=level, replicates=replicates, seed=seed)
+            if weighted is None
+            else whole[name]
+        )
     for name, figure in metrics.items():
         if not figure.defined:
             warnings.append(f"{printable(column)}: {name} is undefined: {figure.reason}.")
@@ -898,9 +1000,15 @@ def _audit_column(
     if several:
         for name in (key for key in metrics if key in METRICS and METRICS[key].kind == "gap"):
             if metrics[name].defined:
-                worst[name] = str(counts.classes[worst_class(compared, name, min_count=min_count)])
+                of_class = (
+                    worst_class(compared, name, min_count=min_count)
+                    if weighted is None
+                    else weighted_worst_class(own, name, positive, min_count)
+                )
+                worst[name] = str(counts.classes[of_class])
     groups = {
-        key: _group_figures(counts, i, positive, left_out.get(counts.groups[i]), level) for i, key in enumerate(keys)
+        key: _group_figures(counts, i, positive, left_out.get(counts.groups[i]), level, weighted)
+        for i, key in enumerate(keys)
     }
     return AttributeAudit(metrics, groups, worst), compared, warnings
 
@@ -953,9 +1061,20 @@ def _gaps_of(rate: str) -> tuple[list[str], str]:
 
 
 def _group_figures(
-    counts: Counts, i: int, positive: int | None, left_out: tuple[str, ...] | None, level: float
+    counts: Counts,
+    i: int,
+    positive: int | None,
+    left_out: tuple[str, ...] | None,
+    level: float,
+    weighted: WeightedCounts | None = None,
 ) -> GroupFigures:
     """Return the figures of one group; ``left_out`` None: it is in no gap at all."""
+    rows = {str(label): int(size) for label, size in zip(counts.classes, counts.cell_sizes[i], strict=True)}
+    if weighted is not None:
+        by_label = dict(zip(rows, weighted.cell_worth[i].tolist(), strict=True))
+        rates = weighted_rates(weighted, i, positive, level)
+        of_group = left_out is not None, left_out or ()
+        return GroupFigures(sum(rows.values()), rows, rates, *of_group, float(weighted.worth[i]), by_label)
     table = counts.table[i : i + 1]
     chosen = group_metrics.classes_compared(len(counts.classes), positive)
     rates = {"accuracy": proportion(int(np.trace(table[0])), int(table.sum()), level=level)}
@@ -971,7 +1090,6 @@ def _group_figures(
             if not figure.defined:
                 figure = Estimate.undefined(f"no {label} {quoted(str(counts.classes[k]))}")
             rates[name + ending] = figure
-    rows = {str(label): int(size) for label, size in zip(counts.classes, counts.cell_sizes[i], strict=True)}
     return GroupFigures(int(table.sum()), rows, rates, left_out is not None, left_out or ())
 
 

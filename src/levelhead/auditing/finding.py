@@ -29,6 +29,7 @@ NAMED_PAIRS = 10
 POWER = 0.8
 BONFERRONI, MAX_T = "bonferroni", "max-t"
 """How intervals of many pairs allow for each other."""
+ADJUSTED = {BONFERRONI: "Bonferroni", MAX_T: "max-|t|"}
 
 
 @dataclass(frozen=True)

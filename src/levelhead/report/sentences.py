@@ -180,9 +180,15 @@ def audit_sentences(result: Record) -> list[str]:
     pair = finding["pair"]
     if pair is None:
         return [*sentences, "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."]
-    sentences.append(pair_sentence(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"]))
-    sides = f"{pair['first']['rows']:,} of {words.group(pair, 'first')}, {pair['second']['rows']:,} of "
-    told = f"Rows that these rates rest on: {sides}{words.group(pair, 'second')}."
+    weights = result.get("weights")
+    headline = pair_sentence(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"])
+    if weights:
+        headline += f" Weighted; the rows are worth {weights['worth']:,.0f}."
+    sentences.append(headline)
+    sides = [f"{_rows(pair[side])} of {words.group(pair, side)}" for side in ("first", "second")]
+    told = f"Rows that these rates rest on: {', '.join(sides)}."
+    if weights:
+        sentences.append(weights["sentence"])
     if finding["comparisons"] > 1:
         told += (
             f" The interval allows for {finding['comparisons']:,} comparisons: every pair of groups, in the true and "
@@ -193,6 +199,11 @@ def audit_sentences(result: Record) -> list[str]:
         if one["attribute"] != pair["attribute"]:
             others.setdefault(one["attribute"], one)
     return [*sentences, told, *(pair_sentence(one, words) for one in others.values())]
+
+
+def _rows(side: Record) -> str:
+    """Say how many rows a rate rests on and, if they are weighted, what they are worth."""
+    return f"{side['rows']:,}" + (f" (worth {side['worth']:,.0f})" if "worth" in side else "")
 
 
 def _answer_sentences(finding: Record, words: Words) -> list[str]:
