@@ -174,13 +174,9 @@ def _pair(rate: _Rate, at: int, found: Any) -> dict[str, Any]:
     turned = (value > 0) == (rate.rate == "true_positive_rate") and value != 0
     if turned and not rate.reference:
         i, j, value, low, high = j, i, -value, -high, -low
-    sides: dict[str, dict[str, Any]] = {
-        side: {"group": rate.groups[k], "hits": int(rate.hits[k]), "rows": int(rate.rows[k])}
-        for side, k in (("first", i), ("second", j))
-    }
-    for side in sides.values():
-        side["value"] = side["hits"] / side["rows"]
-    difference = estimate_to_dict(Estimate(value, low, high, int(rate.rows[i] + rate.rows[j])))
+    sides = {"first": _side(rate, i), "second": _side(rate, j)}
+    rows = sum(side["rows"] for side in sides.values())
+    difference = estimate_to_dict(Estimate(value, low, high, rows))
     return {
         "attribute": rate.attribute,
         "rate": rate.rate,

@@ -37,6 +37,13 @@ class Missing(StrEnum):
     group = "group"
 
 
+class Adjust(StrEnum):
+    """How intervals of many pairs allow for each other."""
+
+    bonferroni = "bonferroni"
+    max_t = "max-t"
+
+
 # Options in the order of their panels. What an option adds to the audit, it adds to `audit_file`'s arguments.
 def audit_command(
     context: typer.Context,
@@ -81,6 +88,15 @@ def audit_command(
         typer.Option(
             help="Rows with at least this score are decided positive. Repeat it to compare several; tables of groups "
             "are about the first. Default: 0.5 for probabilities, 0 for log odds.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    weight: Annotated[
+        str | None,
+        typer.Option(
+            help="Column that says how many rows each row stands for: rates are weighted, and intervals allow for what "
+            "the rows are worth. Not with --score, --against or --continuous.",
             show_default=False,
             rich_help_panel=COLUMNS,
         ),
@@ -149,6 +165,14 @@ def audit_command(
             rich_help_panel=GROUPS,
         ),
     ] = None,
+    adjust: Annotated[
+        Adjust,
+        typer.Option(
+            help="How intervals of many pairs of groups allow for each other: 'bonferroni', or 'max-t' (max-|t|), which "
+            "knows that pairs share groups and is never wider.",
+            rich_help_panel=GROUPS,
+        ),
+    ] = Adjust.bonferroni,
     min_count: Annotated[
         int,
         typer.Option(
@@ -314,7 +338,7 @@ def audit_command(
         raise ConfigError("--rate and --groups are about a plan: add for example --plan gap=5, or leave them out.")
     given = {"FILE": predictions, "--label": label, "--prediction": prediction, "--group": group}
     if example:
-        own = given | {"--score": score, "--threshold": threshold, "--against": against, "--on": on}
+        own = given | {"--score": score, "--weight": weight, "--threshold": threshold, "--against": against, "--on": on}
         if named := [name for name, value in own.items() if value is not None]:
             raise ConfigError(f"--example brings its own file and columns: leave out {', '.join(named)}, or --example.")
         predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
@@ -331,7 +355,7 @@ def audit_command(
         from levelhead.auditing.join import joined_file
 
         columns = [label, prediction, score, *(group or []), *(continuous or []), labelled_group, *(proxy or [])]
-        columns += [inclusion, strata]
+        columns += [inclusion, strata, weight]
         named = [column for column in columns if column]
         predictions, matched = context.with_resource(joined_file(predictions, join, on, named))
         on = None
@@ -347,6 +371,8 @@ def audit_command(
         others: dict[str, object] = {
             "--score": score,
             "--threshold": threshold,
+            "--weight": weight,
+            "--adjust": adjust is not Adjust.bonferroni,
             "--against": against,
             "--on": on,
             "--continuous": continuous,
@@ -395,6 +421,8 @@ def audit_command(
         against=against,
         on=on,
         continuous=continuous or (),
+        weight=weight,
+        adjust=adjust.value,
         positive=positive,
         intersect=intersect,
         min_count=min_count,
