@@ -29,6 +29,13 @@ def audited(frame: pd.DataFrame, **options: object) -> lh.AuditResult:
     return lh.audit(frame["y"], frame["yhat"], sensitive_features=frame["sex"], sample_weight=frame["w"], **options)  # type: ignore[arg-type]
 
 
+def run(command: list[str]) -> object:
+    """Return the exit status of a command."""
+    with pytest.raises(SystemExit) as stop:
+        main(command)
+    return stop.value.code
+
+
 def test_rates_are_weighted_and_rows_are_worth_what_kish_says() -> None:
     frame = made()
     result = audited(frame)
@@ -101,7 +108,7 @@ def test_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame, file, page, figures = made(), tmp_path / "p.csv", tmp_path / "a.html", tmp_path / "a.json"
     frame.to_csv(file, index=False)
     command = ["audit", str(file), "--label", "y", "--prediction", "yhat", "--group", "sex", "--weight", "w"]
-    assert main([*command, "--html", str(page), "--json", str(figures)]) == 0
+    assert run([*command, "--html", str(page), "--json", str(figures)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     whole = json.loads(figures.read_text())
     worth = f"{whole['weights']['worth']:,.0f}"
@@ -130,10 +137,10 @@ def test_a_file_gives_the_figures_of_the_arrays(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
-        ({3: -1.0}, "1 weight negative, first in row 4"),
-        ({3: np.nan, 5: np.nan}, "2 weights missing or infinite, first in row 4"),
-        ({0: np.inf}, "1 weight missing or infinite, first in row 1"),
-        ({1: 1e200}, "beyond 1e-100 to 1e+100, first in row 2"),
+        ({3: -1.0}, "1 weight is negative, first in row 4"),
+        ({3: np.nan, 5: np.nan}, "2 weights are missing or infinite, first in row 4"),
+        ({0: np.inf}, "1 weight is missing or infinite, first in row 1"),
+        ({1: 1e200}, "is beyond 1e-100 to 1e.100, first in row 2"),
     ],
 )
 def test_weights_that_cannot_be_are_refused(weights: dict[int, float], said: str) -> None:
@@ -164,7 +171,7 @@ def test_what_does_not_work_with_weights_is_refused(tmp_path: Path, capsys: pyte
     frame.to_csv(file, index=False)
     command = ["audit", str(file), "--label", "y", "--prediction", "yhat", "--group", "sex", "--weight", "w"]
     for more in (["--against", str(file)], ["--score", "w"], ["--continuous", "w"]):
-        assert main([*command, *more]) != 0
+        assert run([*command, *more]) != 0
         assert "cannot be used with weights" in " ".join(capsys.readouterr().err.split())
 
 

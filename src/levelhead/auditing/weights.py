@@ -54,7 +54,7 @@ class Weights:
             at = np.flatnonzero(wrong)
             if len(at):
                 raise DataError(
-                    f"{self.title}: {len(at):,} weight{'' if len(at) == 1 else 's'} {what}, first in row "
+                    f"{self.title}: {len(at):,} weight{' is' if len(at) == 1 else 's are'} {what}, first in row "
                     f"{self.rows + at[0] + 1:,} (counted from 1): {float(weight[at[0]]):g}. A weight says how many "
                     "rows one row stands for, 0 or more."
                 )
