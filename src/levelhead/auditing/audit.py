@@ -21,6 +21,7 @@ from rich.text import Text
 
 from levelhead.auditing.bins import Bins, Cuts, cuts_of
 from levelhead.auditing.continuous import ContinuousGap, NumberRows, continuous_sentence, continuous_table
+from levelhead.auditing.control import LevelCounts, control_tables, controlled
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
 from levelhead.auditing.finding import ADJUSTED, BONFERRONI, MAX_T, find, references
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
@@ -47,6 +48,7 @@ from levelhead.metrics.names import (
     metric_title,
 )
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_worst_class
+from levelhead.report.text import counted
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
@@ -339,6 +341,10 @@ def _rates(result: AuditResult) -> list[RenderableType]:
     return [*shown, *continuous_table(result.continuous)]
 
 
+def _control(result: AuditResult) -> list[RenderableType]:
+    return [*control_tables(result.more["control"])] if "control" in result.more else []
+
+
 def _scores(result: AuditResult) -> list[RenderableType]:
     return [] if result.scores is None else [*result.scores.tables()]
 
@@ -348,6 +354,7 @@ def _against(result: AuditResult) -> list[RenderableType]:
 
 
 TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [
+    _control,
     _pairs_table,
     _against,
     _rates,
@@ -369,6 +376,7 @@ def audit(
     against: ArrayLike | None = None,
     continuous: Mapping[str, ArrayLike] | pd.DataFrame | None = None,
     sample_weight: ArrayLike | None = None,
+    control_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike] | None = None,
     positive: Hashable = None,
     intersect: bool = False,
     min_count: int = 10,
@@ -401,7 +409,9 @@ def audit(
             them into groups, is in ``result.continuous``.
         sample_weight: (rows,) how many rows each row stands for, 0 or more; a row with 0 is left out. Rates are
             weighted, and intervals rest on what the rows are worth (:mod:`levelhead.metrics.weighted`). Not with
-            ``scores``, ``against`` or ``continuous``. ``min_count`` counts real rows.
+            ``scores``, ``against``, ``continuous`` or ``control_features``. ``min_count`` counts real rows.
+        control_features: (rows,) or a frame or dict of such columns, which are crossed: gaps within their levels, and
+            the averages over levels, are in ``result.more["control"]`` (:mod:`levelhead.auditing.control`).
         positive: the class that selection, true positive and false positive rates are about. None: the second of
             two classes in sorted order; with three or more, every class against the rest.
         intersect: also audit the crossing of all columns, under the tuple of their names.
@@ -448,7 +458,9 @@ def audit(
     )  # fmt: skip
     thresholds = check_thresholds(threshold, scores is not None)
     if sample_weight is not None:
-        check_without({"scores=": scores, "against=": against, "continuous=": continuous})
+        check_without(
+            {"scores=": scores, "against=": against, "continuous=": continuous, "control_features=": control_features}
+        )
     if y_pred is None and scores is None:
         raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
     label = outcome_of(y_true, "label")
@@ -460,11 +472,16 @@ def audit(
         raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
     columns = columns_of(sensitive_features, rows)
     options.check(len(columns))
-    cuts, titles = cuts_of(bins, list(columns)), {name: column_title(name) for name in columns}
+    levels = {} if control_features is None else _levels_of(control_features, rows)
+    _check_control(list(levels), list(columns), prediction is not None)
+    both = columns | levels
+    cuts, titles = cuts_of(bins, list(both)), {name: column_title(name) for name in both}
     for name, cut in cuts.items():
         if cut.quantiles:
-            cut.find([columns[name]], titles[name])
-        columns[name] = cut.cut(columns[name], titles[name])
+            cut.find([both[name]], titles[name])
+        both[name] = cut.cut(both[name], titles[name])
+    columns = {name: both[name] for name in columns}
+    of_levels = {name: titles.pop(name) for name in levels}
     if scores is not None:
         values_of_scores = numbers_of_array(scores, "The score")
         if len(values_of_scores) != rows:
@@ -486,6 +503,11 @@ def audit(
             _add_weighted(tally, weights, values, label, prediction, columns)
             weights.check()
         result = _audit(tally, options, cuts, weights)
+    if levels and prediction is not None:
+        within = _control_tallies(("The label", "The prediction"), titles, of_levels, intersect, frozenset(cuts))
+        for tally in within.values():
+            tally.add(label, prediction, {name: both[name] for name in tally.groups})
+        result = _controlled(result, within, tuple(levels), options, cuts)
     if continuous is not None:
         along = NumberRows([str(name) for name in continuous])
         numbers = {name: numbers_of_array(continuous[name], f"The column {quoted(name)}") for name in along.names}
@@ -519,6 +541,7 @@ def audit_file(
     on: str | None = None,
     continuous: Sequence[str] = (),
     weight: str | None = None,
+    control: Sequence[str] = (),
     positive: Hashable = None,
     intersect: bool = False,
     min_count: int = 10,
@@ -546,6 +569,7 @@ def audit_file(
         on: name of a column of ids, by which the rows of the two files are matched. None: by their order.
         continuous: names of columns of numbers.
         weight: name of a column of weights, as ``sample_weight`` of :func:`audit`.
+        control: names of columns, crossed, as ``control_features`` of :func:`audit`.
         positive: as :func:`audit` takes it, like all that follows.
         intersect: see there.
         min_count: see there.
@@ -585,7 +609,12 @@ def audit_file(
     thresholds = check_thresholds(threshold, score is not None)
     if weight is not None:
         check_without(
-            {"a score": score, "another model to compare with": against, "a continuous column": tuple(continuous)}
+            {
+                "a score": score,
+                "another model to compare with": against,
+                "a continuous column": tuple(continuous),
+                "a control column": tuple(control),
+            }
         )
     if prediction is None and score is None:
         raise ConfigError("There is nothing to audit: name the column of predicted classes, or that of scores.")
@@ -597,11 +626,13 @@ def audit_file(
     of_score = [one for one in (score, weight) if one is not None]  # columns of numbers; never both
     # A column may be cut into groups and looked at as a number, too.
     numbers = [*of_score, *(name for name in dict.fromkeys(continuous) if name not in (*names, *of_score))]
-    titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, *numbers, *names)}
+    levels = list(dict.fromkeys(control))
+    _check_control(levels, names, prediction is not None)
+    titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, *numbers, *names, *levels)}
     of_groups = {name: titles[name] for name in names}
     decided = titles[outcomes[1] if prediction is not None else of_score[0]]
     along = NumberRows(list(dict.fromkeys(continuous)))
-    cuts = cuts_of(bins, names)
+    cuts = cuts_of(bins, [*names, *levels])
     for name, cut in cuts.items():
         if cut.quantiles:  # they need all values of the column before the first row is counted
             cut.find((batch[name] for batch in read_batches(path, [], [name])), titles[name])
@@ -612,7 +643,9 @@ def audit_file(
     tally = Tally(titles[label], decided, of_groups, intersect, frozenset(cuts))
     weights = None if weight is None else Weights(titles[weight], weight)
     of_scores = None if score is None else ScoreRows(titles[label], titles[score], decided, of_groups, intersect)
-    for batch, values in read_batches_with_numbers(path, outcomes, names, numbers):
+    of_levels = {name: titles[name] for name in levels}
+    within = _control_tallies((titles[label], decided), of_groups, of_levels, intersect, frozenset(cuts))
+    for batch, values in read_batches_with_numbers(path, outcomes, [*names, *levels], numbers):
         columns = {name: cut_column(name, batch[name]) for name in names}
         predicted = None if prediction is None else batch[prediction]
         if of_scores is not None and score is not None:
@@ -621,6 +654,10 @@ def audit_file(
             _add_weighted(tally, weights, values[weights.name], batch[label], predicted, columns)
         elif predicted is not None:
             tally.add(batch[label], predicted, columns)
+        if within and predicted is not None:
+            both = columns | {name: cut_column(name, batch[name]) for name in levels}
+            for one in within.values():
+                one.add(batch[label], predicted, {name: both[name] for name in one.groups})
         if along.names:
             shared = {name: _as_numbers(batch[name], titles[name]) for name in along.names if name in names}
             along.add(predicted or _undecided(batch[label][0]), values | shared)
@@ -631,6 +668,8 @@ def audit_file(
         if of_scores is None
         else _audit_scores(of_scores, thresholds, options, cuts)
     )
+    if within:
+        result = _controlled(result, within, tuple(levels), options, cuts)
     if along.names:
         if prediction is None and of_scores is not None and result.scores is not None:
             along.decide(of_scores.scores >= result.scores.thresholds[0], str(result.positive))
@@ -783,9 +822,10 @@ def _add_weighted(
         tally.add(*used)
 
 
-def _audit(
-    tally: Tally, options: _Options, cuts: Mapping[str, Cuts], weights: Weights | None = None
-) -> AuditResult:
+def _vocabulary(
+    tally: Tally, options: _Options
+) -> tuple[Mapping[Hashable, Hashable], Mapping[Hashable, Hashable], list[Hashable], int | None, list[str]]:
+    """Return the class of each label and of each prediction, all classes, the positive one's place, and warnings."""
     labelled, predicted = tally.labels, tally.predictions
     as_label: Mapping[Hashable, Hashable] = {value: value for value in labelled}
     as_prediction: Mapping[Hashable, Hashable] = {value: value for value in predicted}
@@ -795,11 +835,108 @@ def _audit(
         labelled, predicted = _merged(labelled, as_label), _merged(predicted, as_prediction)
         positive = options.label_map.targets.get(str(positive), positive) if positive is not None else None
     warnings = check_predictions(labelled, predicted)
-    if weights is not None:
-        warnings += weights.sentences()
     # Labels first: where a prediction is the same number in another type, the label says how it is written.
     classes = in_order({**labelled, **predicted})
     chosen = positive_index(classes, positive)
+    return as_label, as_prediction, classes, chosen, warnings
+
+
+def _levels_of(features: Any, rows: int) -> dict[str, Column]:
+    """Bring control features into named columns."""
+    named = isinstance(features, (pd.DataFrame, Mapping)) or getattr(features, "name", None) is not None
+    return columns_of(features if named else {"control": features}, rows)
+
+
+def _check_control(levels: Sequence[str], groups: Sequence[str], decided: bool) -> None:
+    """Raise an error where gaps within the levels of a column cannot be what is meant."""
+    if clash := [name for name in levels if name in groups]:
+        raise ConfigError(
+            f"{quoted(clash[0])} is a group column and a control column: within its levels there is one group only. "
+            "Leave it out of one of them."
+        )
+    if levels and not decided:
+        raise ConfigError(
+            "Gaps within levels compare predicted classes, not scores: name predictions (--prediction, in Python "
+            "y_pred) as well, or leave out the control column."
+        )
+
+
+def _control_tallies(
+    outcomes: tuple[str, str],
+    groups: Mapping[str, str],
+    levels: Mapping[str, str],
+    intersect: bool,
+    numbered: frozenset[str],
+) -> dict[Key, Tally]:
+    """Return a tally of each sensitive column, and of their crossing, crossed with the levels; none without levels."""
+    if not levels:
+        return {}
+    keys: list[Key] = [*groups, *([tuple(groups)] if intersect else [])]
+    return {
+        key: Tally(*outcomes, {name: groups[name] for name in _listed(key)} | dict(levels), True, numbered)
+        for key in keys
+    }
+
+
+def _controlled(
+    result: AuditResult, tallies: Mapping[Key, Tally], levels: tuple[str, ...], options: _Options, cuts: Mapping[str, Cuts]
+) -> AuditResult:
+    """Add the gaps within the levels of the control columns."""
+    names, columns, warnings = attribute_names(result.by_attribute), [], list(result.warnings)
+    for key, tally in tallies.items():
+        as_label, as_prediction, classes, positive, _ = _vocabulary(tally, options)
+        place = {value: position for position, value in enumerate(classes)}
+        parts = len(_listed(key))
+        patterns = {
+            pattern: rows
+            for pattern, rows in tally.counts[(*_listed(key), *levels)].items()
+            if isinstance(pattern[2], tuple) and None not in pattern[2][parts:]
+        }
+        without = sum(tally.labels.values()) - sum(patterns.values())
+        if without and not columns:
+            warnings.append(
+                f"{printable(group_name(levels if len(levels) > 1 else levels[0]))}: {counted(without, 'row')} "
+                f"{'has' if without == 1 else 'have'} no level and {'is' if without == 1 else 'are'} left out of what "
+                "is compared within levels."
+            )
+        if not patterns:
+            raise DataError(f"No row has a level of {listed(levels)}. Name another control column, or leave it out.")
+        crossed = [pattern[2] for pattern in patterns]
+        own: list[Hashable] = [one[0] if isinstance(key, str) else one[:parts] for one in crossed]
+        its: list[Hashable] = [one[parts] if len(levels) == 1 else one[parts:] for one in crossed]
+        group_codes, groups = _groups(own, key, cuts)
+        level_codes, there = _groups(its, levels[0] if len(levels) == 1 else levels, cuts)
+        table = np.zeros((len(there), len(groups), len(classes), len(classes)), np.int64)
+        labels = [place[as_label[pattern[0]]] for pattern in patterns]
+        predictions = [place[as_prediction[pattern[1]]] for pattern in patterns]
+        np.add.at(table, (level_codes, group_codes, labels, predictions), list(patterns.values()))
+        kept = [at for at, group in enumerate(groups) if not options.leaves_out(group)]
+        columns.append(
+            LevelCounts(
+                names[key],
+                table[:, kept],
+                tuple(map(group_name, there)),
+                tuple(group_name(groups[at]) for at in kept),
+                tuple(map(str, classes)),
+            )
+        )
+    found = controlled(
+        columns,
+        group_name(levels if len(levels) > 1 else levels[0]),
+        positive=positive,
+        min_count=options.min_count,
+        level=options.level,
+        reference=result.more.get("reference", {}),
+    )
+    return replace(result, warnings=warnings, more={**result.more, "control": found})
+
+
+def _audit(
+    tally: Tally, options: _Options, cuts: Mapping[str, Cuts], weights: Weights | None = None
+) -> AuditResult:
+    as_label, as_prediction, classes, chosen, warnings = _vocabulary(tally, options)
+    if weights is not None:
+        warnings += weights.sentences()
     place = {value: position for position, value in enumerate(classes)}
     names = attribute_names(tally.counts)
     counted, members = {}, {}

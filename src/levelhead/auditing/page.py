@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from levelhead.auditing.control import NAMED_LEVELS, NAMED_PAIRS, level_cells, pair_cells
 from levelhead.auditing.finding import ADJUSTED, BONFERRONI
 from levelhead.auditing.paired_page import paired_sections
 from levelhead.auditing.rates_page import number_sections, rate_sections
@@ -234,13 +235,43 @@ def _pair_cells(pair: Record, result: Record) -> list[Record]:
     ]
 
 
+def _control_section(result: Record) -> list[Record]:
+    """Return the section on gaps within the levels of another column."""
+    control = result.get("control")
+    if not control or not control["pairs"]:
+        return []
+    first, column = control["pairs"][0], short(control["column"], 60)
+    heads = ["Pair", "Within levels", "Interval", "Without levels"]
+    pairs = blocks.table(
+        f"Differences of two groups within levels of {column}, averaged over levels, in points",
+        heads,
+        [
+            (f"{rate}: {groups}", [blocks.cell(one) for one in numbers])
+            for rate, groups, *numbers in map(pair_cells, control["pairs"][:NAMED_PAIRS])
+        ],
+        notes=[
+            f"A level counts by its share of the rows. The intervals allow for all {control['comparisons']:,} "
+            "comparisons (Bonferroni)."
+        ],
+    )
+    levels = blocks.table(
+        f"{pair_cells(first)[0]} in each level of {column}: {pair_cells(first)[1]}, in points",
+        ["Level", "Share, percent", "Difference", "Interval", "Rows"],
+        [
+            (name, [blocks.cell(one) for one in cells])
+            for name, *cells in map(level_cells, first["levels"][:NAMED_LEVELS])
+        ],
+    )
+    return [blocks.section(f"Within levels of {column}", [pairs, levels])]
+
+
 def _detectable_section(result: Record) -> list[Record]:
     """Return the section on the gaps that these rows could have shown."""
     sentences = detectable_sentences(result)
     return [blocks.section("What these rows could have shown", [blocks.bullets(sentences)])] if sentences else []
 
 
-WHOLE: list[Callable[[Record], list[Record]]] = [number_sections, _pairs_section, _detectable_section]
+WHOLE: list[Callable[[Record], list[Record]]] = [_control_section, number_sections, _pairs_section, _detectable_section]
 """The sections on the audit as a whole, behind those of the columns; a function takes the audit's JSON."""
 
 

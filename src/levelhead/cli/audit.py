@@ -96,7 +96,7 @@ def audit_command(
         str | None,
         typer.Option(
             help="Column that says how many rows each row stands for: rates are weighted, and intervals allow for what "
-            "the rows are worth. Not with --score, --against or --continuous.",
+            "the rows are worth. Not with --score, --against, --continuous or --control.",
             show_default=False,
             rich_help_panel=COLUMNS,
         ),
@@ -136,6 +136,15 @@ def audit_command(
             rich_help_panel=COLUMNS,
         ),
     ] = False,
+    control: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column that rows are to be alike in, such as a department: also compares groups within each of its "
+            "levels, and averages over levels by their shares of rows. Repeat it to cross several.",
+            show_default=False,
+            rich_help_panel=GROUPS,
+        ),
+    ] = None,
     intersect: Annotated[
         bool,
         typer.Option("--intersect", help="Also cross the group columns: sex & race and so on.", rich_help_panel=GROUPS),
@@ -354,7 +363,7 @@ def audit_command(
             )
         from levelhead.auditing.join import joined_file
 
-        columns = [label, prediction, score, *(group or []), *(continuous or []), labelled_group, *(proxy or [])]
+        columns = [label, prediction, score, *(group or []), *(continuous or []), *(control or []), labelled_group, *(proxy or [])]
         columns += [inclusion, strata, weight]
         named = [column for column in columns if column]
         predictions, matched = context.with_resource(joined_file(predictions, join, on, named))
@@ -376,6 +385,7 @@ def audit_command(
             "--against": against,
             "--on": on,
             "--continuous": continuous,
+            "--control": control,
             "--intersect": intersect,
             "--bins": bins,
             "--reference": reference,
@@ -422,6 +432,7 @@ def audit_command(
         on=on,
         continuous=continuous or (),
         weight=weight,
+        control=control or (),
         adjust=adjust.value,
         positive=positive,
         intersect=intersect,
