@@ -374,6 +374,7 @@ def audit(
     scores: ArrayLike | None = None,
     threshold: float | Sequence[float] | None = None,
     against: ArrayLike | None = None,
+    without: ArrayLike | None = None,
     continuous: Mapping[str, ArrayLike] | pd.DataFrame | None = None,
     sample_weight: ArrayLike | None = None,
     control_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike] | None = None,
@@ -405,6 +406,8 @@ def audit(
             first. None: 0.5 for probabilities, 0 for log odds.
         against: (rows,) predicted classes of another model for the same rows, in the same order: how each figure
             differs from that model's, and which groups gained and lost, are in ``result.against``.
+        without: (rows,) predicted classes of a model that does not use the sensitive features, where ``y_pred`` are
+            those of one that does: ``result.against`` then says for which groups the use of them makes it worse.
         continuous: columns of numbers, such as ages, (rows,) each: how decisions change along them, without cutting
             them into groups, is in ``result.continuous``.
         sample_weight: (rows,) how many rows each row stands for, 0 or more; a row with 0 is left out. Rates are
@@ -459,7 +462,7 @@ def audit(
     thresholds = check_thresholds(threshold, scores is not None)
     if sample_weight is not None:
         check_without(
-            {"scores=": scores, "against=": against, "continuous=": continuous, "control_features=": control_features}
+            {"scores=": scores, "against=": against, "without=": without, "continuous=": continuous, "control_features=": control_features}
         )
     if y_pred is None and scores is None:
         raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
@@ -518,14 +521,19 @@ def audit(
         if prediction is None and result.scores is not None:
             along.decide(values_of_scores >= result.scores.thresholds[0], str(result.positive))
         result = _along(result, along, options)
+    if against is not None and without is not None:
+        raise ConfigError("against= and without= both name another model: pass one of them.")
+    name, against = ("against=", against) if without is None else ("without=", without)
     if against is None:
         return result
     if prediction is None:
-        raise ConfigError("against= compares predicted classes: pass y_pred as well.")
+        raise ConfigError(f"{name} compares predicted classes: pass y_pred as well.")
     other = outcome_of(against, "prediction of the other model")
     if len(other[0]) != rows:
         raise DataError(f"{rows} labels and {len(other[0])} predictions of the other model. Pass one for every row.")
     new, old = (PairedRows.of(label, one, columns, titles) for one in (prediction, other))
+    if without is not None:
+        return _compared(result, new, old, options, ("without", "with"), personal=True)
     return _compared(result, new, old, options)
 
 
@@ -538,6 +546,7 @@ def audit_file(
     score: str | None = None,
     threshold: float | Sequence[float] | None = None,
     against: Path | str | None = None,
+    without: str | None = None,
     on: str | None = None,
     continuous: Sequence[str] = (),
     weight: str | None = None,
@@ -566,6 +575,8 @@ def audit_file(
         score: name of a column of scores, as ``scores`` of :func:`audit`.
         threshold: as :func:`audit` takes it.
         against: a file with another model's predictions for the same rows, in columns of the same names.
+        without: name of a column with the predicted classes of a model that does not use the groups, as ``without`` of
+            :func:`audit`.
         on: name of a column of ids, by which the rows of the two files are matched. None: by their order.
         continuous: names of columns of numbers.
         weight: name of a column of weights, as ``sample_weight`` of :func:`audit`.
@@ -611,7 +622,7 @@ def audit_file(
         check_without(
             {
                 "a score": score,
-                "another model to compare with": against,
+                "another model to compare with": against if without is None else without,
                 "a continuous column": tuple(continuous),
                 "a control column": tuple(control),
             }
@@ -620,6 +631,11 @@ def audit_file(
         raise ConfigError("There is nothing to audit: name the column of predicted classes, or that of scores.")
     if against is not None and prediction is None:
         raise ConfigError("A comparison with another model is one of predicted classes: name their column as well.")
+    if without is not None and (against is not None or prediction is None or score is not None or without == prediction):
+        raise ConfigError(
+            "A model without the groups is compared with predicted classes of one with them, in another column of the "
+            "same file: leave out scores and other files."
+        )
     if on is not None and against is None:
         raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
     outcomes = [name for name in (label, prediction) if name is not None]
@@ -674,6 +690,9 @@ def audit_file(
         if prediction is None and of_scores is not None and result.scores is not None:
             along.decide(of_scores.scores >= result.scores.thresholds[0], str(result.positive))
         result = _along(result, along, options)
+    if without is not None and prediction is not None:
+        new, old = (read_rows(path, label, one, names, None, cut_column) for one in (prediction, without))
+        return _compared(result, new, old, options, names=(without, prediction), personal=True)
     if against is None or prediction is None:
         return result
     new, old = (read_rows(one, label, prediction, names, on, cut_column) for one in (path, Path(against)))
@@ -733,6 +752,8 @@ def _compared(
     old: PairedRows,
     options: _Options,
     names: tuple[str, str] = ("the other model", "this model"),
+    *,
+    personal: bool = False,
 ) -> AuditResult:
     """Add the changes from the old to the new model."""
     new, old, warnings = matched(new, old)
@@ -749,6 +770,7 @@ def _compared(
         seed=options.seed,
         names=names,
         warnings=warnings,
+        personal=personal,
     )
     said = [one for one in compared.warnings if one not in result.warnings]
     return replace(result, against=compared, warnings=[*result.warnings, *said])

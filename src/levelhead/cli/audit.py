@@ -110,6 +110,24 @@ def audit_command(
             rich_help_panel=COLUMNS,
         ),
     ] = None,
+    with_: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            help="Column with the predicted class of a model that uses the groups; takes the place of --prediction. "
+            "With --without: says for which groups using them makes it worse.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    without: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with the predicted class of a model that does not use them. --group age,sex crosses columns.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
     on: Annotated[
         str | None,
         typer.Option(
@@ -345,9 +363,20 @@ def audit_command(
         return
     if rate is not None or groups is not None:
         raise ConfigError("--rate and --groups are about a plan: add for example --plan gap=5, or leave them out.")
+    if with_ is not None or without is not None:
+        if with_ is None or without is None or prediction is not None or score is not None or against is not None:
+            raise ConfigError(
+                "--with and --without name the predictions of two models in one file, and go together: leave out "
+                "--prediction, --score and --against."
+            )
+        prediction = with_
+        if group and any("," in name for name in group):
+            # What a model is given is the crossing: people give all of their groups at once.
+            group = [part for name in group for part in name.split(",") if part]
+            intersect = len(dict.fromkeys(group)) > 1
     given = {"FILE": predictions, "--label": label, "--prediction": prediction, "--group": group}
     if example:
-        own = given | {"--score": score, "--weight": weight, "--threshold": threshold, "--against": against, "--on": on}
+        own = given | {"--with": with_, "--score": score, "--weight": weight, "--threshold": threshold, "--against": against, "--on": on}
         if named := [name for name, value in own.items() if value is not None]:
             raise ConfigError(f"--example brings its own file and columns: leave out {', '.join(named)}, or --example.")
         predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
@@ -364,7 +393,7 @@ def audit_command(
         from levelhead.auditing.join import joined_file
 
         columns = [label, prediction, score, *(group or []), *(continuous or []), *(control or []), labelled_group, *(proxy or [])]
-        columns += [inclusion, strata, weight]
+        columns += [inclusion, strata, weight, without]
         named = [column for column in columns if column]
         predictions, matched = context.with_resource(joined_file(predictions, join, on, named))
         on = None
@@ -381,6 +410,7 @@ def audit_command(
             "--score": score,
             "--threshold": threshold,
             "--weight": weight,
+            "--with": with_,
             "--adjust": adjust is not Adjust.bonferroni,
             "--against": against,
             "--on": on,
@@ -433,6 +463,7 @@ def audit_command(
         continuous=continuous or (),
         weight=weight,
         control=control or (),
+        without=without,
         adjust=adjust.value,
         positive=positive,
         intersect=intersect,

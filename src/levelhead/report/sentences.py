@@ -176,7 +176,7 @@ def audit_sentences(result: Record) -> list[str]:
     if "finding" not in result:
         return []
     finding, words = result["finding"], Words(result)
-    sentences = [*_answer_sentences(finding, words), *(result.get("control") or {}).get("sentences", [])]
+    sentences = [*_answer_sentences(finding, words), *_personal(result), *(result.get("control") or {}).get("sentences", [])]
     pair = finding["pair"]
     if pair is None:
         return [*sentences, "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."]
@@ -199,6 +199,13 @@ def audit_sentences(result: Record) -> list[str]:
         if one["attribute"] != pair["attribute"]:
             others.setdefault(one["attribute"], one)
     return [*sentences, told, *(pair_sentence(one, words) for one in others.values())]
+
+
+def _personal(result: Record) -> list[str]:
+    """Return what the use of the groups changes for them, where a model without them was audited beside one with."""
+    against = result.get("against") or {}
+    parts = against["by_attribute"].values() if against.get("personal") else ()
+    return [sentence for part in parts for sentence in part["sentences"]]
 
 
 def _rows(side: Record) -> str:
