@@ -125,9 +125,11 @@ class PairedAudit:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         names = attribute_names(self.by_attribute)
-        by_attribute = {
+        by_attribute: dict[str, dict[str, Any]] = {
             names[key]: {**part.to_dict(), "sentences": self.sentences(key)} for key, part in self.by_attribute.items()
         }
+        for key, part in self.by_attribute.items() if self.personal else ():
+            by_attribute[names[key]]["worse"] = [group_name(group) for group in worse_groups(part)]
         return {"old": self.old, "new": self.new, "personal": self.personal, "by_attribute": by_attribute}
 
     def tables(self) -> list[Table | Text]:
@@ -194,6 +196,15 @@ def paired_sentences(name: str, part: PairedAttribute) -> list[str]:
     return lines
 
 
+def worse_groups(part: PairedAttribute) -> list[Key]:
+    """Return the groups of which the new model is right less often than the old, decided with all changes allowed for."""
+    return [
+        key
+        for key, group in part.groups.items()
+        if group.included and group.rates["accuracy"].p_holm <= 0.05 and group.rates["accuracy"].difference.value < 0
+    ]
+
+
 def personal_sentences(name: str, part: PairedAttribute) -> list[str]:
     """Say for which groups a model that uses the group is worse than one that does not, and for which it is better.
 
@@ -208,15 +219,15 @@ def personal_sentences(name: str, part: PairedAttribute) -> list[str]:
         named = [(key, one) for key, one in decided.items() if (one.difference.value < 0) == worse]
         for key, change in sorted(named, key=lambda item: -abs(item[1].difference.value))[:10]:
             one = change.difference
-            low, high = sorted((abs(one.low), abs(one.high))) if one.low * one.high > 0 else (0.0, max(abs(one.low), abs(one.high)))
-            what = "worse" if worse else "better"
+            sign, what = (-1, "worse") if worse else (1, "better")
+            low, high = sorted((sign * one.low, sign * one.high))
             lines.append(
                 f"For group {quoted(group_name(key))} of {printable(name)} the model that uses the group is {what}: right for "
                 f"{100 * change.new:.1f}% of its {groups[key].n:,} rows, without it for {100 * change.old:.1f}%, "
                 f"{number(100 * abs(one.value))} points {'fewer' if worse else 'more'}, interval {number(100 * low)} to "
                 f"{number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
             )
-    if not any(change.difference.value < 0 for change in decided.values()):
+    if not worse_groups(part):
         lines.insert(0, f"By {printable(name)}, these rows show for no group that the model which uses it is worse.")
     unknown = [key for key in changes if key not in decided]
     if unknown:

@@ -122,7 +122,7 @@ def _rate(rows: Rate, weight: Rate, square: Rate) -> WeightedRate:
     spread = (1 - share) ** 2 * square.hits + share**2 * missed
     worth = kish(total, np.asarray(square.rows, float))
     both = there & (rows.hits > 0) & (rows.hits < rows.rows) & (spread > 0)
-    linear = np.divide(share * (1 - share) * total, spread, out=np.full(total.shape, np.inf), where=both) * total
+    linear = np.divide(share * (1 - share) * total, spread, out=np.zeros(total.shape), where=both) * total
     return WeightedRate(share, np.asarray(rows.rows), np.minimum(worth, np.where(both, linear, worth)))
 
 

@@ -205,7 +205,7 @@ def _personal(result: Record) -> list[str]:
     """Return what the use of the groups changes for them, where a model without them was audited beside one with."""
     against = result.get("against") or {}
     parts = against["by_attribute"].values() if against.get("personal") else ()
-    return [sentence for part in parts for sentence in part["sentences"]]
+    return [sentence for part in sorted(parts, key=lambda part: not part["worse"]) for sentence in part["sentences"]]
 
 
 def _rows(side: Record) -> str:
