@@ -73,7 +73,9 @@ def test_one_level_gives_the_interval_of_the_pair() -> None:
     result = lh.audit(frame["y"], frame["yhat"], sensitive_features=frame[["sex"]], control_features=frame["dep"])
     own = pair_of(dict(result.more["control"]), "true_positive_rate")
     assert own["difference"] == pytest.approx(result.more["pairs"][0]["difference"]["value"])
-    assert own["low"] == pytest.approx(own["levels"][0]["low"])  # type: ignore[index]
+    level = own["levels"][0]  # type: ignore[index]
+    assert level["low"] - 0.002 < own["low"] <= level["low"]
+    assert level["high"] <= own["high"] < level["high"] + 0.002
 
 
 def test_the_headline_says_within_levels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +126,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
         lh.audit(frame["y"], frame["yhat"], sensitive_features=frame[["sex"]], control_features=frame[["sex"]])
     with pytest.raises(ConfigError, match="not scores"):
         lh.audit(frame["y"], scores=np.linspace(0, 1, len(frame)), sensitive_features=frame[["sex"]], control_features=frame["dep"])
-    with pytest.raises(ConfigError, match="a?control_features= cannot be used with weights"):
+    with pytest.raises(ConfigError, match="control_features= cannot be used with weights"):
         within(frame, sample_weight=np.ones(len(frame)))
     with pytest.raises(DataError, match="more than 20 different numbers"):
         lh.audit(frame["y"], frame["yhat"], sensitive_features=frame[["sex"]], control_features={"id": np.arange(len(frame))})
