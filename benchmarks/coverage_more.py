@@ -170,7 +170,7 @@ def _amplification(rows: int) -> tuple[tuple[str, ...], Once]:
 
 
 def _weighted(sizes: tuple[int, ...], rates: tuple[float, ...], kind: str) -> tuple[tuple[str, ...], Once]:
-    # (share of rows, weight, rate) of the two kinds of rows in each group; weights go with the outcome where kind says so.
+    # (share of rows, weight, rate) of the two kinds of rows in each group; weights go with the outcome by kind.
     rates_of = np.array(rates)
 
     def once(rng: np.random.Generator) -> list[bool | None]:
@@ -299,8 +299,9 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
         ((400,) * 4, (0.1, 0.2, 0.3, 0.3)),
         ((30, 40, 60, 80, 100, 200, 400, 800), (0.3,) * 8),
     ):
-        yield f"{len(sizes)} groups of {min(sizes)} to {max(sizes)} rows, rates {min(rates)} to {max(rates)}", *_together(
-            sizes, rates
+        yield (
+            f"{len(sizes)} groups of {min(sizes)} to {max(sizes)} rows, rates {min(rates)} to {max(rates)}",
+            *_together(sizes, rates),
         )
     for rows in (500, 2000):
         yield f"amplification, {rows} rows", *_amplification(rows)

@@ -57,7 +57,11 @@ def test_the_group_that_fares_worse_is_named_first(tmp_path: Path, capsys: pytes
     assert "is worse" in page.read_text()
     file_result = lh.audit_file(file, "y", "personal", ["age", "sex"], without="generic", intersect=True)
     arrays = lh.audit(
-        frame["y"], frame["personal"], without=frame["generic"], sensitive_features=frame[["age", "sex"]], intersect=True
+        frame["y"],
+        frame["personal"],
+        without=frame["generic"],
+        sensitive_features=frame[["age", "sex"]],
+        intersect=True,
     )
     assert file_result.against is not None
     assert arrays.against is not None
@@ -100,5 +104,9 @@ def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
         lh.audit(frame["y"], frame["personal"], without=frame["y"], against=frame["y"], sensitive_features=frame["sex"])
     with pytest.raises(ConfigError, match="without= cannot be used with weights"):
         lh.audit(
-            frame["y"], frame["personal"], without=frame["y"], sample_weight=np.ones(3000), sensitive_features=frame["sex"]
+            frame["y"],
+            frame["personal"],
+            without=frame["y"],
+            sample_weight=np.ones(3000),
+            sensitive_features=frame["sex"],
         )

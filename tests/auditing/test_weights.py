@@ -42,7 +42,9 @@ def test_rates_are_weighted_and_rows_are_worth_what_kish_says() -> None:
     women = frame[frame["sex"] == "f"]
     positives = women[women["y"] == 1]
     figures = result.groups["f"]
-    assert figures.rates["true_positive_rate"].value == pytest.approx(np.average(positives["yhat"], weights=positives["w"]))
+    assert figures.rates["true_positive_rate"].value == pytest.approx(
+        np.average(positives["yhat"], weights=positives["w"])
+    )
     assert figures.rates["selection_rate"].value == pytest.approx(np.average(women["yhat"], weights=women["w"]))
     right = women["y"] == women["yhat"]
     assert figures.rates["accuracy"].value == pytest.approx(np.average(right, weights=women["w"]))
@@ -52,7 +54,9 @@ def test_rates_are_weighted_and_rows_are_worth_what_kish_says() -> None:
     assert figures.n == len(women)
     rates = {sex: part.rates["true_positive_rate"].value for sex, part in result.groups.items()}
     assert result.metrics["equal_opportunity"].value == pytest.approx(abs(rates["f"] - rates["m"]))
-    assert result.metrics["accuracy"].value == pytest.approx(np.average(frame["y"] == frame["yhat"], weights=frame["w"]))
+    assert result.metrics["accuracy"].value == pytest.approx(
+        np.average(frame["y"] == frame["yhat"], weights=frame["w"])
+    )
     recalls = [np.average(part["y"] == part["yhat"], weights=part["w"]) for _, part in frame.groupby("y")]
     assert result.metrics["balanced_accuracy"].value == pytest.approx(np.mean(recalls))
     for figure in result.metrics.values():
@@ -119,7 +123,9 @@ def test_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert whole["rates"] == {} == whole["amplification"]
     assert whole["ranges"] == []
     assert f"the rows are worth {worth}" in page.read_text()
-    assert whole["by_attribute"]["sex"]["groups"]["f"]["worth"] == pytest.approx(audited(frame.assign(sex=frame["sex"])).groups["f"].worth)
+    assert whole["by_attribute"]["sex"]["groups"]["f"]["worth"] == pytest.approx(
+        audited(frame.assign(sex=frame["sex"])).groups["f"].worth
+    )
 
 
 def test_a_file_gives_the_figures_of_the_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,5 +193,6 @@ def test_several_classes_and_groups_without_rows() -> None:
     for name in ("equalized_odds", "equalized_odds_mean", "demographic_parity_mean"):
         figure = result.metrics[name]
         assert 0 <= figure.low <= figure.value <= figure.high <= 1
-    assert "undefined" in str(result) and render(audit_page(result.to_dict()))
+    assert "undefined" in str(result)
+    assert render(audit_page(result.to_dict()))
     assert not result.groups["c"].rates["true_positive_rate[1]"].defined

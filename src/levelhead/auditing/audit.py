@@ -295,7 +295,9 @@ def _pairs_table(result: AuditResult) -> list[RenderableType]:
         table = Table(
             title=Text("The largest differences between two groups, in points"),
             title_justify="left",
-            caption=Text(f"Intervals allow for all {count:,} comparisons ({ADJUSTED[result.more['finding']['adjust']]})."),
+            caption=Text(
+                f"Intervals allow for all {count:,} comparisons ({ADJUSTED[result.more['finding']['adjust']]})."
+            ),
             caption_justify="left",
         )
         for heading in ("Rate", "Groups", "Points", "Interval"):
@@ -462,7 +464,13 @@ def audit(
     thresholds = check_thresholds(threshold, scores is not None)
     if sample_weight is not None:
         check_without(
-            {"scores=": scores, "against=": against, "without=": without, "continuous=": continuous, "control_features=": control_features}
+            {
+                "scores=": scores,
+                "against=": against,
+                "without=": without,
+                "continuous=": continuous,
+                "control_features=": control_features,
+            }
         )
     if y_pred is None and scores is None:
         raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
@@ -631,7 +639,9 @@ def audit_file(
         raise ConfigError("There is nothing to audit: name the column of predicted classes, or that of scores.")
     if against is not None and prediction is None:
         raise ConfigError("A comparison with another model is one of predicted classes: name their column as well.")
-    if without is not None and (against is not None or prediction is None or score is not None or without == prediction):
+    if without is not None and (
+        against is not None or prediction is None or score is not None or without == prediction
+    ):
         raise ConfigError(
             "A model without the groups is compared with predicted classes of one with them, in another column of the "
             "same file: leave out scores and other files."
@@ -901,10 +911,15 @@ def _control_tallies(
 
 
 def _controlled(
-    result: AuditResult, tallies: Mapping[Key, Tally], levels: tuple[str, ...], options: _Options, cuts: Mapping[str, Cuts]
+    result: AuditResult,
+    tallies: Mapping[Key, Tally],
+    levels: tuple[str, ...],
+    options: _Options,
+    cuts: Mapping[str, Cuts],
 ) -> AuditResult:
     """Add the gaps within the levels of the control columns."""
-    names, columns, warnings = attribute_names(result.by_attribute), [], list(result.warnings)
+    names, warnings = attribute_names(result.by_attribute), list(result.warnings)
+    columns: list[LevelCounts] = []
     for key, tally in tallies.items():
         as_label, as_prediction, classes, positive, _ = _vocabulary(tally, options)
         place = {value: position for position, value in enumerate(classes)}
@@ -912,7 +927,7 @@ def _controlled(
         patterns = {
             pattern: rows
             for pattern, rows in tally.counts[(*_listed(key), *levels)].items()
-            if isinstance(pattern[2], tuple) and None not in pattern[2][parts:]
+            if isinstance(pattern[2], tuple) and None not in pattern[2][parts:]  # crossings are always tuples
         }
         without = sum(tally.labels.values()) - sum(patterns.values())
         if without and not columns:
@@ -923,14 +938,14 @@ def _controlled(
             )
         if not patterns:
             raise DataError(f"No row has a level of {listed(levels)}. Name another control column, or leave it out.")
-        crossed = [pattern[2] for pattern in patterns]
+        crossed = [pattern[2] for pattern in patterns if isinstance(pattern[2], tuple)]
         own: list[Hashable] = [one[0] if isinstance(key, str) else one[:parts] for one in crossed]
         its: list[Hashable] = [one[parts] if len(levels) == 1 else one[parts:] for one in crossed]
         group_codes, groups = _groups(own, key, cuts)
         level_codes, there = _groups(its, levels[0] if len(levels) == 1 else levels, cuts)
         table = np.zeros((len(there), len(groups), len(classes), len(classes)), np.int64)
-        labels = [place[as_label[pattern[0]]] for pattern in patterns]
-        predictions = [place[as_prediction[pattern[1]]] for pattern in patterns]
+        labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
+        predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
         np.add.at(table, (level_codes, group_codes, labels, predictions), list(patterns.values()))
         kept = [at for at, group in enumerate(groups) if not options.leaves_out(group)]
         columns.append(
@@ -953,9 +968,7 @@ def _controlled(
     return replace(result, warnings=warnings, more={**result.more, "control": found})
 
 
-def _audit(
-    tally: Tally, options: _Options, cuts: Mapping[str, Cuts], weights: Weights | None = None
-) -> AuditResult:
+def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts], weights: Weights | None = None) -> AuditResult:
     as_label, as_prediction, classes, chosen, warnings = _vocabulary(tally, options)
     if weights is not None:
         warnings += weights.sentences()

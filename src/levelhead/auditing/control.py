@@ -218,7 +218,9 @@ def control_sentences(result: Record) -> list[str]:
     rates = [number(100 * pair[side]["value"]) for side in ("first", "second")]
     rate = str(RATE_TITLES[pair["rate"]]).lower()
     value, low, high = pair["difference"], pair["low"], pair["high"]
-    start = f"{within}, the {rate} of “{short(pair['class'], 40)}” is {rates[0]}% for {first} and {rates[1]}% for {second}"
+    start = (
+        f"{within}, the {rate} of “{short(pair['class'], 40)}” is {rates[0]}% for {first} and {rates[1]}% for {second}"
+    )
     sign = 1 if value > 0 else -1
     ends = sorted((sign * low, sign * high))
     size = f"{number(100 * abs(value))} points {'more' if value > 0 else 'fewer'}"

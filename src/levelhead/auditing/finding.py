@@ -103,7 +103,7 @@ def find(
         pairs += [_pair(rate, int(at), found) for at in order[:NAMED_PAIRS]]
         # Hits of weighted rows cannot be dealt out anew.
         if len(rate.groups) > 2 and rate.weighted is None:
-            ranges.append(_names(rate) | chance_range(rate.hits, rate.rows, seed=seed)._asdict())
+            ranges.append(_names(rate) | chance_range(rate.hits.astype(np.int64), rate.rows.astype(np.int64), seed=seed)._asdict())
         detectable.append(_detectable(rate, level, allowed))
     pairs.sort(key=lambda pair: (not _is_shown(pair), -abs(pair["difference"]["value"])))
     named = []
@@ -157,7 +157,9 @@ def _rates(
                 first = np.array([i for i in range(len(groups)) if i != at])
                 second = np.full(len(first), at)
             of_class = str(counts.classes[k])
-            rates.append(_Rate(attribute, name, of_class, groups, hits, rows, first, second, reference is not None, own))
+            rates.append(
+                _Rate(attribute, name, of_class, groups, hits, rows, first, second, reference is not None, own)
+            )
     return rates
 
 

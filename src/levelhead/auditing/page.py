@@ -37,7 +37,7 @@ _METHOD = (
 
 
 _WEIGHTED = (
-    "95% of such intervals hold the true value. They are Wilson’s and Newcombe’s for what the weighted rows are worth: "
+    "95% of such intervals hold the true value. They are Wilson’s and Newcombe’s for what weighted rows are worth: "
     "the smaller of Kish’s number and the one that the linearised variance gives. Gaps come from intervals of all pairs "
     "that hold together (Bonferroni)."
 )
@@ -328,7 +328,11 @@ def groups_table(name: str, part: Record, words: Words) -> Record:
 
 
 def _rates(figures: Record) -> list[str]:
-    return [key for key in figures if key not in ("values", "n", "included", "left_out", "rows_by_label", "worth", "worth_by_label")]
+    return [
+        key
+        for key in figures
+        if key not in ("values", "n", "included", "left_out", "rows_by_label", "worth", "worth_by_label")
+    ]
 
 
 def _rate_cell(record: Record | None) -> Record:

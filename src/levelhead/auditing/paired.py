@@ -197,7 +197,7 @@ def paired_sentences(name: str, part: PairedAttribute) -> list[str]:
 
 
 def worse_groups(part: PairedAttribute) -> list[Key]:
-    """Return the groups of which the new model is right less often than the old, decided with all changes allowed for."""
+    """Return the groups that the new model is right for less often, decided with all changes allowed for."""
     return [
         key
         for key, group in part.groups.items()
@@ -222,8 +222,8 @@ def personal_sentences(name: str, part: PairedAttribute) -> list[str]:
             sign, what = (-1, "worse") if worse else (1, "better")
             low, high = sorted((sign * one.low, sign * one.high))
             lines.append(
-                f"For group {quoted(group_name(key))} of {printable(name)} the model that uses the group is {what}: right for "
-                f"{100 * change.new:.1f}% of its {groups[key].n:,} rows, without it for {100 * change.old:.1f}%, "
+                f"For group {quoted(group_name(key))} of {printable(name)} the model that uses the group is {what}: "
+                f"right for {100 * change.new:.1f}% of its {groups[key].n:,} rows, without it for {100 * change.old:.1f}%, "
                 f"{number(100 * abs(one.value))} points {'fewer' if worse else 'more'}, interval {number(100 * low)} to "
                 f"{number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
             )

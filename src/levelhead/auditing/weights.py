@@ -83,7 +83,9 @@ class Weights:
 
 def check_without(asked: Mapping[str, Any]) -> None:
     """Raise an error that names what was asked for and does not work with weights."""
-    if named := [name for name, value in asked.items() if value is not None and not (isinstance(value, tuple) and not value)]:
+    if named := [
+        name for name, value in asked.items() if value is not None and not (isinstance(value, tuple) and not value)
+    ]:
         raise ConfigError(
             f"{' and '.join(named)} cannot be used with weights: their figures would be those of unweighted rows. "
             "Leave one of them out."

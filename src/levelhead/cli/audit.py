@@ -158,7 +158,7 @@ def audit_command(
         list[str] | None,
         typer.Option(
             help="Column that rows are to be alike in, such as a department: also compares groups within each of its "
-            "levels, and averages over levels by their shares of rows. Repeat it to cross several.",
+            "levels, and averages over levels by shares of rows. Repeat it to cross several.",
             show_default=False,
             rich_help_panel=GROUPS,
         ),
@@ -376,7 +376,14 @@ def audit_command(
             intersect = len(dict.fromkeys(group)) > 1
     given = {"FILE": predictions, "--label": label, "--prediction": prediction, "--group": group}
     if example:
-        own = given | {"--with": with_, "--score": score, "--weight": weight, "--threshold": threshold, "--against": against, "--on": on}
+        own = given | {
+            "--with": with_,
+            "--score": score,
+            "--weight": weight,
+            "--threshold": threshold,
+            "--against": against,
+            "--on": on,
+        }
         if named := [name for name, value in own.items() if value is not None]:
             raise ConfigError(f"--example brings its own file and columns: leave out {', '.join(named)}, or --example.")
         predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
@@ -392,7 +399,16 @@ def audit_command(
             )
         from levelhead.auditing.join import joined_file
 
-        columns = [label, prediction, score, *(group or []), *(continuous or []), *(control or []), labelled_group, *(proxy or [])]
+        columns = [
+            label,
+            prediction,
+            score,
+            *(group or []),
+            *(continuous or []),
+            *(control or []),
+            labelled_group,
+            *(proxy or []),
+        ]
         columns += [inclusion, strata, weight, without]
         named = [column for column in columns if column]
         predictions, matched = context.with_resource(joined_file(predictions, join, on, named))

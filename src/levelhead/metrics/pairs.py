@@ -30,8 +30,8 @@ DEALS = 2000
 """Deals of the hits behind a range by chance: the 95% quantile has a standard error of half a percent of the deals."""
 
 
-DRAWS = 20_000
-"""Draws of the largest |t| of many pairs."""
+FEWEST_DRAWS, MOST_DRAWS, DRAWN = 20_000, 200_000, 2_000_000
+"""Draws of the largest |t|: as many as make so many |t| of the largest rate, between these ends."""
 
 
 class Differences(NamedTuple):
@@ -109,18 +109,20 @@ def comparisons_by_max_t(blocks: Sequence[PairBlock], *, level: float = 0.95, se
     if max((len(block.rows) for block in blocks), default=0) > FEW:
         return float(max(1, pairs))
     rng = np.random.default_rng([seed, 5])
-    largest = np.zeros(DRAWS)
+    widest = max((len(block.first) for block in blocks), default=1)
+    draws = min(MOST_DRAWS, max(FEWEST_DRAWS, DRAWN // max(1, widest)))
+    largest = np.zeros(draws)
     for block in blocks:
         share = (block.hits + 0.5) / (block.rows + 1)
         spread = np.sqrt(share * (1 - share) / (block.rows + 1))
         reach = np.hypot(spread[block.first], spread[block.second])
-        for start in range(0, DRAWS, 2000):
-            noise = rng.standard_normal((min(2000, DRAWS - start), len(spread))) * spread
+        for start in range(0, draws, 2000):
+            noise = rng.standard_normal((min(2000, draws - start), len(spread))) * spread
             t = np.abs(noise[:, block.first] - noise[:, block.second]) / reach
             np.maximum(largest[start : start + len(t)], t.max(-1), out=largest[start : start + len(t)])
     # Three standard errors of the draws further out than the quantile itself: chance in them never narrows intervals.
-    rank = math.ceil(DRAWS * level + 3 * math.sqrt(DRAWS * level * (1 - level)))
-    critical = float(np.sort(largest)[min(rank, DRAWS) - 1])
+    rank = math.ceil(draws * level + 3 * math.sqrt(draws * level * (1 - level)))
+    critical = float(np.sort(largest)[min(rank, draws) - 1])
     return min(float(max(1, pairs)), max(1.0, (1 - level) / (2 * NormalDist().cdf(-critical))))
 
 

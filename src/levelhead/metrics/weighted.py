@@ -171,17 +171,21 @@ def _ends(
         one = weighted_proportion(weighted.pooled().accuracy, (0,), level)
         return one.value, one.low, one.high
     if metric.name == "balanced_accuracy":
-        cells = weighted.pooled().cells
-        share = (cells.hits[0] + 1) / (cells.worth[0] + 2)  # Agresti and Caffo's pseudo-rows, as without weights
-        spread = np.sqrt((share * (1 - share) / (cells.worth[0] + 2)).sum()) / share.size
+        recalls = weighted.pooled().cells
+        share = (recalls.hits[0] + 1) / (recalls.worth[0] + 2)  # Agresti and Caffo's pseudo-rows, as without weights
+        spread = np.sqrt((share * (1 - share) / (recalls.worth[0] + 2)).sum()) / share.size
         middle, reach = float(share.mean()), normal_quantile(level) * float(spread)
-        return float(cells.value[0].mean()), middle - reach, middle + reach
+        return float(recalls.value[0].mean()), middle - reach, middle + reach
     enough = Enough.of(weighted.counts.table, positive, min_count)
     if metric.kind == "lowest":
         cells, kept = weighted.cells, np.argwhere(enough.cells)
         of_each = 1 - (1 - level) / len(kept)
         figures = [weighted_proportion(cells, (int(i), int(k)), of_each) for i, k in kept]
-        return tuple(min(getattr(one, end) for one in figures) for end in ("value", "low", "high"))  # type: ignore[return-value]
+        return (
+            min(one.value for one in figures),
+            min(one.low for one in figures),
+            min(one.high for one in figures),
+        )
     groups, asked = enough.groups(name), np.flatnonzero(enough.classes(name))
     rates = {rate: weighted.rate(rate, positive) for rate in metric.rates_used}
     pairs = {int(k): _kept_pairs(groups[k]) for k in asked}

@@ -176,7 +176,11 @@ def audit_sentences(result: Record) -> list[str]:
     if "finding" not in result:
         return []
     finding, words = result["finding"], Words(result)
-    sentences = [*_answer_sentences(finding, words), *_personal(result), *(result.get("control") or {}).get("sentences", [])]
+    sentences = [
+        *_answer_sentences(finding, words),
+        *_personal(result),
+        *(result.get("control") or {}).get("sentences", []),
+    ]
     pair = finding["pair"]
     if pair is None:
         return [*sentences, "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."]
