@@ -1,4 +1,4 @@
-"""How often do the intervals of scores, pairs, ratios, numbers, weights, levels and bias amplification hold the true value?
+"""How often do the intervals of scores, pairs, ratios, numbers, weights and levels hold the true value?
 
 Part of benchmarks/coverage.py, which writes the figures into results/coverage.json under "more":
 
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from levelhead.auditing.control import LevelCounts, _compared, controlled
 from levelhead.auditing.continuous import continuous_gap
+from levelhead.auditing.control import LevelCounts, _compared, controlled
 from levelhead.auditing.paired import paired_interval
 from levelhead.auditing.rates import balanced, ratio
 from levelhead.auditing.scores import band

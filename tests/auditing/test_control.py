@@ -156,5 +156,6 @@ def test_levels_with_few_rows_alone_are_said_to_decide_nothing() -> None:
     frame = reversed_gap().assign(dep=lambda one: [f"d{at}" for at in range(len(one))])
     found = within(frame.iloc[:600])
     assert found["sentences"] == [
-        "Within levels of dep nothing can be compared: in no level do two groups have 10 rows each that a rate rests on."
+        "Within levels of dep nothing can be compared: in no level do two groups have 10 rows each that a rate rests "
+        "on."
     ]

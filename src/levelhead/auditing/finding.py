@@ -103,7 +103,9 @@ def find(
         pairs += [_pair(rate, int(at), found) for at in order[:NAMED_PAIRS]]
         # Hits of weighted rows cannot be dealt out anew.
         if len(rate.groups) > 2 and rate.weighted is None:
-            ranges.append(_names(rate) | chance_range(rate.hits.astype(np.int64), rate.rows.astype(np.int64), seed=seed)._asdict())
+            ranges.append(
+                _names(rate) | chance_range(rate.hits.astype(np.int64), rate.rows.astype(np.int64), seed=seed)._asdict()
+            )
         detectable.append(_detectable(rate, level, allowed))
     pairs.sort(key=lambda pair: (not _is_shown(pair), -abs(pair["difference"]["value"])))
     named = []

@@ -223,8 +223,8 @@ def personal_sentences(name: str, part: PairedAttribute) -> list[str]:
             low, high = sorted((sign * one.low, sign * one.high))
             lines.append(
                 f"For group {quoted(group_name(key))} of {printable(name)} the model that uses the group is {what}: "
-                f"right for {100 * change.new:.1f}% of its {groups[key].n:,} rows, without it for {100 * change.old:.1f}%, "
-                f"{number(100 * abs(one.value))} points {'fewer' if worse else 'more'}, interval {number(100 * low)} to "
+                f"right for {100 * change.new:.1f}% of its {groups[key].n:,} rows, without it for "
+                f"{100 * change.old:.1f}%, {number(100 * abs(one.value))} points {'fewer' if worse else 'more'}, interval {number(100 * low)} to "
                 f"{number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
             )
     if not worse_groups(part):

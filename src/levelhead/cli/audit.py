@@ -195,8 +195,8 @@ def audit_command(
     adjust: Annotated[
         Adjust,
         typer.Option(
-            help="How intervals of many pairs of groups allow for each other: 'bonferroni', or 'max-t' (max-|t|), which "
-            "knows that pairs share groups and is never wider.",
+            help="How intervals of many pairs of groups allow for each other: 'bonferroni', or 'max-t' (max-|t|), "
+            "which knows that pairs share groups and is never wider.",
             rich_help_panel=GROUPS,
         ),
     ] = Adjust.bonferroni,
