@@ -103,7 +103,8 @@ def find(
         pairs += [_pair(rate, int(at), found) for at in order[:NAMED_PAIRS]]
         # Hits of weighted rows cannot be dealt out anew.
         if len(rate.groups) > 2 and rate.weighted is None:
-            ranges.append(
+            hits, rows = rate.hits.astype(np.int64), rate.rows.astype(np.int64)
+            ranges.append(_names(rate) | chance_range(hits, rows, seed=seed)._asdict())
                 _names(rate) | chance_range(rate.hits.astype(np.int64), rate.rows.astype(np.int64), seed=seed)._asdict()
             )
         detectable.append(_detectable(rate, level, allowed))

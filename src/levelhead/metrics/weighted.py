@@ -168,8 +168,8 @@ def _ends(
 ) -> tuple[float, float, float]:
     metric = metric_of(name)
     if metric.name == "accuracy":
-        one = weighted_proportion(weighted.pooled().accuracy, (0,), level)
-        return one.value, one.low, one.high
+        whole = weighted_proportion(weighted.pooled().accuracy, (0,), level)
+        return whole.value, whole.low, whole.high
     if metric.name == "balanced_accuracy":
         recalls = weighted.pooled().cells
         share = (recalls.hits[0] + 1) / (recalls.worth[0] + 2)  # Agresti and Caffo's pseudo-rows, as without weights
