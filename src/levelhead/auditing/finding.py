@@ -105,8 +105,6 @@ def find(
         if len(rate.groups) > 2 and rate.weighted is None:
             hits, rows = rate.hits.astype(np.int64), rate.rows.astype(np.int64)
             ranges.append(_names(rate) | chance_range(hits, rows, seed=seed)._asdict())
-                _names(rate) | chance_range(rate.hits.astype(np.int64), rate.rows.astype(np.int64), seed=seed)._asdict()
-            )
         detectable.append(_detectable(rate, level, allowed))
     pairs.sort(key=lambda pair: (not _is_shown(pair), -abs(pair["difference"]["value"])))
     named = []

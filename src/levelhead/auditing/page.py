@@ -38,8 +38,8 @@ _METHOD = (
 
 _WEIGHTED = (
     "95% of such intervals hold the true value. They are Wilson’s and Newcombe’s for what weighted rows are worth: the "
-    "smaller of Kish’s number and the one that the linearised variance gives. Gaps come from intervals of all pairs that "
-    "hold together (Bonferroni)."
+    "smaller of Kish’s number and the one that the linearised variance gives. Gaps come from intervals of all pairs "
+    "that hold together (Bonferroni)."
 )
 
 

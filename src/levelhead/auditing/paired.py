@@ -224,8 +224,8 @@ def personal_sentences(name: str, part: PairedAttribute) -> list[str]:
             lines.append(
                 f"For group {quoted(group_name(key))} of {printable(name)} the model that uses the group is {what}: "
                 f"right for {100 * change.new:.1f}% of its {groups[key].n:,} rows, without it for "
-                f"{100 * change.old:.1f}%, {number(100 * abs(one.value))} points {'fewer' if worse else 'more'}, interval "
-                f"{number(100 * low)} to {number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
+                f"{100 * change.old:.1f}%, {number(100 * abs(one.value))} points {'fewer' if worse else 'more'}, "
+                f"interval {number(100 * low)} to {number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
             )
     if not worse_groups(part):
         lines.insert(0, f"By {printable(name)}, these rows show for no group that the model which uses it is worse.")
