@@ -281,6 +281,8 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
         yield f"precision, 2 groups of {rows}, gap {gap:g}", *_parity(rows, gap)
     for slope in (0.0, 0.4):
         yield f"slope {slope:g}, 200 rows", *_slopes(200, slope)
+    for rows in (500, 2000):
+        yield f"amplification, {rows} rows", *_amplification(rows)
     for sizes, rates, kind in (
         ((100, 100), (0.3, 0.3), "independent"),
         ((400, 60), (0.5, 0.4), "independent"),
@@ -295,7 +297,6 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
         yield f"within {levels} levels, 2 groups of {rows}, gap {gap:g}", *_within(levels, rows, gap)
     for sizes, rates in (
         ((100,) * 8, (0.3,) * 8),
-        ((60,) * 16, (0.3,) * 16),
         ((400,) * 4, (0.1, 0.2, 0.3, 0.3)),
         ((30, 40, 60, 80, 100, 200, 400, 800), (0.3,) * 8),
     ):
@@ -303,8 +304,6 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
             f"{len(sizes)} groups of {min(sizes)} to {max(sizes)} rows, rates {min(rates)} to {max(rates)}",
             *_together(sizes, rates),
         )
-    for rows in (500, 2000):
-        yield f"amplification, {rows} rows", *_amplification(rows)
 
 
 def simulate_more(trials: int, seed: int) -> list[dict[str, Any]]:
