@@ -30,7 +30,7 @@ from levelhead.auditing.rates import MoreRates, more_rates, rate_sentences, rate
 from levelhead.auditing.scores import ScoreAudit, ScoreRows, audit_scores, check_thresholds, default_threshold
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import LabelMap, alike, check_predictions, in_order
-from levelhead.auditing.weights import Weights, check_without, rows_worth, weighted_rates, weights_found
+from levelhead.auditing.weights import OF_WEIGHTS, Weights, check_without, rows_worth, weighted_rates, weights_found
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, proportion, worst_class
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.amplification import Amplification, amplification_sentence, audited_amplification
@@ -508,7 +508,7 @@ def audit(
             tally.add(label, prediction, columns)
         else:
             weights = Weights("sample_weight", _name_of(sample_weight, "sample_weight"))
-            values = numbers_of_array(sample_weight, "sample_weight")
+            values = numbers_of_array(sample_weight, "sample_weight", OF_WEIGHTS)
             if len(values) != rows:
                 raise DataError(f"{rows} labels and {len(values)} weights. Pass one of each for every row.")
             _add_weighted(tally, weights, values, label, prediction, columns)

@@ -14,21 +14,22 @@ from levelhead.auditing.vocabulary import NUMBER
 from levelhead.types import DataError, quoted
 
 FloatArray = NDArray[np.float64]
+OF_SCORES = "Pass the probability or the log odds of the positive class, written like 0.25."
 
 
-def numbers_of_array(score: ArrayLike, title: str) -> FloatArray:
-    """Return one number a row, NaN where it is missing; errors name it by ``title``."""
+def numbers_of_array(score: ArrayLike, title: str, advice: str = OF_SCORES) -> FloatArray:
+    """Return one number a row, NaN where it is missing; errors name it by ``title`` and end in ``advice``."""
     if isinstance(score, np.ma.MaskedArray):
         score = score.tolist()  # masked values become None
     array = np.asarray(score, dtype=object if isinstance(score, (list, tuple)) else None)
     if array.ndim != 1:
-        raise DataError(f"{title} has shape {array.shape}, and needs one number a row: that of the positive class.")
+        raise DataError(f"{title} has shape {array.shape}, and needs one number a row. {advice}")
     if array.dtype.kind in "iuf":
         return array.astype(np.float64)
-    return numbers_of_column(array.tolist(), title)
+    return numbers_of_column(array.tolist(), title, advice)
 
 
-def numbers_of_column(values: Sequence[Any], title: str) -> FloatArray:
+def numbers_of_column(values: Sequence[Any], title: str, advice: str = OF_SCORES) -> FloatArray:
     """Turn values into numbers, missing ones into NaN; errors name them by ``title``.
 
     Texts must be written as numbers, with a point, exactly as a label's number is.
@@ -45,10 +46,7 @@ def numbers_of_column(values: Sequence[Any], title: str) -> FloatArray:
             except (TypeError, ValueError, OverflowError):
                 good = False
         if not good:
-            raise DataError(
-                f"{title} holds {quoted(value)}, which is no finite number. Pass the probability or the log odds of "
-                "the positive class, written like 0.25."
-            )
+            raise DataError(f"{title} holds {quoted(value)}, which is no finite number. {advice}")
         try:
             found[position] = math.nan if value is None or value is pd.NA else float(value)
         except OverflowError:

@@ -18,6 +18,7 @@ from levelhead.metrics.weighted import WeightedCounts, weighted_proportion
 from levelhead.report.text import number
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
+OF_WEIGHTS = "A weight says how many rows one row stands for, 0 or more."
 LARGEST, SMALLEST = 1e100, 1e-100
 """Beyond these, squares of weights can no longer be told from 0 or from infinity."""
 
@@ -55,8 +56,7 @@ class Weights:
             if len(at):
                 raise DataError(
                     f"{self.title}: {len(at):,} weight{' is' if len(at) == 1 else 's are'} {what}, first in row "
-                    f"{self.rows + at[0] + 1:,} (counted from 1): {float(weight[at[0]]):g}. A weight says how many "
-                    "rows one row stands for, 0 or more."
+                    f"{self.rows + at[0] + 1:,} (counted from 1): {float(weight[at[0]]):g}. {OF_WEIGHTS}"
                 )
         self.rows += len(weight)
         kept = weight > 0
