@@ -7,6 +7,7 @@ import csv
 import functools
 import gzip
 import io
+import itertools
 import json
 import logging
 import re
@@ -97,6 +98,18 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
     return {name: [row[position] for row in rows] for position, name in enumerate(columns)}
 
 
+def first_rows(path: Path, count: int) -> dict[str, list[str]]:
+    """Return all columns of the first ``count`` rows of a table as texts, by name."""
+    if _suffix(path) == ".parquet":
+        _refuse_irregular(path)
+        return {name: values[:count] for name, values in _parquet_columns(path, table_header(path), count).items()}
+    lines = list(itertools.islice(_lines(path), count + 1))
+    if not lines:
+        raise DataError(f"{path} has neither a header nor rows.")
+    header, *rows = lines
+    return {name: [row[at] if at < len(row) else "" for row in rows] for at, name in enumerate(header)}
+
+
 def refuse_mixed_numbers(values: Iterable[str], column: str, where: object) -> None:
     """Raise :class:`~levelhead.types.DataError` if a column of labels holds one number written in two ways.
 
@@ -177,8 +190,11 @@ def as_text(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else str(value)
 
 
-def _parquet_columns(path: Path, columns: Sequence[str] | None) -> dict[str, list[str]]:
-    """Return columns of a parquet file as texts, and no others; None: the names of all, without rows."""
+def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | None = None) -> dict[str, list[str]]:
+    """Return columns of a parquet file as texts, and no others; None: the names of all, without rows.
+
+    With ``count`` no more is read than the row groups that hold so many rows.
+    """
     import pyarrow
     import pyarrow.parquet
 
@@ -188,7 +204,15 @@ def _parquet_columns(path: Path, columns: Sequence[str] | None) -> dict[str, lis
         if columns is None:
             return {name: [] for name in names}
         require_columns(names, columns, str(path))
-        table = pyarrow.parquet.read_table(path, columns=list(dict.fromkeys(columns)))
+        wanted = list(dict.fromkeys(columns))
+        if count is None:
+            table = pyarrow.parquet.read_table(path, columns=wanted)
+        else:
+            with pyarrow.parquet.ParquetFile(path) as file:
+                table = pyarrow.Table.from_batches(
+                    itertools.islice(file.iter_batches(count, columns=wanted), 1),
+                    file.schema_arrow.empty_table().select(wanted).schema,
+                )
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a readable parquet file ({error}).") from None
     return {name: [as_text(value) for value in table.column(name).to_pylist()] for name in columns}
