@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import html
-import re
+import json
 import shutil
 import subprocess
 import sys
@@ -80,13 +80,13 @@ def command(name: str, *more: str) -> list[str]:
     return [
         *("levelhead", "audit", f"{name}.csv", "--label", "income", "--prediction", "predicted"),
         *(*grouped, "--bins", "age=25,40,60"),
-        *("--positive-name", "earns over 50K", "--model", MODELS[name], "--title", f"Adult: {MODELS[name]}"),
+        *("--positive-name", "earns over 50K", "--model", MODELS[name], "--title", "Adult income"),
         *more,
     ]
 
 
 def run(out: Path, typed: list[str]) -> str:
-    """Run a command of levelhead; return the first lines it prints."""
+    """Run a command of levelhead; return what it prints."""
     whole = [sys.executable, "-m", *typed]
     return subprocess.run(whole, cwd=out, capture_output=True, text=True, check=True).stdout
 
@@ -98,15 +98,28 @@ def audit(out: Path) -> None:
         # The constant has no scores to speak of: what is said is that it decides nothing.
         scores = () if name == "constant" else ("--score", "score")
         files = ("--html", f"{name}.html", "--json", f"{name}.json")
-        said = run(out, command(name, *scores, *purpose, *files))
-        print(f"{MODELS[name]}: {' '.join(said.split())[:400]}\n")
+        run(out, command(name, *scores, *purpose, *files))
     files = ("--html", "against.html", "--json", "against.json")
     run(out, command(SHOWN, "--against", "logistic_regression.csv", *files))
 
 
+def tell(out: Path) -> None:
+    """Print the gaps in equalized odds of each model, in points, as a table in Markdown."""
+    columns = ("sex", "race", CROSSED, "age")
+    print(f"| | accuracy | {' | '.join(columns)} |\n|---|---:|{'---:|' * len(columns)}")
+    for name, title in MODELS.items():
+        parts = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))["by_attribute"]
+        gaps = [parts[column]["metrics"]["equalized_odds"] for column in columns]
+        figures = [parts["sex"]["metrics"]["accuracy"], *gaps]
+        cells = [f"{100 * one['value']:.1f} [{100 * one['low']:.1f}, {100 * one['high']:.1f}]" for one in figures]
+        print(f"| {title} | {' | '.join(cells)} |")
+
+
 def browse(folder: Path, page: Path, *options: str) -> str:
     """Return what Chromium prints about a page; it asks nobody."""
-    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), "")
+    found = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
+    )
     if not found:
         raise SystemExit("There is no Chromium on this machine: install Debian's chromium, or leave out --pictures.")
     typed = [
@@ -170,6 +183,7 @@ def main() -> None:
     if arguments.data:
         train(arguments.data, arguments.out)
     audit(arguments.out)
+    tell(arguments.out)
     if arguments.pictures:
         arguments.pictures.mkdir(parents=True, exist_ok=True)
         draw(arguments.out / f"{SHOWN}.html", arguments.pictures, "audit-adult")
