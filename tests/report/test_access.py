@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 from collections import Counter
@@ -67,7 +68,7 @@ def test_headings_go_down_a_step_at_a_time(name: str) -> None:
     levels = [int(one.tag[1]) for one in read(PAGES[name]).all("h1", "h2", "h3", "h4", "h5", "h6")]
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), levels
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels)), levels
 
 
 @each_page
@@ -105,7 +106,7 @@ def test_pictures_have_words(name: str) -> None:
         if id(one) in silent:
             continue
         words = one.attributes.get("alt") if one.tag == "img" else one.attributes.get("aria-label")
-        assert words and len(words.split()) > 2, f"a picture without words: {one.attributes}"
+        assert len((words or "").split()) > 2, f"a picture without words: {one.attributes}"
         assert one.tag == "img" or one.attributes.get("role") == "img"
 
 
