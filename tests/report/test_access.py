@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import itertools
 import json
+import os
 import re
+import select
+import subprocess
+import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -200,7 +206,6 @@ onload = () => {
     const page = frame.contentDocument, view = frame.contentWindow, root = page.documentElement
     const closed = {inner: root.clientWidth, needed: root.scrollWidth}
     const folded = [...page.querySelectorAll("details")]
-    // A browser clicks a summary for Enter and for Space; that it takes the focus is what a page can spoil.
     const opened = folded.filter(one => {
       const head = one.querySelector("summary")
       head.focus()
@@ -251,3 +256,103 @@ def test_a_phone_shows_whole_pages_and_keys_reach_everything(chromium: str, tmp_
         assert frame["reached"] == frame["places"] > 5, f"{where}: a place that takes no focus"
         assert frame["unseen"] == 0, f"{where}: a focus that nobody sees"
         assert frame["cut"] == [], where
+
+
+class Keyboard:
+    """A page in Chromium as wide as a phone, and the keys that are pressed on it (DevTools protocol over pipes)."""
+
+    def __init__(self, browser: str, folder: Path, page: Path) -> None:
+        reads, commands = os.pipe()
+        answers, writes = os.pipe()
+        typed = [
+            *(browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+            *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+            *(f"--user-data-dir={folder / 'keys'}", "--remote-debugging-pipe", "about:blank"),
+        ]
+        # Chromium reads commands from descriptor 3 and answers on 4, whatever the numbers are here.
+        self.process = subprocess.Popen(
+            ["bash", "-c", f'exec "$@" 3<&{reads} 4>&{writes}', "bash", *typed],
+            pass_fds=(reads, writes), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(reads)
+        os.close(writes)
+        self.commands, self.answers = os.fdopen(commands, "wb"), os.fdopen(answers, "rb")
+        self.sent, self.session, self.read = 0, None, b""
+        targets = self.ask("Target.getTargets")["targetInfos"]
+        tab = next(one["targetId"] for one in targets if one["type"] == "page")
+        self.session = self.ask("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
+        phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        self.ask("Emulation.setDeviceMetricsOverride", **phone)
+        self.ask("Page.enable")
+        self.ask("Page.navigate", url=page.as_uri())
+        for _ in range(200):
+            if self.value("document.readyState + location.protocol") == "completefile:":
+                return
+            time.sleep(0.05)
+        raise AssertionError("the page was not loaded")
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self.sent += 1
+        message: dict[str, Any] = {"id": self.sent, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        self.commands.write(json.dumps(message).encode() + b"\0")
+        self.commands.flush()
+        while True:
+            while b"\0" not in self.read:
+                ready, _, _ = select.select([self.answers], [], [], 60)
+                assert ready, f"no answer to {method}"
+                more = os.read(self.answers.fileno(), 1 << 16)
+                assert more, "Chromium has ended"
+                self.read += more
+            one, self.read = self.read.split(b"\0", 1)
+            answer: dict[str, Any] = json.loads(one)
+            if answer.get("id") == self.sent:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def value(self, expression: str) -> Any:
+        return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+
+    def press(self, key: str, code: int, text: str = "") -> None:
+        about = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        self.ask("Input.dispatchKeyEvent", type="keyDown", text=text, **about)
+        self.ask("Input.dispatchKeyEvent", type="keyUp", **about)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, AssertionError):
+            self.ask("Browser.close")
+        self.commands.close()
+        self.answers.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(20)
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_tab_walks_through_the_page_and_enter_opens_what_is_folded(chromium: str, tmp_path: Path) -> None:  # noqa: F811
+    page = tmp_path / "page.html"
+    page.write_text(PAGES["scores"], encoding="utf-8")
+    keys = Keyboard(chromium, tmp_path, page)
+    try:
+        assert keys.value("document.documentElement.clientWidth") == 390
+        assert keys.value("document.documentElement.scrollWidth") == 390
+        places = keys.value("document.querySelectorAll('a[href], summary, [tabindex]').length")
+        here = "document.activeElement.tagName"
+        met, opened = [], 0
+        for _ in range(places):
+            keys.press("Tab", 9)
+            met.append(keys.value(here))
+            assert keys.value("getComputedStyle(document.activeElement).outlineStyle") == "solid", met
+            if met[-1] == "SUMMARY":
+                keys.press("Enter", 13, "\r")
+                assert keys.value("document.activeElement.parentElement.open"), "Enter opens it"
+                opened += 1
+                break
+        assert opened, f"no folded part was reached: {met}"
+        assert "A" in met
+        assert keys.value("document.documentElement.scrollWidth") == 390, "opened, it is no wider"
+    finally:
+        keys.close()
