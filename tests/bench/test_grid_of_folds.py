@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +18,7 @@ from levelhead.bench.grid import make_cells, read_grid, remember, run_grid
 from levelhead.bench.tables import collect
 from levelhead.metrics.joint import joint
 from levelhead.runs.folder import digest
+from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, DataError
 
@@ -96,6 +102,50 @@ def test_folds_of_other_rows_and_mixed_up_predictions_are_refused(tmp_path: Path
     write_json(file, {"run": kept["run"]})
     with pytest.raises(DataError, match="was changed after it was evaluated"):
         collect([tmp_path], "test")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_folds_killed_with_signal_9_go_on_to_the_same_answers(tmp_path: Path) -> None:
+    """The first fold is kept, and the second goes on amid its training."""
+    settings = ["data.train_size=60", "data.validation_size=60", "data.test_size=60", "model.hidden_size=16"]
+    settings += ["model.layers=1", "model.heads=2", "train.epochs=12", "train.batch_size=8", "train.threads=1"]
+    settings += ["train.checkpoint_seconds=0"]
+
+    def compare(out: Path) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "levelhead", "compare", "--data", "portraits", "--methods", "dam"]
+        command += ["--folds", "2", "--seeds", "0", "--out", str(out)]
+        for setting in settings:
+            command += ["--set", setting]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+
+    def runs(out: Path) -> list[Path]:
+        return [next(out.glob(f"*/seed-0-fold-{fold}-of-2"), out / "none") for fold in range(2)]
+
+    process = compare(tmp_path / "cut")
+    try:
+        for _ in range(1200):
+            log = runs(tmp_path / "cut")[1] / "log.jsonl"
+            if log.exists() and len(log.read_text().splitlines()) > 5:
+                break
+            time.sleep(0.05)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # the comparison, and the run that it waits for
+        process.wait()
+    first, second = runs(tmp_path / "cut")
+    assert (first / "evaluation-test.json").exists()
+    assert not (second / "metrics.json").exists(), "the fold ended before it could be killed"
+    kept = (first / "predictions-test.parquet").stat().st_mtime_ns
+    assert compare(tmp_path / "cut").wait() == 0
+    assert (first / "predictions-test.parquet").stat().st_mtime_ns == kept
+    (group,) = collect([tmp_path / "cut"], "test")
+    assert list(group.rows()) == ["dam"]
+    # The second fold without a stop, in this process, because others take seconds to start.
+    experiment = next(
+        cell.experiment for cell in make_cells(read_grid(tmp_path / "cut" / "grid.yaml"), tmp_path) if cell.fold == 1
+    )
+    train_run(experiment, tmp_path / "whole")
+    assert digest(second / "model" / "model.safetensors") == digest(tmp_path / "whole" / "model" / "model.safetensors")
 
 
 def test_rows_of_one_cluster_are_drawn_together() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -12,11 +13,12 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.auditing.missing.choice import NOTHING_KNOWN, PERSONS, read_shares
+from levelhead.auditing.missing.choice import NOTHING_KNOWN, PERSONS, points, read_shares, worst_words
 from levelhead.auditing.missing.labelled import by_labelled_pairs, by_labelled_rows, cross_fitted
 from levelhead.auditing.missing.page import indirect_page
 from levelhead.cli.app import main
 from levelhead.report import render
+from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError
 
 
@@ -173,6 +175,19 @@ def test_three_proxies(table: pd.DataFrame) -> None:
         "If within each group the proxies err independently of each other, of the label and of the prediction, the "
         "selection rate of 'women' is "
     )
+
+
+def test_no_number_is_cut_at_80_columns(table: pd.DataFrame) -> None:
+    """Rich cuts a cell that does not fit, and a cut number is another number."""
+    result = audit(table, proxies=table[["p1", "p2", "p3"]], replicates=300)
+    console = Terminal(file=io.StringIO(), width=80, color_system=None)
+    with console.capture() as capture:
+        console.print(result.table())
+    printed = capture.get()
+    assert "…" not in printed
+    for one in part_of(result).gaps:
+        numbers = [*worst_words(one.bounds), *(points(value) for value in one.naive.values())]
+        assert all(number in printed for number in numbers)
 
 
 def test_randomised_answers(table: pd.DataFrame) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -191,27 +191,22 @@ class IndirectAudit:
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""
         shown: list[Any] = []
+        level = f"{100 * self.level:g}% interval"
         for name, part in self.parts.items():
-            table = Table(title=Text(f"Gaps by {printable(name)}: {METHODS[part.method]}"), title_justify="left")
             naive = list(dict.fromkeys(proxy for one in part.gaps for proxy in one.naive))
             worst = any(one.bounds for one in part.gaps)
-            measured = any(one.estimate.defined for one in part.gaps) or not worst
-            level = f"{100 * self.level:g}% interval"
-            heads = ["Points", level] if measured else []
-            heads += [f"Naive: {printable(proxy)}" for proxy in naive]
-            heads += ["Worst case, these rows", f"with its {level}"] if worst else []
-            table.add_column("Gap")
-            for head in heads:
-                table.add_column(Text(head), justify="right")
-            for one in part.gaps:
-                figure = one.estimate
-                ends = f"[{points(figure.low)}, {points(figure.high)}]"
-                cells = [points(figure.value), ends] if figure.defined else ["refused", ""]
-                cells = (cells if measured else []) + [points(one.naive.get(proxy, math.nan)) for proxy in naive]
-                if worst:
-                    cells += ["", ""] if one.bounds is None else list(worst_words(one.bounds))
-                table.add_row(Text(gap_words(one)), *map(Text, cells))
-            shown += [Text(part.headline), table]
+            shown.append(Text(part.headline))
+            # One table for each kind of figure: side by side they would not fit in 80 columns.
+            if any(one.estimate.defined for one in part.gaps) or not worst:
+                title = f"Gaps by {printable(name)}: {METHODS[part.method]}"
+                shown.append(_gap_table(title, ["Points", level], part.gaps, _answer_words))
+            if naive:
+                heads = [printable(proxy) for proxy in naive]
+                shown.append(_gap_table("Naive: each proxy taken for the group", heads, part.gaps, _naive_words(naive)))
+            if worst:
+                heads = ["These rows", f"With its {level}"]
+                words = f"Worst case by {printable(name)}: all that these rows leave possible"
+                shown.append(_gap_table(words, heads, part.gaps, _bound_words))
             if any(one.estimate.defined for one in part.gaps):
                 shown += [
                     Text(f"Refused: {gap_words(one)}: {one.estimate.reason}.")
@@ -230,6 +225,36 @@ class IndirectAudit:
         with console.capture() as capture:
             console.print(self.table())
         return capture.get()
+
+
+def _gap_table(
+    title: str, heads: Sequence[str], gaps: Sequence[IndirectGap], cells: Callable[[IndirectGap], Sequence[str]]
+) -> Table:
+    """Return one line for each gap. Names fold where the terminal is narrow, numbers do not."""
+    table = Table(title=Text(title), title_justify="left")
+    rows = [[str(cell) for cell in cells(one)] for one in gaps]
+    table.add_column("Gap", overflow="fold")
+    for place, head in enumerate(heads):
+        widest = max(len(row[place]) for row in rows)
+        table.add_column(Text(head), justify="right", overflow="fold", min_width=widest)
+    for one, row in zip(gaps, rows, strict=True):
+        table.add_row(Text(gap_words(one)), *map(Text, row))
+    return table
+
+
+def _answer_words(one: IndirectGap) -> list[str]:
+    figure = one.estimate
+    return (
+        [points(figure.value), f"[{points(figure.low)}, {points(figure.high)}]"] if figure.defined else ["refused", ""]
+    )
+
+
+def _naive_words(proxies: Sequence[str]) -> Callable[[IndirectGap], list[str]]:
+    return lambda one: [points(one.naive.get(proxy, math.nan)) for proxy in proxies]
+
+
+def _bound_words(one: IndirectGap) -> Sequence[str]:
+    return ("", "") if one.bounds is None else worst_words(one.bounds)
 
 
 def points(value: float) -> str:
