@@ -178,6 +178,8 @@ def audit_sentences(result: Record) -> list[str]:
     finding, words = result["finding"], Words(result)
     sentences = list(_answer_sentences(finding, words))
     pair = finding["pair"]
+    if finding["constant"] is not None and (finding["at_most"] or 1) > NARROW:
+        return sentences  # "cannot tell whether there is a gap" beside it would only confuse
     if pair is None:
         return [*sentences, "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."]
     sentences.append(pair_sentence(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"]))
