@@ -267,10 +267,31 @@ def three_csv(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
     return {"folder": "mine"}
 
 
+def one_parquet(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    (root / "mine").mkdir(parents=True)
+    columns: dict[str, Any] = {"text": sentences(rows), "label": rows.label, "split": rows.split}
+    pd.DataFrame(columns | ({} if deleted else {"group": rows.group})).to_parquet(root / "mine" / "a.parquet")
+    return {"folder": "mine", "file": "a.parquet", "split_column": "split"}
+
+
+def one_jsonl(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    (root / "mine").mkdir(parents=True)
+    columns: dict[str, Any] = {"text": sentences(rows), "label": rows.label, "split": rows.split}
+    frame = pd.DataFrame(columns | ({} if deleted else {"group": rows.group}))
+    frame.to_json(root / "mine" / "a.jsonl", orient="records", lines=True)
+    return {"folder": "mine", "file": "a.jsonl", "split_column": "split"}
+
+
 TEXT_LAYOUTS: dict[str, dict[str, Callable[[Path, Rows, bool], dict[str, Any]]]] = {
     "hatexplain": {"owners": hatexplain_owners, "hub": hatexplain_hub, "csv": hatexplain_csv},
     "multinli": {"csv": multinli},
-    "text-csv": {"one file": one_csv, "one file, dealt": dealt_csv, "a file a split": three_csv},
+    "text-csv": {
+        "one file": one_csv,
+        "one file, dealt": dealt_csv,
+        "a file a split": three_csv,
+        "parquet": one_parquet,
+        "JSON lines": one_jsonl,
+    },
 }
 COMPUTED = {"multinli"}  # the attribute is computed from the input: there is no column to exchange
 

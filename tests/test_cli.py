@@ -125,6 +125,8 @@ def test_help_and_version_load_no_heavy_library() -> None:
 
 
 VERBS = [
+    "init",
+    "data check",
     "train",
     "pretrain",
     "reproduce",

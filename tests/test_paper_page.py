@@ -45,3 +45,11 @@ def test_measured_differences_are_those_of_the_results(tool: ModuleType) -> None
     assert tool.published_difference(ITEMS["table7"]) == "-3.6"
     assert tool.published_difference(ITEMS["table1"]).startswith("-1.7 [")
     assert tool.measured(ITEMS["figure3"]) == ""
+
+
+@pytest.mark.parametrize("name", ["figure3", "figure4"])
+def test_a_drawing_that_was_made_stands_on_its_page_with_its_figures(name: str) -> None:
+    text = (ROOT / "docs" / "paper" / f"{name}.md").read_text(encoding="utf-8")
+    assert (ROOT / "docs" / "images" / f"paper-{name}-small.png").exists()
+    assert f"paper-{name}-small.png" in text
+    assert "| DAM" in text

@@ -93,7 +93,7 @@ def comparisons(item: Item) -> list[dict[str, Any]]:
     """Return ``{method: {figure: ...}}`` of every comparison of the item's newest result under the label-only rule."""
     if result_file(item).exists():
         record = json.loads(result_file(item).read_text(encoding="utf-8"))
-        return [grid["label_only"]["methods"] for grid in record["grids"].values() if "label_only" in grid]
+        return [grid["label_only"]["methods"] for grid in record.get("grids", {}).values() if "label_only" in grid]
     found = []
     for name in item.results:
         every = json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))["comparisons"]
@@ -156,6 +156,9 @@ def here(item: Item) -> list[str]:
         return [f"An earlier run of another grid stands for it: {links}. {why}"]
     record = json.loads(file.read_text(encoding="utf-8"))
     lines = [f"Made by the first command above; `results/{file.name}`. {why}", ""]
+    if item.drawing in DRAWN:
+        picture = f"![{item.title} at small scale: {item.shows}](../images/paper-{item.name}-small.png)"
+        return [*lines, picture, "", *DRAWN[item.drawing](record["networks"])]
     for grid in record["grids"].values():
         if "published" not in grid:
             continue
@@ -175,6 +178,56 @@ def here(item: Item) -> list[str]:
         "choose it. *By selection alone*: that minus the epochs chosen by labels, on the same runs.",
     ]
     return lines
+
+
+def distances(networks: dict[str, Any]) -> list[str]:
+    """Return how far queries and keys differ between groups, over all dimensions of the last encoder."""
+    lines = ["| network | query | key |", "|---|---:|---:|"]
+    for name, one in networks.items():
+        for debiasing in dict.fromkeys(panel["debiasing"] for panel in one["panels"]):
+            found = {panel["tensor"]: panel for panel in one["panels"] if panel["debiasing"] == debiasing}
+            title = f"{name}, {debiasing} debiasing" if len(one["panels"]) > 2 else name
+            cells = [_quantiles(found[tensor]["all_dimensions"]) for tensor in ("query", "key")]
+            lines.append(f"| {title} | {' | '.join(cells)} |")
+        chance = one["all_dimensions_with_groups_shuffled"]
+        lines.append(f"| {name}, groups shuffled | {_quantiles(chance['query'])} | {_quantiles(chance['key'])} |")
+    first = next(iter(networks.values()))
+    rows = " and ".join(f"{count:,} {group}" for group, count in first["groups"].items())
+    dimensions = first["panels"][0]["all_dimensions"]["count"]
+    return [
+        *lines,
+        "",
+        f"Two-sample Kolmogorov-Smirnov statistic between the groups ({rows}; test split, one seed): median over all",
+        f"{dimensions} dimensions [5th, 95th percentile]. The picture shows one dimension; its boxes show all of them.",
+    ]
+
+
+def _quantiles(figure: dict[str, Any]) -> str:
+    low, middle, high = (figure["quantiles"][place] for place in ("0.05", "0.5", "0.95"))
+    return f"{middle:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def attention_differences(networks: dict[str, Any]) -> list[str]:
+    """Return where the groups' mean attention differs most, by label."""
+    lines = ["| network | label | groups | largest difference on a patch, points | half the sum over patches, points |"]
+    lines += ["|---|---|---|---:|---:|"]
+    for name, one in networks.items():
+        for found in one["differences"]:
+            pairs = zip(found["difference"], found["standard_error"], strict=True)
+            every = [pair for row in pairs for pair in zip(*row, strict=True)]
+            value, error = max(every, key=lambda pair: abs(pair[0]))
+            share = sum(abs(difference) for difference, _ in every) / 2
+            most = f"{100 * value:+.1f} (standard error {100 * error:.1f})"
+            lines.append(f"| {name} | {found['label']} | {found['what']} | {most} | {100 * share:.1f} |")
+    return [
+        *lines,
+        "",
+        "Attention of the readout row in the last encoder, in percent of what lies on patches; test split, one seed.",
+        "The last column is how much attention would have to move to make the two means alike.",
+    ]
+
+
+DRAWN = {"qk": distances, "attention": attention_differences}
 
 
 def against(grid: dict[str, Any], figure: str) -> list[str]:

@@ -125,6 +125,12 @@ def test_a_constant_model_is_named_before_any_gap() -> None:
     )
 
 
+def test_of_a_constant_model_and_few_rows_nothing_else_is_said() -> None:
+    sentences = said({"women": [[30, 0], [20, 0]], "men": [[40, 0], [25, 0]]})
+    assert [sentence for sentence in sentences if "cannot tell" in sentence] == []
+    assert "decides nothing" in sentences[0]
+
+
 def test_a_model_at_chance_is_named_before_any_gap() -> None:
     sentences = said({"women": [[500, 500], [252, 248]], "men": [[1000, 1000], [500, 500]]})
     assert sentences[0] == (

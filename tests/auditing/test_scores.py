@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,37 @@ def test_binned_figures_are_those_of_every_score() -> None:
     assert np.array_equal(binned.tables([0.5, 0.123456]), exact.tables([0.5, 0.123456]))
     assert calibration_lines(binned).slope == pytest.approx(calibration_lines(exact).slope, abs=1e-4)
     assert squared_calibration_error(binned) == pytest.approx(squared_calibration_error(exact), abs=1e-5)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 127, 128, 200])
+def test_rows_in_batches_are_counted_as_all_at_once(groups: int) -> None:
+    chance = np.random.default_rng(3)
+    score, group = chance.normal(size=3000), chance.integers(0, groups, 3000)
+    label = chance.random(3000) < 0.4
+    whole = ScoreCounts.from_rows(label, score, group, groups, [0.5], most_bins=500)
+    cuts = [0, 0, 1, 700, 2999, 3000]  # an empty batch and one of a single row among them
+
+    def batches() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        for first, last in itertools.pairwise(cuts):
+            yield label[first:last], score[first:last], group[first:last].astype(np.int16)
+
+    found = ScoreCounts.from_batches(batches, groups, [0.5], most_bins=500)
+    for name in ("edges", "rows", "sums", "squares"):
+        assert np.array_equal(getattr(found, name), getattr(whole, name)), name
+    for g, k in itertools.product(range(groups), range(2)):
+        assert found.rows[g, k].sum() == ((group == g) & (label == k)).sum()
+
+
+@pytest.mark.parametrize("size", [1, 7, 250, 10_000])
+def test_row_groups_of_any_size_give_the_same_audit(tmp_path: Path, size: int) -> None:
+    frame = made()
+    path = tmp_path / "scores.parquet"
+    frame.to_parquet(path, row_group_size=size)
+    found = lh.audit_file(path, "y", None, ["sex"], score="p", replicates=100).to_dict()
+    groups = {"sex": frame["sex"]}
+    whole = lh.audit(frame["y"], scores=frame["p"], sensitive_features=groups, replicates=100).to_dict()
+    assert found["scores"] == whole["scores"]
+    assert found["metrics"] == whole["metrics"]
 
 
 def test_scores_of_few_values_are_never_binned() -> None:

@@ -163,7 +163,7 @@ def test_weights_that_are_all_zero_or_too_few_are_refused() -> None:
         audited(frame.assign(w=0.0))
     with pytest.raises(DataError, match="100 labels and 99 weights"):
         lh.audit(frame["y"], frame["yhat"], sensitive_features=frame["sex"], sample_weight=frame["w"][1:])
-    with pytest.raises(DataError, match="no finite number. A weight says how many rows"):
+    with pytest.raises(DataError, match=r"no finite number\. A weight says how many rows"):
         audited(frame.assign(w="heavy"))
 
 

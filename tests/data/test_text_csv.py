@@ -81,7 +81,7 @@ def test_one_file_a_split(tmp_path: Path, names: tuple[str, str, str]) -> None:
         assert data.examples(split).class_names == ("-1", "2.5", "9", "10", "30")
     assert data.examples("test").labels.tolist() == [2, 4] * 5
     (tmp_path / "mine" / names[1]).unlink()
-    with pytest.raises(DataError, match=r"mine has no validation\.csv \(or \.csv\.gz, \.tsv, \.tsv\.gz\); it holds "):
+    with pytest.raises(DataError, match=r"mine has no validation\.csv \(or \.csv\.gz, .*, \.parquet\); it holds "):
         data.check()
 
 
@@ -215,8 +215,12 @@ def test_an_empty_group_matters_to_its_split_alone(tmp_path: Path) -> None:
     [
         (b"", "has neither a header nor rows"),
         (b"text,label,group,part\n", "has a header but no rows"),
-        ("text,label,group,part\nL\xe4mpchen,1,g,train\n".encode("latin-1"), "cannot be read .*Is it UTF-8"),
-        ("text,label,group,part\nlamp,1,g,train\n".encode("utf-16"), "cannot be read .*Is it UTF-8"),
+        (
+            "text,label,group,part\nL\xe4mpchen,1,g,train\n".encode() + b"\xe4",
+            r"is UTF-8 up to byte \d+ and then is not",
+        ),
+        (b"text,label,group,part\nL\x81mpchen,1,g,train\n", "is neither UTF-8 nor Latin-1"),
+        ("text,label,group,part\nlamp,1,g,train\n".encode("utf-16")[:-1], "cannot be read .*Is it UTF-8"),
         (b"text,label,group,part\na lamp, on,1,g,train\n", "row 1 has 5 fields and the header 4. Put quotes"),
         (b'text,label,group,part\n"a lamp,1,g,train\n', "cannot be read .*quote"),
     ],

@@ -715,7 +715,7 @@ def _audit_scores(
     """Audit the decisions at the first threshold, or the given predictions, and what scores show beside them."""
     rows.check()
     positive, other = rows.positive(options.positive, options.label_map.targets)
-    thresholds = thresholds or (default_threshold(rows.scores),)
+    thresholds = thresholds or (default_threshold(*rows.ends()),)
     result = _audit(
         rows.tally(thresholds[0], positive, other, frozenset(cuts)), replace(options, positive=positive), cuts
     )

@@ -140,9 +140,25 @@ def _parquet(path: Path, wanted: Sequence[str], numbers: Sequence[str]) -> Itera
     texts = [name for name in wanted if name not in numbers and _is_text(schema.field(name).type)]
     # Text columns lie in the file as codes and are read as codes: no string is made for a row.
     with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
-        for batch in file.iter_batches(_batch_rows(file.metadata, wanted), columns=list(wanted), use_threads=False):
-            if batch.num_rows:
-                yield {name: batch.column(name) for name in wanted}
+        rows = _batch_rows(file.metadata, wanted)
+        for part in _row_groups(file.metadata):
+            for batch in file.iter_batches(rows, row_groups=part, columns=list(wanted), use_threads=False):
+                if batch.num_rows:
+                    yield {name: batch.column(name) for name in wanted}
+
+
+def _row_groups(metadata: pyarrow.parquet.FileMetaData) -> Iterator[list[int]]:
+    """Yield the row groups that are opened at a time: a reader keeps what it has read of all of its groups."""
+    part: list[int] = []
+    rows = 0
+    for at in range(metadata.num_row_groups):
+        part.append(at)
+        rows += metadata.row_group(at).num_rows
+        if rows >= BATCH_ROWS:
+            yield part
+            part, rows = [], 0
+    if part:
+        yield part
 
 
 def _batch_rows(metadata: pyarrow.parquet.FileMetaData, wanted: Sequence[str]) -> int:

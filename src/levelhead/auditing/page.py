@@ -27,6 +27,8 @@ from levelhead.types import Estimate
 
 MOST_TILES = 6
 """Sensitive columns whose gap has a tile."""
+MOST_PAIRS = 12
+"""Pairs of groups that are shown at once; a click shows more."""
 SMALL = 10
 """Groups, or cells of group and label, with fewer rows decide nothing and are flagged."""
 
@@ -76,7 +78,7 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
         parts,
         title=about.get("title") or f"Audit of {source or 'predictions'}",
         about=_about_line(result, source),
-        facts=[*audit_facts(by_attribute[first], result.get("level", 0.95))[:2], *_gap_facts(result)],
+        facts=[*_facts_of_all(result), *_gap_facts(result)],
         lines=lines,
         cautions=result["warnings"],
         command=command,
@@ -116,6 +118,15 @@ def audit_facts(part: Record, level: float) -> list[tuple[str, str, str]]:
         half = number(50 * (gap.high - gap.low))
         facts.append(("The gap is known to about", f"± {half}", "points, half the interval’s width"))
     return facts
+
+
+def _facts_of_all(result: Record) -> list[tuple[str, str, str]]:
+    """Return rows and accuracy, which do not depend on the sensitive column."""
+    by_attribute = result["by_attribute"]
+    rows, accuracy = audit_facts(next(iter(by_attribute.values())), result.get("level", 0.95))[:2]
+    if len(by_attribute) > 1:
+        rows = (*rows[:2], f"in groups of {len(by_attribute)} kinds")
+    return [rows, accuracy]
 
 
 def _gap_facts(result: Record) -> list[tuple[str, str, str]]:
@@ -201,20 +212,36 @@ def _pairs_section(result: Record) -> list[Record]:
     if not pairs:
         return []
     count = finding["comparisons"]
-    table = blocks.table(
-        f"Pairs of groups that differ most, in points, with {result.get('level', 0.95):.0%} intervals",
-        ["Groups", "Difference", "Rate", "Each", "Rows"],
-        [(_pair_head(pair, words), _pair_cells(pair, result)) for pair in pairs],
-        notes=[
-            f"The intervals hold together: they allow for all {count:,} comparisons of two groups in the true and the "
-            f"false positive rate ({ADJUSTED[finding.get('adjust', BONFERRONI)]}). Those that leave out 0 come first."
-        ],
-        text_columns=[2],
-    )
+    level = f"{result.get('level', 0.95):.0%}"
+    columns = ["Groups", "Difference", "Rate", "Each", "Rows"]
+    rows = [(_pair_head(pair, words), _pair_cells(pair, result)) for pair in pairs]
+    tables = [
+        blocks.table(
+            f"Pairs of groups that differ most, in points, with {level} intervals",
+            columns,
+            rows[:MOST_PAIRS],
+            notes=[
+                f"The intervals hold together: they allow for all {count:,} comparisons of two groups in the true and "
+                f"the false positive rate ({ADJUSTED[finding.get('adjust', BONFERRONI)]}). Those that leave out 0 come "
+                "first."
+            ],
+            text_columns=[2],
+        )
+    ]
+    if more := rows[MOST_PAIRS:]:
+        tables.append(
+            blocks.table(
+                f"More pairs of groups, in points, with {level} intervals",
+                columns,
+                more,
+                text_columns=[2],
+                folded=f"{counted(len(more), 'more pair')} of groups",
+            )
+        )
     drawn = [range_sentence(one) for one in result.get("ranges") or []]
     chance = [blocks.bullets(drawn)] if drawn else []
     return [
-        blocks.section("Who differs most", [table]),
+        blocks.section("Who differs most", tables),
         blocks.section("Ranges beside chance", chance),
     ]
 

@@ -6,9 +6,10 @@ one threshold can be small because of where the threshold happens to lie.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ IntArray = NDArray[np.int64]
 MOST_PAIRS = 190
 """Pairs of groups that are listed, those of 20 groups; of more, the one with the largest difference alone."""
 CURVE_POINTS, FEW_POINTS = 101, 21
-CHUNK = 1 << 20
+CHUNK = 1 << 18
 MOST_VALUES = 32_000
 
 NOTE = (
@@ -256,7 +257,7 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
 
 @dataclass
 class ScoreRows:
-    """Labels, scores and groups of all rows, joined from batches in small types: ten bytes a row and two a column."""
+    """Labels, scores and groups of all rows, batch by batch in small types: nine bytes a row and one a column."""
 
     label: str
     score: str
@@ -281,10 +282,21 @@ class ScoreRows:
             self._parts.setdefault(name, []).append(values)
 
     def _whole(self, name: str) -> NDArray[Any]:
-        parts = self._parts.get(name, [np.empty(0)])
-        if len(parts) > 1:
-            self._parts[name] = parts = [np.concatenate(parts)]
-        return parts[0]
+        if len(self._parts.get(name, [])) > 1:  # all columns, so that batches stay alike
+            for column, parts in self._parts.items():
+                self._parts[column] = [np.concatenate(parts)]
+        return self._parts.get(name, [np.empty(0)])[0]
+
+    def _batches(self) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield the columns some rows at a time. Nothing is joined: twice the scores would be held while it is done."""
+        for at, scores in enumerate(self._parts.get("score", [])):
+            for begin in range(0, len(scores), CHUNK):
+                yield {name: parts[at][begin : begin + CHUNK] for name, parts in self._parts.items()}
+
+    def ends(self) -> tuple[float, float]:
+        """Return the lowest and the highest score."""
+        each = [(batch["score"].min(), batch["score"].max()) for batch in self._batches()]
+        return float(min(low for low, _ in each)), float(max(high for _, high in each))
 
     @property
     def scores(self) -> FloatArray:
@@ -309,16 +321,21 @@ class ScoreRows:
 
     def check(self) -> None:
         """Raise :class:`DataError` for scores that are none."""
-        score = self.scores
-        if not len(score):
+        rows, wrong, first, decisions = 0, 0, 0, True
+        for batch in self._batches():
+            score = batch["score"]
+            if len(found := np.flatnonzero(~np.isfinite(score))):
+                first, wrong = first if wrong else rows + int(found[0]) + 1, wrong + len(found)
+            rows += len(score)
+            decisions = decisions and bool(np.isin(score[:1000], (0.0, 1.0)).all() and np.isin(score, (0.0, 1.0)).all())
+        if not rows:
             raise DataError("There are no rows to audit. Pass at least one labelled score.")
-        wrong = np.flatnonzero(~np.isfinite(score))
-        if len(wrong):
+        if wrong:
             raise DataError(
-                f"{self.score}: {len(wrong)} scores are missing or not finite, first in row {wrong[0] + 1} (counted "
+                f"{self.score}: {wrong} scores are missing or not finite, first in row {first} (counted "
                 "from 1). Fill them in or leave those rows out."
             )
-        if np.isin(score[:1000], (0.0, 1.0)).all() and np.isin(score, (0.0, 1.0)).all() and score.min() < score.max():
+        if decisions and self.ends() == (0.0, 1.0):
             raise DataError(
                 f"{self.score} holds 0 and 1 alone: these are decisions, not scores. Give that column as the "
                 "prediction."
@@ -328,18 +345,15 @@ class ScoreRows:
         """Count rows by label, group and prediction: the given one, or whether the score reaches the threshold."""
         self.check()
         tally = Tally(self.label, self.prediction, self.titles, self.intersect, cut)
-        given = "prediction" in self._parts
-        for begin in range(0, len(self.scores), CHUNK):
-            rows = slice(begin, begin + CHUNK)
-            if given:
-                prediction = self._whole("prediction")[rows].astype(np.int64), list(self.predictions)
+        for batch in self._batches():
+            if "prediction" in batch:
+                prediction = batch["prediction"].astype(np.int64), list(self.predictions)
             else:
-                prediction = (self.scores[rows] >= threshold).astype(np.int64), [other, positive]
+                prediction = (batch["score"] >= threshold).astype(np.int64), [other, positive]
             columns = {
-                name: (self._whole(f"group {name}")[rows].astype(np.int64), list(values))
-                for name, values in self.groups.items()
+                name: (batch[f"group {name}"].astype(np.int64), list(values)) for name, values in self.groups.items()
             }
-            tally.add((self._whole("label")[rows].astype(np.int64), list(self.labels)), prediction, columns)
+            tally.add((batch["label"].astype(np.int64), list(self.labels)), prediction, columns)
         return tally
 
     def positives(self, positive: Hashable) -> NDArray[np.bool_]:
@@ -351,20 +365,20 @@ class ScoreRows:
         names = np.array([MISSING_GROUP if one is None else str(one) for one in self.groups[name]], object)
         return np.asarray(names[self._whole(f"group {name}")])
 
-    def members(self, groups: Mapping[Key, Sequence[Key]]) -> dict[Key, IntArray]:
-        """Return the place of each row's group among ``groups``, by column and crossing."""
-        found = {}
-        for key, there in groups.items():
-            place = {group: at for at, group in enumerate(there)}
-            columns = [key] if isinstance(key, str) else list(key)
-            names = [[MISSING_GROUP if one is None else str(one) for one in self.groups[name]] for name in columns]
-            codes = np.zeros(len(self.scores), np.int64 if len(columns) > 1 else np.int16)
-            for name, texts in zip(columns, names, strict=True):
-                codes = codes * len(texts) + self._whole(f"group {name}")
-            used = [(texts,) for texts in names[0]] if len(columns) == 1 else list(itertools.product(*names))
-            wanted = [place.get(one[0] if isinstance(key, str) else one, 0) for one in used]
-            found[key] = np.array(wanted, np.int16)[codes]
-        return found
+    def members(
+        self, positive: Hashable, key: Key, there: Sequence[Key]
+    ) -> Iterator[tuple[NDArray[np.bool_], FloatArray, NDArray[np.int16]]]:
+        """Yield label (True for positives), score, and the place of the group among ``there``, some rows at a time."""
+        place = {group: at for at, group in enumerate(there)}
+        columns = [key] if isinstance(key, str) else list(key)
+        names = [[MISSING_GROUP if one is None else str(one) for one in self.groups[name]] for name in columns]
+        used = [(texts,) for texts in names[0]] if len(columns) == 1 else list(itertools.product(*names))
+        wanted = np.array([place.get(one[0] if isinstance(key, str) else one, 0) for one in used], np.int16)
+        for batch in self._batches():
+            codes = batch[f"group {columns[0]}"]
+            for name, texts in zip(columns[1:], names[1:], strict=True):
+                codes = codes.astype(np.int64) * len(texts) + batch[f"group {name}"]
+            yield batch["label"] == self.labels[positive], batch["score"], wanted[codes]
 
 
 def _codes(column: Column, known: dict[Hashable, int], title: str) -> NDArray[Any]:
@@ -372,7 +386,7 @@ def _codes(column: Column, known: dict[Hashable, int], title: str) -> NDArray[An
     places = np.array([known.setdefault(value, len(known)) for value in values], np.int64)
     if len(known) > MOST_VALUES:
         raise DataError(f"{title} has more than {MOST_VALUES:,} different values: is this an id or a score?")
-    return places.astype(np.int16)[codes]
+    return places.astype(np.min_scalar_type(max(0, len(known) - 1)))[codes]
 
 
 def read_scores(path: Path, label: str | None, score: str, groups: Sequence[str]) -> ScoreRows:
@@ -400,9 +414,11 @@ def check_thresholds(threshold: float | Sequence[float] | None, scored: bool) ->
     return tuple(dict.fromkeys(float(one) for one in given))
 
 
-def default_threshold(score: FloatArray) -> float:
-    """Return 0.5 for probabilities, else 0; raise :class:`ConfigError` for numbers that are neither nor log odds."""
-    low, high = float(score.min()), float(score.max())
+def default_threshold(low: float, high: float) -> float:
+    """Return 0.5 for probabilities, else 0; raise :class:`ConfigError` for numbers that are neither nor log odds.
+
+    Scores go from ``low`` to ``high``.
+    """
     if low >= 0 and high <= 1:
         return 0.5
     if low < 0:
@@ -441,8 +457,7 @@ def audit_scores(
     Returns:
         the figures; what cannot be computed is NaN with a reason.
     """
-    score, truth = rows.scores, rows.positives(positive)
-    low, high = float(score.min()), float(score.max())
+    low, high = rows.ends()
     probabilities = low >= 0 and high <= 1
     warnings = []
     if low == high:
@@ -454,8 +469,9 @@ def audit_scores(
                 f"from {low:g} to {high:g}."
             )
     by_attribute, exact = {}, True
-    for key, codes in rows.members(groups).items():
-        counts = ScoreCounts.from_rows(truth, score, codes, len(groups[key]), thresholds)
+    for key, there in groups.items():
+        batches = functools.partial(rows.members, positive, key, there)
+        counts = ScoreCounts.from_batches(batches, len(there), thresholds)
         exact &= counts.exact
         compared = np.array([not left_out(group) for group in groups[key]])
         column = _Column(counts, list(groups[key]), compared, probabilities, min_count, level)

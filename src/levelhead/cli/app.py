@@ -17,6 +17,7 @@ from levelhead._version import __version__
 from levelhead.cli.audit import audit_command, bounds_command
 from levelhead.cli.card import card_command
 from levelhead.cli.compare import compare_command, grid_command
+from levelhead.cli.data import data_app, init_command
 from levelhead.cli.explain import explain_command
 from levelhead.cli.features import features_app
 from levelhead.cli.figure import figure_app
@@ -49,6 +50,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 TRAINING, AUDITING, MORE = "Train and compare", "Audit and report", "More"
+app.command("init", rich_help_panel=TRAINING)(init_command)
 app.command("train", rich_help_panel=TRAINING)(train_command)
 app.command("pretrain", rich_help_panel=TRAINING)(pretrain_command)
 app.command("evaluate", rich_help_panel=TRAINING)(evaluate_command)
@@ -67,6 +69,7 @@ figure_app.command("bounds")(bounds_command)
 app.add_typer(lm_app, name="lm", rich_help_panel=MORE)
 lm_app.command("train")(lm_train_command)
 lm_app.command("gap")(gap_command)
+app.add_typer(data_app, name="data", rich_help_panel=MORE)
 app.add_typer(features_app, name="features", rich_help_panel=MORE)
 for old, new, command in (
     ("bounds", "figure bounds", bounds_command),

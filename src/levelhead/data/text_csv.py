@@ -1,4 +1,4 @@
-"""Any texts in csv or tsv files: one row a text (or a pair), columns for target, groups and split."""
+"""Any texts in a table: one row a text (or a pair), columns for target, groups and split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from levelhead.data.base import (
 )
 from levelhead.data.image_folder_csv import SPLIT_WORDS
 from levelhead.data.splits import check_shares, named_splits, position_of, split_of
-from levelhead.data.text_files import NUMBER, read_columns, refuse_mixed_numbers, table_file, table_header
+from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, read_columns, refuse_mixed_numbers, table_file, table_header
 from levelhead.data.texts import Texts, text_fingerprint
 from levelhead.types import ConfigError, DataError, require_columns
 
@@ -40,13 +40,14 @@ class TextCsv(DataSet):
     """Tell the ``target`` column of a table from its ``text_column``, and its ``pair_column`` if there are two texts.
 
     ``folder`` lies below the data root, or is a path of its own. ``file`` is one table in it, or a path of its own;
-    None: one table a split, named train, validation (or val, valid, dev) and test. A table is ``.csv`` or ``.tsv``,
-    also ``.gz``, in UTF-8 with a header. Classes and groups are the distinct values of their columns in all rows as
-    text, to the letter, sorted: as numbers where all of them are, else as texts. ``sensitive`` names one column or
-    several; empty, or without a column ``group``, nobody's group is known. ``id_column`` is written beside predictions
-    (None: the number of the row in its file), so that groups can be joined later. ``split_column`` holds train,
-    validation (or val, valid, dev) and test; None with one file: rows are dealt by a hash of their text and
-    ``split_seed``, so that rows with the same text go to the same split.
+    None: one table a split, named train, validation (or val, valid, dev) and test. A table is ``.csv``, ``.tsv``
+    or ``.jsonl``, also ``.gz``, or ``.parquet``. Semicolons or tabs in place of a csv's commas are seen and
+    said, and so are UTF-16 and Latin-1 in place of UTF-8. Classes and groups are the distinct
+    values of their columns in all rows as text, to the letter, sorted: as numbers where all of them are, else as texts.
+    ``sensitive`` names one column or several; empty, or without a column ``group``, nobody's group is known.
+    ``id_column`` is written beside predictions (None: the number of the row in its file), so that groups can be joined
+    later. ``split_column`` holds train, validation (or val, valid, dev) and test; None with one file: rows are dealt by
+    a hash of their text and ``split_seed``, so that rows with the same text go to the same split.
     """
 
     folder: str = ""
@@ -163,7 +164,7 @@ class TextCsv(DataSet):
         """Return the one table, or those of train, validation and test."""
         if self.file is None:
             names = {split: [word for word, named in WORDS.items() if named == split] for split in SPLITS}
-            return [table_file(self._folder(), *names[split]) for split in SPLITS]
+            return [table_file(self._folder(), *names[split], suffixes=ANY_SUFFIXES) for split in SPLITS]
         path = Path(self.file) if Path(self.file).is_absolute() else self._folder() / self.file
         if not path.is_file():
             raise DataError(f"There is no file {path}. Set data.file to a table in {path.parent}, or to a whole path.")

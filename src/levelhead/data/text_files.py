@@ -1,19 +1,38 @@
-"""Tables of texts, one column at a time: csv and tsv, also gzipped, and what the text data sets' folders hold."""
+"""Tables of texts, one column at a time: csv, tsv and JSON lines, also gzipped, parquet, and what folders hold."""
 
 from __future__ import annotations
 
+import codecs
 import csv
+import functools
 import gzip
 import io
+import itertools
+import json
+import logging
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any, cast
 
 from levelhead.types import DataError, refuse_duplicates, require_columns
 
 NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+ANY_SUFFIXES = (*TABLE_SUFFIXES, ".jsonl", ".jsonl.gz", ".parquet")
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+MARKS = {  # UTF-32 first, whose mark begins with that of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: "utf-8-sig",
+}
+NOT_WINDOWS = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D])  # mean nothing in Windows-1252
+
+logger = logging.getLogger(__name__)
 
 
 def table_file(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFIXES) -> Path:
@@ -46,7 +65,10 @@ def find_layout(folder: Path, layouts: Mapping[str, Sequence[str]], wanted: str 
 
 
 def table_header(path: Path) -> list[str]:
-    """Return the names of a table's columns; reads the first line alone."""
+    """Return the names of a table's columns; reads the first line alone, of JSON lines all of them."""
+    if _suffix(path) == ".parquet":
+        _refuse_irregular(path)
+        return list(_parquet_columns(path, None))
     header = next(_lines(path), None)
     if header is None:
         raise DataError(f"{path} has neither a header nor rows.")
@@ -54,7 +76,16 @@ def table_header(path: Path) -> list[str]:
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
-    """Return some columns of a table as texts, in row order, to the letter; a missing cell is an empty text."""
+    """Return some columns of a table as texts, in row order, to the letter; a missing cell is an empty text.
+
+    Numbers and truth values of JSON lines and parquet become texts as Python writes them.
+    """
+    if _suffix(path) == ".parquet":
+        _refuse_irregular(path)
+        found = _parquet_columns(path, columns)
+        if not next(iter(found.values()), []):
+            raise DataError(f"{path} has a header but no rows.")
+        return found
     lines = _lines(path)
     there = next(lines, None)
     if there is None:
@@ -65,6 +96,18 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
     if not rows:
         raise DataError(f"{path} has a header but no rows.")
     return {name: [row[position] for row in rows] for position, name in enumerate(columns)}
+
+
+def first_rows(path: Path, count: int) -> dict[str, list[str]]:
+    """Return all columns of the first ``count`` rows of a table as texts, by name."""
+    if _suffix(path) == ".parquet":
+        _refuse_irregular(path)
+        return {name: values[:count] for name, values in _parquet_columns(path, table_header(path), count).items()}
+    lines = list(itertools.islice(_lines(path), count + 1))
+    if not lines:
+        raise DataError(f"{path} has neither a header nor rows.")
+    header, *rows = lines
+    return {name: [row[at] if at < len(row) else "" for row in rows] for at, name in enumerate(header)}
 
 
 def refuse_mixed_numbers(values: Iterable[str], column: str, where: object) -> None:
@@ -87,29 +130,183 @@ def _lines(path: Path) -> Iterator[list[str]]:
     A row may have fewer fields than the header, or end with empty ones. More fields are an error, because a comma in a
     text without quotes has moved the rest. So are two columns of one name.
     """
-    kind, delimiter = ("tabs", "\t") if path.name.removesuffix(".gz").endswith(".tsv") else ("commas", ",")
-    if path.exists() and not path.is_file():  # a pipe would be waited for, without end
-        raise DataError(f"{path} is not a regular file. Put a table there, or name another file.")
+    _refuse_irregular(path)
+    if _suffix(path) == ".jsonl":
+        yield from _json_lines(path)
+        return
+    encoding = _encoding(path)
+    delimiter = _delimiter(path, encoding)
+    kind = DELIMITERS[delimiter]
+    advice = f"Is it UTF-8 with a header and {kind}, and a text that begins with a quote in quotes?"
+    with _opened(path, advice) as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
+        width = row = 0
+        for line in csv.reader(text, delimiter=delimiter, strict=True):
+            if len(line) < 2 and not "".join(line).strip():
+                continue
+            if width and any(line[width:]):
+                raise DataError(
+                    f"{path}: row {row} has {len(line)} fields and the header {width}. Put quotes around a text "
+                    f"that holds {kind}."
+                )
+            if not width:
+                refuse_duplicates(line, [name for name in line if name], str(path))
+            width, row = width or len(line), row + 1
+            yield line
+
+
+def _json_lines(path: Path) -> Iterator[list[str]]:
+    """Yield the names of all fields, then those of each row as texts; a field that a row lacks is empty."""
+    rows: list[dict[str, str]] = []
+    with (
+        _opened(path, "Is it UTF-8 with one JSON object a line?") as raw,
+        io.TextIOWrapper(raw, _encoding(path)) as text,
+    ):
+        for number, line in enumerate(text, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line, object_pairs_hook=_object)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path}, line {number}, is no JSON object: {error}.") from None
+            if not isinstance(row, dict):
+                raise DataError(f"{path}, line {number}, is no JSON object with a field for each column.")
+            rows.append({name: as_text(value) for name, value in row.items()})
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if names:
+        yield names
+    for row in rows:
+        yield [row.get(name, "") for name in names]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"a name stands there twice, among {', '.join(names)[:200]}")
+    return dict(pairs)
+
+
+def as_text(value: Any) -> str:
+    """Return a cell of a table with types as Python writes it, and a missing one as an empty text."""
+    return "" if value is None else value if isinstance(value, str) else str(value)
+
+
+def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | None = None) -> dict[str, list[str]]:
+    """Return columns of a parquet file as texts, and no others; None: the names of all, without rows.
+
+    With ``count`` no more is read than the row groups that hold so many rows.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as raw:
-            file = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
-            width = row = 0
-            for line in csv.reader(file, delimiter=delimiter, strict=True):
-                if len(line) < 2 and not "".join(line).strip():
-                    continue
-                if width and any(line[width:]):
-                    raise DataError(
-                        f"{path}: row {row} has {len(line)} fields and the header {width}. Put quotes around a text "
-                        f"that holds {kind}."
-                    )
-                if not width:
-                    refuse_duplicates(line, [name for name in line if name], str(path))
-                width, row = width or len(line), row + 1
-                yield line
-    except FileNotFoundError:
-        raise DataError(f"There is no file {path}. Check the path.") from None
+        names = pyarrow.parquet.read_schema(path).names
+        refuse_duplicates(names, names, str(path))
+        if columns is None:
+            return {name: [] for name in names}
+        require_columns(names, columns, str(path))
+        wanted = list(dict.fromkeys(columns))
+        if count is None:
+            table = pyarrow.parquet.read_table(path, columns=wanted)
+        else:
+            with pyarrow.parquet.ParquetFile(path) as file:
+                table = pyarrow.Table.from_batches(
+                    itertools.islice(file.iter_batches(count, columns=wanted), 1),
+                    file.schema_arrow.empty_table().select(wanted).schema,
+                )
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} is not a readable parquet file ({error}).") from None
+    return {name: [as_text(value) for value in table.column(name).to_pylist()] for name in columns}
+
+
+def _refuse_irregular(path: Path) -> None:
+    if not path.exists():
+        raise DataError(f"There is no file {path}. Check the path.")
+    if not path.is_file():  # a pipe would be waited for, without end
+        raise DataError(f"{path} is not a regular file. Put a table there, or name another file.")
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).suffix
+
+
+@contextmanager
+def _opened(path: Path, advice: str) -> Iterator[IO[bytes]]:
+    """Open a file, also a packed one; what cannot be read is an error that ends with ``advice``."""
+    try:
+        with cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as raw:
+            yield raw
     except (ValueError, csv.Error, OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}). Is it UTF-8 with a header and {kind}, and a text that begins with a "
-            "quote in quotes?"
-        ) from None
+        raise DataError(f"{path} cannot be read ({error}). {advice}") from None
+
+
+def _encoding(path: Path) -> str:
+    """Return the encoding of a file, and say so where it is not UTF-8."""
+    about = path.stat()
+    return _encoding_of(path, about.st_mtime_ns, about.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _encoding_of(path: Path, changed: int, size: int) -> str:
+    """Find the encoding: by the mark at the beginning, else UTF-8, else Windows-1252, which holds Latin-1's letters.
+
+    A file that is UTF-8 in part is a damaged one, and an error.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    beyond_ascii = 0
+    with _opened(path, "Is it whole?") as raw:
+        start = raw.read(4)
+        for mark, encoding in MARKS.items():
+            if start.startswith(mark):
+                if encoding != "utf-8-sig":
+                    logger.warning("%s is read as %s, by the mark at its beginning.", path, encoding.upper())
+                return encoding
+        chunk, before = start, 0
+        ended = False
+        while not ended:
+            ended = not chunk  # then what the decoder still holds back is no whole letter
+            try:
+                beyond_ascii += not decoder.decode(chunk, ended).isascii()
+            except UnicodeDecodeError as error:
+                # What the decoder held back of the chunk before is counted in the error's position.
+                whole = error.object[: error.start].decode("utf-8")
+                place = before + error.start - (len(error.object) - len(chunk))
+                if beyond_ascii or not whole.isascii():
+                    raise DataError(
+                        f"{path} is UTF-8 up to byte {place:,} and then is not: it is damaged, or made of two files "
+                        "in two encodings. Save it as UTF-8."
+                    ) from None
+                return _windows(path, raw, error.object)
+            before += len(chunk)
+            chunk = raw.read(1 << 20)
+    return "utf-8"
+
+
+def _windows(path: Path, raw: IO[bytes], chunk: bytes) -> str:
+    """Return Windows-1252 if the rest of a file may be in it."""
+    while chunk:
+        if set(chunk) & {0, *NOT_WINDOWS}:
+            raise DataError(f"{path} is neither UTF-8 nor Latin-1. Save it as UTF-8.")
+        chunk = raw.read(1 << 20)
+    logger.warning(
+        "%s is not UTF-8. It is read as Windows-1252 (Latin-1); if letters look wrong, save it as UTF-8.", path
+    )
+    return "cp1252"
+
+
+def _delimiter(path: Path, encoding: str) -> str:
+    """Return what divides fields: a tab in tsv; in csv a comma, unless the header has none and has another."""
+    if _suffix(path) == ".tsv":
+        return "\t"
+    with _opened(path, "Is it UTF-8 with a header?") as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
+        header = next((line for line in text if line.strip()), "")
+    fields = {delimiter: len(next(csv.reader([header], delimiter=delimiter), [])) for delimiter in DELIMITERS}
+    best = max(DELIMITERS, key=lambda delimiter: fields[delimiter])
+    if fields[","] > 1 or fields[best] < 2:
+        return ","
+    _say_once(path, DELIMITERS[best])
+    return best
+
+
+@functools.lru_cache(maxsize=64)
+def _say_once(path: Path, kind: str) -> None:
+    logger.warning("%s has no commas in its header: fields are divided by %s.", path, kind)

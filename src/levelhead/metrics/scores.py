@@ -19,10 +19,9 @@ slope and intercept of the logistic regression of the label on the score's log o
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +39,7 @@ MOST_CELLS = 1 << 23
 FEWEST = 5
 """Positives, and negatives, below which an area has no interval: NaN with the reason."""
 CALIBRATION_BINS = 10
-CHUNK = 1 << 20
+CHUNK = 1 << 18
 SMOOTHING = 0.1
 SMALLEST = 1e-6
 """Probabilities nearer to 0 or 1 count as this near in the regression: the log odds of 0 and 1 are infinite."""
@@ -78,21 +77,50 @@ class ScoreCounts:
 
         Every one of ``thresholds`` begins a bin, so that counts at it are exact.
         """
-        pieces: list[list[FloatArray]] = [[] for _ in range(2 * groups)]
-        for begin in range(0, len(score), CHUNK):  # so that little is held twice
-            rows = slice(begin, begin + CHUNK)
-            cell = group[rows].astype(np.uint16) * 2 + label[rows]
-            order = np.argsort(cell, kind="stable")  # of 16 bits: a radix sort
-            ordered = np.asarray(score[rows], np.float64)[order]
-            bounds = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=2 * groups))])
-            for own, (first, last) in zip(pieces, itertools.pairwise(bounds), strict=True):
-                own.append(ordered[first:last])
-        parts = []
-        for own in pieces:
-            part = np.concatenate([*own, np.empty(0)])
-            own.clear()
+
+        def batches() -> Iterator[tuple[NDArray[np.bool_], FloatArray, NDArray[Any]]]:
+            for begin in range(0, len(score), CHUNK):
+                rows = slice(begin, begin + CHUNK)
+                yield label[rows], score[rows], group[rows]
+
+        return cls.from_batches(batches, groups, thresholds, most_bins)
+
+    @classmethod
+    def from_batches(
+        cls,
+        batches: Callable[[], Iterable[tuple[NDArray[np.bool_], FloatArray, NDArray[Any]]]],
+        groups: int,
+        thresholds: Sequence[float] = (),
+        most_bins: int = MOST_BINS,
+    ) -> ScoreCounts:
+        """Sort and count rows that come in batches of label, score and group, as in :meth:`from_rows`.
+
+        ``batches`` is called twice, and must give the same rows both times. The scores are copied once, to their place
+        beside those of their group and label; nothing else is held.
+        """
+
+        kind = np.min_scalar_type(2 * groups)  # of 8 or 16 bits, a stable sort is a radix sort
+
+        def cells() -> Iterator[tuple[NDArray[Any], FloatArray]]:
+            for label, score, group in batches():
+                yield group.astype(kind) * kind.type(2) + label, np.asarray(score, np.float64)
+
+        sizes = np.zeros(2 * groups, np.int64)
+        for cell, _ in cells():
+            sizes += np.bincount(cell, minlength=2 * groups)
+        ends = np.cumsum(sizes)
+        whole, filled = np.empty(int(sizes.sum())), ends - sizes
+        for cell, score in cells():
+            order = np.argsort(cell, kind="stable")
+            ordered = score[order]
+            rows = np.bincount(cell, minlength=2 * groups)
+            bounds = np.cumsum(rows)
+            for at in np.flatnonzero(rows):
+                whole[filled[at] : filled[at] + rows[at]] = ordered[bounds[at] - rows[at] : bounds[at]]
+            filled += rows
+        parts = np.split(whole, ends[:-1])
+        for part in parts:
             part.sort()
-            parts.append(part)
         return cls.from_sorted(parts, thresholds, most_bins)
 
     @classmethod

@@ -219,6 +219,7 @@ ITEMS = {
             order=8,
             rows=("ERM", "DAM"),
             drawing="qk",
+            results=("paper_figure3_small.json",),
         ),
         Item(
             "figure4",
@@ -231,6 +232,7 @@ ITEMS = {
             order=9,
             rows=("ERM", "DAM"),
             drawing="attention",
+            results=("paper_figure4_small.json",),
         ),
     )
 }

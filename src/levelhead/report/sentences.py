@@ -182,6 +182,8 @@ def audit_sentences(result: Record) -> list[str]:
         *(result.get("control") or {}).get("sentences", []),
     ]
     pair = finding["pair"]
+    if finding["constant"] is not None and (finding["at_most"] or 1) > NARROW:
+        return sentences  # "cannot tell whether there is a gap" beside it would only confuse
     if pair is None:
         return [*sentences, "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."]
     weights = result.get("weights")

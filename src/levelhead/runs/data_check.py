@@ -1,0 +1,117 @@
+"""What is in a recipe's data, for a look before training: counts, masked examples, and which columns are opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from levelhead.data import SPLITS
+from levelhead.data.base import as_names
+from levelhead.data.texts import Texts
+from levelhead.runs.recipe import Experiment
+from levelhead.types import printable, quoted
+
+SHOWN = 60  # characters of a text
+
+# Options of data sets that name a column, and what it is for.
+OPENED = {
+    "text_column": "the text",
+    "pair_column": "the second text",
+    "file_column": "the picture's file",
+    "image_column": "the picture",
+    "target": "the class",
+    "split_column": "the split",
+}
+
+
+@dataclass
+class DataLook:
+    """What :func:`look_at` saw: rows of each class by split, masked examples, and sentences."""
+
+    title: str
+    target: str
+    counts: dict[str, list[int]]
+    examples: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+def look_at(experiment: Experiment) -> DataLook:
+    """Read all splits as training does, and say what is there. No group is opened.
+
+    Errors: those of the data set, such as :class:`~levelhead.types.DataError` for a column that is absent.
+    """
+    data, name = experiment.data, experiment.to_dict()["data"]["name"]
+    data.check()
+    target = str(getattr(data, "target", "class"))
+    splits = {split: data.examples(split) for split in SPLITS}
+    names = splits["train"].class_names
+    counts = {
+        printable(one): [int((examples.labels == code).sum()) for examples in splits.values()]
+        for code, one in enumerate(names)
+    }
+    look = DataLook(f"{name}: rows of each class", target, counts)
+    first = splits["train"]
+    for row in range(min(3, len(first.labels))):
+        label = printable(names[int(first.labels[row])])
+        look.examples.append(f"Example {row + 1}, {label}: {_masked(first.inputs, row)}")
+    opened = {getattr(data, option, None): use for option, use in OPENED.items()}
+    columns = [f"{quoted(column)} ({use})" for column, use in opened.items() if column]
+    if columns:
+        look.said.append(f"Training opens {', '.join(columns)}.")
+    identifier = getattr(data, "id_column", None)
+    closed = [quoted(one) for one in as_names(getattr(data, "sensitive", ()) or ())]
+    closed += [f"{quoted(identifier)} (the id)"] if identifier else []
+    look.said.append(
+        f"Evaluation alone opens {', '.join(closed)}."
+        if closed
+        else "Nobody's group is named (data.sensitive): an evaluation gives figures by class, and groups can be joined "
+        "to its predictions later."
+    )
+    if isinstance(first.inputs, Texts):
+        look.said += _repeated({split: examples.inputs for split, examples in splits.items()})
+    smallest = min(min(column) for column in counts.values())
+    if smallest < 30:
+        look.said.append(f"A class has {smallest} rows in one of the splits: its figures will have wide intervals.")
+    batch = experiment.train.batch_size
+    if batch > len(first.labels):
+        look.said.append(
+            f"train.batch_size is {batch} and there are {len(first.labels)} training rows: lower it, or training stops."
+        )
+    return look
+
+
+def _masked(inputs: object, row: int) -> str:
+    """Return an example that shows its form and not what it says."""
+    if isinstance(inputs, Texts):
+        found = masked_text(inputs.texts[row])
+        return found if inputs.pairs is None else f"{found} | {masked_text(inputs.pairs[row])}"
+    batch = inputs.batch(torch.tensor([row]))  # type: ignore[attr-defined]
+    return ", ".join(f"{name} {' x '.join(map(str, tensor.shape[1:]))}" for name, tensor in batch.items())
+
+
+def masked_text(text: str) -> str:
+    """Return a text with the first letter of each word, dots for the others, and its length."""
+    start = " ".join(text[: 2 * SHOWN].split())[:SHOWN]
+    shown = "".join(
+        letter if not letter.isalnum() or place == 0 or not start[place - 1].isalnum() else "·"
+        for place, letter in enumerate(start)
+    )
+    return f"{printable(shown)}{'…' if len(text) > SHOWN else ''} ({len(text):,} characters)"
+
+
+def _repeated(inputs: dict[str, object]) -> list[str]:
+    """Say which texts stand in more than one split: a test on what was trained on is none."""
+    keys = {}
+    for split, one in inputs.items():
+        assert isinstance(one, Texts)
+        keys[split] = list(zip(one.texts, one.pairs or [""] * len(one.texts), strict=True))
+    known, said = set(keys["train"]), []
+    for split in ("validation", "test"):
+        count = sum(key in known for key in keys[split])
+        if count:
+            said.append(
+                f"{count:,} of {len(keys[split]):,} {split} rows hold a text that training sees, too: drop them, or "
+                "leave out data.split_column, so that equal texts go to one split."
+            )
+    return said

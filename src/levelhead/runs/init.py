@@ -1,0 +1,292 @@
+"""A first recipe for a table of one's own: which column is what, guessed from names and from its first rows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from levelhead.data.image_folder_csv import SPLIT_WORDS
+from levelhead.data.text_csv import WORDS
+from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, first_rows
+from levelhead.types import ConfigError, DataError, quoted
+
+BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
+LOOKED_AT = 2000  # rows
+MOST_CLASSES = 20
+PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+
+# What a column's name may say of people. A list for guessing, and no definition of anything.
+DEMOGRAPHIC = frozenset(
+    """
+    age ages birth birthday birthdate dob born gender genders sex sexes male female man woman men women race races
+    racial ethnicity ethnic ethnicities hispanic latino black white asian skin complexion nationality national
+    citizenship citizen immigrant immigration migrant religion religious faith muslim christian jewish hindu
+    disability disabled disabilities handicap pregnant pregnancy orientation lgbt lgbtq transgender marital married
+    veteran caste tribe accent dialect demographic demographics minority protected sensitive group groups region
+    country zip zipcode postcode
+    """.split()  # noqa: SIM905 (a list of words reads better so)
+)
+TEXT = ("text", "sentence", "comment", "content", "review", "tweet", "post", "body", "message", "document", "question")
+PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"), ("text_a", "text_b"))
+TARGET = ("label", "labels", "target", "class", "category", "y", "sentiment", "toxic", "toxicity", "outcome", "answer")
+SPLIT = ("split", "part", "partition", "set", "subset", "fold")
+IDENTIFIER = ("id", "uid", "uuid", "guid", "identifier", "key", "index")
+
+
+@dataclass
+class Guess:
+    """What each column of a table is taken for, by the names of the recipe's options, and sentences that say why."""
+
+    inputs: list[str] = field(default_factory=list)
+    pictures: bool = False
+    target: str = ""
+    split: str | None = None
+    identifier: str | None = None
+    sensitive: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+def find_tables(path: Path) -> list[Path]:
+    """Return the table that ``path`` is, or those of the splits in the folder that it is.
+
+    Errors: :class:`~levelhead.types.DataError` where there is none, or no telling which.
+    """
+    if path.is_dir():
+        tables = sorted(one for one in path.iterdir() if one.is_file() and one.name.endswith(ANY_SUFFIXES))
+        splits = [one for one in tables if one.name.split(".")[0] in WORDS]
+        chosen = tables if len(tables) == 1 else splits
+        if not chosen:
+            raise DataError(
+                f"{path} holds {len(tables)} tables ({', '.join(ANY_SUFFIXES)}), and none is called train. Name one: "
+                f"levelhead init {path / 'FILE.csv'}. Pictures need a csv that names each file and its class."
+            )
+        return chosen
+    if not path.exists():
+        raise DataError(f"There is no {path}. Give a table ({', '.join(ANY_SUFFIXES)}), or a folder of them.")
+    if not path.name.endswith(ANY_SUFFIXES):
+        raise DataError(f"{path} does not end in {', '.join(ANY_SUFFIXES)}. Save it as one of these.")
+    return [path]
+
+
+def guess_columns(table: Mapping[str, Sequence[str]], folder: Path) -> Guess:
+    """Guess what the columns of a table are: texts or pictures, the class, splits, ids, and what is about people.
+
+    ``table`` holds the first rows, ``folder`` is where files of pictures are looked for. A column whose name says
+    something of people is never an input or the target.
+
+    Errors: :class:`~levelhead.types.DataError` where no column can be an input, or none the target.
+    """
+    guess = Guess()
+    about_people = [name for name in table if looks_demographic(name)]
+    free = [name for name in table if name not in about_people]
+    guess.split = next((name for name in _by_name(free, SPLIT) if _holds_splits(table[name])), None)
+    guess.identifier = next((name for name in free if _is_identifier(name, table[name])), None)
+    free = [name for name in free if name not in (guess.split, guess.identifier)]
+
+    files = [name for name in free if _are_pictures(table[name], folder)]
+    if files:
+        guess.pictures, guess.inputs = True, files[:1]
+    else:
+        guess.inputs = _texts(free, table)
+    free = [name for name in free if name not in guess.inputs]
+    targets = [name for name in free if 2 <= _distinct(table[name]) <= MOST_CLASSES]
+    named = _by_name(targets, TARGET)
+    if not guess.inputs:
+        raise DataError(
+            f"No column of {_names(table)} looks like a text or a picture's file. Is it a table of numbers? levelhead "
+            "trains on texts and pictures; predictions of any model are audited by levelhead audit."
+        )
+    if not targets:
+        raise DataError(
+            f"No column of {_names(table)} looks like a class: between 2 and {MOST_CLASSES} different values in the "
+            f"first {len(next(iter(table.values()))):,} rows, and not about people."
+        )
+    guess.target = named[0] if named else targets[-1]
+    guess.said.append(f"The class to predict is {quoted(guess.target)}.")
+    others = [name for name in targets if name != guess.target]
+    if others:
+        guess.said.append(f"It might also be {_list(others)}: set data.target.")
+    what = "picture's file is" if guess.pictures else "text is" if len(guess.inputs) == 1 else "texts are"
+    guess.said.append(f"The {what} in {_list(guess.inputs)}.")
+    for name in about_people:
+        count = _distinct(table[name])
+        if 2 <= count <= MOST_CLASSES:
+            guess.sensitive.append(name)
+    if about_people:
+        guess.said.append(
+            f"By their names, {_list(about_people)} may say who people are. Training does not open them."
+            if len(about_people) > 1
+            else f"By its name, {_list(about_people)} may say who people are. Training does not open it."
+        )
+        many = [name for name in about_people if name not in guess.sensitive]
+        if many:
+            guess.said.append(
+                f"{_list(many)}: one value, or more than {MOST_CLASSES}, and no groups to evaluate by. Save groups in "
+                "a column, or audit with levelhead audit --bins."
+            )
+    rest = [name for name in free if name != guess.target and name not in others]
+    if rest:
+        guess.said.append(f"Not used: {_list(rest)}.")
+    return guess
+
+
+def looks_demographic(name: str) -> bool:
+    """Say whether a column's name may say something of people: one of its words is on a list."""
+    words = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
+    return any(word in DEMOGRAPHIC for word in re.split(r"[^a-z]+", words.lower()))
+
+
+def recipe_text(tables: Sequence[Path], guess: Guess, name: str, backbone: str) -> str:
+    """Return the recipe as commented YAML."""
+    folder = tables[0].resolve().parent
+    one = len(tables) == 1
+    rows = len(next(iter(first_rows(tables[0], LOOKED_AT).values())))
+    batch = next(size for size in (128, 64, 32, 16, 2) if size <= max(2, rows // 4))
+    lines = [
+        f"# {_plain(tables[0].name if one else folder.name)}: debiased attention; written by levelhead init",
+        f"# levelhead data check {_plain(name)}.yaml     # what is in the splits, and what training opens",
+        f"# levelhead train {_plain(name)}.yaml",
+        f"# Compare with plain training: levelhead compare --recipe {_plain(name)}.yaml --methods erm,dam --seeds 0-2",
+        "data:",
+        f"  name: {'image-folder-csv' if guess.pictures else 'text-csv'}",
+        f"  folder: {_value(str(folder))}",
+    ]
+    if guess.pictures:
+        lines += [f"  csv: {_value(tables[0].name)}", f"  file_column: {_value(guess.inputs[0])}"]
+    else:
+        if one:
+            lines.append(f"  file: {_value(tables[0].name)}")
+        lines.append(f"  text_column: {_value(guess.inputs[0])}")
+        if len(guess.inputs) > 1:
+            lines.append(f"  pair_column: {_value(guess.inputs[1])}")
+    lines.append(f"  target: {_value(guess.target)}     # the class to predict")
+    lines.append(
+        "  # Whom an evaluation compares. Training does not open these columns. [] where nobody's group is known:"
+    )
+    lines.append("  # groups are joined to the predictions later, levelhead audit --join.")
+    lines.append(f"  sensitive: [{', '.join(map(_value, guess.sensitive))}]")
+    if one:
+        if guess.split:
+            lines.append(f"  split_column: {_value(guess.split)}")
+        else:
+            by = "number" if guess.pictures else "text"
+            lines.append(f"  validation_share: 0.1     # rows are dealt to the splits by a hash of their {by}")
+            lines.append("  test_share: 0.2")
+    if guess.identifier and not guess.pictures:
+        lines.append(
+            f"  id_column: {_value(guess.identifier)}     # written beside predictions; training does not see it"
+        )
+    lines += ["method:", "  name: dam     # erm is plain training; levelhead list methods"]
+    if guess.pictures:
+        lines += [
+            "model:",
+            "  hidden_size: 192     # a small vision transformer from scratch",
+            "  layers: 8",
+            "  heads: 8",
+        ]
+        lines += ["  image_size: 64", "train:", "  epochs: 10", f"  batch_size: {batch}", "  learning_rate: 5.0e-4"]
+        lines += ["  schedule: cosine"]
+    else:
+        lines += ["model:", f"  backbone: {_value(backbone)}     # any text encoder: a name on the Hub, or a folder"]
+        lines += ["  mode: last_encoder     # the backbone is frozen and runs once; fine_tune trains all of it"]
+        lines += ["  max_length: 128     # longer texts are cut, and counted", "train:", "  epochs: 6"]
+        lines += [f"  batch_size: {batch}", "  learning_rate: 1.0e-4"]
+    lines.append("  select: val_loss     # the epoch that is kept: by labels alone")
+    return "\n".join(lines) + "\n"
+
+
+def write_recipe(path: Path, backbone: str = BACKBONE) -> tuple[str, Guess]:
+    """Return a recipe for a table or a folder of tables as YAML, and what was guessed.
+
+    Errors: :class:`~levelhead.types.DataError` where there is no table, or none that can be trained on.
+    """
+    tables = find_tables(path)
+    table = first_rows(tables[0], LOOKED_AT)
+    if not any(table.values()):
+        raise DataError(f"{tables[0]} has no rows.")
+    guess = guess_columns(table, tables[0].resolve().parent)
+    if guess.pictures and len(tables) > 1:
+        raise DataError(f"{path}: pictures are read from one csv with a split column, and there are {len(tables)}.")
+    if guess.split and guess.pictures and not _holds_splits(table[guess.split], SPLIT_WORDS):
+        guess.split = None
+    return recipe_text(tables, guess, path.name.split(".")[0] or "mine", backbone), guess
+
+
+def refuse_existing(out: Path, force: bool) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` if a file would be overwritten."""
+    if out.exists() and not force:
+        raise ConfigError(f"{out} is there already. Take another name with --out, or overwrite it with --force.")
+
+
+def _texts(free: Sequence[str], table: Mapping[str, Sequence[str]]) -> list[str]:
+    for first, second in PAIRS:
+        pair = [name for wanted in (first, second) for name in free if name.lower() == wanted]
+        if len(pair) == 2:
+            return pair
+    long = {name: sum(map(len, table[name])) / len(table[name]) for name in free if _are_words(table[name])}
+    named = _by_name(list(long), TEXT)
+    if named:
+        return named[:1]
+    return [max(long, key=lambda name: long[name])] if long else []
+
+
+def _are_words(values: Sequence[str]) -> bool:
+    """Say whether a column holds texts: most are several words, and few stand there twice."""
+    several = sum(len(value.split()) >= 3 for value in values)
+    return several > len(values) / 2 and _distinct(values) > min(MOST_CLASSES, len(values) / 2)
+
+
+def _are_pictures(values: Sequence[str], folder: Path) -> bool:
+    files = [value for value in values if value][:20]
+    return bool(files) and all(value.lower().endswith(PICTURES) for value in files) and (folder / files[0]).is_file()
+
+
+def _holds_splits(values: Sequence[str], words: Mapping[str, str] = WORDS) -> bool:
+    found = {words.get(value.strip().lower()) for value in values}
+    return None not in found and "train" in found
+
+
+def _is_identifier(name: str, values: Sequence[str]) -> bool:
+    word = re.split(r"[^a-z]+", name.lower())[-1] if not name.lower().endswith("id") else "id"
+    return word in IDENTIFIER and _distinct(values) == len(values) and not any(" " in value for value in values)
+
+
+def _by_name(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Return the names that are on a list, in the list's order."""
+    return [name for word in wanted for name in names if name.lower() == word]
+
+
+def _distinct(values: Sequence[str]) -> int:
+    """Return how many values there are, or many where they look like measurements."""
+    found = {value for value in values if value.strip()}
+    if any("." in value for value in found) and all(NUMBER.fullmatch(value) for value in found) and len(found) > 5:
+        return MOST_CLASSES + 1
+    return len(found)
+
+
+def _names(table: Mapping[str, Sequence[str]]) -> str:
+    return _list(list(itertools.islice(table, 12))) + (" and more" if len(table) > 12 else "")
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = [quoted(name) for name in names[:12]] + (["others"] if len(names) > 12 else [])
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _value(text: str) -> str:
+    """Return a text as YAML holds it: in quotes, which JSON's are."""
+    return (
+        text if re.fullmatch(r"[A-Za-z][A-Za-z0-9_/.-]*", text) and text.lower() not in YAML_WORDS else json.dumps(text)
+    )
+
+
+YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan"}
+
+
+def _plain(name: str) -> str:
+    """Return a name as a comment may hold it: on one line."""
+    return re.sub(r"[^\w .@+-]", "_", name)[:80]

@@ -1,0 +1,144 @@
+"""One table in the forms that people have: the same texts and labels come out, and what was guessed is said."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet
+import pytest
+
+from levelhead.data import TextCsv
+from levelhead.data.text_files import read_columns, table_header
+from levelhead.types import DataError
+
+FRAME = pd.DataFrame(
+    {
+        "text": [f"Lämpchen; Nummer {row}, an" for row in range(40)],
+        "label": [row % 2 for row in range(40)],
+        "group": [None if row == 3 else f"é{row % 3}" for row in range(40)],
+        "part": ["train"] * 20 + ["validation"] * 10 + ["test"] * 10,
+    }
+)
+
+
+def csv_as(encoding: str, separator: str = ",") -> Callable[[Path], None]:
+    return lambda path: FRAME.to_csv(path, index=False, encoding=encoding, sep=separator)
+
+
+def as_json(path: Path) -> None:
+    rows = [
+        json.dumps({name: value for name, value in row.items() if value is not None})
+        for row in FRAME.to_dict("records")
+    ]
+    text = "\n".join([*rows, ""]).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def as_parquet(path: Path) -> None:
+    FRAME.to_parquet(path, index=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "said"),
+    [
+        ("a.csv", csv_as("utf-8"), ""),
+        ("a.csv", csv_as("utf-8-sig", ";"), "has no commas in its header: fields are divided by semicolons"),
+        ("a.csv", csv_as("utf-8", "\t"), "has no commas in its header: fields are divided by tabs"),
+        ("a.csv", csv_as("latin-1"), "is not UTF-8. It is read as Windows-1252 (Latin-1)"),
+        ("a.csv", csv_as("latin-1", ";"), "is not UTF-8. It is read as Windows-1252 (Latin-1)"),
+        ("a.csv", csv_as("utf-16", ";"), "is read as UTF-16, by the mark at its beginning"),
+        ("a.csv.gz", csv_as("utf-32"), "is read as UTF-32, by the mark at its beginning"),
+        ("a.tsv", csv_as("cp1252", "\t"), "is not UTF-8. It is read as Windows-1252 (Latin-1)"),
+        ("a.jsonl", as_json, ""),
+        ("a.jsonl.gz", as_json, ""),
+        ("a.parquet", as_parquet, ""),
+    ],
+)
+def test_every_form_gives_the_same_rows(
+    name: str, write: Callable[[Path], None], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    csv_as("utf-8")(tmp_path / "plain.csv")
+    write(tmp_path / name)
+    plain, other = (TextCsv(folder=str(tmp_path), file=file, split_column="part") for file in ("plain.csv", name))
+    caplog.clear()
+    other.check()
+    assert table_header(tmp_path / name) == list(FRAME)
+    for split in ("train", "test"):
+        assert other.examples(split).fingerprint == plain.examples(split).fingerprint
+    assert other.groups("test")[0].names == ("é0", "é1", "é2")
+    with pytest.raises(DataError, match=r"'group' is empty in 1 of 20 rows, the first being row 4"):
+        other.groups("train")
+    if said:
+        assert sum(said in record.message for record in caplog.records) == 1  # once, however often it is read
+    else:
+        assert not caplog.records
+
+
+def test_a_parquet_file_is_read_in_no_other_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_parquet(tmp_path / "a.parquet")
+    asked = []
+    read = pyarrow.parquet.read_table
+
+    def spy(path: Path, columns: list[str]) -> pyarrow.Table:
+        asked.extend(columns)
+        return read(path, columns=columns)
+
+    monkeypatch.setattr(pyarrow.parquet, "read_table", spy)
+    TextCsv(folder=str(tmp_path), file="a.parquet", split_column="part").examples("train")
+    assert set(asked) == {"text", "label", "part"}
+
+
+def test_types_become_texts_as_python_writes_them(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [True, False], "b": [1.0, 2.5], "c": [7, 8], "d": ["01", None]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text('{"a": true, "b": 1.0, "c": 7, "d": "01"}\n\n{"a": false, "b": 2.5, "c": 8}\n')
+    expected = {"a": ["True", "False"], "b": ["1.0", "2.5"], "c": ["7", "8"], "d": ["01", ""]}
+    for name in ("a.parquet", "a.jsonl"):
+        assert read_columns(tmp_path / name, ["a", "b", "c", "d"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b"", "has neither a header nor rows"),
+        ("a.jsonl", b'{"text": "a"}\n[1]\n', "line 2, is no JSON object with a field for each column"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2, is no JSON object: "),
+        ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a name stands there twice"),
+        ("a.jsonl", b"[" * 100_000, "line 1, is no JSON object"),
+        ("a.jsonl", b'{"words": "a"}\n', "text"),
+        ("a.parquet", b"PAR1 and no more", "is not a readable parquet file"),
+        ("a.parquet", b"", "is not a readable parquet file"),
+        ("a.csv", b"text;label\na;\0b\n" + bytes([0x81]), "is neither UTF-8 nor Latin-1"),
+        ("a.csv", "text\nLämpchen\n".encode() + "é\n".encode("latin-1"), "and then is not: it is damaged"),
+        ("a.csv", b"\xff\xfet\0e", "cannot be read"),
+    ],
+)
+def test_what_is_no_table_is_named(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        read_columns(tmp_path / name, ["text"])
+    assert name in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_damage_is_found_wherever_chunks_end(tmp_path: Path) -> None:
+    """A letter of two bytes across the border of what is read at once is whole."""
+    path = tmp_path / "a.csv"
+    for before in range(60, 70):
+        rows = b"text\n" + (b"a" * 63 + b"\n") * ((1 << 14) - 1) + b"a" * before
+        path.write_bytes(rows + "é\n".encode())
+        assert read_columns(path, ["text"])["text"][-1] == "a" * before + "é"
+    path.write_bytes(rows + "é\n".encode()[:1] + b"\n")
+    assert read_columns(path, ["text"])["text"][-1] == "a" * before + "Ã"  # one letter of Latin-1
+
+
+def test_a_folder_and_a_pipe_are_no_tables(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").mkdir()
+    with pytest.raises(DataError, match="not a regular file"):
+        read_columns(tmp_path / "a.parquet", ["text"])
+    with pytest.raises(DataError, match="There is no file"):
+        table_header(tmp_path / "b.jsonl")

@@ -1,0 +1,202 @@
+"""``levelhead init`` and ``levelhead data check``: from a table of one's own to a recipe that runs as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from PIL import Image
+
+from levelhead.cli.app import main
+from levelhead.data.phrases import vocabulary
+from levelhead.runs.data_check import look_at, masked_text
+from levelhead.runs.init import guess_columns, looks_demographic, write_recipe
+from levelhead.runs.recipe import load_experiment
+from levelhead.types import DataError
+from words import save_tiny_backbone
+
+WORDS = sorted(word for word in vocabulary() if word.isalpha())
+
+
+def reviews(rows: int = 160) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    ends = ["pleased" if row % 2 else "annoyed" for row in range(rows)]
+    return pd.DataFrame(
+        {
+            "review_id": [f"R{row}" for row in range(rows)],
+            "gender": [("f", "m")[row // 2 % 2] for row in range(rows)],
+            "Age": [18 + row % 50 for row in range(rows)],
+            "review": [" ".join([*rng.choice(WORDS, 6), end]) for end in ends],
+            "verdict": [("bad", "good")[row % 2] for row in range(rows)],
+            "price": [f"{row}.5" for row in range(rows)],
+        }
+    )
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        main(list(arguments))
+    return int(left.value.code or 0)
+
+
+def data_of(text: str) -> dict[str, object]:
+    found: dict[str, object] = yaml.safe_load(text)["data"]
+    return found
+
+
+def test_columns_are_guessed_and_what_is_about_people_is_left_out(tmp_path: Path) -> None:
+    reviews().to_csv(tmp_path / "reviews.csv", index=False, sep=";", encoding="latin-1")
+    text, guess = write_recipe(tmp_path / "reviews.csv")
+    assert data_of(text) == {
+        "name": "text-csv",
+        "folder": str(tmp_path),
+        "file": "reviews.csv",
+        "text_column": "review",
+        "target": "verdict",
+        "sensitive": ["gender"],
+        "validation_share": 0.1,
+        "test_share": 0.2,
+        "id_column": "review_id",
+    }
+    assert guess.said == [
+        "The class to predict is 'verdict'.",
+        "The text is in 'review'.",
+        "By their names, 'gender' and 'Age' may say who people are. Training does not open them.",
+        "'Age': one value, or more than 20, and no groups to evaluate by. Save groups in a column, or audit with "
+        "levelhead audit --bins.",
+        "Not used: 'price'.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gender", "Sex", "applicantRace", "date_of_birth", "AGE_YEARS", "is_male", "religion.code", "ZIP", "Ethnicity"],
+)
+def test_names_that_say_something_of_people(name: str) -> None:
+    assert looks_demographic(name)
+    table = {"text": [f"some words {row}" for row in range(40)], "y": ["a", "b"] * 20, name: ["0", "1"] * 20}
+    guess = guess_columns(table, Path())
+    assert (guess.target, guess.inputs, guess.sensitive) == ("y", ["text"], [name])
+
+
+@pytest.mark.parametrize("name", ["message", "stage", "average", "mailed", "manual", "sextant", "trace", "text"])
+def test_names_that_do_not(name: str) -> None:
+    assert not looks_demographic(name)
+
+
+def test_a_column_about_people_is_no_target_though_it_is_the_only_class(tmp_path: Path) -> None:
+    table = {"text": [f"some words {row}" for row in range(40)], "gender": ["f", "m"] * 20}
+    with pytest.raises(DataError, match=r"looks like a class: .* and not about people"):
+        guess_columns(table, tmp_path)
+
+
+def test_pairs_splits_and_several_classes() -> None:
+    table = {
+        "premise": [f"some words {row}" for row in range(60)],
+        "hypothesis": [f"other words {row}" for row in range(60)],
+        "split": ["train", "dev", "test"] * 20,
+        "genre": ["x", "y"] * 30,
+        "label": ["e", "n", "c"] * 20,
+    }
+    guess = guess_columns(table, Path())
+    assert (guess.inputs, guess.split, guess.target) == (["premise", "hypothesis"], "split", "label")
+    assert "It might also be 'genre': set data.target." in guess.said
+
+
+def test_pictures_with_a_csv(tmp_path: Path) -> None:
+    for row in range(200):
+        Image.new("RGB", (64, 64), (255 * (row % 2), 0, 0)).save(tmp_path / f"{row}.png")
+    table = {"file": [f"{row}.png" for row in range(200)], "race": ["a", "b", "b", "a"] * 50, "smiling": [0, 1] * 100}
+    pd.DataFrame(table).to_csv(tmp_path / "labels.csv", index=False)
+    text, _ = write_recipe(tmp_path)
+    (tmp_path / "mine.yaml").write_text(text)
+    assert data_of(text)["name"] == "image-folder-csv"
+    look = look_at(load_experiment(tmp_path / "mine.yaml"))
+    assert sum(map(sum, look.counts.values())) == 200
+    assert look.examples[0].endswith(": pixel_values 3 x 64 x 64")
+    assert "Training opens 'file' (the picture's file), 'smiling' (the class)." in look.said
+    assert "Evaluation alone opens 'race'." in look.said
+
+
+def test_a_folder_with_a_table_for_each_split(tmp_path: Path) -> None:
+    for name, part in (("train", slice(0, 80)), ("dev", slice(80, 120)), ("test", slice(120, 160))):
+        reviews()[part].to_parquet(tmp_path / f"{name}.parquet")
+    (tmp_path / "notes.csv").write_text("a\nb\n")
+    text, _ = write_recipe(tmp_path)
+    assert "file" not in data_of(text)
+    (tmp_path / "mine.yaml").write_text(text)
+    look = look_at(load_experiment(tmp_path / "mine.yaml"))
+    assert look.counts == {"bad": [40, 20, 20], "good": [40, 20, 20]}
+
+
+@pytest.mark.slow
+def test_from_a_csv_to_figures_without_an_editor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
+    save_tiny_backbone(tmp_path / "backbone", vocabulary())
+    reviews().drop(columns=["gender", "Age"]).to_csv("reviews.csv", index=False)
+    assert run("init", "reviews.csv", "--backbone", "backbone") == 0
+    assert run("init", "reviews.csv") != 0
+    assert "is there already. Take another name with --out, or overwrite it with --force" in capsys.readouterr().err
+    assert run("data", "check", "reviews.yaml") == 0
+    printed = capsys.readouterr().out
+    assert "Training opens 'review' (the text), 'verdict' (the class)." in printed
+    assert "Evaluation alone opens 'review_id' (the id)." in printed
+    assert not any(text in printed for text in reviews()["review"])
+    assert run("train", "reviews.yaml", "--set", "train.epochs=1", "--set", "model.max_length=32") == 0
+    assert run("evaluate", "runs/reviews-seed0", "--html", "page.html") == 0
+    assert "Nobody's group is known" in capsys.readouterr().out
+    assert (tmp_path / "page.html").exists()
+
+
+def test_texts_in_two_splits_are_counted_and_texts_are_masked(tmp_path: Path) -> None:
+    frame = reviews()
+    frame["split"] = ["train"] * 100 + ["validation"] * 30 + ["test"] * 30
+    frame.loc[100:104, "review"] = frame["review"][:5].tolist()
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    (tmp_path / "a.yaml").write_text(write_recipe(tmp_path / "a.csv")[0])
+    look = look_at(load_experiment(tmp_path / "a.yaml"))
+    assert any(said.startswith("5 of 30 validation rows hold a text that training sees, too") for said in look.said)
+    assert masked_text("Call 555-0199, Ana!\nNow") == "C··· 5··-0···, A··! N·· (23 characters)"
+    assert masked_text("a" * 100_000) == f"a{'·' * 59}… (100,000 characters)"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "x,y\n1.5,2.5\n", "looks like a text or a picture's file. Is it a table of numbers"),
+        ("a.csv", "text,label\n", "has no rows"),
+        ("a.csv", "", "has neither a header nor rows"),
+        ("a.txt", "text", "does not end in .csv"),
+        ("a.csv", "text,text\na b c,d\n", "text"),
+        ("a.jsonl", "[1, 2]\n", "is no JSON object"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_one_sentence(name: str, content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        write_recipe(tmp_path / name)
+    with pytest.raises(DataError, match="There is no"):
+        write_recipe(tmp_path / "nothing.csv")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DataError, match="holds 0 tables"):
+        write_recipe(empty)
+
+
+def test_hostile_names_stay_values(tmp_path: Path) -> None:
+    folder = tmp_path / "a: [b]\n#c"
+    folder.mkdir()
+    frame = pd.DataFrame({"te: xt\n#": [f"some words {row}" for row in range(200)], "yes": ["a", "b"] * 100})
+    frame["sex'\"; !!x"] = ["f", "m", "m", "f"] * 50
+    frame.to_csv(folder / "a\n- b.csv", index=False)
+    text, _ = write_recipe(folder / "a\n- b.csv")
+    assert data_of(text)["text_column"] == "te: xt\n#"
+    assert data_of(text)["sensitive"] == ["sex'\"; !!x"]
+    (tmp_path / "a.yaml").write_text(text)
+    assert sum(map(sum, look_at(load_experiment(tmp_path / "a.yaml")).counts.values())) == 200
