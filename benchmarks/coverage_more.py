@@ -1,4 +1,4 @@
-"""How often do the intervals of scores, paired changes, ratios, numbers and bias amplification hold the true value?
+"""How often do the intervals of scores, pairs, ratios, numbers, weights and levels hold the true value?
 
 Part of benchmarks/coverage.py, which writes the figures into results/coverage.json under "more":
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from levelhead.auditing.continuous import continuous_gap
+from levelhead.auditing.control import LevelCounts, _compared, controlled
 from levelhead.auditing.paired import paired_interval
 from levelhead.auditing.rates import balanced, ratio
 from levelhead.auditing.scores import band
@@ -25,7 +26,9 @@ from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.amplification import audited_amplification, signs
 from levelhead.metrics.contrasts import Contrasts, Enough
+from levelhead.metrics.pairs import PairBlock, comparisons_by_max_t, differences
 from levelhead.metrics.scores import ScoreCounts
+from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_proportion
 
 Once = Callable[[np.random.Generator], list[bool | None]]
 
@@ -166,6 +169,87 @@ def _amplification(rows: int) -> tuple[tuple[str, ...], Once]:
     return ("bias amplification",), once
 
 
+def _weighted(sizes: tuple[int, ...], rates: tuple[float, ...], kind: str) -> tuple[tuple[str, ...], Once]:
+    # (share of rows, weight, rate) of the two kinds of rows in each group; weights go with the outcome by kind.
+    rates_of = np.array(rates)
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        weight, square, table = (np.zeros((len(sizes), 2, 2)) for _ in range(3))
+        for g, size in enumerate(sizes):
+            hit = rng.random(size) < rates_of[g]
+            if kind == "independent":
+                own = rng.lognormal(0, 0.8, size)
+            elif kind == "strata":
+                rare = rng.random(size) < 0.3
+                hit = rng.random(size) < np.where(rare, rates_of[g] + 0.2, rates_of[g] - 0.1)
+                own = np.where(rare, 1.0, 5.0)
+            else:
+                own = np.where(hit, rng.choice([1.0, 4.0], size), 1.0)
+            for k in (0, 1):
+                part = own[hit == bool(k)]
+                weight[g, 1, k], square[g, 1, k], table[g, 1, k] = part.sum(), (part**2).sum(), len(part)
+        if kind == "independent":
+            truth = rates_of
+        elif kind == "strata":
+            truth = (0.3 * (rates_of + 0.2) + 3.5 * (rates_of - 0.1)) / 3.8
+        else:
+            truth = 2.5 * rates_of / (2.5 * rates_of + 1 - rates_of)
+        counts = Counts(table.astype(np.int64), tuple(map(str, range(len(sizes)))), (0, 1))
+        weighted = WeightedCounts(counts, weight, square)
+        rate = weighted.rate("true_positive_rate", 1)
+        first, second = np.triu_indices(len(sizes), 1)
+        pairs = differences(rate.hits[0], rate.worth[0], first, second, comparisons=len(first))
+        far = truth[first] - truth[second]
+        one = weighted_proportion(rate, (0, 0), 0.95)
+        gap = weighted_estimates(weighted, positive=1, level=0.95, min_count=1)["equal_opportunity"]
+        return [
+            bool(one.low <= truth[0] <= one.high),
+            bool(((pairs.low <= far + 1e-12) & (far - 1e-12 <= pairs.high)).all()),
+            bool(gap.low <= np.abs(far).max() + 1e-12 and np.abs(far).max() - 1e-12 <= gap.high),
+        ]
+
+    return ("weighted rate", "all weighted differences", "weighted gap"), once
+
+
+def _within(levels: int, rows: int, gap: float) -> tuple[tuple[str, ...], Once]:
+    base = np.linspace(0.15, 0.75, levels)
+    shares = np.arange(1, levels + 1) / np.arange(1, levels + 1).sum()
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        # Women are more often in the levels with few positives; all rows have label 1, so that rates are those of rows.
+        sizes = np.stack([rng.multinomial(rows, shares[::-1]), rng.multinomial(rows, shares)], -1)
+        hits = rng.binomial(sizes, np.stack([base, base + gap], -1))
+        table = np.zeros((levels, 2, 2, 2), np.int64)
+        table[:, :, 1, 1], table[:, :, 1, 0] = hits, sizes - hits
+        names = tuple(map(str, range(levels)))
+        counts = LevelCounts("sex", table, names, ("f", "m"), ("0", "1"))
+        found = controlled([counts], "level", positive=1, min_count=5, level=0.95, reference={"sex": "f"})
+        pair = next((one for one in found["pairs"] if one["rate"] == "true_positive_rate"), None)
+        # Selection rate and true positive rate are the same here, so that two comparisons are allowed for: too many.
+        own = _compared(counts, 1, 5, "f")[1].averages(0.95, 1)
+        held = None if pair is None else bool(pair["low"] <= gap <= pair["high"])
+        return [bool(own.low[0] - 1e-12 <= gap <= own.high[0] + 1e-12), held]
+
+    return ("average over levels", "average over levels, as reported"), once
+
+
+def _together(sizes: tuple[int, ...], rates: tuple[float, ...]) -> tuple[tuple[str, ...], Once]:
+    truth, rows = np.array(rates), np.array(sizes)
+    first, second = np.triu_indices(len(sizes), 1)
+    far = truth[first] - truth[second]
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        hits = [rng.binomial(rows, truth) for _ in range(2)]  # two rates, as an audit has them
+        allowed = comparisons_by_max_t([PairBlock(one, rows, first, second) for one in hits], seed=1)
+        held = []
+        for comparisons in (allowed, 2 * len(first)):
+            found = [differences(one, rows, first, second, comparisons=comparisons) for one in hits]
+            held.append(all(((one.low <= far + 1e-12) & (far - 1e-12 <= one.high)).all() for one in found))
+        return [*held]
+
+    return ("all pairs by max-|t|", "all pairs by Bonferroni"), once
+
+
 def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
     """Yield the name of every cell, the figures in it, and one simulated audit of it."""
     for sizes, distances, base in (
@@ -199,6 +283,27 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
         yield f"slope {slope:g}, 200 rows", *_slopes(200, slope)
     for rows in (500, 2000):
         yield f"amplification, {rows} rows", *_amplification(rows)
+    for sizes, rates, kind in (
+        ((100, 100), (0.3, 0.3), "independent"),
+        ((400, 60), (0.5, 0.4), "independent"),
+        ((100, 100, 100, 100), (0.3, 0.3, 0.3, 0.5), "independent"),
+        ((1000, 1000), (0.2, 0.3), "strata"),
+        ((100, 100), (0.3, 0.3), "strata"),
+        ((1000, 1000), (0.1, 0.2), "outcome"),
+        ((200, 200), (0.3, 0.3), "outcome"),
+    ):
+        yield f"weights, {kind}, rates {rates} of {sizes} rows", *_weighted(sizes, rates, kind)
+    for levels, rows, gap in ((3, 200, 0.0), (3, 1000, 0.1), (10, 300, 0.0), (10, 300, 0.2)):
+        yield f"within {levels} levels, 2 groups of {rows}, gap {gap:g}", *_within(levels, rows, gap)
+    for sizes, rates in (
+        ((100,) * 8, (0.3,) * 8),
+        ((400,) * 4, (0.1, 0.2, 0.3, 0.3)),
+        ((30, 40, 60, 80, 100, 200, 400, 800), (0.3,) * 8),
+    ):
+        yield (
+            f"{len(sizes)} groups of {min(sizes)} to {max(sizes)} rows, rates {min(rates)} to {max(rates)}",
+            *_together(sizes, rates),
+        )
 
 
 def simulate_more(trials: int, seed: int) -> list[dict[str, Any]]:

@@ -21,14 +21,16 @@ from rich.text import Text
 
 from levelhead.auditing.bins import Bins, Cuts, cuts_of
 from levelhead.auditing.continuous import ContinuousGap, NumberRows, continuous_sentence, continuous_table
+from levelhead.auditing.control import LevelCounts, control_tables, controlled
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
-from levelhead.auditing.finding import find, references
+from levelhead.auditing.finding import ADJUSTED, BONFERRONI, MAX_T, find, references
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows, matched, read_rows
 from levelhead.auditing.rates import MoreRates, more_rates, rate_sentences, rate_table
 from levelhead.auditing.scores import ScoreAudit, ScoreRows, audit_scores, check_thresholds, default_threshold
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import LabelMap, alike, check_predictions, in_order
+from levelhead.auditing.weights import Weights, check_without, rows_worth, weighted_rates, weights_found
 from levelhead.metrics import Counts, estimate, estimate_all, estimate_to_dict, proportion, worst_class
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.amplification import Amplification, amplification_sentence, audited_amplification
@@ -45,6 +47,8 @@ from levelhead.metrics.names import (
     left_out_words,
     metric_title,
 )
+from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_worst_class
+from levelhead.report.text import counted
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
@@ -64,6 +68,7 @@ class GroupFigures:
     its rate rests on too few rows, each with the class in brackets where several are compared.
     The rates are ``accuracy`` and, for each class that is set against the rest, ``selection_rate``,
     ``true_positive_rate`` and ``false_positive_rate`` (with several classes followed by ``[class]``).
+    ``worth`` and ``worth_by_label`` say how many rows of equal weight weighted rows are worth; None without weights.
     """
 
     n: int
@@ -71,11 +76,15 @@ class GroupFigures:
     rates: dict[str, Estimate]
     included: bool = True
     left_out: tuple[str, ...] = ()
+    worth: float | None = None
+    worth_by_label: dict[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        rates = {name: estimate_to_dict(rate) for name, rate in self.rates.items()}
-        out = {"included": self.included, "left_out": list(self.left_out)}
+        rates: dict[str, Any] = {name: estimate_to_dict(rate) for name, rate in self.rates.items()}
+        out: dict[str, Any] = {"included": self.included, "left_out": list(self.left_out)}
+        if self.worth is not None:
+            out |= {"worth": self.worth, "worth_by_label": self.worth_by_label}
         return {"n": self.n, **out, "rows_by_label": self.rows_by_label, **rates}
 
 
@@ -241,11 +250,15 @@ def _group_tables(name: str, part: AttributeAudit) -> list[RenderableType]:
     """Return the rates of the groups, with at most four of them beside each other."""
     titles = list(_rate_titles(part).items())
     tables: list[RenderableType] = []
-    for start in range(0, len(titles), RATES_BESIDE):
-        beside = titles[start : start + RATES_BESIDE]
+    weighted = any(figures.worth is not None for figures in part.groups.values())
+    wide = RATES_BESIDE - weighted
+    for start in range(0, len(titles), wide):
+        beside = titles[start : start + wide]
         table = Table(title=Text(f"Groups of {printable(name)}"), title_justify="left", show_lines=False)
         table.add_column("Group", overflow="fold", min_width=9)
         table.add_column("Rows", justify="right", no_wrap=True)
+        if weighted:
+            table.add_column("Worth", justify="right", no_wrap=True)
         for _, title in beside:
             table.add_column(Text(printable(title)), justify="right", overflow="fold", min_width=9)
         for group, figures in part.groups.items():
@@ -253,7 +266,8 @@ def _group_tables(name: str, part: AttributeAudit) -> list[RenderableType]:
             label = printable(group_name(group)) + mark
             rates = [figures.rates[key] for key, _ in beside]
             cells = [f"{_percent(rate)}\n{_span(rate)}".strip() for rate in rates]
-            table.add_row(Text(label), f"{figures.n:,}", *cells)
+            worth = [] if figures.worth is None else [rows_worth(figures.worth)]
+            table.add_row(Text(label), f"{figures.n:,}", *worth, *cells)
         outs = dict.fromkeys(left_out_words(one.included, one.left_out) for one in part.groups.values())
         marks = {left_out_words(True, ["some"]): "*", left_out_words(False, []): "**"}
         if any(outs):
@@ -281,7 +295,9 @@ def _pairs_table(result: AuditResult) -> list[RenderableType]:
         table = Table(
             title=Text("The largest differences between two groups, in points"),
             title_justify="left",
-            caption=Text(f"Intervals allow for all {count:,} comparisons (Bonferroni)."),
+            caption=Text(
+                f"Intervals allow for all {count:,} comparisons ({ADJUSTED[result.more['finding']['adjust']]})."
+            ),
             caption_justify="left",
         )
         for heading in ("Rate", "Groups", "Points", "Interval"):
@@ -327,6 +343,10 @@ def _rates(result: AuditResult) -> list[RenderableType]:
     return [*shown, *continuous_table(result.continuous)]
 
 
+def _control(result: AuditResult) -> list[RenderableType]:
+    return [*control_tables(result.more["control"])] if "control" in result.more else []
+
+
 def _scores(result: AuditResult) -> list[RenderableType]:
     return [] if result.scores is None else [*result.scores.tables()]
 
@@ -336,6 +356,7 @@ def _against(result: AuditResult) -> list[RenderableType]:
 
 
 TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [
+    _control,
     _pairs_table,
     _against,
     _rates,
@@ -355,7 +376,10 @@ def audit(
     scores: ArrayLike | None = None,
     threshold: float | Sequence[float] | None = None,
     against: ArrayLike | None = None,
+    without: ArrayLike | None = None,
     continuous: Mapping[str, ArrayLike] | pd.DataFrame | None = None,
+    sample_weight: ArrayLike | None = None,
+    control_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike] | None = None,
     positive: Hashable = None,
     intersect: bool = False,
     min_count: int = 10,
@@ -368,6 +392,7 @@ def audit(
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
     positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
+    adjust: str = BONFERRONI,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -383,8 +408,15 @@ def audit(
             first. None: 0.5 for probabilities, 0 for log odds.
         against: (rows,) predicted classes of another model for the same rows, in the same order: how each figure
             differs from that model's, and which groups gained and lost, are in ``result.against``.
+        without: (rows,) predicted classes of a model that does not use the sensitive features, where ``y_pred`` are
+            those of one that does: ``result.against`` then says for which groups the use of them makes it worse.
         continuous: columns of numbers, such as ages, (rows,) each: how decisions change along them, without cutting
             them into groups, is in ``result.continuous``.
+        sample_weight: (rows,) how many rows each row stands for, 0 or more; a row with 0 is left out. Rates are
+            weighted, and intervals rest on what the rows are worth (:mod:`levelhead.metrics.weighted`). Not with
+            ``scores``, ``against``, ``continuous`` or ``control_features``. ``min_count`` counts real rows.
+        control_features: (rows,) or a frame or dict of such columns, which are crossed: gaps within their levels, and
+            the averages over levels, are in ``result.more["control"]`` (:mod:`levelhead.auditing.control`).
         positive: the class that selection, true positive and false positive rates are about. None: the second of
             two classes in sorted order; with three or more, every class against the rest.
         intersect: also audit the crossing of all columns, under the tuple of their names.
@@ -403,6 +435,8 @@ def audit(
         label_map: which class of the predictions each label stands for, as ``{">50K": 1, "<=50K": 0}``.
         positive_name: the positive class in words, for sentences: a verb ("earns over 50K") or a noun ("light hair").
         about: title, model, author and purpose, for the page and the JSON.
+        adjust: how intervals of pairs allow for each other: "bonferroni", or "max-t", which is never wider
+            (:func:`~levelhead.metrics.pairs.comparisons_by_max_t`).
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -425,9 +459,19 @@ def audit(
     """
     options = _Options(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, _about(about), _name_of(y_true),
+        positive_name, _about(about), _name_of(y_true), adjust,
     )  # fmt: skip
     thresholds = check_thresholds(threshold, scores is not None)
+    if sample_weight is not None:
+        check_without(
+            {
+                "scores=": scores,
+                "against=": against,
+                "without=": without,
+                "continuous=": continuous,
+                "control_features=": control_features,
+            }
+        )
     if y_pred is None and scores is None:
         raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
     label = outcome_of(y_true, "label")
@@ -439,11 +483,16 @@ def audit(
         raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
     columns = columns_of(sensitive_features, rows)
     options.check(len(columns))
-    cuts, titles = cuts_of(bins, list(columns)), {name: column_title(name) for name in columns}
+    levels = {} if control_features is None else _levels_of(control_features, rows)
+    _check_control(list(levels), list(columns), prediction is not None)
+    both = columns | levels
+    cuts, titles = cuts_of(bins, list(both)), {name: column_title(name) for name in both}
     for name, cut in cuts.items():
         if cut.quantiles:
-            cut.find([columns[name]], titles[name])
-        columns[name] = cut.cut(columns[name], titles[name])
+            cut.find([both[name]], titles[name])
+        both[name] = cut.cut(both[name], titles[name])
+    columns = {name: both[name] for name in columns}
+    of_levels = {name: titles.pop(name) for name in levels}
     if scores is not None:
         values_of_scores = numbers_of_array(scores, "The score")
         if len(values_of_scores) != rows:
@@ -454,8 +503,22 @@ def audit(
     else:
         assert prediction is not None  # or there was nothing to audit
         tally = Tally("The label", "The prediction", titles, intersect, frozenset(cuts))
-        tally.add(label, prediction, columns)
-        result = _audit(tally, options, cuts)
+        weights = None
+        if sample_weight is None:
+            tally.add(label, prediction, columns)
+        else:
+            weights = Weights("sample_weight", _name_of(sample_weight, "sample_weight"))
+            values = numbers_of_array(sample_weight, "sample_weight")
+            if len(values) != rows:
+                raise DataError(f"{rows} labels and {len(values)} weights. Pass one of each for every row.")
+            _add_weighted(tally, weights, values, label, prediction, columns)
+            weights.check()
+        result = _audit(tally, options, cuts, weights)
+    if levels and prediction is not None:
+        within = _control_tallies(("The label", "The prediction"), titles, of_levels, intersect, frozenset(cuts))
+        for tally in within.values():
+            tally.add(label, prediction, {name: both[name] for name in tally.groups})
+        result = _controlled(result, within, tuple(levels), options, cuts)
     if continuous is not None:
         along = NumberRows([str(name) for name in continuous])
         numbers = {name: numbers_of_array(continuous[name], f"The column {quoted(name)}") for name in along.names}
@@ -466,14 +529,19 @@ def audit(
         if prediction is None and result.scores is not None:
             along.decide(values_of_scores >= result.scores.thresholds[0], str(result.positive))
         result = _along(result, along, options)
+    if against is not None and without is not None:
+        raise ConfigError("against= and without= both name another model: pass one of them.")
+    name, against = ("against=", against) if without is None else ("without=", without)
     if against is None:
         return result
     if prediction is None:
-        raise ConfigError("against= compares predicted classes: pass y_pred as well.")
+        raise ConfigError(f"{name} compares predicted classes: pass y_pred as well.")
     other = outcome_of(against, "prediction of the other model")
     if len(other[0]) != rows:
         raise DataError(f"{rows} labels and {len(other[0])} predictions of the other model. Pass one for every row.")
     new, old = (PairedRows.of(label, one, columns, titles) for one in (prediction, other))
+    if without is not None:
+        return _compared(result, new, old, options, ("without", "with"), personal=True)
     return _compared(result, new, old, options)
 
 
@@ -486,8 +554,11 @@ def audit_file(
     score: str | None = None,
     threshold: float | Sequence[float] | None = None,
     against: Path | str | None = None,
+    without: str | None = None,
     on: str | None = None,
     continuous: Sequence[str] = (),
+    weight: str | None = None,
+    control: Sequence[str] = (),
     positive: Hashable = None,
     intersect: bool = False,
     min_count: int = 10,
@@ -500,6 +571,7 @@ def audit_file(
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
     positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
+    adjust: str = BONFERRONI,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -511,8 +583,12 @@ def audit_file(
         score: name of a column of scores, as ``scores`` of :func:`audit`.
         threshold: as :func:`audit` takes it.
         against: a file with another model's predictions for the same rows, in columns of the same names.
+        without: name of a column with the predicted classes of a model that does not use the groups, as ``without`` of
+            :func:`audit`.
         on: name of a column of ids, by which the rows of the two files are matched. None: by their order.
         continuous: names of columns of numbers.
+        weight: name of a column of weights, as ``sample_weight`` of :func:`audit`.
+        control: names of columns, crossed, as ``control_features`` of :func:`audit`.
         positive: as :func:`audit` takes it, like all that follows.
         intersect: see there.
         min_count: see there.
@@ -525,6 +601,7 @@ def audit_file(
         label_map: see there; or texts, ``>50K=1,<=50K=0``.
         positive_name: see there.
         about: see there.
+        adjust: see there.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -545,25 +622,43 @@ def audit_file(
     names, path = list(dict.fromkeys(groups)), Path(path)
     options = _Options(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, _about(about), label,
+        positive_name, _about(about), label, adjust,
     )  # fmt: skip
     options.check(len(names))
     thresholds = check_thresholds(threshold, score is not None)
+    if weight is not None:
+        check_without(
+            {
+                "a score": score,
+                "another model to compare with": against if without is None else without,
+                "a continuous column": tuple(continuous),
+                "a control column": tuple(control),
+            }
+        )
     if prediction is None and score is None:
         raise ConfigError("There is nothing to audit: name the column of predicted classes, or that of scores.")
     if against is not None and prediction is None:
         raise ConfigError("A comparison with another model is one of predicted classes: name their column as well.")
+    if without is not None and (
+        against is not None or prediction is None or score is not None or without == prediction
+    ):
+        raise ConfigError(
+            "A model without the groups is compared with predicted classes of one with them, in another column of the "
+            "same file: leave out scores and other files."
+        )
     if on is not None and against is None:
         raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
     outcomes = [name for name in (label, prediction) if name is not None]
-    of_score = [] if score is None else [score]
+    of_score = [one for one in (score, weight) if one is not None]  # columns of numbers; never both
     # A column may be cut into groups and looked at as a number, too.
     numbers = [*of_score, *(name for name in dict.fromkeys(continuous) if name not in (*names, *of_score))]
-    titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, *numbers, *names)}
+    levels = list(dict.fromkeys(control))
+    _check_control(levels, names, prediction is not None)
+    titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, *numbers, *names, *levels)}
     of_groups = {name: titles[name] for name in names}
     decided = titles[outcomes[1] if prediction is not None else of_score[0]]
     along = NumberRows(list(dict.fromkeys(continuous)))
-    cuts = cuts_of(bins, names)
+    cuts = cuts_of(bins, [*names, *levels])
     for name, cut in cuts.items():
         if cut.quantiles:  # they need all values of the column before the first row is counted
             cut.find((batch[name] for batch in read_batches(path, [], [name])), titles[name])
@@ -572,22 +667,42 @@ def audit_file(
         return cuts[name].cut(column, titles[name]) if name in cuts else column
 
     tally = Tally(titles[label], decided, of_groups, intersect, frozenset(cuts))
+    weights = None if weight is None else Weights(titles[weight], weight)
     of_scores = None if score is None else ScoreRows(titles[label], titles[score], decided, of_groups, intersect)
-    for batch, values in read_batches_with_numbers(path, outcomes, names, numbers):
+    of_levels = {name: titles[name] for name in levels}
+    within = _control_tallies((titles[label], decided), of_groups, of_levels, intersect, frozenset(cuts))
+    for batch, values in read_batches_with_numbers(path, outcomes, [*names, *levels], numbers):
         columns = {name: cut_column(name, batch[name]) for name in names}
         predicted = None if prediction is None else batch[prediction]
         if of_scores is not None and score is not None:
             of_scores.add(batch[label], values[score], columns, predicted)
+        elif predicted is not None and weights is not None:
+            _add_weighted(tally, weights, values[weights.name], batch[label], predicted, columns)
         elif predicted is not None:
             tally.add(batch[label], predicted, columns)
+        if within and predicted is not None:
+            both = columns | {name: cut_column(name, batch[name]) for name in levels}
+            for one in within.values():
+                one.add(batch[label], predicted, {name: both[name] for name in one.groups})
         if along.names:
             shared = {name: _as_numbers(batch[name], titles[name]) for name in along.names if name in names}
             along.add(predicted or _undecided(batch[label][0]), values | shared)
-    result = _audit(tally, options, cuts) if of_scores is None else _audit_scores(of_scores, thresholds, options, cuts)
+    if weights is not None:
+        weights.check()
+    result = (
+        _audit(tally, options, cuts, weights)
+        if of_scores is None
+        else _audit_scores(of_scores, thresholds, options, cuts)
+    )
+    if within:
+        result = _controlled(result, within, tuple(levels), options, cuts)
     if along.names:
         if prediction is None and of_scores is not None and result.scores is not None:
             along.decide(of_scores.scores >= result.scores.thresholds[0], str(result.positive))
         result = _along(result, along, options)
+    if without is not None and prediction is not None:
+        new, old = (read_rows(path, label, one, names, None, cut_column) for one in (prediction, without))
+        return _compared(result, new, old, options, names=(without, prediction), personal=True)
     if against is None or prediction is None:
         return result
     new, old = (read_rows(one, label, prediction, names, on, cut_column) for one in (path, Path(against)))
@@ -647,6 +762,8 @@ def _compared(
     old: PairedRows,
     options: _Options,
     names: tuple[str, str] = ("the other model", "this model"),
+    *,
+    personal: bool = False,
 ) -> AuditResult:
     """Add the changes from the old to the new model."""
     new, old, warnings = matched(new, old)
@@ -663,6 +780,7 @@ def _compared(
         seed=options.seed,
         names=names,
         warnings=warnings,
+        personal=personal,
     )
     said = [one for one in compared.warnings if one not in result.warnings]
     return replace(result, against=compared, warnings=[*result.warnings, *said])
@@ -684,6 +802,7 @@ class _Options:
     positive_name: str | None = None
     about: Mapping[str, str] = field(default_factory=dict)
     label: str = "label"
+    adjust: str = BONFERRONI
 
     def leaves_out(self, group: Key) -> bool:
         """Whether no gap compares a group, because it stands for rows without one."""
@@ -701,6 +820,8 @@ class _Options:
             raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
         if self.missing not in (LEAVE_OUT, AS_GROUP):
             raise ConfigError(f"missing={quoted(self.missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
+        if self.adjust not in (BONFERRONI, MAX_T):
+            raise ConfigError(f"adjust={quoted(self.adjust)} is unknown. Pass {BONFERRONI!r} or {MAX_T!r}.")
         if self.positive_name is not None and not self.positive_name.strip():
             raise ConfigError("The positive class's name is empty. Write a verb or a noun, or leave it out.")
 
@@ -713,13 +834,30 @@ def _about(given: Mapping[str, str] | None) -> dict[str, str]:
     return {name: str((given or {})[name]) for name in ABOUT if (given or {}).get(name)}
 
 
-def _name_of(values: object) -> str:
-    """Return the name of a pandas column of labels; else "label"."""
+def _name_of(values: object, otherwise: str = "label") -> str:
+    """Return the name of a pandas column; else ``otherwise``."""
     name = values.name if isinstance(values, pd.Series) else None
-    return name if isinstance(name, str) and name else "label"
+    return name if isinstance(name, str) and name else otherwise
 
 
-def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditResult:
+def _add_weighted(
+    tally: Tally,
+    weights: Weights,
+    values: NDArray[np.float64],
+    label: Column,
+    prediction: Column,
+    columns: Mapping[str, Column],
+) -> None:
+    """Count the rows of a batch that have a weight."""
+    used = weights.use(values, label, prediction, columns)
+    if used is not None:
+        tally.add(*used)
+
+
+def _vocabulary(
+    tally: Tally, options: _Options
+) -> tuple[Mapping[Hashable, Hashable], Mapping[Hashable, Hashable], list[Hashable], int | None, list[str]]:
+    """Return the class of each label and of each prediction, all classes, the positive one's place, and warnings."""
     labelled, predicted = tally.labels, tally.predictions
     as_label: Mapping[Hashable, Hashable] = {value: value for value in labelled}
     as_prediction: Mapping[Hashable, Hashable] = {value: value for value in predicted}
@@ -732,9 +870,112 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
     # Labels first: where a prediction is the same number in another type, the label says how it is written.
     classes = in_order({**labelled, **predicted})
     chosen = positive_index(classes, positive)
+    return as_label, as_prediction, classes, chosen, warnings
+
+
+def _levels_of(features: Any, rows: int) -> dict[str, Column]:
+    """Bring control features into named columns."""
+    named = isinstance(features, (pd.DataFrame, Mapping)) or getattr(features, "name", None) is not None
+    return columns_of(features if named else {"control": features}, rows)
+
+
+def _check_control(levels: Sequence[str], groups: Sequence[str], decided: bool) -> None:
+    """Raise an error where gaps within the levels of a column cannot be what is meant."""
+    if clash := [name for name in levels if name in groups]:
+        raise ConfigError(
+            f"{quoted(clash[0])} is a group column and a control column: within its levels there is one group only. "
+            "Leave it out of one of them."
+        )
+    if levels and not decided:
+        raise ConfigError(
+            "Gaps within levels compare predicted classes, not scores: name predictions (--prediction, in Python "
+            "y_pred) as well, or leave out the control column."
+        )
+
+
+def _control_tallies(
+    outcomes: tuple[str, str],
+    groups: Mapping[str, str],
+    levels: Mapping[str, str],
+    intersect: bool,
+    numbered: frozenset[str],
+) -> dict[Key, Tally]:
+    """Return a tally of each sensitive column, and of their crossing, crossed with the levels; none without levels."""
+    if not levels:
+        return {}
+    keys: list[Key] = [*groups, *([tuple(groups)] if intersect else [])]
+    return {
+        key: Tally(*outcomes, {name: groups[name] for name in _listed(key)} | dict(levels), True, numbered)
+        for key in keys
+    }
+
+
+def _controlled(
+    result: AuditResult,
+    tallies: Mapping[Key, Tally],
+    levels: tuple[str, ...],
+    options: _Options,
+    cuts: Mapping[str, Cuts],
+) -> AuditResult:
+    """Add the gaps within the levels of the control columns."""
+    names, warnings = attribute_names(result.by_attribute), list(result.warnings)
+    columns: list[LevelCounts] = []
+    for key, tally in tallies.items():
+        as_label, as_prediction, classes, positive, _ = _vocabulary(tally, options)
+        place = {value: position for position, value in enumerate(classes)}
+        parts = len(_listed(key))
+        patterns = {
+            pattern: rows
+            for pattern, rows in tally.counts[(*_listed(key), *levels)].items()
+            if isinstance(pattern[2], tuple) and None not in pattern[2][parts:]  # crossings are always tuples
+        }
+        without = sum(tally.labels.values()) - sum(patterns.values())
+        if without and not columns:
+            warnings.append(
+                f"{printable(group_name(levels if len(levels) > 1 else levels[0]))}: {counted(without, 'row')} "
+                f"{'has' if without == 1 else 'have'} no level and {'is' if without == 1 else 'are'} left out of what "
+                "is compared within levels."
+            )
+        if not patterns:
+            raise DataError(f"No row has a level of {listed(levels)}. Name another control column, or leave it out.")
+        crossed = [pattern[2] for pattern in patterns if isinstance(pattern[2], tuple)]
+        own: list[Hashable] = [one[0] if isinstance(key, str) else one[:parts] for one in crossed]
+        its: list[Hashable] = [one[parts] if len(levels) == 1 else one[parts:] for one in crossed]
+        group_codes, groups = _groups(own, key, cuts)
+        level_codes, there = _groups(its, levels[0] if len(levels) == 1 else levels, cuts)
+        table = np.zeros((len(there), len(groups), len(classes), len(classes)), np.int64)
+        labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
+        predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
+        np.add.at(table, (level_codes, group_codes, labels, predictions), list(patterns.values()))
+        kept = [at for at, group in enumerate(groups) if not options.leaves_out(group)]
+        columns.append(
+            LevelCounts(
+                names[key],
+                table[:, kept],
+                tuple(map(group_name, there)),
+                tuple(group_name(groups[at]) for at in kept),
+                tuple(map(str, classes)),
+            )
+        )
+    found = controlled(
+        columns,
+        group_name(levels if len(levels) > 1 else levels[0]),
+        positive=positive,
+        min_count=options.min_count,
+        level=options.level,
+        reference=result.more.get("reference", {}),
+    )
+    return replace(result, warnings=warnings, more={**result.more, "control": found})
+
+
+def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts], weights: Weights | None = None) -> AuditResult:
+    as_label, as_prediction, classes, chosen, warnings = _vocabulary(tally, options)
+    if weights is not None:
+        warnings += weights.sentences()
     place = {value: position for position, value in enumerate(classes)}
     names = attribute_names(tally.counts)
     counted, members = {}, {}
+    weighted: dict[Key, WeightedCounts] = {}
     for attribute, patterns in tally.counts.items():
         codes, groups = _groups([group for _, _, group in patterns], attribute, cuts)
         labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
@@ -745,6 +986,12 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
         texts = [group_name(group) for group in groups]
         counted[attribute] = Counts.from_codes(codes, labels, predictions, texts, classes, rows)
         members[attribute] = groups
+        if weights is not None:
+            sums = np.array([tally.weights[attribute][pattern] for pattern in patterns])
+            tables = np.zeros((2, *counted[attribute].table.shape))
+            for table, part in zip(tables, sums.T, strict=True):
+                np.add.at(table, (codes, labels, predictions), part)
+            weighted[attribute] = WeightedCounts(counted[attribute], *tables)
     chosen_references = references(options.reference, members)
     by_attribute, compared, missing = {}, {}, []
     for attribute, counts in counted.items():
@@ -758,7 +1005,13 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
             )
             warnings.append(_missing_sentence(missing[-1], counts.n))
         by_attribute[attribute], compared[name], more = _audit_column(
-            name, groups, counts, chosen, options, absent if options.missing == LEAVE_OUT else []
+            name,
+            groups,
+            counts,
+            chosen,
+            options,
+            absent if options.missing == LEAVE_OUT else [],
+            weighted.get(attribute),
         )
         warnings += more
     pooled = next(iter(counted.values()))
@@ -781,6 +1034,8 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
         level=options.level,
         seed=options.seed,
         reference=reference,
+        weighted={names[attribute]: one.keep(compared[names[attribute]].groups) for attribute, one in weighted.items()},
+        adjust=options.adjust,
     )
     words: dict[str, Any] = {"label": options.label, "order": [str(value) for value in classes]}
     if options.positive_name:
@@ -788,12 +1043,16 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts]) -> AuditRe
     if options.label_map:
         words["classes"] = options.label_map.shown
     more_found: dict[str, Any] = {**found, "words": words}
+    if weights is not None:
+        more_found["weights"] = weights_found(weights, next(iter(weighted.values())), classes)
     if missing:
         more_found["missing"] = missing
     if reference:
         more_found["reference"] = reference
     if options.about:
         more_found["about"] = dict(options.about)
+    if weights is not None:  # what follows knows unweighted rows alone; the weights' sentence says so
+        return AuditResult(by_attribute, warnings, options.level, only, more_found)
     amplified = {}
     for attribute, counts in counted.items():
         kept = [group_name(group) for group in members[attribute] if not options.leaves_out(group)]
@@ -861,7 +1120,13 @@ def _groups(members: list[Hashable], attribute: Key, cuts: Mapping[str, Cuts]) -
 
 
 def _audit_column(
-    column: str, keys: Sequence[Key], counts: Counts, positive: int | None, options: _Options, absent: Sequence[Key]
+    column: str,
+    keys: Sequence[Key],
+    counts: Counts,
+    positive: int | None,
+    options: _Options,
+    absent: Sequence[Key],
+    weighted: WeightedCounts | None = None,
 ) -> tuple[AttributeAudit, Counts, list[str]]:
     """Audit one sensitive column, or a crossing, without the gaps of the ``absent`` groups.
 
@@ -880,14 +1145,23 @@ def _audit_column(
                 "left out of the gaps."
             )
     compared = counts.keep(kept)
-    metrics = estimate_all(
-        compared, positive=positive, level=level, replicates=replicates, seed=seed, min_count=min_count
-    )
+    if weighted is not None:
+        own = weighted.keep(kept)
+        metrics = weighted_estimates(own, positive=positive, level=level, min_count=min_count)
+        whole = weighted_estimates(weighted.pooled(), positive=positive, level=level, min_count=0)
+    else:
+        metrics = estimate_all(
+            compared, positive=positive, level=level, replicates=replicates, seed=seed, min_count=min_count
+        )
     # Accuracies do not compare groups: the whole file is what they are about.
     # One pooled group makes them the same for every sensitive column, interval and all.
     pooled = Counts(counts.table.sum(0, keepdims=True), ("all",), counts.classes)
     for name in ("accuracy", "balanced_accuracy"):
-        metrics[name] = estimate(pooled, name, positive=positive, level=level, replicates=replicates, seed=seed)
+        metrics[name] = (
+            estimate(pooled, name, positive=positive, level=level, replicates=replicates, seed=seed)
+            if weighted is None
+            else whole[name]
+        )
     for name, figure in metrics.items():
         if not figure.defined:
             warnings.append(f"{printable(column)}: {name} is undefined: {figure.reason}.")
@@ -898,9 +1172,15 @@ def _audit_column(
     if several:
         for name in (key for key in metrics if key in METRICS and METRICS[key].kind == "gap"):
             if metrics[name].defined:
-                worst[name] = str(counts.classes[worst_class(compared, name, min_count=min_count)])
+                of_class = (
+                    worst_class(compared, name, min_count=min_count)
+                    if weighted is None
+                    else weighted_worst_class(own, name, positive, min_count)
+                )
+                worst[name] = str(counts.classes[of_class])
     groups = {
-        key: _group_figures(counts, i, positive, left_out.get(counts.groups[i]), level) for i, key in enumerate(keys)
+        key: _group_figures(counts, i, positive, left_out.get(counts.groups[i]), level, weighted)
+        for i, key in enumerate(keys)
     }
     return AttributeAudit(metrics, groups, worst), compared, warnings
 
@@ -953,9 +1233,20 @@ def _gaps_of(rate: str) -> tuple[list[str], str]:
 
 
 def _group_figures(
-    counts: Counts, i: int, positive: int | None, left_out: tuple[str, ...] | None, level: float
+    counts: Counts,
+    i: int,
+    positive: int | None,
+    left_out: tuple[str, ...] | None,
+    level: float,
+    weighted: WeightedCounts | None = None,
 ) -> GroupFigures:
     """Return the figures of one group; ``left_out`` None: it is in no gap at all."""
+    rows = {str(label): int(size) for label, size in zip(counts.classes, counts.cell_sizes[i], strict=True)}
+    if weighted is not None:
+        by_label = dict(zip(rows, weighted.cell_worth[i].tolist(), strict=True))
+        rates = weighted_rates(weighted, i, positive, level)
+        of_group = left_out is not None, left_out or ()
+        return GroupFigures(sum(rows.values()), rows, rates, *of_group, float(weighted.worth[i]), by_label)
     table = counts.table[i : i + 1]
     chosen = group_metrics.classes_compared(len(counts.classes), positive)
     rates = {"accuracy": proportion(int(np.trace(table[0])), int(table.sum()), level=level)}
@@ -971,7 +1262,6 @@ def _group_figures(
             if not figure.defined:
                 figure = Estimate.undefined(f"no {label} {quoted(str(counts.classes[k]))}")
             rates[name + ending] = figure
-    rows = {str(label): int(size) for label, size in zip(counts.classes, counts.cell_sizes[i], strict=True)}
     return GroupFigures(int(table.sum()), rows, rates, left_out is not None, left_out or ())
 
 

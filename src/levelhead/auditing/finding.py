@@ -17,14 +17,19 @@ from levelhead.metrics import Counts, estimate_to_dict
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
+from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name
-from levelhead.metrics.pairs import chance_range, detectable_gap, differences
+from levelhead.metrics.pairs import PairBlock, chance_range, comparisons_by_max_t, detectable_gap, differences
+from levelhead.metrics.weighted import WeightedCounts, WeightedRate
 from levelhead.types import ConfigError, Estimate, listed, quoted
 
 ERROR_RATES = ("true_positive_rate", "false_positive_rate")
 NAMED_PAIRS = 10
 """Pairs of a sensitive column that tables name; the others are counted."""
 POWER = 0.8
+BONFERRONI, MAX_T = "bonferroni", "max-t"
+"""How intervals of many pairs allow for each other."""
+ADJUSTED = {BONFERRONI: "Bonferroni", MAX_T: "max-|t|"}
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,13 @@ class _Rate:
     rate: str
     of_class: str
     groups: list[str]
-    hits: IntArray
-    rows: IntArray
+    hits: IntArray | FloatArray
+    rows: IntArray | FloatArray
+    """Of weighted rows, what they are worth (:mod:`levelhead.metrics.weighted`)."""
     first: IntArray
     second: IntArray
     reference: bool
+    weighted: WeightedRate | None = None
 
 
 def find(
@@ -52,6 +59,8 @@ def find(
     level: float,
     seed: int,
     reference: Mapping[str, str] | None = None,
+    weighted: Mapping[str, WeightedCounts] | None = None,
+    adjust: str = BONFERRONI,
 ) -> dict[str, Any]:
     """Compare all pairs of groups.
 
@@ -64,6 +73,8 @@ def find(
         level: how often all intervals together are to hold their true differences.
         seed: of what chance deals out.
         reference: the group of each column that the others are compared with; columns without one compare all pairs.
+        weighted: the same rows with their weights, where they have some.
+        adjust: how intervals allow for many pairs, :data:`BONFERRONI` or :data:`MAX_T`.
 
     Returns:
         JSON-able: ``finding`` (the pair to name, and whether the model decides anything at all), ``pairs`` (the
@@ -73,20 +84,28 @@ def find(
     rates = [
         rate
         for attribute, counts in columns.items()
-        for rate in _rates(attribute, counts, positive, min_count, (reference or {}).get(attribute))
+        for rate in _rates(
+            attribute, counts, positive, min_count, (reference or {}).get(attribute), (weighted or {}).get(attribute)
+        )
     ]
     comparisons = sum(len(rate.first) for rate in rates)
+    allowed: float = max(1, comparisons)
+    if adjust == MAX_T and comparisons > 1:
+        blocks = [PairBlock(rate.hits, rate.rows, rate.first, rate.second) for rate in rates]
+        allowed = comparisons_by_max_t(blocks, level=level, seed=seed)
     pairs: list[dict[str, Any]] = []
     ranges, detectable, at_most = [], [], 0.0
     for rate in rates:
-        found = differences(rate.hits, rate.rows, rate.first, rate.second, level=level, comparisons=max(1, comparisons))
+        found = differences(rate.hits, rate.rows, rate.first, rate.second, level=level, comparisons=allowed)
         at_most = max(at_most, float(np.maximum(-found.low, found.high).max()))
         # Those that are shown first, then the largest: of many tiny groups the largest difference alone is noise.
         order = np.lexsort((-np.abs(found.value), (found.low <= 0) & (found.high >= 0)))
         pairs += [_pair(rate, int(at), found) for at in order[:NAMED_PAIRS]]
-        if len(rate.groups) > 2:
-            ranges.append(_names(rate) | chance_range(rate.hits, rate.rows, seed=seed)._asdict())
-        detectable.append(_detectable(rate, level, max(1, comparisons)))
+        # Hits of weighted rows cannot be dealt out anew.
+        if len(rate.groups) > 2 and rate.weighted is None:
+            hits, rows = rate.hits.astype(np.int64), rate.rows.astype(np.int64)
+            ranges.append(_names(rate) | chance_range(hits, rows, seed=seed)._asdict())
+        detectable.append(_detectable(rate, level, allowed))
     pairs.sort(key=lambda pair: (not _is_shown(pair), -abs(pair["difference"]["value"])))
     named = []
     for attribute in columns:
@@ -95,6 +114,7 @@ def find(
     finding = {
         "pair": pairs[0] if pairs else None,
         "comparisons": comparisons,
+        "adjust": adjust,
         "at_most": at_most if pairs else None,
         **_answers(pooled, balanced),
     }
@@ -106,19 +126,31 @@ def _is_shown(pair: Mapping[str, Any]) -> bool:
     return not pair["difference"]["low"] <= 0 <= pair["difference"]["high"]
 
 
-def _rates(attribute: str, counts: Counts, positive: int | None, min_count: int, reference: str | None) -> list[_Rate]:
+def _rates(
+    attribute: str,
+    counts: Counts,
+    positive: int | None,
+    min_count: int,
+    reference: str | None,
+    weighted: WeightedCounts | None,
+) -> list[_Rate]:
     """Return the error rates of a column that two groups at least have rows enough for."""
     chosen = group_metrics.classes_compared(len(counts.classes), positive)
     names = [str(group) for group in counts.groups]
     rates = []
     for name in ERROR_RATES:
         counted = group_metrics.RATES[name](counts.table, positive)
+        worth = None if weighted is None else weighted.rate(name, positive)
         for position, k in enumerate(chosen):
             kept = np.flatnonzero(counted.rows[position] >= max(1, min_count))
             groups = [names[i] for i in kept]
             if len(groups) < 2 or (reference is not None and reference not in groups):
                 continue
             hits, rows = counted.hits[position][kept], counted.rows[position][kept]
+            own = None
+            if worth is not None:
+                own = WeightedRate(*(part[position][kept] for part in worth))
+                hits, rows = own.hits, own.worth
             if reference is None:
                 first, second = pair_indices(len(groups))
             else:
@@ -126,7 +158,9 @@ def _rates(attribute: str, counts: Counts, positive: int | None, min_count: int,
                 first = np.array([i for i in range(len(groups)) if i != at])
                 second = np.full(len(first), at)
             of_class = str(counts.classes[k])
-            rates.append(_Rate(attribute, name, of_class, groups, hits, rows, first, second, reference is not None))
+            rates.append(
+                _Rate(attribute, name, of_class, groups, hits, rows, first, second, reference is not None, own)
+            )
     return rates
 
 
@@ -143,13 +177,9 @@ def _pair(rate: _Rate, at: int, found: Any) -> dict[str, Any]:
     turned = (value > 0) == (rate.rate == "true_positive_rate") and value != 0
     if turned and not rate.reference:
         i, j, value, low, high = j, i, -value, -high, -low
-    sides: dict[str, dict[str, Any]] = {
-        side: {"group": rate.groups[k], "hits": int(rate.hits[k]), "rows": int(rate.rows[k])}
-        for side, k in (("first", i), ("second", j))
-    }
-    for side in sides.values():
-        side["value"] = side["hits"] / side["rows"]
-    difference = estimate_to_dict(Estimate(value, low, high, int(rate.rows[i] + rate.rows[j])))
+    sides = {"first": _side(rate, i), "second": _side(rate, j)}
+    rows = sum(side["rows"] for side in sides.values())
+    difference = estimate_to_dict(Estimate(value, low, high, rows))
     return {
         "attribute": rate.attribute,
         "rate": rate.rate,
@@ -160,7 +190,17 @@ def _pair(rate: _Rate, at: int, found: Any) -> dict[str, Any]:
     }
 
 
-def _detectable(rate: _Rate, level: float, comparisons: int) -> dict[str, Any]:
+def _side(rate: _Rate, at: int) -> dict[str, Any]:
+    """Return one group of a pair; weighted rows have no hits that could be counted, and say what they are worth."""
+    own = rate.weighted
+    if own is not None:
+        said = {"rows": int(own.rows[at]), "worth": float(own.worth[at]), "value": float(own.value[at])}
+        return {"group": rate.groups[at], **said}
+    hits, rows = int(rate.hits[at]), int(rate.rows[at])
+    return {"group": rate.groups[at], "hits": hits, "rows": rows, "value": hits / rows}
+
+
+def _detectable(rate: _Rate, level: float, comparisons: float) -> dict[str, Any]:
     """Return the smallest gap that would have been shown between the two largest groups, and the two smallest."""
     share = (float(rate.hits.sum()) + 0.5) / (float(rate.rows.sum()) + 1)
     weights = 1 / rate.rows[rate.first] + 1 / rate.rows[rate.second]
@@ -170,7 +210,7 @@ def _detectable(rate: _Rate, level: float, comparisons: int) -> dict[str, Any]:
     for name, at in (("best", int(weights.argmin())), ("worst", int(weights.argmax()))):
         i, j = int(rate.first[at]), int(rate.second[at])
         gap = detectable_gap(
-            share, int(rate.rows[i]), int(rate.rows[j]), level=level, comparisons=comparisons, power=POWER
+            share, float(rate.rows[i]), float(rate.rows[j]), level=level, comparisons=comparisons, power=POWER
         )
         result[name] = {
             "first": rate.groups[i], "second": rate.groups[j], "gap": None if math.isnan(gap) else gap,

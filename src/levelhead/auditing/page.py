@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from levelhead.auditing.control import NAMED_LEVELS, NAMED_PAIRS, level_cells, pair_cells
+from levelhead.auditing.finding import ADJUSTED, BONFERRONI
 from levelhead.auditing.paired_page import paired_sections
 from levelhead.auditing.rates_page import number_sections, rate_sections
 from levelhead.auditing.scores_page import score_sections
+from levelhead.auditing.weights import rows_worth
 from levelhead.metrics import gaps as gap_names
 from levelhead.metrics.names import RATE_TITLES, left_out_words, metric_title
 from levelhead.report import blocks
@@ -32,6 +35,13 @@ SMALL = 10
 _METHOD = (
     "95% of such intervals hold the true value. For gaps they come from 1,000 bootstrap replicates of the (group, "
     "label, prediction) counts and invert tests of signed differences; for single rates they are Wilson’s."
+)
+
+
+_WEIGHTED = (
+    "95% of such intervals hold the true value. They are Wilson’s and Newcombe’s for what weighted rows are worth: the "
+    "smaller of Kish’s number and the one that the linearised variance gives. Gaps come from intervals of all pairs "
+    "that hold together (Bonferroni)."
 )
 
 
@@ -212,7 +222,8 @@ def _pairs_section(result: Record) -> list[Record]:
             rows[:MOST_PAIRS],
             notes=[
                 f"The intervals hold together: they allow for all {count:,} comparisons of two groups in the true and "
-                "the false positive rate (Bonferroni). Those that leave out 0 come first."
+                f"the false positive rate ({ADJUSTED[finding.get('adjust', BONFERRONI)]}). Those that leave out 0 "
+                "come first."
             ],
             text_columns=[2],
         )
@@ -251,13 +262,43 @@ def _pair_cells(pair: Record, result: Record) -> list[Record]:
     ]
 
 
+def _control_section(result: Record) -> list[Record]:
+    """Return the section on gaps within the levels of another column."""
+    control = result.get("control")
+    if not control or not control["pairs"]:
+        return []
+    first, column = control["pairs"][0], short(control["column"], 60)
+    heads = ["Pair", "Within levels", "Interval", "Without levels"]
+    pairs = blocks.table(
+        f"Differences of two groups within levels of {column}, averaged over levels, in points",
+        heads,
+        [
+            (f"{rate}: {groups}", [blocks.cell(one) for one in numbers])
+            for rate, groups, *numbers in map(pair_cells, control["pairs"][:NAMED_PAIRS])
+        ],
+        notes=[
+            f"A level counts by its share of the rows. The intervals allow for all {control['comparisons']:,} "
+            "comparisons (Bonferroni)."
+        ],
+    )
+    levels = blocks.table(
+        f"{pair_cells(first)[0]} in each level of {column}: {pair_cells(first)[1]}, in points",
+        ["Level", "Share, percent", "Difference", "Interval", "Rows"],
+        [
+            (name, [blocks.cell(one) for one in cells])
+            for name, *cells in map(level_cells, first["levels"][:NAMED_LEVELS])
+        ],
+    )
+    return [blocks.section(f"Within levels of {column}", [pairs, levels])]
+
+
 def _detectable_section(result: Record) -> list[Record]:
     """Return the section on the gaps that these rows could have shown."""
     sentences = detectable_sentences(result)
     return [blocks.section("What these rows could have shown", [blocks.bullets(sentences)])] if sentences else []
 
 
-WHOLE: list[Callable[[Record], list[Record]]] = [number_sections, _pairs_section, _detectable_section]
+WHOLE: list[Callable[[Record], list[Record]]] = [_control_section, number_sections, _pairs_section, _detectable_section]
 """The sections on the audit as a whole, behind those of the columns; a function takes the audit's JSON."""
 
 
@@ -294,11 +335,13 @@ def groups_table(name: str, part: Record, words: Words) -> Record:
     for group, figures in groups.items():
         flag = f"fewer than {SMALL} rows" if figures["n"] < SMALL else ""
         out = left_out_words(figures["included"], figures.get("left_out", ()))
-        cells = [blocks.cell(f"{figures['n']:,}", out, flag=flag)]
+        worth = f"worth {rows_worth(figures['worth'])}" if "worth" in figures else ""
+        cells = [blocks.cell(f"{figures['n']:,}", ", ".join(filter(None, (worth, out))), flag=flag)]
         for label in labels:
             count = figures["rows_by_label"].get(label, 0)
             few = f"fewer than {SMALL} rows" if count < SMALL <= figures["n"] else ""
-            cells.append(blocks.cell(f"{count:,}", flag=few))
+            own = f"worth {rows_worth(figures['worth_by_label'].get(label, 0))}" if worth else ""
+            cells.append(blocks.cell(f"{count:,}", own, flag=few))
         for key in rates:
             cells.append(_rate_cell(figures.get(key)))
         rows.append((group, cells))
@@ -312,7 +355,11 @@ def groups_table(name: str, part: Record, words: Words) -> Record:
 
 
 def _rates(figures: Record) -> list[str]:
-    return [key for key in figures if key not in ("values", "n", "included", "left_out", "rows_by_label")]
+    return [
+        key
+        for key in figures
+        if key not in ("values", "n", "included", "left_out", "rows_by_label", "worth", "worth_by_label")
+    ]
 
 
 def _rate_cell(record: Record | None) -> Record:
@@ -389,7 +436,7 @@ def how(result: Record, source: str) -> Record:
         ("Positive class", "each class against the rest" if positive is None else words.of_class(str(positive)))
     )
     items += [
-        ("Intervals", _METHOD),
+        ("Intervals", _WEIGHTED if "weights" in result else _METHOD),
         ("Level", f"{result.get('level', 0.95):.0%}, each figure by itself; pairs of groups all together"),
     ]
     return blocks.section("How it was measured", [blocks.terms(items)])

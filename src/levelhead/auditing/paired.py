@@ -105,22 +105,32 @@ class PairedAttribute:
 
 @dataclass(frozen=True)
 class PairedAudit:
-    """What :func:`compare_rows` found, by sensitive column; ``old`` and ``new`` are what the models are called."""
+    """What :func:`compare_rows` found, by sensitive column; ``old`` and ``new`` are what the models are called.
+
+    ``personal``: the new model uses the sensitive columns and the old one does not.
+    """
 
     by_attribute: dict[Key, PairedAttribute]
     old: str
     new: str
     level: float
     warnings: tuple[str, ...] = ()
+    personal: bool = False
+
+    def sentences(self, key: Key) -> list[str]:
+        """Say what was found by one sensitive column."""
+        name, part = attribute_names(self.by_attribute)[key], self.by_attribute[key]
+        return personal_sentences(name, part) if self.personal else paired_sentences(name, part)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         names = attribute_names(self.by_attribute)
-        by_attribute = {
-            names[key]: {**part.to_dict(), "sentences": paired_sentences(names[key], part)}
-            for key, part in self.by_attribute.items()
+        by_attribute: dict[str, dict[str, Any]] = {
+            names[key]: {**part.to_dict(), "sentences": self.sentences(key)} for key, part in self.by_attribute.items()
         }
-        return {"old": self.old, "new": self.new, "by_attribute": by_attribute}
+        for key, part in self.by_attribute.items() if self.personal else ():
+            by_attribute[names[key]]["worse"] = [group_name(group) for group in worse_groups(part)]
+        return {"old": self.old, "new": self.new, "personal": self.personal, "by_attribute": by_attribute}
 
     def tables(self) -> list[Table | Text]:
         """Return what ``rich`` prints."""
@@ -140,7 +150,7 @@ class PairedAudit:
             for group, figures in part.groups.items():
                 counts = (figures.both_right, figures.only_new_right, figures.only_old_right, figures.both_wrong)
                 agreement.add_row(Text(printable(group_name(group))), *(f"{count:,}" for count in counts))
-            shown += [*(Text(line) for line in paired_sentences(names[key], part)), table, agreement]
+            shown += [*(Text(line) for line in self.sentences(key)), table, agreement]
             rates = Table(title=Text(f"Change of each rate by group of {name}, points"), title_justify="left")
             for head in ("Group", "Rate", "Old", "New", "Change", "p (Holm)"):
                 rates.add_column(head, justify="left" if head in ("Group", "Rate") else "right")
@@ -184,6 +194,58 @@ def paired_sentences(name: str, part: PairedAttribute) -> list[str]:
                 f"{what}, but these rows cannot tell whether it changed: interval of the change {low} to {high}."
             )
     return lines
+
+
+def worse_groups(part: PairedAttribute) -> list[Key]:
+    """Return the groups that the new model is right for less often, decided with all changes allowed for."""
+    return [
+        key
+        for key, group in part.groups.items()
+        if group.included and group.rates["accuracy"].p_holm <= 0.05 and group.rates["accuracy"].difference.value < 0
+    ]
+
+
+def personal_sentences(name: str, part: PairedAttribute) -> list[str]:
+    """Say for which groups a model that uses the group is worse than one that does not, and for which it is better.
+
+    Whoever gives a model their group should not fare worse for it (Ustun, Liu and Parkes, "Fairness without Harm",
+    ICML 2019). A group is named where the change of its accuracy is decided, all groups and rates allowed for (Holm).
+    """
+    groups = {key: group for key, group in part.groups.items() if group.included}
+    changes = {key: group.rates["accuracy"] for key, group in groups.items()}
+    decided = {key: change for key, change in changes.items() if change.p_holm <= 0.05}
+    lines = []
+    for worse in (True, False):
+        named = [(key, one) for key, one in decided.items() if (one.difference.value < 0) == worse]
+        for key, change in sorted(named, key=lambda item: -abs(item[1].difference.value))[:10]:
+            one = change.difference
+            sign, what = (-1, "worse") if worse else (1, "better")
+            low, high = sorted((sign * one.low, sign * one.high))
+            lines.append(
+                f"For group {quoted(group_name(key))} of {printable(name)} the model that uses the group is {what}: "
+                f"right for {100 * change.new:.1f}% of its {groups[key].n:,} rows, without it for "
+                f"{100 * change.old:.1f}%, {number(100 * abs(one.value))} points {'fewer' if worse else 'more'}, "
+                f"interval {number(100 * low)} to {number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
+            )
+    if not worse_groups(part):
+        lines.insert(0, f"By {printable(name)}, these rows show for no group that the model which uses it is worse.")
+    unknown = [key for key in changes if key not in decided]
+    if unknown:
+        reach = max(-min(0.0, changes[key].difference.low) for key in unknown)
+        named_groups = ", ".join(quoted(group_name(key)) for key in unknown[:5])
+        more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
+        lines.append(
+            f"Undecided for {named_groups}{more}: it may be worse by up to {number(100 * reach)} points there."
+        )
+    if small := [key for key in part.groups if key not in groups]:
+        named_groups = ", ".join(quoted(group_name(key)) for key in small[:5])
+        more = f" and {len(small) - 5:,} more" if len(small) > 5 else ""
+        lines.append(f"Too few rows to say, or no group: {named_groups}{more}.")
+    return lines
+
+
+def _p_value(p_value: float) -> str:
+    return "below 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 @dataclass
@@ -331,6 +393,7 @@ def compare_rows(
     seed: int = 0,
     names: tuple[str, str] = ("old", "new"),
     warnings: Sequence[str] = (),
+    personal: bool = False,
 ) -> PairedAudit:
     """Compare two models' predictions for the same rows, which :func:`matched` returned.
 
@@ -347,6 +410,8 @@ def compare_rows(
         seed: of the bootstrap.
         names: what the old and the new model are called.
         warnings: passed on.
+        personal: the new model uses the sensitive columns and the old one does not; sentences then say for whom it is
+            worse.
 
     Returns:
         the comparison.
@@ -381,7 +446,7 @@ def compare_rows(
         table = _joint_counts(_members(new, key, there), outcome, there, classes)
         compared = np.array([not left_out(group) for group in there])
         by_attribute[key] = _compare(table, there, compared, chosen, min_count, level, replicates, seed)
-    return PairedAudit(by_attribute, *names, level, tuple(said))
+    return PairedAudit(by_attribute, *names, level, tuple(said), personal)
 
 
 def _rows_by_value(rows: PairedRows, key: str) -> dict[Hashable, int]:

@@ -47,6 +47,7 @@ class Tally:
             tuple of the names, and each of its groups is a tuple. Groups are texts, or None where they are missing.
         labels: rows of each label.
         predictions: rows of each prediction.
+        weights: of weighted rows, the sums of weights and of squared weights, by the keys of ``counts``.
     """
 
     label: str
@@ -57,15 +58,23 @@ class Tally:
     counts: dict[Key, dict[tuple[Hashable, Hashable, Hashable], int]] = field(default_factory=dict)
     labels: dict[Hashable, int] = field(default_factory=dict)
     predictions: dict[Hashable, int] = field(default_factory=dict)
+    weights: dict[Key, dict[tuple[Hashable, Hashable, Hashable], NDArray[np.float64]]] = field(default_factory=dict)
     _met: dict[Key, set[Hashable]] = field(default_factory=dict)
 
-    def add(self, label: Column, prediction: Column, groups: Mapping[str, Column]) -> None:
+    def add(
+        self,
+        label: Column,
+        prediction: Column,
+        groups: Mapping[str, Column],
+        weight: NDArray[np.float64] | None = None,
+    ) -> None:
         """Count the rows of a batch.
 
         Args:
             label: true classes.
             prediction: predicted classes.
             groups: each group column, by name.
+            weight: (rows,) positive weights; None: all rows count alike.
 
         Raises:
             DataError: there are more than 200 classes, more than 1,000 groups of a column or of the crossing, or more
@@ -102,6 +111,10 @@ class Tally:
             counts = self.counts.setdefault(key, {})
             for pattern, rows in _patterns(label, prediction, column):
                 counts[pattern] = counts.get(pattern, 0) + rows
+            if weight is not None:
+                sums = self.weights.setdefault(key, {})
+                for pattern, both in _weights(weight, label, prediction, column):
+                    sums[pattern] = sums.get(pattern, 0.0) + both
 
     def _classes(self, title: str, column: Column, rows_of: dict[Hashable, int]) -> Column:
         codes, values, rows = occurring(column)
@@ -181,6 +194,23 @@ def _text(value: Hashable, title: str) -> str:
             "groups have short names."
         )
     return text
+
+
+def _weights(
+    weight: NDArray[np.float64], *columns: Column
+) -> Iterator[tuple[tuple[Hashable, Hashable, Hashable], NDArray[np.float64]]]:
+    """Yield each (label, prediction, group) in a batch, and its sums of weights and of squared weights."""
+    sizes = [len(values) for _, values in columns]
+    flat = columns[0][0]
+    for (codes, _), size in zip(columns[1:], sizes[1:], strict=True):
+        flat = flat * size + codes
+    places, inverse = np.unique(flat, return_inverse=True)
+    sums = np.stack([np.bincount(inverse, weights=weight), np.bincount(inverse, weights=weight**2)], -1)
+    combined = np.unravel_index(places, sizes)
+    label, prediction, group = (
+        [values[code] for code in codes] for codes, (_, values) in zip(combined, columns, strict=True)
+    )
+    yield from zip(zip(label, prediction, group, strict=True), sums, strict=True)
 
 
 def _patterns(*columns: Column) -> Iterator[tuple[tuple[Hashable, Hashable, Hashable], int]]:

@@ -37,6 +37,13 @@ class Missing(StrEnum):
     group = "group"
 
 
+class Adjust(StrEnum):
+    """How intervals of many pairs allow for each other."""
+
+    bonferroni = "bonferroni"
+    max_t = "max-t"
+
+
 # Options in the order of their panels. What an option adds to the audit, it adds to `audit_file`'s arguments.
 def audit_command(
     context: typer.Context,
@@ -85,11 +92,38 @@ def audit_command(
             rich_help_panel=COLUMNS,
         ),
     ] = None,
+    weight: Annotated[
+        str | None,
+        typer.Option(
+            help="Column that says how many rows each row stands for: rates are weighted, and intervals allow for what "
+            "the rows are worth. Not with --score, --against, --continuous or --control.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
     against: Annotated[
         Path | None,
         typer.Option(
             help="File with another model's predictions for the same rows, in columns of the same names: says which "
             "figures changed, and which groups gained and lost.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    with_: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            help="Column with the predicted class of a model that uses the groups; takes the place of --prediction. "
+            "With --without: says for which groups using them makes it worse.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    without: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with the predicted class of a model that does not use them. --group age,sex crosses columns.",
             show_default=False,
             rich_help_panel=COLUMNS,
         ),
@@ -120,6 +154,15 @@ def audit_command(
             rich_help_panel=COLUMNS,
         ),
     ] = False,
+    control: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column that rows are to be alike in, such as a department: also compares groups within each of its "
+            "levels, and averages over levels by shares of rows. Repeat it to cross several.",
+            show_default=False,
+            rich_help_panel=GROUPS,
+        ),
+    ] = None,
     intersect: Annotated[
         bool,
         typer.Option("--intersect", help="Also cross the group columns: sex & race and so on.", rich_help_panel=GROUPS),
@@ -149,6 +192,14 @@ def audit_command(
             rich_help_panel=GROUPS,
         ),
     ] = None,
+    adjust: Annotated[
+        Adjust,
+        typer.Option(
+            help="How intervals of many pairs of groups allow for each other: 'bonferroni', or 'max-t' (max-|t|), "
+            "which knows that pairs share groups and is never wider.",
+            rich_help_panel=GROUPS,
+        ),
+    ] = Adjust.bonferroni,
     min_count: Annotated[
         int,
         typer.Option(
@@ -312,9 +363,27 @@ def audit_command(
         return
     if rate is not None or groups is not None:
         raise ConfigError("--rate and --groups are about a plan: add for example --plan gap=5, or leave them out.")
+    if with_ is not None or without is not None:
+        if with_ is None or without is None or prediction is not None or score is not None or against is not None:
+            raise ConfigError(
+                "--with and --without name the predictions of two models in one file, and go together: leave out "
+                "--prediction, --score and --against."
+            )
+        prediction = with_
+        if group and any("," in name for name in group):
+            # What a model is given is the crossing: people give all of their groups at once.
+            group = [part for name in group for part in name.split(",") if part]
+            intersect = len(dict.fromkeys(group)) > 1
     given = {"FILE": predictions, "--label": label, "--prediction": prediction, "--group": group}
     if example:
-        own = given | {"--score": score, "--threshold": threshold, "--against": against, "--on": on}
+        own = given | {
+            "--with": with_,
+            "--score": score,
+            "--weight": weight,
+            "--threshold": threshold,
+            "--against": against,
+            "--on": on,
+        }
         if named := [name for name, value in own.items() if value is not None]:
             raise ConfigError(f"--example brings its own file and columns: leave out {', '.join(named)}, or --example.")
         predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
@@ -330,8 +399,17 @@ def audit_command(
             )
         from levelhead.auditing.join import joined_file
 
-        columns = [label, prediction, score, *(group or []), *(continuous or []), labelled_group, *(proxy or [])]
-        columns += [inclusion, strata]
+        columns = [
+            label,
+            prediction,
+            score,
+            *(group or []),
+            *(continuous or []),
+            *(control or []),
+            labelled_group,
+            *(proxy or []),
+        ]
+        columns += [inclusion, strata, weight, without]
         named = [column for column in columns if column]
         predictions, matched = context.with_resource(joined_file(predictions, join, on, named))
         on = None
@@ -347,9 +425,13 @@ def audit_command(
         others: dict[str, object] = {
             "--score": score,
             "--threshold": threshold,
+            "--weight": weight,
+            "--with": with_,
+            "--adjust": adjust is not Adjust.bonferroni,
             "--against": against,
             "--on": on,
             "--continuous": continuous,
+            "--control": control,
             "--intersect": intersect,
             "--bins": bins,
             "--reference": reference,
@@ -395,6 +477,10 @@ def audit_command(
         against=against,
         on=on,
         continuous=continuous or (),
+        weight=weight,
+        control=control or (),
+        without=without,
+        adjust=adjust.value,
         positive=positive,
         intersect=intersect,
         min_count=min_count,

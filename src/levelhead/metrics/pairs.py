@@ -14,18 +14,24 @@ Bower 2022, "De-biasing 'bias' measurement", FAccT).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from scipy import optimize
 
+from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import normal_quantile
 
 DEALS = 2000
 """Deals of the hits behind a range by chance: the 95% quantile has a standard error of half a percent of the deals."""
+
+
+FEWEST_DRAWS, MOST_DRAWS, DRAWN = 20_000, 200_000, 2_000_000
+"""Draws of the largest |t|: as many as make so many |t| of the largest rate, between these ends."""
 
 
 class Differences(NamedTuple):
@@ -37,23 +43,30 @@ class Differences(NamedTuple):
 
 
 def differences(
-    hits: IntArray, rows: IntArray, first: IntArray, second: IntArray, *, level: float = 0.95, comparisons: int = 1
+    hits: IntArray | FloatArray,
+    rows: IntArray | FloatArray,
+    first: IntArray,
+    second: IntArray,
+    *,
+    level: float = 0.95,
+    comparisons: float = 1,
 ) -> Differences:
     """Return how much larger the rates of the ``first`` groups are than those of the ``second``.
 
     Args:
-        hits: (groups,) successes.
+        hits: (groups,) successes; of weighted rows, a fraction of what they are worth.
         rows: (groups,) trials, at least 1 where a group is compared.
         first: (pairs,) positions of groups.
         second: (pairs,) positions of groups.
         level: how often all intervals together hold their true differences.
-        comparisons: how many intervals that is; each has the error probability divided by it.
+        comparisons: how many intervals that is; each has the error probability divided by it. For
+            max-|t| see :func:`comparisons_by_max_t`.
 
     Returns:
         (pairs,) each.
     """
     z = normal_quantile(1 - (1 - level) / comparisons)
-    n = np.maximum(rows, 1)
+    n = np.maximum(rows, 1)  # weighted rows are worth at least one, too
     share = hits / n
     scale = 1 + z * z / n
     middle = (share + z * z / (2 * n)) / scale
@@ -64,6 +77,53 @@ def differences(
     low = value - np.hypot(below[first], above[second])
     high = value + np.hypot(above[first], below[second])
     return Differences(value, np.maximum(low, -1.0), np.minimum(high, 1.0))
+
+
+class PairBlock(NamedTuple):
+    """Pairs of groups that are compared in one rate, as :func:`differences` takes them."""
+
+    hits: IntArray | FloatArray
+    rows: IntArray | FloatArray
+    first: IntArray
+    second: IntArray
+
+
+def comparisons_by_max_t(blocks: Sequence[PairBlock], *, level: float = 0.95, seed: int = 0) -> float:
+    """Return how many independent allowances (Bonferroni) pairs that share groups need, by the law of their max-|t|.
+
+    The pairs of one rate share groups, so that their largest |t| is smaller than that of as many pairs without
+    anything in common. Its law is drawn with normal deviates of the groups (Hothorn, Bretz and Westfall, Biometrical
+    Journal 2008), whose variances have half a hit and half a miss added. Blocks count as independent: normal deviates
+    that are not are together inside a box at least as often (Royen 2014).
+
+    Args:
+        blocks: the rates, with their pairs.
+        level: how often all intervals together are to hold their true differences.
+        seed: of the draws.
+
+    Returns:
+        what :func:`differences` takes as ``comparisons``: at least 1, and never more than there are pairs. It is
+        their number where one rate compares more than 32 groups, because their pairs are too many to be drawn.
+    """
+    pairs = sum(len(block.first) for block in blocks)
+    if max((len(block.rows) for block in blocks), default=0) > FEW:
+        return float(max(1, pairs))
+    rng = np.random.default_rng([seed, 5])
+    widest = max((len(block.first) for block in blocks), default=1)
+    draws = min(MOST_DRAWS, max(FEWEST_DRAWS, DRAWN // max(1, widest)))
+    largest = np.zeros(draws)
+    for block in blocks:
+        share = (block.hits + 0.5) / (block.rows + 1)
+        spread = np.sqrt(share * (1 - share) / (block.rows + 1))
+        reach = np.hypot(spread[block.first], spread[block.second])
+        for start in range(0, draws, 2000):
+            noise = rng.standard_normal((min(2000, draws - start), len(spread))) * spread
+            t = np.abs(noise[:, block.first] - noise[:, block.second]) / reach
+            np.maximum(largest[start : start + len(t)], t.max(-1), out=largest[start : start + len(t)])
+    # Three standard errors of the draws further out than the quantile itself: chance in them never narrows intervals.
+    rank = math.ceil(draws * level + 3 * math.sqrt(draws * level * (1 - level)))
+    critical = float(np.sort(largest)[min(rank, draws) - 1])
+    return min(float(max(1, pairs)), max(1.0, (1 - level) / (2 * NormalDist().cdf(-critical))))
 
 
 class ChanceRange(NamedTuple):
@@ -120,7 +180,7 @@ def variance_between(hits: IntArray, rows: IntArray) -> float:
 
 
 def detectable_gap(
-    rate: float, first: float, second: float, *, level: float = 0.95, comparisons: int = 1, power: float = 0.8
+    rate: float, first: float, second: float, *, level: float = 0.95, comparisons: float = 1, power: float = 0.8
 ) -> float:
     """Return the smallest difference of two rates that such rows show with probability ``power``, a fraction.
 

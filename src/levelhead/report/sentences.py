@@ -176,15 +176,25 @@ def audit_sentences(result: Record) -> list[str]:
     if "finding" not in result:
         return []
     finding, words = result["finding"], Words(result)
-    sentences = list(_answer_sentences(finding, words))
+    sentences = [
+        *_answer_sentences(finding, words),
+        *_personal(result),
+        *(result.get("control") or {}).get("sentences", []),
+    ]
     pair = finding["pair"]
     if finding["constant"] is not None and (finding["at_most"] or 1) > NARROW:
         return sentences  # "cannot tell whether there is a gap" beside it would only confuse
     if pair is None:
         return [*sentences, "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."]
-    sentences.append(pair_sentence(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"]))
-    sides = f"{pair['first']['rows']:,} of {words.group(pair, 'first')}, {pair['second']['rows']:,} of "
-    told = f"Rows that these rates rest on: {sides}{words.group(pair, 'second')}."
+    weights = result.get("weights")
+    headline = pair_sentence(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"])
+    if weights:
+        headline += f" Weighted; the rows are worth {weights['worth']:,.0f}."
+    sentences.append(headline)
+    sides = [f"{_rows(pair[side])} of {words.group(pair, side)}" for side in ("first", "second")]
+    told = f"Rows that these rates rest on: {', '.join(sides)}."
+    if weights:
+        sentences.append(weights["sentence"])
     if finding["comparisons"] > 1:
         told += (
             f" The interval allows for {finding['comparisons']:,} comparisons: every pair of groups, in the true and "
@@ -195,6 +205,18 @@ def audit_sentences(result: Record) -> list[str]:
         if one["attribute"] != pair["attribute"]:
             others.setdefault(one["attribute"], one)
     return [*sentences, told, *(pair_sentence(one, words) for one in others.values())]
+
+
+def _personal(result: Record) -> list[str]:
+    """Return what the use of the groups changes for them, where a model without them was audited beside one with."""
+    against = result.get("against") or {}
+    parts = against["by_attribute"].values() if against.get("personal") else ()
+    return [sentence for part in sorted(parts, key=lambda part: not part["worse"]) for sentence in part["sentences"]]
+
+
+def _rows(side: Record) -> str:
+    """Say how many rows a rate rests on and, if they are weighted, what they are worth."""
+    return f"{side['rows']:,}" + (f" (worth {side['worth']:,.0f})" if "worth" in side else "")
 
 
 def _answer_sentences(finding: Record, words: Words) -> list[str]:

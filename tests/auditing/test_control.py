@@ -1,0 +1,161 @@
+"""Gaps within the levels of a control column: averages by hand, the reversal of a gap, small cells, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import levelhead as lh
+from levelhead.auditing.page import audit_page
+from levelhead.cli.app import main
+from levelhead.report import render
+from levelhead.types import ConfigError, DataError
+
+
+def run(command: list[str]) -> object:
+    """Return the exit status of a command."""
+    with pytest.raises(SystemExit) as stop:
+        main(command)
+    return stop.value.code
+
+
+def rows(counts: dict[tuple[str, str, int, int], int]) -> pd.DataFrame:
+    """Return rows of (sex, dep, y, yhat)."""
+    made = [key for key, count in counts.items() for _ in range(count)]
+    return pd.DataFrame(made, columns=["sex", "dep", "y", "yhat"])
+
+
+def reversed_gap() -> pd.DataFrame:
+    """Return rows in which women are selected less over all, and more in each of two departments."""
+    return rows(
+        {
+            ("f", "law", 1, 1): 100, ("f", "law", 1, 0): 300, ("m", "law", 1, 1): 20, ("m", "law", 1, 0): 80,
+            ("f", "sci", 1, 1): 80, ("f", "sci", 1, 0): 20, ("m", "sci", 1, 1): 300, ("m", "sci", 1, 0): 100,
+            ("f", "law", 0, 0): 20, ("m", "law", 0, 0): 20, ("f", "sci", 0, 0): 20, ("m", "sci", 0, 0): 20,
+        }
+    )  # fmt: skip
+
+
+def within(frame: pd.DataFrame, **options: object) -> dict[str, object]:
+    result = lh.audit(
+        frame["y"],
+        frame["yhat"],
+        sensitive_features=frame[["sex"]],
+        control_features=frame["dep"],
+        **options,  # type: ignore[arg-type]
+    )
+    return dict(result.more["control"])
+
+
+def pair_of(found: dict[str, object], rate: str) -> dict[str, object]:
+    return next(pair for pair in found["pairs"] if pair["rate"] == rate)  # type: ignore[attr-defined]
+
+
+def test_the_average_by_hand() -> None:
+    found = within(reversed_gap())
+    pair = pair_of(found, "true_positive_rate")
+    share = 540 / 1080  # law has 440 + 120 - 20 = 540 rows: 400 + 20 women, 100 + 20 men
+    assert [level["share"] for level in pair["levels"]] == pytest.approx([share, 1 - share])  # type: ignore[attr-defined]
+    value = share * (0.2 - 0.25) + (1 - share) * (0.75 - 0.8)
+    assert pair["difference"] == pytest.approx(value)
+    assert (pair["first"]["group"], pair["second"]["group"]) == ("m", "f")  # type: ignore[index]
+    assert pair["plain"] == pytest.approx(320 / 500 - 180 / 500)
+    # The normal interval with one hit and one miss more in each cell; three comparisons share the error probability.
+    cells = [(101 / 402, 400), (21 / 102, 100), (81 / 102, 100), (301 / 402, 400)]
+    reach = stats.norm.isf(0.025 / 3) * np.sqrt(sum(0.25 * one * (1 - one) / count for one, count in cells))
+    assert pair["low"] == pytest.approx(value - reach)
+
+
+def test_one_level_gives_the_interval_of_the_pair() -> None:
+    frame = reversed_gap().assign(dep="all")
+    result = lh.audit(frame["y"], frame["yhat"], sensitive_features=frame[["sex"]], control_features=frame["dep"])
+    own = pair_of(dict(result.more["control"]), "true_positive_rate")
+    assert own["difference"] == pytest.approx(result.more["pairs"][0]["difference"]["value"])
+    level = own["levels"][0]  # type: ignore[index]
+    assert level["low"] - 0.01 < own["low"] <= level["low"]
+    assert level["high"] <= own["high"] < level["high"] + 0.01
+
+
+def test_the_headline_says_within_levels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, page, figures = tmp_path / "p.csv", tmp_path / "a.html", tmp_path / "a.json"
+    frame = reversed_gap()
+    frame = pd.concat([frame, rows({("f", "art", 1, 1): 3, ("m", "art", 1, 0): 4, ("f", "", 1, 1): 5})])
+    frame.to_csv(file, index=False)
+    command = ["audit", str(file), "--label", "y", "--prediction", "yhat", "--group", "sex", "--control", "dep"]
+    assert run([*command, "--html", str(page), "--json", str(figures)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Within levels of dep, the" in said
+    assert (
+        "That is the average over 2 of 3 levels, each weighted by its share of the rows; they hold 99.4% of them."
+        in said
+    )
+    assert "Left out, because one of the two groups has fewer than 10 rows there: “art”." in said
+    assert "dep: 5 rows have no level and are left out of what is compared within levels." in said
+    control = json.loads(figures.read_text())["control"]
+    assert {"attribute": "sex", "level": "art", "group": "f", "rows": 3} in control["cells"]
+    assert "Within levels of dep" in page.read_text()
+
+
+def test_files_and_crossings_agree_with_arrays(tmp_path: Path) -> None:
+    chance = np.random.default_rng(3)
+    frame = pd.DataFrame({name: chance.choice(list("ab"), 800) for name in ("sex", "race", "dep", "site")})
+    frame["age"] = chance.integers(20, 60, 800)
+    frame["y"], frame["yhat"] = chance.integers(0, 2, 800), chance.integers(0, 2, 800)
+    frame.to_parquet(tmp_path / "p.parquet")
+    options = {"intersect": True, "bins": ["age=40"], "min_count": 5}
+    file = lh.audit_file(tmp_path / "p.parquet", "y", "yhat", ["sex", "race"], control=["dep", "age"], **options)  # type: ignore[arg-type]
+    arrays = lh.audit(
+        frame["y"], frame["yhat"], sensitive_features=frame[["sex", "race"]], control_features=frame[["dep", "age"]],
+        **options,  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert file.more["control"] == arrays.more["control"]
+    attributes = {pair["attribute"] for pair in file.more["control"]["pairs"]}
+    assert attributes == {"sex", "race", "sex & race"}
+    assert render(audit_page(file.to_dict()))
+
+
+def test_a_reference_stands_second_and_missing_groups_are_left_out() -> None:
+    frame = reversed_gap()
+    frame.loc[::50, "sex"] = None
+    found = within(frame, reference="f", missing="leave out")
+    assert {pair["second"]["group"] for pair in found["pairs"]} == {"f"}  # type: ignore[attr-defined]
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = reversed_gap()
+    with pytest.raises(ConfigError, match="is a group column and a control column"):
+        lh.audit(frame["y"], frame["yhat"], sensitive_features=frame[["sex"]], control_features=frame[["sex"]])
+    with pytest.raises(ConfigError, match="not scores"):
+        lh.audit(
+            frame["y"],
+            scores=np.linspace(0, 1, len(frame)),
+            sensitive_features=frame[["sex"]],
+            control_features=frame["dep"],
+        )
+    with pytest.raises(ConfigError, match="control_features= cannot be used with weights"):
+        within(frame, sample_weight=np.ones(len(frame)))
+    with pytest.raises(DataError, match="more than 20 different numbers"):
+        lh.audit(
+            frame["y"], frame["yhat"], sensitive_features=frame[["sex"]], control_features={"id": np.arange(len(frame))}
+        )
+    with pytest.raises(DataError, match="No row has a level of"):
+        within(frame.assign(dep=None))
+    file = tmp_path / "p.csv"
+    frame.to_csv(file, index=False)
+    command = ["audit", str(file), "--label", "y", "--prediction", "yhat", "--group", "sex", "--control", "nowhere"]
+    assert run(command) != 0
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_levels_with_few_rows_alone_are_said_to_decide_nothing() -> None:
+    frame = reversed_gap().assign(dep=lambda one: [f"d{at}" for at in range(len(one))])
+    found = within(frame.iloc[:600])
+    assert found["sentences"] == [
+        "Within levels of dep nothing can be compared: in no level do two groups have 10 rows each that a rate rests "
+        "on."
+    ]

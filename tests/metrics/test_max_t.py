@@ -1,0 +1,75 @@
+"""Intervals of many pairs by max-|t|: never wider than Bonferroni's, the same every time, and jointly right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import levelhead as lh
+from levelhead.metrics.intervals import normal_quantile
+from levelhead.metrics.pairs import PairBlock, comparisons_by_max_t, differences
+from levelhead.types import ConfigError
+
+
+def block(rows: list[int], rate: float = 0.3) -> PairBlock:
+    first, second = np.triu_indices(len(rows), 1)
+    return PairBlock(np.round(np.array(rows) * rate).astype(int), np.array(rows), first, second)
+
+
+def test_one_pair_needs_no_allowance() -> None:
+    assert comparisons_by_max_t([block([100, 200])]) == 1
+
+
+@pytest.mark.parametrize("groups", [3, 4, 8])
+def test_equal_groups_have_the_studentized_range(groups: int) -> None:
+    # The largest of all |t| of equal groups is the studentized range over the root of 2 (Tukey).
+    allowed = comparisons_by_max_t([block([500] * groups)])
+    critical = normal_quantile(1 - 0.05 / allowed)
+    assert critical == pytest.approx(stats.studentized_range.ppf(0.95, groups, np.inf) / 2**0.5, abs=0.05)
+    assert 1 < allowed < groups * (groups - 1) / 2
+
+
+def test_it_is_never_wider_and_always_the_same() -> None:
+    blocks = [block([50, 60, 300, 20]), block([30, 90, 200, 40], 0.05)]
+    allowed = comparisons_by_max_t(blocks, seed=4)
+    assert allowed == comparisons_by_max_t(blocks, seed=4)
+    for one in blocks:
+        narrow, wide = (differences(*one, comparisons=count) for count in (allowed, 12))
+        assert (narrow.low >= wide.low).all()
+        assert (narrow.high <= wide.high).all()
+
+
+def test_too_many_groups_are_allowed_for_by_their_number() -> None:
+    assert comparisons_by_max_t([block([50] * 33)]) == 33 * 32 / 2
+
+
+def test_all_pairs_hold_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("levelhead.metrics.pairs.MOST_DRAWS", 20_000)
+    chance, rows = np.random.default_rng(0), np.array([60, 80, 100, 150, 300])
+    first, second = np.triu_indices(5, 1)
+    held = 0
+    for _ in range(150):
+        hits = chance.binomial(rows, 0.3)
+        allowed = comparisons_by_max_t([PairBlock(hits, rows, first, second)])
+        found = differences(hits, rows, first, second, comparisons=allowed)
+        held += bool(((found.low <= 0) & (found.high >= 0)).all())
+    assert held / 150 >= 0.93
+
+
+def test_an_audit_says_how_it_allows_for_pairs() -> None:
+    chance = np.random.default_rng(0)
+    labels, groups = chance.integers(0, 2, 1200), chance.choice(list("abcd"), 1200)
+    predictions = np.where(chance.random(1200) < 0.8, labels, 1 - labels)
+    plain, other = (
+        lh.audit(labels, predictions, sensitive_features={"g": groups}, adjust=how) for how in ("bonferroni", "max-t")
+    )
+    wide, narrow = (one.more["finding"]["pair"]["difference"] for one in (plain, other))
+    assert narrow["value"] == wide["value"]
+    assert wide["low"] < narrow["low"]
+    assert narrow["high"] < wide["high"]
+    assert "Intervals allow for all 12 comparisons (max-|t|)." in str(other)
+    assert "Intervals allow for all 12 comparisons (Bonferroni)." in str(plain)
+    assert "(max-|t|)" in other.to_html()
+    with pytest.raises(ConfigError, match="adjust='holm' is unknown"):
+        lh.audit(labels, predictions, sensitive_features={"g": groups}, adjust="holm")
