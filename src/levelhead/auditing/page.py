@@ -222,8 +222,8 @@ def _pairs_section(result: Record) -> list[Record]:
             rows[:MOST_PAIRS],
             notes=[
                 f"The intervals hold together: they allow for all {count:,} comparisons of two groups in the true and "
-                f"the false positive rate ({ADJUSTED[finding.get('adjust', BONFERRONI)]}). Those that leave out 0 come "
-                "first."
+                f"the false positive rate ({ADJUSTED[finding.get('adjust', BONFERRONI)]}). Those that leave out 0 "
+                "come first."
             ],
             text_columns=[2],
         )
