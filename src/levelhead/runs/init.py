@@ -193,7 +193,7 @@ def recipe_text(tables: Sequence[Path], guess: Guess, name: str, backbone: str) 
     else:
         lines += ["model:", f"  backbone: {_value(backbone)}     # any text encoder: a name on the Hub, or a folder"]
         lines += ["  mode: last_encoder     # the backbone is frozen and runs once; fine_tune trains all of it"]
-        lines += ["  max_length: 128     # longer texts are cut, and counted", "train:", "  epochs: 6"]
+        lines += ["  max_length: 128     # longer texts are cut, and counted", "train:", "  epochs: 3"]
         lines += [f"  batch_size: {batch}", "  learning_rate: 1.0e-4"]
     lines.append("  select: val_loss     # the epoch that is kept: by labels alone")
     return "\n".join(lines) + "\n"
