@@ -73,3 +73,12 @@ def test_an_audit_says_how_it_allows_for_pairs() -> None:
     assert "(max-|t|)" in other.to_html()
     with pytest.raises(ConfigError, match="adjust='holm' is unknown"):
         lh.audit(labels, predictions, sensitive_features={"g": groups}, adjust="holm")
+
+
+def test_with_very_many_groups_the_answer_says_that_it_is_bonferroni() -> None:
+    rng = np.random.default_rng(3)
+    groups = np.repeat([f"g{group}" for group in range(33)], 60)
+    labels, predictions = rng.integers(0, 2, (2, len(groups)))
+    result = lh.audit(labels, predictions, sensitive_features={"g": groups}, adjust="max-t")
+    assert result.to_dict()["finding"]["adjust"] == "bonferroni"
+    assert "max-|t|" not in str(result)

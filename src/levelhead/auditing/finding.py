@@ -93,6 +93,7 @@ def find(
     if adjust == MAX_T and comparisons > 1:
         blocks = [PairBlock(rate.hits, rate.rows, rate.first, rate.second) for rate in rates]
         allowed = comparisons_by_max_t(blocks, level=level, seed=seed)
+    adjust = MAX_T if allowed < comparisons else BONFERRONI  # with very many groups the first is the second
     pairs: list[dict[str, Any]] = []
     ranges, detectable, at_most = [], [], 0.0
     for rate in rates:
