@@ -132,3 +132,28 @@ def test_figures_of_all_rows() -> None:
     assert (
         Overall.of(labels[:1], probabilities[:1], ("a", "b", "c")).by_class["a"]["calibration"].reason == "a single row"
     )
+
+
+def test_other_data_is_evaluated_into_a_folder_of_its_own(own: Path, tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "other"
+    train_run(build_experiment(recipe(own)), run)
+    evaluate_run(run)
+    before = {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()}
+    frame = pd.read_csv(own / "letters.csv").assign(site=["north", "north", "south", "south"] * 40)
+    frame.to_parquet(own / "other.parquet")
+    settings = ("data.file=other.parquet", "data.sensitive=site", "data.split_seed=3")
+    result = evaluate_run(run, settings=settings, out=out)
+    assert isinstance(result, lh.AuditResult)
+    assert sorted(result.groups) == ["north", "south"]
+    assert {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()} == before
+    assert sorted(file.name for file in out.iterdir()) == ["evaluation-test.json", "predictions-test.parquet"]
+    for wrong in (("model.max_length=3",), ("method.name=erm",), ("seed=3",), ("train.epochs=1",)):
+        with pytest.raises(ConfigError, match="its data alone can be other"):
+            evaluate_run(run, settings=wrong, out=out)
+    with pytest.raises(ConfigError, match="--set and --out go together"):
+        evaluate_run(run, settings=settings)
+    with pytest.raises(ConfigError, match="--set and --out go together"):
+        evaluate_run(run, out=out)
+    frame.assign(outcome=["a", "b"] * 80).to_parquet(own / "other.parquet")
+    with pytest.raises(DataError, match="was trained to tell no, yes, and the test split now has"):
+        evaluate_run(run, settings=settings, out=out)

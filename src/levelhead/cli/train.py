@@ -14,6 +14,7 @@ from rich.table import Table
 from levelhead.cli.options import DataRoot, HtmlFile, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
+from levelhead.types import ConfigError
 
 
 class Energy(StrEnum):
@@ -75,6 +76,14 @@ def evaluate_command(
     run: Annotated[Path, typer.Argument(help="A finished run folder.")],
     split: Annotated[SplitName, typer.Option(help="Which split to predict.")] = SplitName.test,
     data_root: DataRoot = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Other data, e.g. --set data.file=other.csv; needs --out."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="With --set: the folder to write into. The run keeps its own figures.", show_default=False),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)
     ] = None,
@@ -87,13 +96,27 @@ def evaluate_command(
     """Predict a split with a run's network and print its metrics by group, with intervals.
 
     Writes predictions-SPLIT.parquet and evaluation-SPLIT.json into the run folder.
+
+    Example: levelhead evaluate runs/mine --set data.sensitive=region --out by-region
     """
-    check_outputs({"--json": json_file, "--html": html_file}, runs=[run])
+    check_outputs({"--json": json_file, "--html": html_file}, folders={"--out": out}, runs=[run])
+    if settings and html_file:
+        raise ConfigError(
+            "--html shows a run with its own data. Of other data: levelhead audit OUT/predictions-test.parquet --label "
+            "label --prediction prediction --group COLUMN --html FILE."
+        )
     from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.folder import load_run, oracle_reason
 
     console = Terminal()
-    result = evaluate_run(run, split.value, data_root=data_root, allow_mismatched_weights=allow_mismatched_weights)
+    result = evaluate_run(
+        run,
+        split.value,
+        data_root=data_root,
+        settings=settings or (),
+        out=out,
+        allow_mismatched_weights=allow_mismatched_weights,
+    )
     reason = oracle_reason(load_run(run))
     if reason:
         console.print(f"[bold]ORACLE[/bold]: the {reason} of this run saw groups.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from levelhead.storage import (
 )
 from levelhead.training.checkpoint import load_trained_state
 from levelhead.training.lab import predict_logits
-from levelhead.types import DataError, listed
+from levelhead.types import ConfigError, DataError, listed
 
 if TYPE_CHECKING:
     from levelhead.auditing.audit import AuditResult
@@ -29,15 +30,28 @@ if TYPE_CHECKING:
 
 
 def evaluate_run(
-    folder: Path, split: Split = "test", *, data_root: Path | None = None, allow_mismatched_weights: bool = False
+    folder: Path,
+    split: Split = "test",
+    *,
+    data_root: Path | None = None,
+    settings: Sequence[str] = (),
+    out: Path | None = None,
+    allow_mismatched_weights: bool = False,
 ) -> AuditResult | Overall:
     """Predict ``split`` with a finished run's network, audit it by the data set's groups, and write both down.
 
     A data set without groups gives the figures of all rows together, and predictions that groups can be joined to.
-    ``allow_mismatched_weights`` takes a network all the same whose weights do not fit its config.json.
+    ``settings`` (``data.…=…``) name other data, or other groups; then everything is written into the folder ``out``,
+    and the run folder keeps what was measured on its own. ``allow_mismatched_weights`` takes a network all the same
+    whose weights do not fit its config.json.
     A run that kept its epochs gets the predictions of each as well, for :func:`levelhead.bench.collect`'s selection.
     """
-    run = open_finished(folder, data_root)
+    if bool(settings) != (out is not None):
+        raise ConfigError(
+            "--set and --out go together: other data is written into a folder of its own, and the run folder keeps "
+            "what was measured on its own data."
+        )
+    run = open_finished(folder, data_root, settings)
     read_metrics(folder)  # the card needs them in the end
     experiment, device = run.experiment, run.device
     groups = experiment.data.groups(split)  # first, for what is wrong with them would show after long work
@@ -56,17 +70,22 @@ def evaluate_run(
         return predict_logits(model, examples.inputs, experiment.train.evaluation_batch_size, device)
 
     logits, frames = predicted(), []
-    for epoch, weights in kept_epochs(folder).items():
+    for epoch, weights in (kept_epochs(folder) if out is None else {}).items():
         load_trained_state(model, load_tensors(weights)[0], weights)
         probabilities = predictions_table(examples, predicted()).filter(like="probability_")
         frames.append(probabilities.assign(epoch=epoch))
     if frames:
         write_parquet(folder / f"predictions-{split}-epochs.parquet", pd.concat(frames))
-    return write_evaluation(run, split, examples, groups, logits)
+    return write_evaluation(run, split, examples, groups, logits, out)
 
 
 def write_evaluation(
-    run: FinishedRun, split: Split, examples: Examples, groups: tuple[Groups, ...], logits: Tensor
+    run: FinishedRun,
+    split: Split,
+    examples: Examples,
+    groups: tuple[Groups, ...],
+    logits: Tensor,
+    out: Path | None = None,
 ) -> AuditResult | Overall:
     """Write down what a run's network answers to the rows of ``split``, and what an audit by ``groups`` finds.
 
@@ -76,12 +95,14 @@ def write_evaluation(
         examples: the rows.
         groups: the sensitive attributes of the rows, the first being the main one; may be empty.
         logits: (rows, classes) of the run's network.
+        out: another folder, for rows that are not of the run's own data; made if it is not there.
     """
     from levelhead.auditing.audit import audit
     from levelhead.auditing.overall import Overall
     from levelhead.auditing.tally import VALUES
 
-    experiment, folder = run.experiment, run.folder
+    experiment, folder = run.experiment, out or run.folder
+    folder.mkdir(parents=True, exist_ok=True)
     frame = predictions_table(examples, logits, groups)
     fold: dict[str, Any] = {}
     if isinstance(data := experiment.data, Fold):  # so that tables put the folds together, and no others
@@ -118,5 +139,6 @@ def write_evaluation(
             **result.to_dict(),
         },
     )
-    write_card(folder)
+    if out is None:
+        write_card(folder)
     return result

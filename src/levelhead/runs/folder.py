@@ -26,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from levelhead.data import Examples, Groups, Split, View
-from levelhead.runs.recipe import Experiment, build_experiment, data_name, flatten, read_recipe, section
+from levelhead.runs.recipe import Experiment, build_experiment, data_name, flatten, override, read_recipe, section
 from levelhead.storage import (
     as_written,
     check_outputs,
@@ -178,11 +178,21 @@ def refuse_other_folder(folder: Path) -> None:
         )
 
 
-def load_run(folder: Path, data_root: Path | None = None) -> Experiment:
-    """Return the experiment of a run folder, with its data in ``data_root`` if given."""
+def load_run(folder: Path, data_root: Path | None = None, settings: Iterable[str] = ()) -> Experiment:
+    """Return the experiment of a run folder, with its data in ``data_root`` if given.
+
+    ``settings`` such as ``data.file=other.csv`` name other data; :class:`ConfigError` if one is about anything else.
+    """
     refuse_other_folder(folder)
     recipe = read_recipe(folder / CONFIG)
     _refuse_own_code(folder, recipe)
+    for setting in settings:
+        if not setting.strip().startswith("data."):
+            raise ConfigError(
+                f"--set {quoted(setting)}: a finished run's network and method are what was trained; its data alone "
+                "can be other, e.g. --set data.file=other.csv."
+            )
+    recipe = override(recipe, settings)
     if data_root is not None:
         recipe["data"] = section(recipe, "data") | {"root": str(data_root)}
     return build_experiment(recipe)
