@@ -273,7 +273,7 @@ def _control_section(result: Record) -> list[Record]:
         f"Differences of two groups within levels of {column}, averaged over levels, in points",
         heads,
         [
-            (f"{rate}: {groups}", [blocks.cell(one) for one in numbers])
+            (f"{rate}: {groups}", [blocks.cell(one.replace("-", "−")) for one in numbers])
             for rate, groups, *numbers in map(pair_cells, control["pairs"][:NAMED_PAIRS])
         ],
         notes=[
@@ -285,7 +285,7 @@ def _control_section(result: Record) -> list[Record]:
         f"{pair_cells(first)[0]} in each level of {column}: {pair_cells(first)[1]}, in points",
         ["Level", "Share, percent", "Difference", "Interval", "Rows"],
         [
-            (name, [blocks.cell(one) for one in cells])
+            (name, [blocks.cell(one.replace("-", "−")) for one in cells])
             for name, *cells in map(level_cells, first["levels"][:NAMED_LEVELS])
         ],
     )
