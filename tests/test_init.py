@@ -13,7 +13,7 @@ from PIL import Image
 from levelhead.cli.app import main
 from levelhead.data.phrases import vocabulary
 from levelhead.runs.data_check import look_at, masked_text
-from levelhead.runs.init import guess_columns, looks_demographic, write_recipe
+from levelhead.runs.init import guess_columns, list_pictures, looks_demographic, picture_recipe, write_recipe
 from levelhead.runs.recipe import load_experiment
 from levelhead.types import DataError
 from words import save_tiny_backbone
@@ -108,9 +108,15 @@ def test_pairs_splits_and_several_classes() -> None:
 
 def test_pictures_with_a_csv(tmp_path: Path) -> None:
     for row in range(200):
-        Image.new("RGB", (64, 64), (255 * (row % 2), 0, 0)).save(tmp_path / f"{row}.png")
-    table = {"file": [f"{row}.png" for row in range(200)], "race": ["a", "b", "b", "a"] * 50, "smiling": [0, 1] * 100}
+        (tmp_path / "all").mkdir(exist_ok=True)
+        Image.new("RGB", (64, 64), (255 * (row % 2), 0, 0)).save(tmp_path / "all" / f"{row}.png")
+    table = {
+        "file": [f"all/{row}.png" for row in range(200)],
+        "race": ["a", "b", "b", "a"] * 50,
+        "smiling": [0, 1] * 100,
+    }
     pd.DataFrame(table).to_csv(tmp_path / "labels.csv", index=False)
+    assert not list_pictures(tmp_path)
     text, _ = write_recipe(tmp_path)
     (tmp_path / "mine.yaml").write_text(text)
     assert data_of(text)["name"] == "image-folder-csv"
@@ -200,3 +206,42 @@ def test_hostile_names_stay_values(tmp_path: Path) -> None:
     assert data_of(text)["sensitive"] == ["sex'\"; !!x"]
     (tmp_path / "a.yaml").write_text(text)
     assert sum(map(sum, look_at(load_experiment(tmp_path / "a.yaml")).counts.values())) == 200
+
+
+@pytest.mark.parametrize("splits", [("",), ("train", "val", "test")])
+def test_pictures_in_a_folder_for_each_class(
+    splits: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for split in splits:
+        for place, label in enumerate(("cat, small", "dog")):
+            folder = tmp_path / "pets" / split / label
+            folder.mkdir(parents=True)
+            for row in range(60):
+                Image.new("RGB", (64, 64), (255 * place, row, 0)).save(folder / f"{row}.png")
+            (folder / "notes.md").write_text("no picture")
+    assert run("init", "pets") == 0
+    assert (
+        f"{120 * len(splits)} pictures, of the classes 'cat, small' and 'dog' by their folders."
+        in capsys.readouterr().out
+    )
+    look = look_at(load_experiment("pets.yaml"))
+    assert look.counts.keys() == {"cat, small", "dog"}
+    assert sum(map(sum, look.counts.values())) == 120 * len(splits)
+    if len(splits) > 1:
+        assert look.counts == {"cat, small": [60, 60, 60], "dog": [60, 60, 60]}
+    (tmp_path / "pets.yaml").unlink()
+    assert run("init", "pets") == 2
+    assert "pets.csv is there already" in capsys.readouterr().err
+    assert run("init", "pets", "--force") == 0
+
+
+def test_folders_of_people_are_named_and_one_class_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for label in ("men", "women"):
+        (tmp_path / "a" / label).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "a" / label / "1.png")
+    _, guess = picture_recipe(tmp_path / "a", list_pictures(tmp_path / "a"), tmp_path / "a.csv", "a")
+    assert "'men' and 'women' may say who people are. A model would be trained to tell that." in guess.said[1]
+    (tmp_path / "a" / "men" / "1.png").unlink()
+    with pytest.raises(DataError, match="holds pictures of one class alone, 'women'"):
+        list_pictures(tmp_path / "a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +19,12 @@ data_app = typer.Typer(help="Look at a recipe's data before training.", no_args_
 
 
 def init_command(
-    path: Annotated[Path, typer.Argument(help="A table (csv, tsv, jsonl, parquet), or a folder of them.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A table (csv, tsv, jsonl, parquet), a folder of them, or of pictures in a folder for each class."
+        ),
+    ],
     out: Annotated[
         Path | None, typer.Option(help="The recipe to write. Default: the table's name, .yaml.", show_default=False)
     ] = None,
@@ -33,13 +40,24 @@ def init_command(
 
     Example: levelhead init reviews.csv
     """
-    from levelhead.runs.init import refuse_existing, write_recipe
+    from levelhead.runs.init import list_pictures, picture_recipe, refuse_existing, write_recipe
     from levelhead.runs.recipe import load_experiment
 
     target = out or Path(f"{path.resolve().name.split('.')[0] or 'mine'}.yaml")
     check_outputs({"--out": target})
     refuse_existing(target, force)
-    text, guess = write_recipe(path, backbone)
+    pictures = list_pictures(path) if path.is_dir() else []
+    if pictures:
+        table = target.with_suffix(".csv")
+        check_outputs({"--out": table})
+        refuse_existing(table, force)
+        text, guess = picture_recipe(path, pictures, table, target.stem)
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows([("file", "label", "split"), *pictures])
+        write_text(table, lines.getvalue())
+        guess.said.append(f"Wrote {table}, which lists them.")
+    else:
+        text, guess = write_recipe(path, backbone)
     write_text(target, text)
     load_experiment(target)
     console = Terminal()

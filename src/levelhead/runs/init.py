@@ -62,7 +62,8 @@ def find_tables(path: Path) -> list[Path]:
         if not chosen:
             raise DataError(
                 f"{path} holds {len(tables)} tables ({', '.join(ANY_SUFFIXES)}), and none is called train. Name one: "
-                f"levelhead init {path / 'FILE.csv'}. Pictures need a csv that names each file and its class."
+                f"levelhead init {path / 'FILE.csv'}. Pictures need a folder for each "
+                "class, or a csv that names each file and its class."
             )
         return chosen
     if not path.exists():
@@ -70,6 +71,49 @@ def find_tables(path: Path) -> list[Path]:
     if not path.name.endswith(ANY_SUFFIXES):
         raise DataError(f"{path} does not end in {', '.join(ANY_SUFFIXES)}. Save it as one of these.")
     return [path]
+
+
+def list_pictures(folder: Path) -> list[tuple[str, str, str]]:
+    """Return file, class and split of every picture in a folder that holds a folder for each class.
+
+    Above the classes there may be folders train, validation (or val, valid) and test; else the splits are empty texts.
+    Empty where the folder is not one of these, or holds a table, which says what its pictures are.
+
+    Errors: :class:`~levelhead.types.DataError` where there is one class alone.
+    """
+    if any(one.name.endswith(ANY_SUFFIXES) for one in folder.iterdir()):
+        return []
+    below = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    words = [SPLIT_WORDS.get(one.name.lower()) for one in below]
+    rows: list[tuple[str, str, str]] = []
+    for top, word in zip(below, words, strict=True):
+        classes = [top] if None in words else sorted(one for one in top.iterdir() if one.is_dir())
+        for one in classes:
+            files = sorted(file for file in one.rglob("*") if file.suffix.lower() in PICTURES and file.is_file())
+            rows += [
+                (file.relative_to(folder).as_posix(), one.name, "" if None in words else word or "") for file in files
+            ]
+    names = {name for _, name, _ in rows}
+    if len(names) == 1:
+        raise DataError(
+            f"{folder} holds pictures of one class alone, {quoted(next(iter(names)))}: nothing to tell apart."
+        )
+    return rows
+
+
+def picture_recipe(folder: Path, rows: Sequence[tuple[str, str, str]], csv_file: Path, name: str) -> tuple[str, Guess]:
+    """Return a recipe for pictures in a folder for each class, whose list is written to ``csv_file``."""
+    split = "split" if rows[0][2] else None
+    guess = Guess(inputs=["file"], pictures=True, target="label", split=split)
+    names = sorted({label for _, label, _ in rows})
+    guess.said.append(f"{len(rows):,} pictures, of the classes {_list(names)} by their folders.")
+    about_people = [label for label in names if looks_demographic(label)]
+    if about_people:
+        guess.said.append(
+            f"By the names of their folders, {_list(about_people)} may say who people are. A model would be trained to "
+            "tell that."
+        )
+    return recipe_text([csv_file], guess, name, BACKBONE, folder=folder, rows=len(rows)), guess
 
 
 def guess_columns(table: Mapping[str, Sequence[str]], folder: Path) -> Guess:
@@ -140,11 +184,19 @@ def looks_demographic(name: str) -> bool:
     return any(word in DEMOGRAPHIC for word in re.split(r"[^a-z]+", words.lower()))
 
 
-def recipe_text(tables: Sequence[Path], guess: Guess, name: str, backbone: str) -> str:
-    """Return the recipe as commented YAML."""
-    folder = tables[0].resolve().parent
+def recipe_text(
+    tables: Sequence[Path],
+    guess: Guess,
+    name: str,
+    backbone: str,
+    *,
+    rows: int,
+    folder: Path | None = None,
+) -> str:
+    """Return the recipe as commented YAML; ``folder`` holds the pictures where the table lies elsewhere."""
+    csv_name = tables[0].name if folder is None else str(tables[0].resolve())
+    folder = (folder or tables[0].parent).resolve()
     one = len(tables) == 1
-    rows = len(next(iter(first_rows(tables[0], LOOKED_AT).values())))
     batch = next(size for size in (128, 64, 32, 16, 2) if size <= max(2, rows // 4))
     lines = [
         f"# {_plain(tables[0].name if one else folder.name)}: debiased attention; written by levelhead init",
@@ -156,7 +208,7 @@ def recipe_text(tables: Sequence[Path], guess: Guess, name: str, backbone: str) 
         f"  folder: {_value(str(folder))}",
     ]
     if guess.pictures:
-        lines += [f"  csv: {_value(tables[0].name)}", f"  file_column: {_value(guess.inputs[0])}"]
+        lines += [f"  csv: {_value(csv_name)}", f"  file_column: {_value(guess.inputs[0])}"]
     else:
         if one:
             lines.append(f"  file: {_value(tables[0].name)}")
@@ -213,7 +265,8 @@ def write_recipe(path: Path, backbone: str = BACKBONE) -> tuple[str, Guess]:
         raise DataError(f"{path}: pictures are read from one csv with a split column, and there are {len(tables)}.")
     if guess.split and guess.pictures and not _holds_splits(table[guess.split], SPLIT_WORDS):
         guess.split = None
-    return recipe_text(tables, guess, path.name.split(".")[0] or "mine", backbone), guess
+    rows = len(next(iter(table.values())))
+    return recipe_text(tables, guess, path.name.split(".")[0] or "mine", backbone, rows=rows), guess
 
 
 def refuse_existing(out: Path, force: bool) -> None:
