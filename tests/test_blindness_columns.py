@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from levelhead.data import DATASETS, SPLITS, hatexplain, utkface_folder
+from levelhead.data import DATASETS, SPLITS, hatexplain, text_files, utkface_folder
 from levelhead.types import ConfigError
 from test_blindness import COMPUTED, LAYOUTS, TEXT_LAYOUTS, draw
 
@@ -33,6 +33,8 @@ DECLARED: dict[tuple[str, str], tuple[set[str], str]] = {
     ("text-csv", "one file"): ({"group"}, "label"),
     ("text-csv", "one file, dealt"): ({"group"}, "label"),
     ("text-csv", "a file a split"): ({"group"}, "label"),
+    ("text-csv", "parquet"): ({"group"}, "label"),
+    ("text-csv", "JSON lines"): ({"group"}, "label"),
 }
 
 
@@ -51,6 +53,25 @@ class Row(list[str]):
     def __iter__(self) -> Iterator[str]:
         self.opened.update(self.names)
         return super().__iter__()
+
+
+class Fields(dict[str, Any]):
+    """A row of JSON lines that writes down which of its fields somebody looks at."""
+
+    opened: set[str]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.opened.add(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def items(self) -> Any:
+        self.opened.update(self)
+        return super().items()
+
+    values = items
 
 
 def leaves(value: Any) -> set[str]:
@@ -98,7 +119,13 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
         found.add(column)
         return field(column)
 
+    def fields(pairs: list[tuple[str, Any]]) -> Fields:
+        row = Fields(pairs)
+        row.opened = found
+        return row
+
     field = utkface_folder._pattern
+    monkeypatch.setattr(text_files, "_object", fields)
     monkeypatch.setattr(csv, "reader", rows)
     monkeypatch.setattr(pd, "read_csv", frame)
     monkeypatch.setattr(hatexplain, "json", SimpleNamespace(load=document))  # libraries read JSON of their own

@@ -17,6 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from levelhead.types import DataError, refuse_duplicates, require_columns
 
 NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
@@ -69,6 +72,8 @@ def table_header(path: Path) -> list[str]:
     if _suffix(path) == ".parquet":
         _refuse_irregular(path)
         return list(_parquet_columns(path, None))
+    if _suffix(path) == ".jsonl":
+        return _json_rows(path)[0]
     header = next(_lines(path), None)
     if header is None:
         raise DataError(f"{path} has neither a header nor rows.")
@@ -86,6 +91,8 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
         if not next(iter(found.values()), []):
             raise DataError(f"{path} has a header but no rows.")
         return found
+    if _suffix(path) == ".jsonl":
+        return _json_columns(path, columns)
     lines = _lines(path)
     there = next(lines, None)
     if there is None:
@@ -103,6 +110,8 @@ def first_rows(path: Path, count: int) -> dict[str, list[str]]:
     if _suffix(path) == ".parquet":
         _refuse_irregular(path)
         return {name: values[:count] for name, values in _parquet_columns(path, table_header(path), count).items()}
+    if _suffix(path) == ".jsonl":
+        return {name: values[:count] for name, values in _json_columns(path, table_header(path)).items()}
     lines = list(itertools.islice(_lines(path), count + 1))
     if not lines:
         raise DataError(f"{path} has neither a header nor rows.")
@@ -131,9 +140,6 @@ def _lines(path: Path) -> Iterator[list[str]]:
     text without quotes has moved the rest. So are two columns of one name.
     """
     _refuse_irregular(path)
-    if _suffix(path) == ".jsonl":
-        yield from _json_lines(path)
-        return
     encoding = _encoding(path)
     delimiter = _delimiter(path, encoding)
     kind = DELIMITERS[delimiter]
@@ -154,13 +160,12 @@ def _lines(path: Path) -> Iterator[list[str]]:
             yield line
 
 
-def _json_lines(path: Path) -> Iterator[list[str]]:
-    """Yield the names of all fields, then those of each row as texts; a field that a row lacks is empty."""
-    rows: list[dict[str, str]] = []
-    with (
-        _opened(path, "Is it UTF-8 with one JSON object a line?") as raw,
-        io.TextIOWrapper(raw, _encoding(path)) as text,
-    ):
+def _json_rows(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the names of all fields, and the rows as they are; of a row's fields none is looked at."""
+    _refuse_irregular(path)
+    rows: list[dict[str, Any]] = []
+    advice = "Is it UTF-8 with one JSON object a line?"
+    with _opened(path, advice) as raw, io.TextIOWrapper(raw, _encoding(path)) as text:
         for number, line in enumerate(text, 1):
             if not line.strip():
                 continue
@@ -170,12 +175,17 @@ def _json_lines(path: Path) -> Iterator[list[str]]:
                 raise DataError(f"{path}, line {number}, is no JSON object: {error}.") from None
             if not isinstance(row, dict):
                 raise DataError(f"{path}, line {number}, is no JSON object with a field for each column.")
-            rows.append({name: as_text(value) for name, value in row.items()})
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    if names:
-        yield names
-    for row in rows:
-        yield [row.get(name, "") for name in names]
+            rows.append(row)
+    if not rows:
+        raise DataError(f"{path} has neither a header nor rows.")
+    return list(dict.fromkeys(name for row in rows for name in row)), rows
+
+
+def _json_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
+    """Return columns of JSON lines as texts; a field that a row lacks is empty."""
+    names, rows = _json_rows(path)
+    require_columns(names, columns, str(path))
+    return {name: [as_text(row.get(name)) for row in rows] for name in columns}
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -195,25 +205,22 @@ def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | Non
 
     With ``count`` no more is read than the row groups that hold so many rows.
     """
-    import pyarrow
-    import pyarrow.parquet
-
     try:
-        names = pyarrow.parquet.read_schema(path).names
+        names = pq.read_schema(path).names
         refuse_duplicates(names, names, str(path))
         if columns is None:
             return {name: [] for name in names}
         require_columns(names, columns, str(path))
         wanted = list(dict.fromkeys(columns))
         if count is None:
-            table = pyarrow.parquet.read_table(path, columns=wanted)
+            table = pq.read_table(path, columns=wanted)
         else:
-            with pyarrow.parquet.ParquetFile(path) as file:
-                table = pyarrow.Table.from_batches(
+            with pq.ParquetFile(path) as file:
+                table = pa.Table.from_batches(
                     itertools.islice(file.iter_batches(count, columns=wanted), 1),
                     file.schema_arrow.empty_table().select(wanted).schema,
                 )
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a readable parquet file ({error}).") from None
     return {name: [as_text(value) for value in table.column(name).to_pylist()] for name in columns}
 
