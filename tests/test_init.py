@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +158,8 @@ def test_from_a_csv_to_figures_without_an_editor(
     assert run("train", "reviews.yaml", "--set", "train.epochs=1", "--set", "model.max_length=32") == 0
     assert run("evaluate", "runs/reviews-seed0", "--html", "page.html") == 0
     assert "Nobody's group is known" in capsys.readouterr().out
-    assert (tmp_path / "page.html").exists()
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.search(r"<h1>Right for [\d.]+% of \d+ rows; nobody&#39;s group is known\.", page)
 
 
 def test_texts_in_two_splits_are_counted_and_texts_are_masked(tmp_path: Path) -> None:

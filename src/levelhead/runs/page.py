@@ -50,14 +50,15 @@ def _run_page(folder: Path, split: str, command: str) -> Record:
     cautions = [f"ORACLE, by its {metrics['oracle']}: {marks.MEANINGS[marks.ORACLE]}"] if metrics.get("oracle") else []
     if told := metrics.get("told"):
         cautions.append(marks.meaning(told))
-    evaluation = folder / f"evaluation-{split}.json"
+    evaluation, lines = folder / f"evaluation-{split}.json", []
     if evaluation.exists():
         result = read_json(evaluation)
         by_attribute = result["by_attribute"]
     if evaluation.exists() and not by_attribute:
-        finding = NOBODYS_GROUP
         overall, level = result["overall"], result["level"]
         accuracy = estimate_from_dict(overall["accuracy"])
+        finding = f"Right for {percent(accuracy)}% of {overall['rows']:,} rows; nobody's group is known."
+        lines = [NOBODYS_GROUP]
         facts = [
             ("Rows", f"{overall['rows']:,}", f"of the {split} split"),
             ("Accuracy", percent(accuracy), f"percent, {level:.0%} interval {percent_interval(accuracy)}"),
@@ -95,6 +96,7 @@ def _run_page(folder: Path, split: str, command: str) -> Record:
         title=f"Run {folder.name}",
         about=f"{name} on {config['data']['name']}, seed {config.get('seed')}, {split} split",
         facts=facts,
+        lines=lines,
         cautions=cautions,
         command=command,
     )
