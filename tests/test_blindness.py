@@ -282,6 +282,17 @@ def one_jsonl(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
     return {"folder": "mine", "file": "a.jsonl", "split_column": "split"}
 
 
+def hub_texts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    (root / "posts").mkdir(parents=True)
+    columns = {"id": rows.name, "text": sentences(rows), "label": rows.label}
+    table = pa.table(columns | ({} if deleted else {"group": rows.group}))
+    for split in ROWS:
+        pq.write_table(
+            table.filter(pa.array([name == split for name in rows.split])), root / "posts" / f"{split}.parquet"
+        )
+    return {"path": "posts", "text_column": "text", "id_column": "id", "sensitive": "group"}
+
+
 TEXT_LAYOUTS: dict[str, dict[str, Callable[[Path, Rows, bool], dict[str, Any]]]] = {
     "hatexplain": {"owners": hatexplain_owners, "hub": hatexplain_hub, "csv": hatexplain_csv},
     "multinli": {"csv": multinli},
@@ -292,6 +303,7 @@ TEXT_LAYOUTS: dict[str, dict[str, Callable[[Path, Rows, bool], dict[str, Any]]]]
         "parquet": one_parquet,
         "JSON lines": one_jsonl,
     },
+    "hub": {"texts": hub_texts},
 }
 COMPUTED = {"multinli"}  # the attribute is computed from the input: there is no column to exchange
 
@@ -387,6 +399,9 @@ def test_no_data_set_lets_training_see_groups_or_names(
 def test_no_text_data_set_lets_training_see_groups_or_names(
     name: str, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    if name == "hub":
+        pytest.importorskip("datasets")
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
     words = {f"w{row}" for row in range(sum(ROWS.values()))} | {"the", "lamp", "room", "is", "off", "on"}
     backbone = save_tiny_backbone(tmp_path / "backbone", words)
     look = DATASETS[name].groups

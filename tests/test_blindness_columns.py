@@ -25,6 +25,7 @@ DECLARED: dict[tuple[str, str], tuple[set[str], str]] = {
     ("utkface64", ""): ({"race"}, "gender"),
     ("utkface", ""): ({"race"}, "gender"),
     ("hub", ""): ({"group"}, "label"),
+    ("hub", "texts"): ({"group", "id"}, "label"),
     ("image-folder-csv", ""): ({"group"}, "label"),
     ("hatexplain", "owners"): ({"target"}, "label"),
     ("hatexplain", "hub"): ({"target"}, "label"),
@@ -173,6 +174,7 @@ def test_training_opens_no_declared_sensitive_column(
     assert not declared & opened
     if name not in COMPUTED:  # there the attribute is computed from the input
         data.groups("train")
+        data.ids("train")
         assert declared <= opened, "the watch would not have noticed"
 
 
@@ -199,7 +201,7 @@ def test_pretraining_opens_neither_target_nor_sensitive_columns(
     [
         ("text-csv", ("text_column", "pair_column", "target", "split_column")),
         ("image-folder-csv", ("file_column", "target", "split_column")),
-        ("hub", ("image_column", "target")),
+        ("hub", ("image_column", "text_column", "target")),
     ],
 )
 def test_a_column_that_training_opens_cannot_be_declared_sensitive(name: str, options: tuple[str, ...]) -> None:

@@ -18,6 +18,7 @@ from levelhead.cli.app import app
 from levelhead.data import DATASETS
 from levelhead.data.phrases import vocabulary
 from levelhead.runs.card import model_card
+from levelhead.runs.data_check import look_at
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
@@ -157,3 +158,30 @@ def test_other_data_is_evaluated_into_a_folder_of_its_own(own: Path, tmp_path: P
     frame.assign(outcome=["a", "b"] * 80).to_parquet(own / "other.parquet")
     with pytest.raises(DataError, match="was trained to tell no, yes, and the test split now has"):
         evaluate_run(run, settings=settings, out=out)
+
+
+def test_texts_of_a_set_from_the_hub_are_looked_at_trained_and_evaluated(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
+    frame = pd.read_csv(own / "letters.csv").assign(site=["north", "north", "south", "south"] * 40)
+    (own / "letters.csv").unlink()
+    for split, part in (("train", slice(0, 100)), ("test", slice(100, 160))):
+        frame[part].to_parquet(own / f"{split}.parquet")
+    data = {"name": "hub", "path": str(own), "text_column": "message", "target": "outcome", "id_column": "letter"}
+    plan = {**recipe(own), "data": {**data, "sensitive": "site", "validation_split": None}}
+    experiment = build_experiment(plan)
+    look = look_at(experiment)
+    assert [sum(count) for count in zip(*look.counts.values(), strict=True)][2] == 60
+    assert look.said[:2] == [
+        "Training opens 'message' (the text), 'outcome' (the class).",
+        "Evaluation alone opens 'site', 'letter' (the id).",
+    ]
+    train_run(experiment, tmp_path / "run")
+    result = evaluate_run(tmp_path / "run")
+    assert isinstance(result, lh.AuditResult)
+    assert sorted(result.groups) == ["north", "south"]
+    predictions = pd.read_parquet(tmp_path / "run" / "predictions-test.parquet")
+    assert predictions["id"].tolist() == frame["letter"][100:].tolist()
+    assert "predict the column outcome" in model_card(tmp_path / "run")

@@ -10,7 +10,8 @@ import pytest
 import torch
 from drawing import picture
 
-from levelhead.data import Hub
+from levelhead.data import SPLITS, Hub
+from levelhead.data.texts import Texts
 from levelhead.types import ConfigError, DataError
 
 datasets = pytest.importorskip("datasets")
@@ -76,7 +77,7 @@ def test_missing_splits_are_carved_from_the_training_rows(tmp_path: Path) -> Non
     assert len(data.groups("test")[0].values) == sizes[2]
     # Age follows the row's number, as the label does: rows that are out of step would show.
     assert [value % 2 for value in data.groups("train")[0].values.tolist()] == [
-        int(row) % 2 for row in data._rows("train", ROWS)
+        int(row) % 2 for row in data.ids("train")
     ]
 
 
@@ -187,3 +188,139 @@ def test_wrong_options_are_refused() -> None:
 def test_a_task_cannot_be_its_own_audit() -> None:
     with pytest.raises(ConfigError, match="against its own task"):
         Hub(path="owner/name", target="sex", sensitive=("age", "sex"))
+
+
+def reviews(rows: int = 40, **changes: list[Any]) -> dict[str, list[Any]]:
+    """Columns of texts: every text stands there twice, one after another, and names its row."""
+    return {
+        "code": [f"R{row}" for row in range(rows)],
+        "text": [f"review number {row // 2}" for row in range(rows)],
+        "reply": [f"reply number {row // 4}" for row in range(rows)],
+        "label": ["bad", "good"] * (rows // 2),
+        "group": ["a", "a", "b", "b"] * (rows // 4),
+        **changes,
+    }
+
+
+def save_reviews(root: Path, splits: tuple[str, ...] = ("train", "validation", "test"), **changes: list[Any]) -> Path:
+    (root / "reviews").mkdir()
+    for split in splits:
+        pq.write_table(pa.table(reviews(**changes)), root / "reviews" / f"{split}.parquet")
+    return root
+
+
+def texts_of(data: Hub, split: Any) -> Texts:
+    inputs = data.examples(split).inputs
+    assert isinstance(inputs, Texts)
+    assert inputs.fingerprint() == data.inputs(split).fingerprint()
+    return inputs
+
+
+def test_texts_and_pairs_of_a_set(tmp_path: Path) -> None:
+    data = Hub(root=save_reviews(tmp_path), path="reviews", text_column="text", sensitive="group", id_column="code")
+    data.check()
+    examples = data.examples("test")
+    assert texts_of(data, "test").texts == reviews()["text"]
+    assert texts_of(data, "test").pairs is None
+    assert examples.class_names == ("bad", "good")
+    assert examples.labels.tolist() == [0, 1] * 20
+    assert data.ids("test") == reviews()["code"]
+    assert data.groups("test")[0].values.tolist() == [0, 0, 1, 1] * 10
+    pairs = Hub(root=tmp_path, path="reviews", text_column="text", pair_column="reply")
+    assert texts_of(pairs, "train").pairs == reviews()["reply"]
+    assert pairs.examples("train").fingerprint != data.examples("train").fingerprint
+    assert list(pairs.ids("test")) == [str(row) for row in range(40)]
+
+
+def test_class_labels_of_texts_keep_their_names(tmp_path: Path) -> None:
+    label = datasets.ClassLabel(names=["wrong", "right"])
+    columns = {**reviews(), "label": [1, 0] * 20}
+    table = datasets.Dataset.from_dict(columns).cast_column("label", label)
+    (tmp_path / "reviews").mkdir()
+    table.to_parquet(tmp_path / "reviews" / "train.parquet")
+    data = Hub(root=tmp_path, path="reviews", text_column="text", validation_split=None, test_split=None)
+    assert data.examples("train").class_names == ("wrong", "right")
+
+
+def test_texts_are_dealt_by_what_they_say(tmp_path: Path) -> None:
+    carved: dict[str, Any] = {"validation_split": None, "test_split": None, "test_share": 0.3, "validation_share": 0.3}
+    data = Hub(root=save_reviews(tmp_path, ("train",)), path="reviews", text_column="text", sensitive="group", **carved)
+    found = {split: texts_of(data, split).texts for split in SPLITS}
+    assert sorted(text for texts in found.values() for text in texts) == sorted(reviews()["text"])
+    assert sum(len(set(texts)) for texts in found.values()) == 20  # equal texts stand in one split
+    for split in SPLITS:  # labels, groups and ids follow their rows
+        rows = [int(row) for row in data.ids(split)]
+        assert found[split] == [reviews()["text"][row] for row in rows]
+        assert data.examples(split).labels.tolist() == [row % 2 for row in rows]
+        assert data.groups(split)[0].values.tolist() == [row // 2 % 2 for row in rows]
+    again = reviews()
+    order = [*range(20, 40), *range(20)]
+    (tmp_path / "other").mkdir()
+    save_reviews(tmp_path / "other", ("train",), **{name: [again[name][row] for row in order] for name in again})
+    other = Hub(root=tmp_path / "other", path="reviews", text_column="text", **carved)
+    assert {split: sorted(texts_of(other, split).texts) for split in SPLITS} == {
+        split: sorted(found[split]) for split in SPLITS
+    }
+
+
+def test_training_on_texts_opens_no_picture_and_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    select = datasets.Dataset.select_columns
+
+    def spy(self: Any, names: list[str], *arguments: Any, **options: Any) -> Any:
+        opened.extend(names)
+        return select(self, names, *arguments, **options)
+
+    monkeypatch.setattr(datasets.Dataset, "select_columns", spy)
+    root = save_reviews(tmp_path, image=columns()["image"] + columns()["image"][:16])
+    data = Hub(root=root, path="reviews", text_column="text", sensitive="group", id_column="code")
+    data.check()
+    data.examples("train")
+    assert set(opened) == {"text", "label"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"text": ["words"] * 9 + ["  "] + ["words"] * 30},
+            r"split 'train': 'text' is empty in 1 of 40 rows, the first being row 9",
+        ),
+        ({"text": ["words"] * 38 + [None, ""]}, r"'text' is empty in 2 of 40 rows, the first being row 38"),
+        ({"text": [None] * 40}, "column 'text' holds .*, not texts"),
+        ({"text": list(range(40))}, "column 'text' holds .*, not texts"),
+        ({"text": [["a", "b"]] * 40}, "column 'text' holds List.*, not texts"),
+        ({"text": [{"en": "words"}] * 40}, "column 'text' holds .*, not texts"),
+        ({"label": ["bad", None] * 20}, r"'label' is empty in 20 of 40 rows, the first being row 1"),
+        ({"label": ["bad"] * 40}, "all 40 rows are 'bad'"),
+    ],
+)
+def test_texts_that_cannot_be_read_are_named(tmp_path: Path, changes: dict[str, list[Any]], message: str) -> None:
+    data = Hub(root=save_reviews(tmp_path, **changes), path="reviews", text_column="text")
+    with pytest.raises(DataError, match=message):
+        data.examples("train")
+
+
+def test_columns_of_texts_that_are_absent_or_wrong_are_found_before_training(tmp_path: Path) -> None:
+    save_reviews(tmp_path, number=list(range(40)), code=[1.5] * 40)
+    for options, message in (
+        ({"text_column": "txt"}, r"no column 'txt'. Did you mean 'text'\?"),
+        ({"text_column": "number"}, "column 'number' holds .*, not texts"),
+        ({"text_column": "text", "pair_column": "number"}, "column 'number' holds .*, not texts"),
+        ({"text_column": "text", "id_column": "code"}, "'code' holds .*; it must hold class labels"),
+        ({"text_column": "text", "id_column": "key"}, "no column 'key'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            Hub(root=tmp_path, path="reviews", **options).check()
+
+
+def test_texts_or_pictures() -> None:
+    with pytest.raises(ConfigError, match=r"data\.text_column and data\.image_column are both set"):
+        Hub(path="owner/name", text_column="text", image_column="picture")
+    with pytest.raises(ConfigError, match=r"data\.pair_column needs data\.text_column"):
+        Hub(path="owner/name", pair_column="text")
+    with pytest.raises(ConfigError, match=r"data\.pair_column 'text' is also data\.text_column"):
+        Hub(path="owner/name", text_column="text", pair_column="text")
+    with pytest.raises(ConfigError, match="could not be kept from it"):
+        Hub(path="owner/name", text_column="text", sensitive="text")
+    Hub(path="owner/name", text_column="image")

@@ -1,15 +1,15 @@
-"""Any picture classification set that the library `datasets` can load: by its Hugging Face hub id, or a local folder.
+"""Any set of pictures or texts that the library `datasets` can load: by its Hugging Face hub id, or a local folder.
 
-The library itself copies a set, with all its columns, into its own cache (``HF_HOME``). Training opens the picture and
-the target column of that copy. A folder without a table is read in the order of its file names, which is then part of
-what the data says; see ``image-folder-csv`` for an order of one's own.
+The library itself copies a set, with all its columns, into its own cache (``HF_HOME``). Training opens the picture or
+text and the target column of that copy. A folder of pictures without a table is read in the order of its file names,
+which is then part of what the data says; see ``image-folder-csv`` for an order of one's own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, overload
@@ -34,29 +34,38 @@ from levelhead.data.base import (
 from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.splits import check_shares, position_of, split_of
+from levelhead.data.texts import Texts, text_fingerprint
 from levelhead.types import ConfigError, DataError, require_columns
 
 KINDS = re.compile(r"bool|u?int\d+|(large_)?string(_view)?|null")  # null: no row has a value
+TEXTS = re.compile(r"(large_)?string(_view)?")
+PICTURES = "image"
+"""The column of pictures where nobody names one."""
 
 
 @dataclass(frozen=True)
 class Hub(DataSet):
-    """Tell the ``target`` column from the ``image_column`` of a set on the Hugging Face hub or in a local folder.
+    """Tell the ``target`` column of a set on the Hugging Face hub or in a folder from its pictures or its texts.
 
     ``path`` is a hub id such as ``owner/name``, or a folder: below the data root, or a path of its own. Pin
-    ``revision`` to a commit, so that a run can be repeated. ``train_split``, ``validation_split`` and ``test_split``
-    are the set's names, all different; None for validation or test takes ``validation_share`` or ``test_share`` of the
-    training split's rows, by a hash of their number and ``split_seed``. Target and sensitive columns hold class labels,
-    truth values, whole numbers or texts. Pictures are cropped to their central square and resized to ``image_size``
-    pixels.
+    ``revision`` to a commit, so that a run can be repeated. ``text_column``, and ``pair_column`` of pairs, hold texts;
+    None: ``image_column`` holds pictures, which are cropped to their central square and resized to ``image_size``
+    pixels. ``train_split``, ``validation_split`` and ``test_split`` are the set's names, all different; None for
+    validation or test takes ``validation_share`` or ``test_share`` of the training split's rows, by a hash and
+    ``split_seed``: of a picture's row number, or of the text, so that rows with the same text go to the same split.
+    Target and sensitive columns hold class labels, truth values, whole numbers or texts. ``id_column`` is written
+    beside predictions (None: the row's number in the set's own split, from 0).
     """
 
     path: str = ""
     config_name: str | None = None
     revision: str | None = None
-    image_column: str = "image"
+    image_column: str = PICTURES
+    text_column: str | None = None
+    pair_column: str | None = None
     target: str = "label"
     sensitive: str | tuple[str, ...] = ()
+    id_column: str | None = None
     train_split: str = "train"
     validation_split: str | None = "validation"
     test_split: str | None = "test"
@@ -78,7 +87,21 @@ class Hub(DataSet):
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
         check_image_size(self.image_size)
-        check_roles(self._sensitive, self.target, image_column=self.image_column)
+        if self.text_column is None and self.pair_column is not None:
+            raise ConfigError("data.pair_column needs data.text_column: a pair is two texts.")
+        if self.text_column is not None and self.image_column != PICTURES:
+            raise ConfigError(
+                "data.text_column and data.image_column are both set, and a network reads texts or pictures. Leave one "
+                "of them out."
+            )
+        check_roles(
+            self._sensitive,
+            self.target,
+            image_column=self.image_column if self.text_column is None else None,
+            text_column=self.text_column,
+            pair_column=self.pair_column,
+            id_column=self.id_column,
+        )
         named = self._names()
         if len(set(named)) < len(named):
             raise ConfigError(
@@ -91,43 +114,66 @@ class Hub(DataSet):
     def _sensitive(self) -> tuple[str, ...]:
         return as_names(self.sensitive)
 
+    @property
+    def _texts(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.text_column, self.pair_column) if name is not None)
+
+    @property
+    def _inputs(self) -> tuple[str, ...]:
+        return self._texts or (self.image_column,)
+
     def check(self) -> None:
         """Raise an error if the set cannot be loaded or lacks a split or a column that training needs."""
         splits = self._load()
         for name in self._names():
-            require_columns(splits[name].column_names, [self.image_column, self.target], self._where(name))
-        self._refuse_kind(splits, self.target)
+            require_columns(splits[name].column_names, [*self._inputs, self.target], self._where(name))
+            self._refuse_no_texts(splits[name], name)
+        for column in (self.target, *([self.id_column] if self.id_column else [])):
+            self._refuse_kind(splits, column)
         warn_of_absent(self._sensitive, self.path, *(splits[name].column_names for name in self._names()))
 
     def examples(self, split: Split) -> Examples:
-        """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no other column."""
+        """Return pictures (n, 3, image_size, image_size), or texts, and labels of ``split``; opens no other column."""
         splits, source = self._load(), self._source(split)
-        rows = self._rows(split, len(splits[source]))
+        rows = self._rows(split, splits[source])
         labels, names = self._values(splits, self.target, source, rows)
         refuse_one_class(labels, names, self.target, f"{self._where(source)}, {split}")
+        if self._texts:
+            texts = self._read_texts(splits[source], split, rows)
+            return Examples(texts, labels, names, text_fingerprint(texts, labels))
         encoded = self._pictures(splits[source], source, rows)
         return picture_examples(encoded, encoded.where, labels, names, self.image_size)
 
     def inputs(self, split: Split) -> Inputs:
-        """Return pictures (n, 3, image_size, image_size) of ``split``; opens no other column."""
+        """Return pictures (n, 3, image_size, image_size), or texts, of ``split``; opens no other column."""
         splits, source = self._load(), self._source(split)
         for name in self._names():
-            require_columns(splits[name].column_names, [self.image_column], self._where(name))
-        encoded = self._pictures(splits[source], source, self._rows(split, len(splits[source])))
+            require_columns(splits[name].column_names, self._inputs, self._where(name))
+        rows = self._rows(split, splits[source])
+        if self._texts:
+            return self._read_texts(splits[source], split, rows)
+        encoded = self._pictures(splits[source], source, rows)
         return picture_inputs(encoded, encoded.where, self.image_size)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
-        """Return the sensitive columns of ``split``."""
+        """Return the sensitive columns of ``split``; opens the texts as well where they decide the split."""
         if not self._sensitive:
             return ()
         splits, source = self._load(), self._source(split)
-        rows = self._rows(split, len(splits[source]))
+        rows = self._rows(split, splits[source])
         return tuple(Groups(name, *self._values(splits, name, source, rows)) for name in self._sensitive)
 
     def ids(self, split: Split) -> Sequence[str]:
-        """Return the position of each row in the set's own split, from 0."""
+        """Return the ``id_column`` of ``split``, else the position of each row in the set's own split, from 0."""
         splits, source = self._load(), self._source(split)
-        return [str(int(row)) for row in self._rows(split, len(splits[source]))]
+        rows = self._rows(split, splits[source])
+        if self.id_column is None:
+            return [str(row) for row in rows.tolist()]
+        self._refuse_kind(splits, self.id_column)
+        values = _cells(splits[source], self.id_column)
+        chosen = [values[row] for row in rows.tolist()]
+        self._refuse_empty([value in (None, "") for value in chosen], self.id_column, source, rows)
+        return [str(value) for value in chosen]
 
     def _names(self) -> list[str]:
         """Return the set's own names of the splits that are used."""
@@ -176,17 +222,55 @@ class Hub(DataSet):
                 )
         return splits
 
-    def _rows(self, split: Split, count: int) -> Tensor:
+    def _rows(self, split: Split, source: Any) -> Tensor:
         """Return the positions of the rows of ``split`` in its source, (n,) int64, in order."""
         if self._source(split) != self.train_split:
-            return torch.arange(count)
+            return torch.arange(len(source))
+        if self.validation_split and self.test_split:
+            return torch.arange(len(source))
         validation = 0.0 if self.validation_split else self.validation_share
         test = 0.0 if self.test_split else self.test_share
-        dealt = [split_of(position_of(str(row), self.split_seed), validation, test) for row in range(count)]
+        keys: Iterable[str] = map(str, range(len(source)))
+        if self._texts:
+            self._refuse_no_texts(source, self.train_split)
+            keys = ("\n".join(cells) for cells in zip(*(_texts(source, name) for name in self._texts), strict=True))
+        dealt = [split_of(position_of(key, self.split_seed), validation, test) for key in keys]
         rows = [row for row, name in enumerate(dealt) if name == split]
         if not rows:
-            raise DataError(f"{self._where(self.train_split)}: none of its {count} rows falls into the {split} split.")
+            raise DataError(
+                f"{self._where(self.train_split)}: none of its {len(source)} rows falls into the {split} split."
+            )
         return torch.tensor(rows, dtype=torch.int64)
+
+    def _read_texts(self, table: Any, split: Split, rows: Tensor) -> Texts:
+        """Return the texts, or pairs, at ``rows`` (n,) int64 of one of the set's own splits, read for ``split``."""
+        source = self._source(split)
+        self._refuse_no_texts(table, source)
+        columns = []
+        for name in self._texts:
+            values = _texts(table, name)
+            columns.append([values[row] for row in rows.tolist()])
+            self._refuse_empty([not text.strip() for text in columns[-1]], name, source, rows)
+        where = f"{self._where(source)}, {split}"
+        return Texts(columns[0], columns[1] if len(columns) > 1 else None, where=where)
+
+    def _refuse_no_texts(self, table: Any, name: str) -> None:
+        """Raise :class:`DataError` if a column of texts is absent or holds something else; opens no value."""
+        import datasets
+
+        require_columns(table.column_names, self._texts, self._where(name))
+        for column in self._texts:
+            feature = table.features[column]
+            if not isinstance(feature, datasets.Value) or not TEXTS.fullmatch(feature.dtype):
+                raise DataError(f"{self._where(name)}: column {column!r} holds {feature}, not texts.")
+
+    def _refuse_empty(self, empty: Sequence[bool], column: str, source: str, rows: Tensor) -> None:
+        """Raise :class:`DataError` if any cell of a column is empty; ``empty`` says so for each of ``rows`` (n,)."""
+        if any(empty):
+            raise DataError(
+                f"{self._where(source)}: {column!r} is empty in {sum(empty)} of {len(empty)} rows, the first being "
+                f"row {int(rows[empty.index(True)])}."
+            )
 
     def _refuse_kind(self, splits: Any, column: str) -> None:
         """Raise :class:`DataError` if a column is absent or its feature holds no classes; opens no value."""
@@ -210,10 +294,7 @@ class Hub(DataSet):
         import datasets
 
         self._refuse_kind(splits, column)
-        raw: dict[str, list[Any]] = {
-            name: splits[name].select_columns([column]).with_format("arrow")[:][column].to_pylist()
-            for name in self._names()
-        }
+        raw: dict[str, list[Any]] = {name: _cells(splits[name], column) for name in self._names()}
         feature = splits[source].features[column]
         labelled = isinstance(feature, datasets.ClassLabel)
         absent = (None, -1) if labelled else (None, "")  # -1 is the library's word for a label that is kept secret
@@ -227,12 +308,7 @@ class Hub(DataSet):
             names = tuple(map(str, distinct))
         code = {value: position for position, value in enumerate(distinct)}
         chosen = [raw[source][row] for row in rows.tolist()]
-        empty = [row for row, value in zip(rows.tolist(), chosen, strict=True) if value in absent]
-        if empty:
-            raise DataError(
-                f"{self._where(source)}: {column!r} is empty in {len(empty)} of {len(chosen)} rows, the first being "
-                f"row {empty[0]}."
-            )
+        self._refuse_empty([value in absent for value in chosen], column, source, rows)
         return torch.tensor([code[value] for value in chosen], dtype=torch.int64), names
 
     def _pictures(self, split: Any, source: str, rows: Tensor) -> _Pictures:
@@ -255,6 +331,17 @@ class Hub(DataSet):
         return _Pictures(
             column, self.image_column, rows.numpy(), self._where(source), [Path(home).resolve() for home in homes]
         )
+
+
+def _cells(table: Any, column: str) -> list[Any]:
+    """Return one column of one of the set's own splits; opens no other."""
+    found: list[Any] = table.select_columns([column]).with_format("arrow")[:][column].to_pylist()
+    return found
+
+
+def _texts(table: Any, column: str) -> list[str]:
+    """Return a column of texts, a missing one as an empty one."""
+    return [text or "" for text in _cells(table, column)]
 
 
 class _Pictures(Sequence[bytes | None]):
