@@ -293,6 +293,25 @@ def hub_texts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
     return {"path": "posts", "text_column": "text", "id_column": "id", "sensitive": "group"}
 
 
+def hub_saved(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    import datasets
+
+    columns = {"id": rows.name, "text": sentences(rows), "label": rows.label}
+    table = datasets.Dataset.from_dict(columns | ({} if deleted else {"group": rows.group}))
+    parts = {split: table.select([row for row, name in enumerate(rows.split) if name == split]) for split in ROWS}
+    datasets.DatasetDict(parts).save_to_disk(root / "posts")
+    return {"path": "posts", "text_column": "text", "id_column": "id", "sensitive": "group"}
+
+
+def hub_saved_one(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    import datasets
+
+    columns = {"text": [f"{text} w{row}" for row, text in enumerate(sentences(rows))], "label": rows.label}
+    datasets.Dataset.from_dict(columns | ({} if deleted else {"group": rows.group})).save_to_disk(root / "posts")
+    splits = {"validation_split": None, "test_split": None}
+    return {"path": "posts", "text_column": "text", "sensitive": "group", **splits}
+
+
 TEXT_LAYOUTS: dict[str, dict[str, Callable[[Path, Rows, bool], dict[str, Any]]]] = {
     "hatexplain": {"owners": hatexplain_owners, "hub": hatexplain_hub, "csv": hatexplain_csv},
     "multinli": {"csv": multinli},
@@ -303,7 +322,7 @@ TEXT_LAYOUTS: dict[str, dict[str, Callable[[Path, Rows, bool], dict[str, Any]]]]
         "parquet": one_parquet,
         "JSON lines": one_jsonl,
     },
-    "hub": {"texts": hub_texts},
+    "hub": {"texts": hub_texts, "saved splits": hub_saved, "saved, dealt": hub_saved_one},
 }
 COMPUTED = {"multinli"}  # the attribute is computed from the input: there is no column to exchange
 

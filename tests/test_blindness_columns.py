@@ -26,6 +26,8 @@ DECLARED: dict[tuple[str, str], tuple[set[str], str]] = {
     ("utkface", ""): ({"race"}, "gender"),
     ("hub", ""): ({"group"}, "label"),
     ("hub", "texts"): ({"group", "id"}, "label"),
+    ("hub", "saved splits"): ({"group", "id"}, "label"),
+    ("hub", "saved, dealt"): ({"group"}, "label"),
     ("image-folder-csv", ""): ({"group"}, "label"),
     ("hatexplain", "owners"): ({"target"}, "label"),
     ("hatexplain", "hub"): ({"target"}, "label"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -324,3 +325,96 @@ def test_texts_or_pictures() -> None:
     with pytest.raises(ConfigError, match="could not be kept from it"):
         Hub(path="owner/name", text_column="text", sensitive="text")
     Hub(path="owner/name", text_column="image")
+
+
+def one_set(rows: int = 40, **changes: list[Any]) -> Any:
+    return datasets.Dataset.from_dict(reviews(rows, **changes))
+
+
+def test_a_saved_dict_of_texts(tmp_path: Path) -> None:
+    splits = {"train": one_set(40), "validation": one_set(20), "test": one_set(12)}
+    splits["train"] = splits["train"].with_format("torch", columns=["label"])  # a format hides columns
+    splits["test"] = splits["test"].select([3, 2, 1, 0])  # an order of its own
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "saved")
+    data = Hub(root=tmp_path, path="saved", text_column="text", id_column="code", sensitive="group")
+    data.check()
+    assert [len(data.examples(split).labels) for split in SPLITS] == [40, 20, 4]
+    assert data.ids("test") == ["R3", "R2", "R1", "R0"]
+    assert data.examples("test").labels.tolist() == [1, 0, 1, 0]
+    assert Hub(path=str(tmp_path / "saved"), text_column="text").examples("test").labels.tolist() == [1, 0, 1, 0]
+    with pytest.raises(DataError, match=r"saved has no split 'dev'; it has train, validation, test"):
+        Hub(root=tmp_path, path="saved", validation_split="dev").check()
+
+
+def test_one_saved_set_is_the_training_split(tmp_path: Path) -> None:
+    one_set().save_to_disk(tmp_path / "saved")
+    with pytest.raises(ConfigError, match=r"without splits\. Set data\.validation_split and data\.test_split to null"):
+        Hub(root=tmp_path, path="saved", text_column="text").check()
+    data = Hub(root=tmp_path, path="saved", text_column="text", validation_split=None, test_split=None)
+    data.check()
+    assert sum(len(data.examples(split).labels) for split in SPLITS) == 40
+    for options in ({"revision": "abc"}, {"config_name": "main"}):
+        with pytest.raises(ConfigError, match="no configurations and no revisions"):
+            Hub(root=tmp_path, path="saved", validation_split=None, test_split=None, **options).check()
+
+
+def test_a_saved_dict_of_pictures(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    for row in range(ROWS):
+        (tmp_path / "files" / f"{row}.jpg").write_bytes(picture(row, (30, 40)))
+    pictures = [str(tmp_path / "files" / f"{row}.jpg") for row in range(ROWS)]
+    table = datasets.Dataset.from_dict({**columns(), "image": pictures}).cast_column("image", datasets.Image())
+    datasets.DatasetDict(dict.fromkeys(SPLITS, table)).save_to_disk(tmp_path / "saved")
+    data = Hub(root=tmp_path, path="saved", sensitive="age", image_size=16)
+    data.check()
+    again = Hub(root=write(tmp_path), path="pets", image_size=16).examples("train")
+    assert data.examples("train").fingerprint == again.fingerprint
+
+
+@pytest.mark.parametrize(
+    "name", ["../elsewhere/data.arrow", "/elsewhere/data.arrow", "link.arrow", "gone.arrow", 7, None]
+)
+def test_a_saved_set_opens_no_file_outside_its_folder(tmp_path: Path, name: Any) -> None:
+    for folder in ("saved", "elsewhere"):
+        one_set().save_to_disk(tmp_path / folder)
+    other = next((tmp_path / "elsewhere").glob("*.arrow")).rename(tmp_path / "elsewhere" / "data.arrow")
+    (tmp_path / "saved" / "link.arrow").symlink_to(other)
+    state = json.loads((tmp_path / "saved" / "state.json").read_text())
+    written = str(tmp_path) + name if isinstance(name, str) and name.startswith("/") else name
+    state["_data_files"] = [{"filename": written}]
+    (tmp_path / "saved" / "state.json").write_text(json.dumps(state))
+    with pytest.raises(DataError, match=r"lies elsewhere|There is no file|cannot be loaded"):
+        Hub(root=tmp_path, path="saved", text_column="text", validation_split=None, test_split=None).check()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"splits": ["../other"]},
+        {"splits": ["a::memory://b"]},
+        {"splits": [""]},
+        {"splits": ["gone"]},
+        {},
+        [],
+        {"splits": [1]},
+    ],
+)
+def test_a_saved_dict_names_folders_of_its_own(tmp_path: Path, content: Any) -> None:
+    one_set().save_to_disk(tmp_path / "other")
+    datasets.DatasetDict({split: one_set() for split in SPLITS}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / "dataset_dict.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"which is no name of a folder|There is no file|cannot be loaded"):
+        Hub(root=tmp_path, path="saved", text_column="text").check()
+
+
+def test_a_split_of_a_saved_dict_that_is_a_link_out_of_it_is_refused(tmp_path: Path) -> None:
+    datasets.DatasetDict({split: one_set() for split in SPLITS}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / "test").rename(tmp_path / "elsewhere")
+    (tmp_path / "saved" / "test").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="names a file that lies elsewhere"):
+        Hub(root=tmp_path, path="saved", text_column="text").check()
+    (tmp_path / "saved").rename(tmp_path / "else")
+    (tmp_path / "else" / "test").unlink()
+    (tmp_path / "elsewhere").rename(tmp_path / "else" / "test")
+    (tmp_path / "saved").symlink_to(tmp_path / "else")  # the folder itself may be a link
+    Hub(root=tmp_path, path="saved", text_column="text").check()

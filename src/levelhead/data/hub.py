@@ -2,12 +2,14 @@
 
 The library itself copies a set, with all its columns, into its own cache (``HF_HOME``). Training opens the picture or
 text and the target column of that copy. A folder of pictures without a table is read in the order of its file names,
-which is then part of what the data says; see ``image-folder-csv`` for an order of one's own.
+which is then part of what the data says; see ``image-folder-csv`` for an order of one's own. A folder that ``save_to_disk``
+wrote is read where it lies, without a copy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -35,10 +37,11 @@ from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.splits import check_shares, position_of, split_of
 from levelhead.data.texts import Texts, text_fingerprint
-from levelhead.types import ConfigError, DataError, require_columns
+from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
 
 KINDS = re.compile(r"bool|u?int\d+|(large_)?string(_view)?|null")  # null: no row has a value
 TEXTS = re.compile(r"(large_)?string(_view)?")
+SPLIT_NAMES = "dataset_dict.json"  # where DatasetDict.save_to_disk writes them
 PICTURES = "image"
 """The column of pictures where nobody names one."""
 
@@ -47,7 +50,8 @@ PICTURES = "image"
 class Hub(DataSet):
     """Tell the ``target`` column of a set on the Hugging Face hub or in a folder from its pictures or its texts.
 
-    ``path`` is a hub id such as ``owner/name``, or a folder: below the data root, or a path of its own. Pin
+    ``path`` is a hub id such as ``owner/name``, or a folder: below the data root, or a path of its own. It may be one
+    that ``DatasetDict.save_to_disk`` or ``Dataset.save_to_disk`` wrote; the latter has no splits but ``train``. Pin
     ``revision`` to a commit, so that a run can be repeated. ``text_column``, and ``pair_column`` of pairs, hold texts;
     None: ``image_column`` holds pictures, which are cropped to their central square and resized to ``image_size``
     pixels. ``train_split``, ``validation_split`` and ``test_split`` are the set's names, all different; None for
@@ -196,18 +200,17 @@ class Hub(DataSet):
             raise ConfigError(
                 "data.name hub needs the library datasets. Install it: pip install 'levelhead[hub]'"
             ) from None
-        path = self.path
-        if Path(path).is_absolute():
-            path = str(dataset_folder(None, path))
-        else:
-            try:
-                path = str(dataset_folder(self.root, path).resolve())
-            except DataError:  # no folder of ours: a hub id
-                if path.startswith("."):
-                    raise
+        folder = self._folder()
         try:
-            # Said aloud, because an environment variable would otherwise decide it in some versions.
-            splits = datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
+            if folder is not None and (saved := _saved_kind(folder)):
+                splits = self._load_saved(folder, saved)
+            else:
+                # Said aloud, because an environment variable would otherwise decide it in some versions.
+                splits = datasets.load_dataset(
+                    str(folder or self.path), self.config_name, revision=self.revision, trust_remote_code=False
+                )
+        except LevelheadError:
+            raise
         except Exception as error:  # the library raises a dozen kinds, with its own clear first line
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise DataError(
@@ -221,6 +224,31 @@ class Hub(DataSet):
                     "of the training split."
                 )
         return splits
+
+    def _folder(self) -> Path | None:
+        """Return the folder that ``path`` is, or None for a hub id."""
+        if Path(self.path).is_absolute():
+            return dataset_folder(None, self.path)
+        try:
+            return dataset_folder(self.root, self.path).resolve()
+        except DataError:  # no folder of ours: a hub id
+            if self.path.startswith("."):
+                raise
+            return None
+
+    def _load_saved(self, folder: Path, saved: str) -> dict[str, Any]:
+        """Return the splits in a folder that ``save_to_disk`` wrote."""
+        if self.config_name or self.revision:
+            raise ConfigError(
+                f"{folder} was written by save_to_disk and has no configurations and no revisions: leave out "
+                "data.config_name and data.revision."
+            )
+        if saved == "Dataset" and (self.validation_split or self.test_split):
+            raise ConfigError(
+                f"{folder} holds one Dataset that save_to_disk wrote, without splits. Set data.validation_split and "
+                "data.test_split to null, so that its rows are dealt to the splits."
+            )
+        return _read_saved(folder, saved)
 
     def _rows(self, split: Split, source: Any) -> Tensor:
         """Return the positions of the rows of ``split`` in its source, (n,) int64, in order."""
@@ -331,6 +359,46 @@ class Hub(DataSet):
         return _Pictures(
             column, self.image_column, rows.numpy(), self._where(source), [Path(home).resolve() for home in homes]
         )
+
+
+def _saved_kind(folder: Path) -> str | None:
+    """Return the class whose ``save_to_disk`` wrote a folder: Dataset or DatasetDict; None where neither did."""
+    if all((folder / name).is_file() for name in ("state.json", "dataset_info.json")):
+        return "Dataset"
+    return "DatasetDict" if (folder / SPLIT_NAMES).is_file() else None
+
+
+def _read_saved(folder: Path, saved: str) -> dict[str, Any]:
+    """Return the splits in a folder that ``save_to_disk`` wrote; of a ``Dataset``, one that is called train.
+
+    Each file is looked up before the library opens it: the folder's own JSON names them, and it may name any place.
+    """
+    import datasets
+
+    home = folder.resolve()
+    names = [""]
+    if saved == "DatasetDict":
+        names = json.loads(_below(folder / SPLIT_NAMES, home).read_text("utf-8"))["splits"]
+    tables: dict[str, Any] = {}
+    for name in names:
+        # The library would take other names as addresses.
+        if saved == "DatasetDict" and not re.fullmatch(r"\w[\w.-]*", name):
+            raise DataError(f"{folder / SPLIT_NAMES} names a split {quoted(name)}, which is no name of a folder.")
+        part = folder / name
+        state = json.loads(_below(part / "state.json", home).read_text("utf-8"))
+        for file in (part / "dataset_info.json", *(part / one["filename"] for one in state["_data_files"])):
+            _below(file, home)
+        # Without the format that it was saved with: that would hide columns, and make tensors of others.
+        tables[name or "train"] = datasets.Dataset.load_from_disk(str(part), keep_in_memory=False).with_format(None)
+    return tables
+
+
+def _below(file: Path, home: Path) -> Path:
+    if not is_below(file, home):
+        raise DataError(f"{home} names a file that lies elsewhere, {quoted(str(file))}. Put it there.")
+    if not file.is_file():
+        raise DataError(f"There is no file {file}. Save the set again.")
+    return file
 
 
 def _cells(table: Any, column: str) -> list[Any]:
