@@ -34,9 +34,11 @@ def test_the_figures_are_those_of_the_function_on_the_rows_of_each_group():
         assert figure.value == pytest.approx(accuracy(label[sex == group], prediction[sex == group]))
         assert figure.low < figure.value < figure.high
         wilson = result.groups[group].rates["accuracy"]
-        assert figure.low == pytest.approx(wilson.low, abs=0.03) and figure.high == pytest.approx(wilson.high, abs=0.03)
+        assert figure.low == pytest.approx(wilson.low, abs=0.03)
+        assert figure.high == pytest.approx(wilson.high, abs=0.03)
     (pair,) = own.pairs
-    assert (pair.first, pair.second) == ("men", "women") and pair.decided
+    assert (pair.first, pair.second) == ("men", "women")
+    assert pair.decided
     assert pair.difference.value == pytest.approx(own.groups["men"].value - own.groups["women"].value)
 
 
@@ -50,14 +52,16 @@ def test_what_is_printed_written_and_drawn():
     )
     assert sentence in str(result)
     written = result.to_dict()["own_metrics"]["sex"]["right"]
-    assert written["sentences"] == [sentence] and written["comparisons"] == 1
+    assert written["sentences"] == [sentence]
+    assert written["comparisons"] == 1
     assert written["groups"]["men"]["value"] == own.groups["men"].value
     page = result.to_html()
-    assert "Metrics of your own" in page and sentence in page
+    assert "Metrics of your own" in page
+    assert sentence in page
 
 
 def test_rows_that_cannot_tell_say_so():
-    label, prediction, sex = rows(60)
+    label, _prediction, sex = rows(60)
     result = lh.audit(
         label, label, sensitive_features={"sex": sex}, metrics={"share": lambda y, _: y.mean()}, replicates=100
     )
@@ -117,7 +121,8 @@ def test_crossings_have_own_metrics_too():
         intersect=True, metrics={"right": accuracy}, replicates=100,
     )  # fmt: skip
     own = result.own_metrics["sex", "age"]["right"]
-    assert own.comparisons == 6 and ("men", "old") in own.groups
+    assert own.comparisons == 6
+    assert ("men", "old") in own.groups
 
 
 def test_an_undefined_figure_has_its_reason_among_the_warnings():
@@ -130,7 +135,8 @@ def test_an_undefined_figure_has_its_reason_among_the_warnings():
         label, label, sensitive_features=["a"] * 40 + ["b"] * 40, metrics={"recall": recall}, replicates=100
     )
     figure = result.own_metrics["group"]["recall"].groups["b"]
-    assert not figure.defined and figure.reason == "the metric is nan on its 40 rows"
+    assert not figure.defined
+    assert figure.reason == "the metric is nan on its 40 rows"
     assert any("recall" in warning and "nan on its 40 rows" in warning for warning in result.warnings)
     assert result.own_metrics["group"]["recall"].pairs == []
     assert "fewer than two groups have a figure" in str(result)
@@ -189,14 +195,17 @@ def test_hostile_names_cannot_command_a_page_or_terminal():
     result = lh.audit(
         label, prediction, sensitive_features={"sex": sex}, metrics={"<script>\x1b[2J[/red]": accuracy}, replicates=100
     )
-    assert "\x1b" not in str(result) and "<script>\x1b" not in result.to_html()
+    assert "\x1b" not in str(result)
+    assert "<script>\x1b" not in result.to_html()
     assert "<script>" not in result.to_html().replace("&lt;script&gt;", "")
 
 
 def test_the_same_seed_gives_the_same_intervals():
     label, prediction, sex = rows(100)
     one, other = (
-        lh.audit(label, prediction, sensitive_features={"sex": sex}, metrics={"right": accuracy}, replicates=100, seed=3)
+        lh.audit(
+            label, prediction, sensitive_features={"sex": sex}, metrics={"right": accuracy}, replicates=100, seed=3
+        )
         for _ in range(2)
     )
     assert one.own_metrics == other.own_metrics
@@ -236,7 +245,8 @@ def test_gedi_is_reported_beside_its_mean_over_shuffled_rows():
     )
     value, chance, p_value = result.continuous["age"].gedi
     assert value == pytest.approx(result.continuous["age"].slope.value)
-    assert 0 < chance < 0.2 and p_value < 0.01
+    assert 0 < chance < 0.2
+    assert p_value < 0.01
     assert f"GeDI is {digits(value)}; of shuffled rows it is" in " ".join(str(result).split())
     with pytest.raises(ConfigError, match="is about a column of numbers"):
         lh.audit(prediction, prediction, sensitive_features=["a", "b"] * 50, gedi=1)

@@ -493,7 +493,7 @@ def audit(
     """
     options = _Options(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, about_of(about), _name_of(y_true), adjust,
+        positive_name, about_of(about), name_of(y_true), adjust,
     )  # fmt: skip
     thresholds = check_thresholds(threshold, scores is not None)
     if metrics is not None:
@@ -545,7 +545,7 @@ def audit(
         if sample_weight is None:
             tally.add(label, prediction, columns)
         else:
-            weights = Weights("sample_weight", _name_of(sample_weight, "sample_weight"))
+            weights = Weights("sample_weight", name_of(sample_weight, "sample_weight"))
             values = numbers_of_array(sample_weight, "sample_weight", OF_WEIGHTS)
             if len(values) != rows:
                 raise DataError(f"{rows} labels and {len(values)} weights. Pass one of each for every row.")
@@ -824,7 +824,8 @@ def _measured_by(
         at = np.array([place[text] for text in texts])
         found[key] = own_metrics(
             metrics,
-            *rows,
+            rows[0],
+            rows[1],
             at[codes],
             groups,
             compared=[
@@ -938,7 +939,7 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
     return {name: str((given or {})[name]) for name in ABOUT if (given or {}).get(name)}
 
 
-def _name_of(values: object, otherwise: str = "label") -> str:
+def name_of(values: object, otherwise: str = "label") -> str:
     """Return the name of a pandas column; else ``otherwise``."""
     name = values.name if isinstance(values, pd.Series) else None
     return name if isinstance(name, str) and name else otherwise
@@ -1208,7 +1209,9 @@ def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:
     return f"{where} have no group and are compared as the group {MISSING_GROUP}."
 
 
-def ordered_groups(members: list[Hashable], attribute: Key, cuts: Mapping[str, Cuts]) -> tuple[NDArray[np.int64], list[Key]]:
+def ordered_groups(
+    members: list[Hashable], attribute: Key, cuts: Mapping[str, Cuts]
+) -> tuple[NDArray[np.int64], list[Key]]:
     """Sort groups, part by part in a crossing; return the codes of ``members`` and the groups."""
     parts = [group if isinstance(group, tuple) else (group,) for group in members]
     ordered = [

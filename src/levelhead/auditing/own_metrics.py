@@ -79,6 +79,13 @@ class OwnMetric:
         return {"groups": groups, "pairs": pairs, "comparisons": self.comparisons}
 
 
+def difference_of(first: Estimate, second: Estimate) -> Estimate:
+    """Return the difference of two independent figures, with its interval by variance recovery from theirs."""
+    parts = [[np.asarray(end) for end in (one.value, one.low, one.high)] for one in (first, second)]
+    low, high = mover(parts[0][0], (parts[0][1], parts[0][2]), parts[1][0], (parts[1][1], parts[1][2]))
+    return Estimate(first.value - second.value, float(low), float(high), first.n + second.n)
+
+
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
     """Raise :class:`~levelhead.types.ConfigError` unless each metric has a name and is a function."""
     if not isinstance(metrics, Mapping) or not metrics:
@@ -206,21 +213,16 @@ def _measured(
     kept = [at for at, group in enumerate(groups) if compared[at] and figures[group].defined]
     every = list(combinations(kept, 2))
     adjusted = 1 - (1 - level) / max(1, len(every))
-    ends = {at: _ends(values[at], drawn[at], len(members[at]), adjusted) for at in kept}
+    within = {
+        at: Estimate(values[at], *_ends(values[at], drawn[at], len(members[at]), adjusted), len(members[at]))
+        for at in kept
+    }
     pairs = []
     for one, other in every:
         if values[one] < values[other]:
             one, other = other, one
-        difference = values[one] - values[other]
-        low, high = mover(np.array(values[one]), ends[one], np.array(values[other]), ends[other])
-        rows = len(members[one]) + len(members[other])
-        pairs.append(
-            PairDifference(
-                group_name(groups[one]),
-                group_name(groups[other]),
-                Estimate(difference, float(low), float(high), rows),
-            )
-        )
+        difference = difference_of(within[one], within[other])
+        pairs.append(PairDifference(group_name(groups[one]), group_name(groups[other]), difference))
     pairs.sort(key=lambda pair: (not pair.decided, -pair.difference.value))
     return OwnMetric(figures, pairs[:NAMED_PAIRS], len(every))
 

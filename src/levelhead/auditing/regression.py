@@ -30,17 +30,16 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special
 
-from levelhead.auditing.audit import AS_GROUP, LEAVE_OUT, about_of, columns_of, ordered_groups
+from levelhead.auditing.audit import AS_GROUP, LEAVE_OUT, about_of, columns_of, name_of, ordered_groups
 from levelhead.auditing.bins import Bins, cuts_of
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
-from levelhead.auditing.own_metrics import PairDifference
+from levelhead.auditing.own_metrics import PairDifference, difference_of
 from levelhead.auditing.tally import Column, Tally
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name
-from levelhead.metrics.scores import mover
 from levelhead.report.text import counted, digits, span
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
@@ -115,7 +114,8 @@ class RegressionAudit:
 
     Examples:
         >>> import levelhead as lh
-        >>> result = lh.regression_audit(list(range(60)), [n + n % 2 for n in range(60)], sensitive_features=[0, 1] * 30)
+        >>> prices = list(range(60))
+        >>> result = lh.regression_audit(prices, [n + n % 2 for n in prices], sensitive_features=[0, 1] * 30)
         >>> result.by_attribute["group"]["1"].mean_error.value
         1.0
     """
@@ -224,7 +224,8 @@ def regression_audit(
 
     Examples:
         >>> import levelhead as lh
-        >>> result = lh.regression_audit(list(range(60)), [n + n % 2 for n in range(60)], sensitive_features=[0, 1] * 30)
+        >>> prices = list(range(60))
+        >>> result = lh.regression_audit(prices, [n + n % 2 for n in prices], sensitive_features=[0, 1] * 30)
         >>> print(regression_sentences(result)[0])
         By group, predictions are 1.00 too high for 1 and right for 0 on average: 1.00 apart, interval 1.00 to 1.00.
     """
@@ -242,15 +243,14 @@ def regression_audit(
         if cut.quantiles:
             cut.find([columns[name]], titles[name])
     numbers = {}
-    for name in continuous if continuous is not None else ():
-        numbers[str(name)] = _finite(
-            numbers_of_array(continuous[name], f"The column {quoted(name)}", ADVICE), f"The column {quoted(name)}"
-        )
-        if len(numbers[str(name)]) != rows:
-            raise DataError(f"{rows} labels and {len(numbers[str(name)])} values of {quoted(name)}. Pass one for every row.")
+    along: Any = {} if continuous is None else continuous
+    for key in along:
+        title = f"The column {quoted(key)}"
+        numbers[str(key)] = _finite(numbers_of_array(along[key], title, ADVICE), title)
+        if len(numbers[str(key)]) != rows:
+            raise DataError(f"{rows} labels and {len(numbers[str(key)])} values of {quoted(key)}. Pass one a row.")
     counts.add(label, prediction, columns, numbers)
-    name = y_true.name if isinstance(y_true, pd.Series) and isinstance(y_true.name, str) else "label"
-    return counts.audit(name or "label", about_of(about))
+    return counts.audit(name_of(y_true), about_of(about))
 
 
 def regression_audit_file(
@@ -288,6 +288,15 @@ def regression_audit_file(
     Raises:
         DataError: as there, and a file that is missing, unreadable, empty or lacks a column.
         ConfigError: as there.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import levelhead as lh
+        >>> table = pd.DataFrame({"price": range(60), "guess": range(1, 61), "sex": ["f", "m"] * 30})
+        >>> table.to_csv("prices.csv", index=False)
+        >>> result = lh.regression_audit_file("prices.csv", "price", "guess", ["sex"])
+        >>> result.by_attribute["sex"]["m"].mean_error.value
+        1.0
     """
     path, names = Path(path), list(dict.fromkeys(groups))
     if label == prediction:
@@ -300,7 +309,9 @@ def regression_audit_file(
         if cut.quantiles:
             cut.find((batch[name] for batch in read_batches(path, [], [name])), titles[name])
     for columns, values in read_batches_with_numbers(path, [], names, numbers):
-        shared = {name: numbers_of_column(columns[name][1], titles[name])[columns[name][0]] for name in along if name in names}
+        shared = {
+            name: numbers_of_column(columns[name][1], titles[name])[columns[name][0]] for name in along if name in names
+        }
         wanted = {name: values[name] if name in values else _finite(shared[name], titles[name]) for name in along}
         # A missing number is an error of the reader's after the last batch, which names the first rows.
         both = values[label], values[prediction]
@@ -479,9 +490,7 @@ class _Rows:
 def _no_better(ends: Sequence[float], explained: float, overall: RegressionFigures) -> list[str]:
     """Say, before any gap, that a model does not use what it is given."""
     if ends[0] == ends[1]:
-        return [
-            f"The prediction is {digits(ends[0])} for every row: whatever differs between groups is in the labels alone."
-        ]
+        return [f"The prediction is {digits(ends[0])} for every row: all that differs between groups is in the labels."]
     if math.isnan(explained):
         return [f"The label is {digits(overall.mean_label)} for every row: how well it is predicted cannot be told."]
     if explained <= 0:
@@ -526,15 +535,10 @@ def _pairs(attribute: str, moments: _Moments, groups: Mapping[Key, int], level: 
         for one, other in combinations(groups, 2):
             if figures[one].value < figures[other].value:
                 one, other = other, one
-            first, second = figures[one], figures[other]
-            low, high = mover(
-                np.array(first.value),
-                (np.array(first.low), np.array(first.high)),
-                np.array(second.value),
-                (np.array(second.low), np.array(second.high)),
+            difference = difference_of(figures[one], figures[other])
+            found.append(
+                RegressionPair(attribute, name, PairDifference(group_name(one), group_name(other), difference))
             )
-            difference = Estimate(first.value - second.value, float(low), float(high), first.n + second.n)
-            found.append(RegressionPair(attribute, name, PairDifference(group_name(one), group_name(other), difference)))
     return found
 
 
@@ -559,7 +563,9 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
     if not said:
         said.append("Fewer than two groups have rows enough to be compared: no gap can be measured.")
     overall = found.overall
-    explained = "" if math.isnan(found.explained) else f" Predictions explain {100 * found.explained:.1f}% of the variance."
+    explained = (
+        "" if math.isnan(found.explained) else f" Predictions explain {100 * found.explained:.1f}% of the variance."
+    )
     said.append(
         f"Over all {overall.n:,} rows the mean absolute error is {digits(overall.mean_absolute_error.value)}, the root "
         f"mean squared error {digits(overall.root_mean_squared_error)}, and predictions are "

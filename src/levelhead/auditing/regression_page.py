@@ -15,11 +15,14 @@ NOT_COMPARED = "too few rows, or no group: not compared"
 _TERMS = (
     ("Error", "The prediction less its label, in the unit of the label. Above 0: predicted too high."),
     ("Mean absolute error", "How far off predictions are on average, whichever way."),
-    ("Root mean squared error", "Like it, with large errors counting for more. It has no interval that can be relied on."),
+    (
+        "Root mean squared error",
+        "Like it, with large errors counting for more. It has no interval that can be relied on.",
+    ),
     (
         "Interval",
-        "95% of such intervals hold the true mean. They are Student’s; of mean absolute errors the farther end of his on "
-        "the plain and on the log scale. Differences have theirs by variance recovery, adjusted for all comparisons.",
+        "95% of such intervals hold the true mean. They are Student’s; of mean absolute errors the farther end of two, "
+        "on the plain and the log scale. Differences have theirs by variance recovery, adjusted for all comparisons.",
     ),
 )
 
@@ -46,7 +49,9 @@ def regression_page(result: Record, *, source: str = "", command: str = "") -> R
     items += [("Label", label), ("Level", level)]
     words = [blocks.terms(items), blocks.terms(_TERMS), blocks.paragraph(CAUTION)]
     parts.append(blocks.part([blocks.section("How it was measured", words)]))
-    said = [f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)]
+    said = [
+        f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)
+    ]
     finding, *lines = result["sentences"]
     overall = result["overall"]
     facts = [("Rows", f"{result['rows']:,}", ""), *_facts(overall, level)]

@@ -229,7 +229,7 @@ def audit_command(
     gedi: Annotated[
         int | None,
         typer.Option(
-            help="With --continuous: also the Generalized Disparate Impact of this degree, from 1 to 10, beside its mean "
+            help="With --continuous: also the Generalized Disparate Impact of this degree, 1 to 10, beside its mean "
             "over shuffled rows.",
             show_default=False,
             rich_help_panel=GROUPS,
