@@ -282,6 +282,33 @@ def one_jsonl(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
     return {"folder": "mine", "file": "a.jsonl", "split_column": "split"}
 
 
+def parts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    columns: dict[str, Any] = {"text": sentences(rows), "label": rows.label, "split": rows.split}
+    frame = pd.DataFrame(columns | ({} if deleted else {"group": rows.group}))
+    (root / "mine").mkdir(parents=True)
+    for split in ("train", "validation", "test"):
+        some = frame[frame["split"] == split]
+        half = len(some) // 2
+        for place, part in enumerate((some[:half], some[half:])):
+            part.drop(columns="split").to_parquet(root / "mine" / f"{split}-{place:05d}-of-00002.parquet")
+    return {"folder": "mine"}
+
+
+def hub_texts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    parts(root, rows, deleted)
+    return {"path": "mine", "text_column": "text", "sensitive": "group"}
+
+
+def saved_texts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    import datasets
+
+    columns = {"text": [f"{text} w{row}" for row, text in enumerate(sentences(rows))], "label": rows.label}
+    saved = datasets.Dataset.from_dict(columns | ({} if deleted else {"group": [f"g{value}" for value in rows.group]}))
+    saved.save_to_disk(str(root / "mine"))
+    options: dict[str, Any] = {"validation_split": None, "test_split": None, "validation_share": 0.3, "test_share": 0.3}
+    return {"path": "mine", "text_column": "text", "sensitive": "group", **options}
+
+
 TEXT_LAYOUTS: dict[str, dict[str, Callable[[Path, Rows, bool], dict[str, Any]]]] = {
     "hatexplain": {"owners": hatexplain_owners, "hub": hatexplain_hub, "csv": hatexplain_csv},
     "multinli": {"csv": multinli},
@@ -291,7 +318,9 @@ TEXT_LAYOUTS: dict[str, dict[str, Callable[[Path, Rows, bool], dict[str, Any]]]]
         "a file a split": three_csv,
         "parquet": one_parquet,
         "JSON lines": one_jsonl,
+        "in parts": parts,
     },
+    "hub": {"texts": hub_texts, "texts saved to disk": saved_texts},
 }
 COMPUTED = {"multinli"}  # the attribute is computed from the input: there is no column to exchange
 
@@ -387,6 +416,9 @@ def test_no_data_set_lets_training_see_groups_or_names(
 def test_no_text_data_set_lets_training_see_groups_or_names(
     name: str, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    if name == "hub":
+        pytest.importorskip("datasets")
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
     words = {f"w{row}" for row in range(sum(ROWS.values()))} | {"the", "lamp", "room", "is", "off", "on"}
     backbone = save_tiny_backbone(tmp_path / "backbone", words)
     look = DATASETS[name].groups

@@ -35,6 +35,9 @@ DECLARED: dict[tuple[str, str], tuple[set[str], str]] = {
     ("text-csv", "a file a split"): ({"group"}, "label"),
     ("text-csv", "parquet"): ({"group"}, "label"),
     ("text-csv", "JSON lines"): ({"group"}, "label"),
+    ("text-csv", "in parts"): ({"group"}, "label"),
+    ("hub", "texts"): ({"group"}, "label"),
+    ("hub", "texts saved to disk"): ({"group"}, "label"),
 }
 
 
@@ -109,6 +112,10 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
         def read(self, columns: list[str]) -> Any:
             found.update(part for path in columns for part in path.split("."))
             return super().read(columns=columns)
+
+        def iter_batches(self, *arguments: Any, columns: list[str], **options: Any) -> Any:
+            found.update(columns)
+            return super().iter_batches(*arguments, columns=columns, **options)
 
     def document(*arguments: Any, **options: Any) -> Any:
         content = load_json(*arguments, **options)

@@ -76,7 +76,7 @@ def test_missing_splits_are_carved_from_the_training_rows(tmp_path: Path) -> Non
     assert len(data.groups("test")[0].values) == sizes[2]
     # Age follows the row's number, as the label does: rows that are out of step would show.
     assert [value % 2 for value in data.groups("train")[0].values.tolist()] == [
-        int(row) % 2 for row in data._rows("train", ROWS)
+        int(row) % 2 for row in data._rows(data._load(), "train")
     ]
 
 

@@ -1,13 +1,15 @@
-"""Any picture classification set that the library `datasets` can load: by its Hugging Face hub id, or a local folder.
+"""Any set of pictures or texts that the library `datasets` can load: by its Hugging Face hub id, or a local folder.
 
-The library itself copies a set, with all its columns, into its own cache (``HF_HOME``). Training opens the picture and
-the target column of that copy. A folder without a table is read in the order of its file names, which is then part of
-what the data says; see ``image-folder-csv`` for an order of one's own.
+The library itself copies a set, with all its columns, into its own cache (``HF_HOME``); a folder that ``save_to_disk``
+wrote is read where it lies. Training opens the picture or the texts and the target column. A folder without a table is
+read in the order of its file names, which is then part of what the data says; see ``image-folder-csv`` for an order of
+one's own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,32 +36,40 @@ from levelhead.data.base import (
 from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.splits import check_shares, position_of, split_of
+from levelhead.data.text_files import as_text
+from levelhead.data.texts import Texts, text_fingerprint
 from levelhead.types import ConfigError, DataError, require_columns
 
+TEXT_KIND = re.compile(r"(large_)?string(_view)?")
 KINDS = re.compile(r"bool|u?int\d+|(large_)?string(_view)?|null")  # null: no row has a value
 
 
 @dataclass(frozen=True)
 class Hub(DataSet):
-    """Tell the ``target`` column from the ``image_column`` of a set on the Hugging Face hub or in a local folder.
+    """Tell the ``target`` column from the pictures or texts of a set on the Hugging Face hub or in a local folder.
 
-    ``path`` is a hub id such as ``owner/name``, or a folder: below the data root, or a path of its own. Pin
-    ``revision`` to a commit, so that a run can be repeated. ``train_split``, ``validation_split`` and ``test_split``
-    are the set's names, all different; None for validation or test takes ``validation_share`` or ``test_share`` of the
-    training split's rows, by a hash of their number and ``split_seed``. Target and sensitive columns hold class labels,
-    truth values, whole numbers or texts. Pictures are cropped to their central square and resized to ``image_size``
-    pixels.
+    ``path`` is a hub id such as ``owner/name``, or a folder: below the data root, or a path of its own; also one that
+    ``save_to_disk`` wrote. Pin ``revision`` to a commit, so that a run can be repeated. ``text_column`` makes it a set
+    of texts, with ``pair_column`` of pairs; without, it is one of pictures, in ``image_column``. ``train_split``,
+    ``validation_split`` and ``test_split`` are the set's names, all different; None for validation or test takes
+    ``validation_share`` or ``test_share`` of the training split's rows, by a hash and ``split_seed``: of a text itself,
+    so that rows with the same text go to the same split, of a picture's row number. Target and sensitive columns hold
+    class labels, truth values, whole numbers or texts. ``id_column`` is written beside predictions (None: the row's
+    number). Pictures are cropped to their central square and resized to ``image_size`` pixels.
     """
 
     path: str = ""
     config_name: str | None = None
     revision: str | None = None
     image_column: str = "image"
+    text_column: str | None = None
+    pair_column: str | None = None
     target: str = "label"
     sensitive: str | tuple[str, ...] = ()
     train_split: str = "train"
     validation_split: str | None = "validation"
     test_split: str | None = "test"
+    id_column: str | None = None
     image_size: int = 64
     validation_share: float = 0.1
     test_share: float = 0.2
@@ -78,7 +88,14 @@ class Hub(DataSet):
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
         check_image_size(self.image_size)
-        check_roles(self._sensitive, self.target, image_column=self.image_column)
+        if self.pair_column is not None and self.text_column is None:
+            raise ConfigError("data.pair_column is the second of two texts: name the first with data.text_column.")
+        inputs = (
+            {"image_column": self.image_column}
+            if self.text_column is None
+            else {"text_column": self.text_column, "pair_column": self.pair_column}
+        )
+        check_roles(self._sensitive, self.target, id_column=self.id_column, **inputs)
         named = self._names()
         if len(set(named)) < len(named):
             raise ConfigError(
@@ -95,39 +112,66 @@ class Hub(DataSet):
         """Raise an error if the set cannot be loaded or lacks a split or a column that training needs."""
         splits = self._load()
         for name in self._names():
-            require_columns(splits[name].column_names, [self.image_column, self.target], self._where(name))
+            identifier = [self.id_column] if self.id_column else []
+            require_columns(
+                splits[name].column_names, [*self._texts, *self._pictured, self.target, *identifier], self._where(name)
+            )
         self._refuse_kind(splits, self.target)
         warn_of_absent(self._sensitive, self.path, *(splits[name].column_names for name in self._names()))
 
     def examples(self, split: Split) -> Examples:
-        """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no other column."""
+        """Return pictures (n, 3, image_size, image_size) or texts, and labels of ``split``; opens no other column."""
         splits, source = self._load(), self._source(split)
-        rows = self._rows(split, len(splits[source]))
+        rows = self._rows(splits, split)
         labels, names = self._values(splits, self.target, source, rows)
         refuse_one_class(labels, names, self.target, f"{self._where(source)}, {split}")
+        if self._texts:
+            texts = self._read_texts(splits, source, rows)
+            return Examples(texts, labels, names, text_fingerprint(texts, labels))
         encoded = self._pictures(splits[source], source, rows)
         return picture_examples(encoded, encoded.where, labels, names, self.image_size)
 
     def inputs(self, split: Split) -> Inputs:
-        """Return pictures (n, 3, image_size, image_size) of ``split``; opens no other column."""
+        """Return pictures (n, 3, image_size, image_size) or texts of ``split``; opens no other column."""
         splits, source = self._load(), self._source(split)
         for name in self._names():
-            require_columns(splits[name].column_names, [self.image_column], self._where(name))
-        encoded = self._pictures(splits[source], source, self._rows(split, len(splits[source])))
+            require_columns(splits[name].column_names, [*self._texts, *self._pictured], self._where(name))
+        rows = self._rows(splits, split)
+        if self._texts:
+            return self._read_texts(splits, source, rows)
+        encoded = self._pictures(splits[source], source, rows)
         return picture_inputs(encoded, encoded.where, self.image_size)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
-        """Return the sensitive columns of ``split``."""
+        """Return the sensitive columns of ``split``.
+
+        Opens the texts as well where they decide the split, and never the target.
+        """
         if not self._sensitive:
             return ()
         splits, source = self._load(), self._source(split)
-        rows = self._rows(split, len(splits[source]))
+        rows = self._rows(splits, split)
         return tuple(Groups(name, *self._values(splits, name, source, rows)) for name in self._sensitive)
 
     def ids(self, split: Split) -> Sequence[str]:
-        """Return the position of each row in the set's own split, from 0."""
+        """Return the ``id_column`` of ``split``, else the position of each row in the set's own split, from 0."""
         splits, source = self._load(), self._source(split)
-        return [str(int(row)) for row in self._rows(split, len(splits[source]))]
+        rows = self._rows(splits, split)
+        if self.id_column is None:
+            return [str(int(row)) for row in rows]
+        require_columns(splits[source].column_names, [self.id_column], self._where(source))
+        values = [as_text(value) for value in _column(splits[source], self.id_column)]
+        chosen = [values[row] for row in rows.tolist()]
+        self._refuse_empty(chosen, self.id_column, source, rows)
+        return chosen
+
+    @property
+    def _texts(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.text_column, self.pair_column) if name is not None)
+
+    @property
+    def _pictured(self) -> tuple[str, ...]:
+        return () if self._texts else (self.image_column,)
 
     def _names(self) -> list[str]:
         """Return the set's own names of the splits that are used."""
@@ -160,8 +204,13 @@ class Hub(DataSet):
                 if path.startswith("."):
                     raise
         try:
-            # Said aloud, because an environment variable would otherwise decide it in some versions.
-            splits = datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
+            if (Path(path) / "dataset_dict.json").is_file() or (Path(path) / "state.json").is_file():
+                splits = _saved(Path(path))
+            else:
+                # Said aloud, because an environment variable would otherwise decide it in some versions.
+                splits = datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
+        except DataError:
+            raise
         except Exception as error:  # the library raises a dozen kinds, with its own clear first line
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise DataError(
@@ -176,13 +225,20 @@ class Hub(DataSet):
                 )
         return splits
 
-    def _rows(self, split: Split, count: int) -> Tensor:
+    def _rows(self, splits: Any, split: Split) -> Tensor:
         """Return the positions of the rows of ``split`` in its source, (n,) int64, in order."""
-        if self._source(split) != self.train_split:
+        source = self._source(split)
+        count = len(splits[source])
+        if source != self.train_split or (self.validation_split and self.test_split):
             return torch.arange(count)
         validation = 0.0 if self.validation_split else self.validation_share
         test = 0.0 if self.test_split else self.test_share
-        dealt = [split_of(position_of(str(row), self.split_seed), validation, test) for row in range(count)]
+        if self._texts:
+            columns = [self._text_values(splits, name, source) for name in self._texts]
+            keys = ["\n".join(map(as_text, texts)) for texts in zip(*columns, strict=True)]
+        else:
+            keys = [str(row) for row in range(count)]
+        dealt = [split_of(position_of(key, self.split_seed), validation, test) for key in keys]
         rows = [row for row, name in enumerate(dealt) if name == split]
         if not rows:
             raise DataError(f"{self._where(self.train_split)}: none of its {count} rows falls into the {split} split.")
@@ -210,10 +266,7 @@ class Hub(DataSet):
         import datasets
 
         self._refuse_kind(splits, column)
-        raw: dict[str, list[Any]] = {
-            name: splits[name].select_columns([column]).with_format("arrow")[:][column].to_pylist()
-            for name in self._names()
-        }
+        raw: dict[str, list[Any]] = {name: _column(splits[name], column) for name in self._names()}
         feature = splits[source].features[column]
         labelled = isinstance(feature, datasets.ClassLabel)
         absent = (None, -1) if labelled else (None, "")  # -1 is the library's word for a label that is kept secret
@@ -235,6 +288,33 @@ class Hub(DataSet):
             )
         return torch.tensor([code[value] for value in chosen], dtype=torch.int64), names
 
+    def _text_values(self, splits: Any, column: str, source: str) -> list[str | None]:
+        """Return a column of texts of one of the set's splits."""
+        import datasets
+
+        require_columns(splits[source].column_names, [column], self._where(source))
+        feature = splits[source].features[column]
+        if not isinstance(feature, datasets.Value) or not TEXT_KIND.fullmatch(feature.dtype):
+            raise DataError(f"{self._where(source)}: {column!r} holds {feature}, not texts.")
+        return _column(splits[source], column)
+
+    def _read_texts(self, splits: Any, source: str, rows: Tensor) -> Texts:
+        columns = []
+        for name in self._texts:
+            values = self._text_values(splits, name, source)
+            chosen = [as_text(values[row]) for row in rows.tolist()]
+            self._refuse_empty([text.strip() for text in chosen], name, source, rows)
+            columns.append(chosen)
+        return Texts(columns[0], columns[1] if len(columns) > 1 else None, where=self._where(source))
+
+    def _refuse_empty(self, values: Sequence[str], column: str, source: str, rows: Tensor) -> None:
+        empty = [row for row, value in zip(rows.tolist(), values, strict=True) if not value]
+        if empty:
+            raise DataError(
+                f"{self._where(source)}: {column!r} is empty in {len(empty)} of {len(values)} rows, the first being "
+                f"row {empty[0]}."
+            )
+
     def _pictures(self, split: Any, source: str, rows: Tensor) -> _Pictures:
         import datasets
         import huggingface_hub.constants
@@ -255,6 +335,31 @@ class Hub(DataSet):
         return _Pictures(
             column, self.image_column, rows.numpy(), self._where(source), [Path(home).resolve() for home in homes]
         )
+
+
+def _column(split: Any, name: str) -> list[Any]:
+    """Return one column of a split of the library's; no other is opened."""
+    values: list[Any] = split.select_columns([name]).with_format("arrow")[:][name].to_pylist()
+    return values
+
+
+def _saved(folder: Path) -> Any:
+    """Return what ``save_to_disk`` wrote into a folder: a ``DatasetDict``, or one ``Dataset`` under the name train.
+
+    Each part names the files of its rows, and a name that leads out of the part is an error.
+    """
+    import datasets
+
+    for state in sorted(folder.rglob("state.json")):
+        try:
+            files = [str(one["filename"]) for one in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise DataError(f"{state} does not name the files of its rows ({error}). Save the set again.") from None
+        for name in files:
+            if not is_below((state.parent / name).resolve(), state.parent.resolve()):
+                raise DataError(f"{state} names a file that leads out of its folder. Save the set again.")
+    loaded = datasets.load_from_disk(str(folder))
+    return loaded if isinstance(loaded, datasets.DatasetDict) else datasets.DatasetDict({"train": loaded})
 
 
 class _Pictures(Sequence[bytes | None]):
