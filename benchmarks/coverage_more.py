@@ -1,11 +1,13 @@
-"""How often do the intervals of scores, pairs, ratios, numbers, weights and levels hold the true value?
+"""How often do the intervals of scores, pairs, ratios, numbers, weights, levels and own metrics hold the true value?
 
 Part of benchmarks/coverage.py, which writes the figures into results/coverage.json under "more":
 
     python benchmarks/coverage.py --more               # 1,000 simulated audits a cell
     python benchmarks/coverage.py --more --trials 200  # a look
+    python benchmarks/coverage.py --more --cells regression  # those whose names hold a word; the others stay
 
-Undefined intervals (an area with fewer than five rows of a class) are not counted as held or missed.
+Undefined intervals (an area with fewer than five rows of a class) are not counted as held or missed. Figures marked
+with a star show a limit that the documentation states: of them no coverage is required.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ from scipy import special, stats
 
 from levelhead.auditing.continuous import continuous_gap
 from levelhead.auditing.control import LevelCounts, _compared, controlled
+from levelhead.auditing.own_metrics import Metric, own_metrics
 from levelhead.auditing.paired import paired_interval
 from levelhead.auditing.rates import balanced, ratio
+from levelhead.auditing.regression import regression_audit
 from levelhead.auditing.scores import band
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics import scores as score_metrics
@@ -250,6 +254,84 @@ def _together(sizes: tuple[int, ...], rates: tuple[float, ...]) -> tuple[tuple[s
     return ("all pairs by max-|t|", "all pairs by Bonferroni"), once
 
 
+ERRORS: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
+    "normal": lambda rng, rows: rng.normal(0.3, 1, rows),
+    "heavy-tailed (t, 4 degrees)": lambda rng, rows: rng.standard_t(4, rows),
+    "skewed (lognormal)": lambda rng, rows: rng.lognormal(0, 0.7, rows) - 1.28,
+}
+
+
+def _regression(sizes: tuple[int, int], errors: str, stars: str = "") -> tuple[tuple[str, ...], Once]:
+    drawn = ERRORS[errors]
+    many = drawn(np.random.default_rng(0), 4_000_000)
+    truth = (float(many.mean()), float(np.abs(many).mean()), float(np.sqrt((many**2).mean())))
+    group = np.repeat(["a", "b"], sizes)
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        error = np.concatenate([drawn(rng, rows) for rows in sizes])
+        label = rng.normal(0, 3, len(error))
+        found = regression_audit(label, label + error, sensitive_features=group)
+        one = found.by_attribute["group"]["a"]
+        held: list[bool | None] = [
+            figure.low <= true <= figure.high
+            for figure, true in zip((one.mean_error, one.mean_absolute_error), truth, strict=False)
+        ]
+        apart = [pair.pair.difference for pair in found.pairs if pair.quantity != "mean_prediction"]
+        held.append(all(figure.low <= 0 <= figure.high for figure in apart))
+        # The usual interval of a root mean squared error, which the audit does not give: Student's, on the log scale.
+        squares = error[: sizes[0]] ** 2
+        arm = stats.t.ppf(0.975, sizes[0] - 1) * squares.std(ddof=1) / sizes[0] ** 0.5 / squares.mean()
+        held.append(bool(abs(np.log(squares.mean()) - 2 * np.log(truth[2])) <= arm))
+        return held
+
+    names = ("mean error", "mean absolute error", "both differences")
+    return (*(f"{name}{stars}" for name in names), "root mean squared error*"), once
+
+
+def _f1(label: NDArray[np.int64], prediction: NDArray[np.int64]) -> float:
+    hits = int((label & prediction).sum())
+    return 2 * hits / (int(label.sum()) + int(prediction.sum())) if hits else 0.0
+
+
+def _recall(label: NDArray[np.int64], prediction: NDArray[np.int64]) -> float:
+    positives = int(label.sum())
+    return int((label & prediction).sum()) / positives if positives else np.nan
+
+
+def _brier(label: NDArray[np.int64], score: NDArray[np.float64]) -> float:
+    return float(((label - score) ** 2).mean())
+
+
+def _own(
+    metric: Metric, sizes: tuple[int, int], base: float, rates: tuple[float, float], stars: str = ""
+) -> tuple[tuple[str, ...], Once]:
+    """Draw labels and predictions with these true and false positive rates; for Brier's score, calibrated scores."""
+    codes = np.repeat([0, 1], sizes)
+
+    def draw(rng: np.random.Generator, rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        if metric is _brier:
+            score = rng.beta(2, 3, rows)
+            return (rng.random(rows) < score).astype(np.int64), score
+        label = (rng.random(rows) < base).astype(np.int64)
+        return label, (rng.random(rows) < np.where(label == 1, *rates)).astype(np.int64)
+
+    truth = metric(*draw(np.random.default_rng(0), 4_000_000))
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        label, other = draw(rng, len(codes))
+        found = own_metrics(
+            {"m": metric}, label, other, codes, ["a", "b"], compared=[True, True], replicates=500,
+            seed=int(rng.integers(2**31)),
+        )["m"]  # fmt: skip
+        held: list[bool | None] = [
+            bool(one.low <= truth <= one.high) if one.defined else None for one in found.groups.values()
+        ]
+        apart = found.pairs[0].difference if found.pairs else None
+        return [*held, None if apart is None else bool(apart.low <= 0 <= apart.high)]
+
+    return tuple(f"{name}{stars}" for name in ("first group", "second group", "difference")), once
+
+
 def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
     """Yield the name of every cell, the figures in it, and one simulated audit of it."""
     for sizes, distances, base in (
@@ -304,15 +386,41 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
             f"{len(sizes)} groups of {min(sizes)} to {max(sizes)} rows, rates {min(rates)} to {max(rates)}",
             *_together(sizes, rates),
         )
+    for sizes, errors, stars in (
+        ((60, 200), "normal", ""),
+        ((300, 300), "normal", ""),
+        ((200, 300), "heavy-tailed (t, 4 degrees)", ""),
+        ((600, 400), "skewed (lognormal)", ""),
+        ((20, 60), "normal", "*"),
+        ((20, 60), "heavy-tailed (t, 4 degrees)", "*"),
+        ((20, 60), "skewed (lognormal)", "*"),
+    ):
+        yield f"regression, {errors} errors, {sizes[0]} and {sizes[1]} rows", *_regression(sizes, errors, stars)
+    for name, metric, sizes, base, rates, stars in (
+        ("F1", _f1, (200, 60), 0.3, (0.9, 0.1), ""),
+        ("F1", _f1, (200, 200), 0.1, (0.9, 0.05), ""),
+        ("Brier score", _brier, (60, 200), 0.0, (0.0, 0.0), ""),
+        ("recall", _recall, (400, 200), 0.3, (0.7, 0.2), ""),
+        ("recall", _recall, (200, 200), 0.1, (0.9, 0.05), "*"),
+    ):
+        yield (
+            f"own metric {name}, {sizes[0]} and {sizes[1]} rows" + (f", {base:.0%} positive" if base else ""),
+            *_own(metric, sizes, base, rates, stars),
+        )
 
 
-def simulate_more(trials: int, seed: int) -> list[dict[str, Any]]:
-    """Return one record a cell and figure; cells below 94% are simulated four times as often, and all trials count."""
+def simulate_more(trials: int, seed: int, word: str = "") -> list[dict[str, Any]]:
+    """Return one record a cell and figure; cells below 94% are simulated four times as often, and all trials count.
+
+    ``word``: only cells whose names hold it.
+    """
     records = []
     for place, (design, figures, once) in enumerate(cells()):
+        if word not in design:
+            continue
         rng = np.random.default_rng((seed, 99, place))
         found = [once(rng) for _ in range(trials)]
-        if min(_coverage(found)) < 0.94:
+        if any(one < 0.94 and not name.endswith("*") for name, one in zip(figures, _coverage(found), strict=True)):
             found += [once(rng) for _ in range(3 * trials)]
         for figure, coverage in zip(figures, _coverage(found), strict=True):
             records.append({"design": design, "figure": figure, "trials": len(found), "coverage": coverage})

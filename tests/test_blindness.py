@@ -282,34 +282,31 @@ def one_jsonl(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
     return {"folder": "mine", "file": "a.jsonl", "split_column": "split"}
 
 
+def parts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+    columns: dict[str, Any] = {"text": sentences(rows), "label": rows.label, "split": rows.split}
+    frame = pd.DataFrame(columns | ({} if deleted else {"group": rows.group}))
+    (root / "mine").mkdir(parents=True)
+    for split in ("train", "validation", "test"):
+        some = frame[frame["split"] == split]
+        half = len(some) // 2
+        for place, part in enumerate((some[:half], some[half:])):
+            part.drop(columns="split").to_parquet(root / "mine" / f"{split}-{place:05d}-of-00002.parquet")
+    return {"folder": "mine"}
+
+
 def hub_texts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
-    (root / "posts").mkdir(parents=True)
-    columns = {"id": rows.name, "text": sentences(rows), "label": rows.label}
-    table = pa.table(columns | ({} if deleted else {"group": rows.group}))
-    for split in ROWS:
-        pq.write_table(
-            table.filter(pa.array([name == split for name in rows.split])), root / "posts" / f"{split}.parquet"
-        )
-    return {"path": "posts", "text_column": "text", "id_column": "id", "sensitive": "group"}
+    parts(root, rows, deleted)
+    return {"path": "mine", "text_column": "text", "sensitive": "group"}
 
 
-def hub_saved(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
-    import datasets
-
-    columns = {"id": rows.name, "text": sentences(rows), "label": rows.label}
-    table = datasets.Dataset.from_dict(columns | ({} if deleted else {"group": rows.group}))
-    parts = {split: table.select([row for row, name in enumerate(rows.split) if name == split]) for split in ROWS}
-    datasets.DatasetDict(parts).save_to_disk(root / "posts")
-    return {"path": "posts", "text_column": "text", "id_column": "id", "sensitive": "group"}
-
-
-def hub_saved_one(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
+def saved_texts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
     import datasets
 
     columns = {"text": [f"{text} w{row}" for row, text in enumerate(sentences(rows))], "label": rows.label}
-    datasets.Dataset.from_dict(columns | ({} if deleted else {"group": rows.group})).save_to_disk(root / "posts")
-    splits = {"validation_split": None, "test_split": None}
-    return {"path": "posts", "text_column": "text", "sensitive": "group", **splits}
+    saved = datasets.Dataset.from_dict(columns | ({} if deleted else {"group": [f"g{value}" for value in rows.group]}))
+    saved.save_to_disk(str(root / "mine"))
+    options: dict[str, Any] = {"validation_split": None, "test_split": None, "validation_share": 0.3, "test_share": 0.3}
+    return {"path": "mine", "text_column": "text", "sensitive": "group", **options}
 
 
 TEXT_LAYOUTS: dict[str, dict[str, Callable[[Path, Rows, bool], dict[str, Any]]]] = {
@@ -321,8 +318,9 @@ TEXT_LAYOUTS: dict[str, dict[str, Callable[[Path, Rows, bool], dict[str, Any]]]]
         "a file a split": three_csv,
         "parquet": one_parquet,
         "JSON lines": one_jsonl,
+        "in parts": parts,
     },
-    "hub": {"texts": hub_texts, "saved splits": hub_saved, "saved, dealt": hub_saved_one},
+    "hub": {"texts": hub_texts, "texts saved to disk": saved_texts},
 }
 COMPUTED = {"multinli"}  # the attribute is computed from the input: there is no column to exchange
 

@@ -38,5 +38,6 @@ def test_every_public_name_has_an_example(name: str) -> None:
     sources = [example.source for example in doctest.DocTestParser().get_examples(inspect.getdoc(thing) or "")]
     assert sources, f"the docstring of levelhead.{name} has no example"
     assert "import levelhead as lh\n" in sources, "an example brings its own imports"
-    returned = ("AuditResult", "Explanation", "IndirectAudit", "ModelComparison")  # nobody calls these
+    # Nobody calls these.
+    returned = ("AuditResult", "Explanation", "IndirectAudit", "ModelComparison", "RegressionAudit")
     assert any(f"lh.{name}" in source or f"lh.{thing.__name__}" in source for source in sources) or name in returned

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from levelhead.auditing.missing.responses import Response as Response
     from levelhead.auditing.plan import Plan as Plan
     from levelhead.auditing.plan import plan_audit as plan_audit
+    from levelhead.auditing.regression import RegressionAudit as RegressionAudit
+    from levelhead.auditing.regression import regression_audit as regression_audit
+    from levelhead.auditing.regression import regression_audit_file as regression_audit_file
     from levelhead.auditing.signal import signal_area as signal_area
     from levelhead.methods.fit import fit as fit
     from levelhead.pretraining.config import PretrainConfig as PretrainConfig
@@ -67,6 +70,7 @@ _HOME = {
     "Plan": "auditing.plan",
     "PretrainConfig": "pretraining.config",
     "QueryKeyStandardizer": "attention",
+    "RegressionAudit": "auditing.regression",
     "Response": "auditing.missing.responses",
     "TrainConfig": "training.config",
     "alignment": "attention",
@@ -91,6 +95,8 @@ _HOME = {
     "pretrain": "pretraining.train",
     "read_one_row": "attention",
     "readout_only": "attention",
+    "regression_audit": "auditing.regression",
+    "regression_audit_file": "auditing.regression",
 }
 
 __all__ = ["__version__", "lm", *sorted(_HOME)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet
@@ -81,15 +83,100 @@ def test_every_form_gives_the_same_rows(
 def test_a_parquet_file_is_read_in_no_other_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_parquet(tmp_path / "a.parquet")
     asked = []
-    read = pyarrow.parquet.read_table
+    read = pyarrow.parquet.ParquetFile.iter_batches
 
-    def spy(path: Path, columns: list[str]) -> pyarrow.Table:
+    def spy(self: Any, *arguments: Any, columns: list[str]) -> Any:
         asked.extend(columns)
-        return read(path, columns=columns)
+        return read(self, *arguments, columns=columns)
 
-    monkeypatch.setattr(pyarrow.parquet, "read_table", spy)
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", spy)
     TextCsv(folder=str(tmp_path), file="a.parquet", split_column="part").examples("train")
     assert set(asked) == {"text", "label", "part"}
+
+
+def in_parts(folder: Path, names: list[str], suffix: str = ".parquet") -> None:
+    """Write the 20 training rows into files of equal size, the validation and test rows into one each."""
+    rows = FRAME[FRAME["part"] == "train"]
+    size = len(rows) // len(names)
+    write = {".parquet": pd.DataFrame.to_parquet, ".csv": pd.DataFrame.to_csv}[suffix]
+    for place, name in enumerate(names):
+        file = folder / f"{name}{suffix}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(rows.iloc[place * size : (place + 1) * size], file, index=False)
+    for part in ("validation", "test"):
+        write(FRAME[FRAME["part"] == part], folder / f"{part}{suffix}", index=False)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["train-00000-of-00002", "train-00001-of-00002"],
+        ["train-00001-of-00002", "train-00002-of-00002"],
+        ["train/a", "train/b"],
+        ["train/part-0", "train/part-1", "train/part-2", "train/part-3"],
+    ],
+)
+def test_a_split_in_parts_is_read_as_one(names: list[str], suffix: str, tmp_path: Path) -> None:
+    csv_as("utf-8")(tmp_path / "plain.csv")
+    in_parts(tmp_path / "parts", names, suffix)
+    whole = TextCsv(folder=str(tmp_path), file="plain.csv", split_column="part")
+    parts = TextCsv(folder=str(tmp_path / "parts"))
+    parts.check()
+    for split in ("train", "validation", "test"):
+        assert parts.examples(split).fingerprint == whole.examples(split).fingerprint
+    assert parts.groups("test")[0].names == whole.groups("test")[0].names
+    with pytest.raises(DataError, match=f"{Path(names[0]).name}.*'group' is empty in 1 of 20 rows, .* row 4"):
+        parts.groups("train")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["train-00000-of-00002"], "does not hold all parts of train: it holds 1 of 2"),
+        (["train-00000-of-00002", "train-00001-of-00003"], "does not hold all parts of train"),
+        (["train-00000-of-00001", "train"], "train in more than one way"),
+        (["train-00000-of-00001", "train/a"], "train in more than one way"),
+        (["train", "train/a"], "train in more than one way"),
+    ],
+)
+def test_parts_that_are_not_one_whole_are_refused(names: list[str], message: str, tmp_path: Path) -> None:
+    in_parts(tmp_path / "parts", names)
+    with pytest.raises(DataError, match=message):
+        TextCsv(folder=str(tmp_path / "parts")).check()
+
+
+def test_an_empty_folder_of_a_split_is_named(tmp_path: Path) -> None:
+    in_parts(tmp_path / "parts", ["train/a"])
+    (tmp_path / "parts" / "train" / "a.parquet").unlink()
+    with pytest.raises(DataError, match="train holds no table"):
+        TextCsv(folder=str(tmp_path / "parts")).check()
+
+
+def test_a_file_is_a_test_set_as_a_whole(tmp_path: Path) -> None:
+    csv_as("utf-8")(tmp_path / "later.csv")
+    data = TextCsv(folder=str(tmp_path), file="later.csv", test_share=1, sensitive=())
+    assert len(data.examples("test").labels) == 40
+    with pytest.raises(DataError, match="no row is of the train split; there are 40 rows in all"):
+        data.examples("train")
+
+
+def test_columns_that_are_not_asked_for_are_not_held(tmp_path: Path) -> None:
+    wide = pd.DataFrame(
+        {"text": ["a b"] * 4000, "label": [0, 1] * 2000, "bytes": [f"{row:09d}" * 2000 for row in range(4000)]}
+    )
+    wide.to_parquet(tmp_path / "a.parquet", row_group_size=500)
+    wide.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    del wide
+    for name in ("a.parquet", "a.jsonl"):
+        before = pyarrow.total_allocated_bytes()
+        tracemalloc.start()
+        found = read_columns(tmp_path / name, ["text", "label"])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(found["text"]) == 4000
+        assert peak < 5_000_000  # of the 72 MB that the file holds
+        assert pyarrow.total_allocated_bytes() - before < 5_000_000
 
 
 def test_types_become_texts_as_python_writes_them(tmp_path: Path) -> None:

@@ -20,11 +20,18 @@ from rich.table import Table
 from rich.text import Text
 
 from levelhead.auditing.bins import Bins, Cuts, cuts_of
-from levelhead.auditing.continuous import ContinuousGap, NumberRows, continuous_sentence, continuous_table
+from levelhead.auditing.continuous import (
+    ContinuousGap,
+    NumberRows,
+    check_degree,
+    continuous_sentence,
+    continuous_table,
+)
 from levelhead.auditing.control import LevelCounts, control_tables, controlled
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
 from levelhead.auditing.finding import ADJUSTED, BONFERRONI, MAX_T, find, references
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
+from levelhead.auditing.own_metrics import Metric, OwnMetric, check_metrics, own_metrics, own_sentence, own_tables
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows, matched, read_rows
 from levelhead.auditing.rates import MoreRates, more_rates, rate_sentences, rate_table
 from levelhead.auditing.scores import ScoreAudit, ScoreRows, audit_scores, check_thresholds, default_threshold
@@ -126,7 +133,8 @@ class AuditResult:
     what scores show whatever the threshold, and ``against`` the changes from another model on the same rows; None where
     they were not asked for. ``rates`` has ratios, precision and balanced error by sensitive column, where one class is
     positive; ``continuous`` the gaps along columns of numbers; ``amplification`` says by sensitive column whether
-    predictions go further in the direction that the labels have.
+    predictions go further in the direction that the labels have; ``own_metrics`` has the metrics that were
+    passed in, by sensitive column and name.
 
     Examples:
         >>> import levelhead as lh
@@ -148,6 +156,7 @@ class AuditResult:
     rates: dict[Key, MoreRates] = field(default_factory=dict)
     continuous: dict[str, ContinuousGap] = field(default_factory=dict)
     amplification: dict[Key, Amplification] = field(default_factory=dict)
+    own_metrics: dict[Key, dict[str, OwnMetric]] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, Estimate]:
@@ -188,6 +197,19 @@ class AuditResult:
             **(
                 {"continuous": {name: _with([continuous_sentence(name, one)], one) for name, one in along}}
                 if along
+                else {}
+            ),
+            **(
+                {
+                    "own_metrics": {
+                        names[key]: {
+                            name: {"sentences": [own_sentence(names[key], name, one)], **one.to_dict()}
+                            for name, one in own.items()
+                        }
+                        for key, own in self.own_metrics.items()
+                    }
+                }
+                if self.own_metrics
                 else {}
             ),
         }
@@ -347,6 +369,11 @@ def _control(result: AuditResult) -> list[RenderableType]:
     return [*control_tables(result.more["control"])] if "control" in result.more else []
 
 
+def _own_metrics(result: AuditResult) -> list[RenderableType]:
+    names = attribute_names(result.by_attribute)
+    return [table for key, own in result.own_metrics.items() for table in own_tables(names[key], own, result.level)]
+
+
 def _scores(result: AuditResult) -> list[RenderableType]:
     return [] if result.scores is None else [*result.scores.tables()]
 
@@ -360,6 +387,7 @@ TABLES: list[Callable[[AuditResult], list[RenderableType]]] = [
     _pairs_table,
     _against,
     _rates,
+    _own_metrics,
     _scores,
     _warnings,
     _detectable,
@@ -393,6 +421,8 @@ def audit(
     positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
     adjust: str = BONFERRONI,
+    metrics: Mapping[str, Metric] | None = None,
+    gedi: int | None = None,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -437,6 +467,10 @@ def audit(
         about: title, model, author and purpose, for the page and the JSON.
         adjust: how intervals of pairs allow for each other: "bonferroni", or "max-t", which is never wider
             (:func:`~levelhead.metrics.pairs.comparisons_by_max_t`).
+        metrics: metrics of your own by name, each called as ``f(y_true, y_pred)`` on the rows of a group, or as
+            ``f(y_true, scores)`` where only scores are passed; in ``result.own_metrics``. Their intervals resample
+            rows, which is slower than counting (:mod:`levelhead.auditing.own_metrics`).
+        gedi: degree of GeDI, to be reported along ``continuous`` columns as well.
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -459,12 +493,16 @@ def audit(
     """
     options = _Options(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, _about(about), _name_of(y_true), adjust,
+        positive_name, about_of(about), name_of(y_true), adjust,
     )  # fmt: skip
     thresholds = check_thresholds(threshold, scores is not None)
+    if metrics is not None:
+        check_metrics(metrics)
+    _check_gedi(gedi, continuous is not None)
     if sample_weight is not None:
         check_without(
             {
+                "metrics=": metrics,
                 "scores=": scores,
                 "against=": against,
                 "without=": without,
@@ -507,7 +545,7 @@ def audit(
         if sample_weight is None:
             tally.add(label, prediction, columns)
         else:
-            weights = Weights("sample_weight", _name_of(sample_weight, "sample_weight"))
+            weights = Weights("sample_weight", name_of(sample_weight, "sample_weight"))
             values = numbers_of_array(sample_weight, "sample_weight", OF_WEIGHTS)
             if len(values) != rows:
                 raise DataError(f"{rows} labels and {len(values)} weights. Pass one of each for every row.")
@@ -528,7 +566,10 @@ def audit(
         along.add(prediction or _undecided(label[0]), numbers)
         if prediction is None and result.scores is not None:
             along.decide(values_of_scores >= result.scores.thresholds[0], str(result.positive))
-        result = _along(result, along, options)
+        result = _along(result, along, options, gedi)
+    if metrics is not None:
+        passed = values_of_scores if prediction is None else prediction
+        result = _measured_by(metrics, result, label, passed, columns, options)
     if against is not None and without is not None:
         raise ConfigError("against= and without= both name another model: pass one of them.")
     name, against = ("against=", against) if without is None else ("without=", without)
@@ -572,6 +613,7 @@ def audit_file(
     positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
     adjust: str = BONFERRONI,
+    gedi: int | None = None,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -602,6 +644,7 @@ def audit_file(
         positive_name: see there.
         about: see there.
         adjust: see there.
+        gedi: see there.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -622,10 +665,11 @@ def audit_file(
     names, path = list(dict.fromkeys(groups)), Path(path)
     options = _Options(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, _about(about), label, adjust,
+        positive_name, about_of(about), label, adjust,
     )  # fmt: skip
     options.check(len(names))
     thresholds = check_thresholds(threshold, score is not None)
+    _check_gedi(gedi, bool(continuous))
     if weight is not None:
         check_without(
             {
@@ -699,7 +743,7 @@ def audit_file(
     if along.names:
         if prediction is None and of_scores is not None and result.scores is not None:
             along.decide(of_scores.scores >= result.scores.thresholds[0], str(result.positive))
-        result = _along(result, along, options)
+        result = _along(result, along, options, gedi)
     if without is not None and prediction is not None:
         new, old = (read_rows(path, label, one, names, None, cut_column) for one in (prediction, without))
         return _compared(result, new, old, options, names=(without, prediction), personal=True)
@@ -745,7 +789,68 @@ def _undecided(values: NDArray[Any]) -> Column:
     return np.zeros(len(values), np.int64), [None]
 
 
-def _along(result: AuditResult, rows: NumberRows, options: _Options) -> AuditResult:
+def _check_gedi(gedi: int | None, along: bool) -> None:
+    """Raise an error, before anything is counted, where a degree cannot be used."""
+    if gedi is None:
+        return
+    check_degree(gedi)
+    if not along:
+        raise ConfigError("GeDI is about a column of numbers: name it, with --continuous (continuous= in Python).")
+
+
+def _measured_by(
+    metrics: Mapping[str, Metric],
+    result: AuditResult,
+    label: Column,
+    prediction: Column | NDArray[np.float64],
+    columns: Mapping[str, Column],
+    options: _Options,
+) -> AuditResult:
+    """Add metrics of the user's own, on labels and predictions as the user gave them."""
+    mapped: list[Mapping[Hashable, Hashable]] = [{}, {}]
+    if options.label_map and not isinstance(prediction, np.ndarray):
+        mapped = [*options.label_map.apply(dict.fromkeys(label[1], 1), dict.fromkeys(prediction[1], 1))]
+    rows = [
+        one if isinstance(one, np.ndarray) else np.array([words.get(value, value) for value in one[1]])[one[0]]
+        for one, words in zip((label, prediction), mapped, strict=True)
+    ]
+    found: dict[Key, dict[str, OwnMetric]] = {}
+    warnings = list(result.warnings)
+    tally = Tally("", "", dict.fromkeys(columns, ""), options.intersect, frozenset(columns))
+    for key, (codes, values) in tally.group_columns(columns).items():
+        groups = list(result.by_attribute[key].groups)
+        texts = [tuple(MISSING_GROUP if part is None else str(part) for part in _parts(value)) for value in values]
+        place = {(group,) if isinstance(group, str) else group: at for at, group in enumerate(groups)}
+        at = np.array([place[text] for text in texts])
+        found[key] = own_metrics(
+            metrics,
+            rows[0],
+            rows[1],
+            at[codes],
+            groups,
+            compared=[
+                figures.n >= options.min_count and not options.leaves_out(group)
+                for group, figures in result.by_attribute[key].groups.items()
+            ],
+            level=options.level,
+            replicates=options.replicates,
+            seed=options.seed,
+            console=Terminal(stderr=True),
+        )
+        warnings += [
+            f"{name} of {quoted(group_name(group))} is undefined: {figure.reason}."
+            for name, own in found[key].items()
+            for group, figure in own.groups.items()
+            if not figure.defined
+        ]
+    return replace(result, own_metrics=found, warnings=warnings)
+
+
+def _parts(value: Hashable) -> tuple[Hashable, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _along(result: AuditResult, rows: NumberRows, options: _Options, gedi: int | None) -> AuditResult:
     """Add how decisions change along columns of numbers."""
     if result.positive is None:
         raise ConfigError("Gaps along numbers are about one class: name it, with --positive (positive= in Python).")
@@ -753,7 +858,7 @@ def _along(result: AuditResult, rows: NumberRows, options: _Options) -> AuditRes
         result.positive,
         *(text for text, target in options.label_map.targets.items() if target == result.positive),
     }
-    return replace(result, continuous=rows.measure(texts, level=options.level, seed=options.seed))
+    return replace(result, continuous=rows.measure(texts, level=options.level, seed=options.seed, gedi=gedi))
 
 
 def _compared(
@@ -826,15 +931,15 @@ class _Options:
             raise ConfigError("The positive class's name is empty. Write a verb or a noun, or leave it out.")
 
 
-def _about(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Return what is said of an audit, in the order of :data:`ABOUT`, without what is not said."""
+def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Return what is said of an audit, in the order of :data:`ABOUT`; errors name what is unknown."""
     unknown = [name for name in given or {} if name not in ABOUT]
     if unknown:
         raise ConfigError(f"about has {quoted(unknown[0])}. Known: {listed(ABOUT)}.")
     return {name: str((given or {})[name]) for name in ABOUT if (given or {}).get(name)}
 
 
-def _name_of(values: object, otherwise: str = "label") -> str:
+def name_of(values: object, otherwise: str = "label") -> str:
     """Return the name of a pandas column; else ``otherwise``."""
     name = values.name if isinstance(values, pd.Series) else None
     return name if isinstance(name, str) and name else otherwise
@@ -941,8 +1046,8 @@ def _controlled(
         crossed = [pattern[2] for pattern in patterns if isinstance(pattern[2], tuple)]
         own: list[Hashable] = [one[0] if isinstance(key, str) else one[:parts] for one in crossed]
         its: list[Hashable] = [one[parts] if len(levels) == 1 else one[parts:] for one in crossed]
-        group_codes, groups = _groups(own, key, cuts)
-        level_codes, there = _groups(its, levels[0] if len(levels) == 1 else levels, cuts)
+        group_codes, groups = ordered_groups(own, key, cuts)
+        level_codes, there = ordered_groups(its, levels[0] if len(levels) == 1 else levels, cuts)
         table = np.zeros((len(there), len(groups), len(classes), len(classes)), np.int64)
         labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
         predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
@@ -977,7 +1082,7 @@ def _audit(tally: Tally, options: _Options, cuts: Mapping[str, Cuts], weights: W
     counted, members = {}, {}
     weighted: dict[Key, WeightedCounts] = {}
     for attribute, patterns in tally.counts.items():
-        codes, groups = _groups([group for _, _, group in patterns], attribute, cuts)
+        codes, groups = ordered_groups([group for _, _, group in patterns], attribute, cuts)
         labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
         predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
         rows = np.fromiter(patterns.values(), np.int64, len(patterns))
@@ -1104,7 +1209,9 @@ def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:
     return f"{where} have no group and are compared as the group {MISSING_GROUP}."
 
 
-def _groups(members: list[Hashable], attribute: Key, cuts: Mapping[str, Cuts]) -> tuple[NDArray[np.int64], list[Key]]:
+def ordered_groups(
+    members: list[Hashable], attribute: Key, cuts: Mapping[str, Cuts]
+) -> tuple[NDArray[np.int64], list[Key]]:
     """Sort groups, part by part in a crossing; return the codes of ``members`` and the groups."""
     parts = [group if isinstance(group, tuple) else (group,) for group in members]
     ordered = [

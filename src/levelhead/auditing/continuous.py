@@ -30,7 +30,7 @@ from levelhead.auditing.numbers import numbers_of_array
 from levelhead.auditing.tally import Column, occurring
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.intervals import finite_or_none
-from levelhead.report.text import number
+from levelhead.report.text import digits, number
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
@@ -99,6 +99,12 @@ class ContinuousGap:
         return found | more | {"curve": [list(place) for place in self.curve]}
 
 
+def check_degree(gedi: int) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` unless GeDI can have this degree."""
+    if isinstance(gedi, bool) or not isinstance(gedi, int) or not 1 <= gedi <= 10:
+        raise ConfigError(f"gedi={quoted(gedi)} is not a degree from 1 to 10.")
+
+
 def continuous_gap(
     prediction: ArrayLike,
     attribute: ArrayLike,
@@ -134,8 +140,8 @@ def continuous_gap(
         >>> round(found.slope.value, 2), round(found.gedi[0], 6)
         (0.68, 1.157143)
     """
-    if gedi is not None and not 1 <= gedi <= 10:
-        raise ConfigError(f"gedi={gedi} is not a degree between 1 and 10.")
+    if gedi is not None:
+        check_degree(gedi)
     values, along = numbers_of_array(prediction, "The prediction"), numbers_of_array(attribute, f"The {title}")
     if len(values) != len(along):
         raise DataError(
@@ -228,20 +234,34 @@ def _powers(scaled: FloatArray, degree: int) -> FloatArray:
     return solve - solve.mean(1, keepdims=True)
 
 
-def continuous_sentence(title: str, found: ContinuousGap) -> str:
-    """Say how the prediction changes along the attribute."""
+def continuous_sentence(
+    title: str, found: ContinuousGap, *, subject: str = "the positive rate", scale: float = 100.0, unit: str = " points"
+) -> str:
+    """Say how ``subject`` changes along the attribute, in a unit of which the figures times ``scale`` are."""
+
+    def shown(value: float, *, signed: bool = True) -> str:
+        if scale == 100.0:
+            return number(scale * value, signed=signed)
+        return ("+" if signed and value > 0 else "") + digits(scale * value)
+
     name = printable(title)
     if not found.slope.defined:
         return f"Along {name}, nothing can be said: {found.slope.reason}."
     ends = f"from {name} {found.lowest:g} to {found.highest:g}"
-    size = number(100 * found.slope.value, signed=True)
-    span = f"interval {number(100 * found.slope.low, signed=True)} to {number(100 * found.slope.high, signed=True)}"
+    size = shown(found.slope.value)
+    span = f"interval {shown(found.slope.low)} to {shown(found.slope.high)}"
     if found.slope.low <= 0 <= found.slope.high:
-        said = f"These rows cannot tell whether the positive rate changes evenly {ends}: {size} points, {span}."
+        said = f"These rows cannot tell whether {subject} changes evenly {ends}: {size}{unit}, {span}."
     else:
-        said = f"The positive rate changes by {size} points {ends}, {span}."
+        said = f"{subject[0].upper()}{subject[1:]} changes by {size}{unit} {ends}, {span}."
     p_value = "below 0.005" if found.range_p < 0.005 else f"{found.range_p:.2f}"
-    return f"{said} A curve of degree 3 has a range of {number(100 * found.range)} points (p {p_value})."
+    said += f" A curve of degree 3 has a range of {shown(found.range, signed=False)}{unit} (p {p_value})."
+    if found.gedi is not None:
+        value, chance, p_value_of_gedi = found.gedi
+        said += (
+            f" GeDI is {digits(value)}; of shuffled rows it is {digits(chance)} on average (p {p_value_of_gedi:.2f})."
+        )
+    return said
 
 
 def continuous_table(parts: dict[str, ContinuousGap]) -> list[Text]:

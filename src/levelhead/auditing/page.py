@@ -7,7 +7,7 @@ from collections.abc import Callable
 from levelhead.auditing.control import NAMED_LEVELS, NAMED_PAIRS, level_cells, pair_cells
 from levelhead.auditing.finding import ADJUSTED, BONFERRONI
 from levelhead.auditing.paired_page import paired_sections
-from levelhead.auditing.rates_page import number_sections, rate_sections
+from levelhead.auditing.rates_page import number_sections, own_sections, rate_sections
 from levelhead.auditing.scores_page import score_sections
 from levelhead.auditing.weights import rows_worth
 from levelhead.metrics import gaps as gap_names
@@ -200,6 +200,7 @@ SECTIONS: list[Callable[[str, Record, Record], list[Record]]] = [
     paired_sections,
     score_sections,
     rate_sections,
+    own_sections,
     _undecided_section,
 ]
 """The sections on each sensitive column, in this order. A function takes the column's name, its part of the audit's

@@ -1,4 +1,4 @@
-"""What an audit's page says of ratios, precision and balanced error, of bias amplification, and of numbers."""
+"""What an audit's page says of ratios, precision and balanced error, of amplification, numbers, and own metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 from levelhead.auditing.rates import FOUR_FIFTHS
 from levelhead.report import blocks
-from levelhead.report.text import Record, estimate_from_dict, number, percent, percent_interval, short
+from levelhead.report.text import Record, digits, estimate_from_dict, number, percent, percent_interval, short, span
 from levelhead.types import Estimate
 
 
@@ -19,6 +19,31 @@ def rate_sections(name: str, part: Record, result: Record) -> list[Record]:
     if amplified is not None and amplified["pairs"]:
         shown += _amplified(name, amplified, level)
     return [blocks.section("More figures of the field", shown)] if shown else []
+
+
+def own_sections(name: str, part: Record, result: Record) -> list[Record]:
+    """Return the section on the user's own metrics; none where none was passed."""
+    own = result.get("own_metrics", {}).get(name, {})
+    level = f"{result.get('level', 0.95):.0%}"
+    shown = [
+        block
+        for metric, found in own.items()
+        for block in (
+            *(blocks.paragraph(sentence) for sentence in found["sentences"]),
+            blocks.table(
+                f"{short(metric)} by group of {short(name)}, with {level} intervals from resampled rows",
+                ["Group", "Value", "Rows"],
+                [(group, _in_own_unit(record)) for group, record in found["groups"].items()],
+            ),
+        )
+    ]
+    return [blocks.section("Metrics of your own", shown)] if shown else []
+
+
+def _in_own_unit(record: Record) -> list[Record]:
+    figure = estimate_from_dict(record)
+    value = blocks.cell(digits(figure.value), span(figure)) if figure.defined else _undefined(figure)
+    return [value, blocks.cell(f"{figure.n:,}")]
 
 
 def number_sections(result: Record) -> list[Record]:

@@ -88,6 +88,27 @@ class Tally:
                 f"{self.label} and {self.prediction} have more than {MOST_CLASSES} different values together: is one "
                 "of them an id or a score? An audit compares classes."
             )
+        for key, column in self.group_columns(groups).items():
+            met = len(self._met[key])
+            if met * classes**2 > MOST_CELLS:
+                raise DataError(
+                    f"{self._title(key)} has {met:,} groups, and there are {classes} classes: that is too much to "
+                    "compare. Merge rare groups or rare classes."
+                )
+            counts = self.counts.setdefault(key, {})
+            for pattern, rows in _patterns(label, prediction, column):
+                counts[pattern] = counts.get(pattern, 0) + rows
+            if weight is not None:
+                sums = self.weights.setdefault(key, {})
+                for pattern, both in _weights(weight, label, prediction, column):
+                    sums[pattern] = sums.get(pattern, 0.0) + both
+
+    def group_columns(self, groups: Mapping[str, Column]) -> dict[Key, Column]:
+        """Return the group columns of a batch, as texts or None, and their crossing if it is asked for.
+
+        Raises:
+            DataError: as :meth:`add`, about groups.
+        """
         columns: dict[Key, Column] = {name: self._members(name, column) for name, column in groups.items()}
         if self.intersect:
             columns[tuple(groups)] = self._crossing(list(columns.values()))
@@ -103,18 +124,7 @@ class Tally:
                     f"{self._title(key)} has a group named {MISSING_GROUP!r} and missing values, which get that name. "
                     "Rename the group, or leave its field empty."
                 )
-            if len(met) * classes**2 > MOST_CELLS:
-                raise DataError(
-                    f"{self._title(key)} has {len(met):,} groups, and there are {classes} classes: that is too much to "
-                    "compare. Merge rare groups or rare classes."
-                )
-            counts = self.counts.setdefault(key, {})
-            for pattern, rows in _patterns(label, prediction, column):
-                counts[pattern] = counts.get(pattern, 0) + rows
-            if weight is not None:
-                sums = self.weights.setdefault(key, {})
-                for pattern, both in _weights(weight, label, prediction, column):
-                    sums[pattern] = sums.get(pattern, 0.0) + both
+        return columns
 
     def _classes(self, title: str, column: Column, rows_of: dict[Hashable, int]) -> Column:
         codes, values, rows = occurring(column)
@@ -125,6 +135,8 @@ class Tally:
         if max(len(values), len(rows_of)) > MOST_CLASSES:
             scores = title == self.prediction and mostly_fractions(values)
             advice = f" {threshold_advice(self.labels)}" if scores else " An audit compares classes."
+            if title == self.label and all_numbers(values):
+                advice += " If it is a number that is predicted, such as a price: --regression (regression_audit)."
             raise DataError(
                 f"{title} has more than {MOST_CLASSES} different values, such as {quoted(values[0])}: is this "
                 f"an id or a score?{advice}"

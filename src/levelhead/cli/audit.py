@@ -18,6 +18,7 @@ from levelhead.types import ConfigError
 if TYPE_CHECKING:
     from levelhead.auditing.audit import AuditResult
     from levelhead.auditing.missing.choice import IndirectAudit
+    from levelhead.auditing.regression import RegressionAudit
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
 COLUMNS, GROUPS, UNRECORDED, WORDS, PLAN, OUTPUT = (
@@ -146,6 +147,14 @@ def audit_command(
             rich_help_panel=COLUMNS,
         ),
     ] = None,
+    regression: Annotated[
+        bool,
+        typer.Option(
+            "--regression",
+            help="Labels and predictions are numbers, such as prices: compares mean errors in place of rates.",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = False,
     example: Annotated[
         bool,
         typer.Option(
@@ -213,6 +222,15 @@ def audit_command(
         typer.Option(
             help="Column of numbers, such as an age: says how decisions change along it, without cutting it into "
             "groups. Repeat it for several.",
+            show_default=False,
+            rich_help_panel=GROUPS,
+        ),
+    ] = None,
+    gedi: Annotated[
+        int | None,
+        typer.Option(
+            help="With --continuous: also the Generalized Disparate Impact of this degree, 1 to 10, beside its mean "
+            "over shuffled rows.",
             show_default=False,
             rich_help_panel=GROUPS,
         ),
@@ -383,6 +401,7 @@ def audit_command(
             "--threshold": threshold,
             "--against": against,
             "--on": on,
+            "--regression": regression or None,
         }
         if named := [name for name, value in own.items() if value is not None]:
             raise ConfigError(f"--example brings its own file and columns: leave out {', '.join(named)}, or --example.")
@@ -431,6 +450,8 @@ def audit_command(
             "--against": against,
             "--on": on,
             "--continuous": continuous,
+            "--regression": regression,
+            "--gedi": gedi,
             "--control": control,
             "--intersect": intersect,
             "--bins": bins,
@@ -463,10 +484,45 @@ def audit_command(
             f"An audit needs FILE, --label, --prediction (or --score) and --group; missing: {', '.join(lacking)}. To "
             "see one first: levelhead audit --example"
         )
+    said = {"title": title, "model": model, "author": author, "purpose": purpose}
+    about = {name: text for name, text in said.items() if text}
+    if regression:
+        others = {
+            "--score": score,
+            "--threshold": threshold,
+            "--weight": weight,
+            "--with": with_,
+            "--against": against,
+            "--gedi": gedi,
+            "--control": control,
+            "--reference": reference,
+            "--adjust": adjust is not Adjust.bonferroni,
+            "--positive": positive,
+            "--positive-name": positive_name,
+            "--label-map": label_map,
+        }
+        if clash := [name for name, value in others.items() if value]:
+            raise ConfigError(f"{', '.join(clash)} is about classes, not numbers: leave it out, or --regression.")
+        assert prediction is not None  # or a score was named
+        from levelhead.auditing.regression import regression_audit_file
+
+        numbers = regression_audit_file(
+            predictions,
+            label,
+            prediction,
+            group,
+            continuous=continuous or (),
+            intersect=intersect,
+            min_count=min_count,
+            bins=bins,
+            missing=missing.value.replace("-", " "),
+            about=about,
+        )
+        _show(numbers, _write(numbers, json_file, html_file, source), matched)
+        return
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.audit import audit_file
 
-    said = {"title": title, "model": model, "author": author, "purpose": purpose}
     result = audit_file(
         predictions,
         label,
@@ -477,6 +533,7 @@ def audit_command(
         against=against,
         on=on,
         continuous=continuous or (),
+        gedi=gedi,
         weight=weight,
         control=control or (),
         without=without,
@@ -489,7 +546,7 @@ def audit_command(
         reference=reference,
         label_map=label_map,
         positive_name=positive_name,
-        about={name: text for name, text in said.items() if text},
+        about=about,
     )
     written = _write(result, json_file, html_file, source)
     console = Terminal()
@@ -538,7 +595,11 @@ def _unrecorded(
         strata=strata,
         positive=positive,
     )
-    written = _write(result, json_file, html_file, source)
+    _show(result, _write(result, json_file, html_file, source), matched)
+
+
+def _show(result: IndirectAudit | RegressionAudit, written: list[Path], matched: str | None) -> None:
+    """Print how ids were matched, the tables, and which files were written."""
     console = Terminal()
     if matched:
         console.print(matched, markup=False)
@@ -562,7 +623,10 @@ def _plan(asked: str, rate: float | None, groups: str | None, json_file: Path | 
 
 
 def _write(
-    result: AuditResult | IndirectAudit, json_file: Path | None, html_file: Path | None, source: str
+    result: AuditResult | IndirectAudit | RegressionAudit,
+    json_file: Path | None,
+    html_file: Path | None,
+    source: str,
 ) -> list[Path]:
     """Write the files that were asked for, before anything is printed: a terminal that goes away costs no result."""
     if json_file is not None:
@@ -570,10 +634,12 @@ def _write(
     if html_file is not None:
         from levelhead.auditing.missing.page import indirect_page
         from levelhead.auditing.page import audit_page
+        from levelhead.auditing.regression_page import regression_page
         from levelhead.report.page import command_line, write_page
 
         figures = result.to_dict()
-        page = indirect_page if "parts" in figures else audit_page
+        pages = {"indirect audit": indirect_page, "regression audit": regression_page}
+        page = pages.get(figures.get("kind", ""), audit_page)
         write_page(html_file, page(figures, source=source, command=command_line()))
     return [path for path in (json_file, html_file) if path is not None]
 

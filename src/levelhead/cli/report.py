@@ -90,6 +90,10 @@ def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
         from levelhead.auditing.missing.page import indirect_page
 
         return indirect_page(record, source=source.name, command=command)
+    if isinstance(record, dict) and record.get("kind") == "regression audit":
+        from levelhead.auditing.regression_page import regression_page
+
+        return regression_page(record, source=source.name, command=command)
     if isinstance(record, dict) and {"by_attribute", "threshold", "scale"} <= record.keys():
         from levelhead.auditing.explain_page import explain_page
 

@@ -22,7 +22,12 @@ def named_splits(words: Sequence[str], known: Mapping[str, Split], column: str, 
 
 
 def check_shares(validation_share: float, test_share: float) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` unless both are shares and leave something to train on."""
+    """Raise :class:`~levelhead.types.ConfigError` unless both are shares and leave something to train on.
+
+    A test share of 1 is that of data which are evaluated as a whole, and never trained on.
+    """
+    if test_share == 1:
+        return
     for name, share in (("validation_share", validation_share), ("test_share", test_share)):
         if not 0 < share < 1:
             raise ConfigError(f"data.{name} is {share}; it must lie between 0 and 1.")

@@ -26,7 +26,14 @@ from levelhead.data.base import (
 )
 from levelhead.data.image_folder_csv import SPLIT_WORDS
 from levelhead.data.splits import check_shares, named_splits, position_of, split_of
-from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, read_columns, refuse_mixed_numbers, table_file, table_header
+from levelhead.data.text_files import (
+    ANY_SUFFIXES,
+    NUMBER,
+    read_columns,
+    refuse_mixed_numbers,
+    table_files,
+    table_header,
+)
 from levelhead.data.texts import Texts, text_fingerprint
 from levelhead.types import ConfigError, DataError, require_columns
 
@@ -40,7 +47,8 @@ class TextCsv(DataSet):
     """Tell the ``target`` column of a table from its ``text_column``, and its ``pair_column`` if there are two texts.
 
     ``folder`` lies below the data root, or is a path of its own. ``file`` is one table in it, or a path of its own;
-    None: one table a split, named train, validation (or val, valid, dev) and test. A table is ``.csv``, ``.tsv``
+    None: one table a split, named train, validation (or val, valid, dev) and test, also in parts
+    (``train-00000-of-00002.parquet``, or all tables in a folder ``train``). A table is ``.csv``, ``.tsv``
     or ``.jsonl``, also ``.gz``, or ``.parquet``. Semicolons or tabs in place of a csv's commas are seen and
     said, and so are UTF-16 and Latin-1 in place of UTF-8. Classes and groups are the distinct
     values of their columns in all rows as text, to the letter, sorted: as numbers where all of them are, else as texts.
@@ -96,12 +104,12 @@ class TextCsv(DataSet):
     def check(self) -> None:
         """Raise an error if the folder, a file or a column that training needs is absent."""
         tables = []
-        for path in self._files():
+        for path, _ in self._files():
             tables.append(table_header(path))
             required = [*self._texts, self.target, *self._split, *([self.id_column] if self.id_column else [])]
             require_columns(tables[-1], required, str(path))
         sensitive = named_or_default(self._sensitive, *tables)
-        warn_of_absent(sensitive, ", ".join(map(str, self._files())), *tables)
+        warn_of_absent(sensitive, ", ".join(str(path) for path, _ in self._files()), *tables)
 
     def examples(self, split: Split) -> Examples:
         """Return texts and labels of ``split``; opens no sensitive column."""
@@ -130,7 +138,7 @@ class TextCsv(DataSet):
         Opens the texts as well where they decide the split, and never the target.
         """
         result = []
-        for name in named_or_default(self._sensitive, *map(table_header, self._files())):
+        for name in named_or_default(self._sensitive, *(table_header(path) for path, _ in self._files())):
             rows = self._read(name)
             chosen = [row for row, part in enumerate(rows.splits) if part == split]
             self._refuse_no_rows(chosen, split, rows)
@@ -160,22 +168,25 @@ class TextCsv(DataSet):
             raise ConfigError("data.folder is empty; name the folder of the tables, below the data root.")
         return dataset_folder(self.root, self.folder)
 
-    def _files(self) -> list[Path]:
-        """Return the one table, or those of train, validation and test."""
+    def _files(self) -> list[tuple[Path, Split | None]]:
+        """Return the one table, or those of train, validation and test, each with its split."""
         if self.file is None:
             names = {split: [word for word, named in WORDS.items() if named == split] for split in SPLITS}
-            return [table_file(self._folder(), *names[split], suffixes=ANY_SUFFIXES) for split in SPLITS]
+            folder = self._folder()
+            return [
+                (path, split) for split in SPLITS for path in table_files(folder, *names[split], suffixes=ANY_SUFFIXES)
+            ]
         path = Path(self.file) if Path(self.file).is_absolute() else self._folder() / self.file
         if not path.is_file():
             raise DataError(f"There is no file {path}. Set data.file to a table in {path.parent}, or to a whole path.")
-        return [path]
+        return [(path, None)]
 
     def _read(self, column: str) -> _Rows:
         """Read one column beside what training needs of all rows; the target is checked wherever it is read."""
         rows = _Rows([], [], [], [[] for _ in self._texts])
         carved = self.file is not None and self.split_column is None
         opened = self._texts if column == self.target or carved else ()
-        for position, path in enumerate(self._files()):
+        for path, split in self._files():
             table = read_columns(path, [column, *opened, *self._split])
             values = [_value(cell) for cell in table[column]]
             rows.files.append((path, len(values)))
@@ -189,8 +200,8 @@ class TextCsv(DataSet):
                 rows.splits += [
                     split_of(position_of(key, self.split_seed), self.validation_share, self.test_share) for key in keys
                 ]
-            else:
-                rows.splits += [SPLITS[position]] * len(values)
+            elif split is not None:
+                rows.splits += [split] * len(values)
             rows.values += values
         if column == self.target:
             _refuse_empty(rows.values, column, range(len(rows.values)), rows)

@@ -25,6 +25,8 @@ from levelhead.types import DataError, refuse_duplicates, require_columns
 NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ANY_SUFFIXES = (*TABLE_SUFFIXES, ".jsonl", ".jsonl.gz", ".parquet")
+PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<count>\d{1,6})(?P<suffix>(\.[a-z]+)+)")
+BATCH_ROWS = 16_384
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 MARKS = {  # UTF-32 first, whose mark begins with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
@@ -47,6 +49,43 @@ def table_file(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFIX
     if len(found) > 1:
         raise DataError(f"{folder} holds {' and '.join(file.name for file in found)}; leave one of them there.")
     return found[0]
+
+
+def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFIXES) -> list[Path]:
+    """Return the table in ``folder`` that bears one of the names, or the parts that it was written in, in order.
+
+    Parts are ``train-00000-of-00002.parquet`` and so on (from 0 or from 1), or all tables in a folder ``train``.
+    Nothing, parts that are not all there, and two of these ways side by side are errors: rows would be missing or
+    counted twice.
+    """
+    whole = any((folder / (stem + suffix)).is_file() for stem in stems for suffix in suffixes)
+    named = [one for one in sorted(folder.iterdir()) if one.is_file()]
+    of_parts = [
+        (one, match) for one in named for stem in stems if (match := PART.fullmatch(one.name)) and match["stem"] == stem
+    ]
+    parts = [one for one, match in of_parts if match["suffix"] in suffixes]
+    folders = [folder / stem for stem in stems if (folder / stem).is_dir()]
+    if whole + bool(parts) + len(folders) > 1:
+        raise DataError(
+            f"{folder} holds {stems[0]} in more than one way: {', '.join(one.name for one in [*parts[:1], *folders])}"
+            f"{' and a single table' if whole else ''}. Leave one of them there."
+        )
+    if parts:
+        counts = {(match["stem"], int(match["count"]), match["suffix"]) for _, match in of_parts}
+        numbers = sorted(int(match["number"]) for _, match in of_parts)
+        expected = next(iter(counts))[1]
+        if len(counts) > 1 or numbers not in (list(range(expected)), list(range(1, expected + 1))):
+            raise DataError(
+                f"{folder} does not hold all parts of {stems[0]}: it holds {len(parts)} of {expected}, "
+                f"{', '.join(one.name for one in parts[:5])}. Fetch the others."
+            )
+        return parts
+    if folders:
+        tables = sorted(one for one in folders[0].iterdir() if one.is_file() and one.name.endswith(tuple(suffixes)))
+        if not tables:
+            raise DataError(f"{folders[0]} holds no table ({', '.join(suffixes)}).")
+        return tables
+    return [table_file(folder, *stems, suffixes=suffixes)]
 
 
 def find_layout(folder: Path, layouts: Mapping[str, Sequence[str]], wanted: str | None) -> str:
@@ -73,7 +112,7 @@ def table_header(path: Path) -> list[str]:
         _refuse_irregular(path)
         return list(_parquet_columns(path, None))
     if _suffix(path) == ".jsonl":
-        return _json_rows(path)[0]
+        return list(dict.fromkeys(name for row in _json_rows(path) for name in row))
     header = next(_lines(path), None)
     if header is None:
         raise DataError(f"{path} has neither a header nor rows.")
@@ -160,10 +199,10 @@ def _lines(path: Path) -> Iterator[list[str]]:
             yield line
 
 
-def _json_rows(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return the names of all fields, and the rows as they are; of a row's fields none is looked at."""
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows as they are; of a row's fields none is looked at."""
     _refuse_irregular(path)
-    rows: list[dict[str, Any]] = []
+    rows = 0
     advice = "Is it UTF-8 with one JSON object a line?"
     with _opened(path, advice) as raw, io.TextIOWrapper(raw, _encoding(path)) as text:
         for number, line in enumerate(text, 1):
@@ -175,17 +214,22 @@ def _json_rows(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
                 raise DataError(f"{path}, line {number}, is no JSON object: {error}.") from None
             if not isinstance(row, dict):
                 raise DataError(f"{path}, line {number}, is no JSON object with a field for each column.")
-            rows.append(row)
+            rows += 1
+            yield row
     if not rows:
         raise DataError(f"{path} has neither a header nor rows.")
-    return list(dict.fromkeys(name for row in rows for name in row)), rows
 
 
 def _json_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
     """Return columns of JSON lines as texts; a field that a row lacks is empty."""
-    names, rows = _json_rows(path)
-    require_columns(names, columns, str(path))
-    return {name: [as_text(row.get(name)) for row in rows] for name in columns}
+    names: dict[str, None] = {}
+    found: dict[str, list[str]] = {name: [] for name in columns}
+    for row in _json_rows(path):
+        names.update(dict.fromkeys(row))
+        for name, values in found.items():
+            values.append(as_text(row.get(name)))
+    require_columns(list(names), columns, str(path))
+    return found
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -212,17 +256,16 @@ def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | Non
             return {name: [] for name in names}
         require_columns(names, columns, str(path))
         wanted = list(dict.fromkeys(columns))
-        if count is None:
-            table = pq.read_table(path, columns=wanted)
-        else:
-            with pq.ParquetFile(path) as file:
-                table = pa.Table.from_batches(
-                    itertools.islice(file.iter_batches(count, columns=wanted), 1),
-                    file.schema_arrow.empty_table().select(wanted).schema,
-                )
+        found: dict[str, list[str]] = {name: [] for name in wanted}
+        with pq.ParquetFile(path) as file:
+            # Batch by batch: beside the texts themselves little is held, however large the file.
+            batches = file.iter_batches(count or BATCH_ROWS, columns=wanted)
+            for batch in batches if count is None else itertools.islice(batches, 1):
+                for name, values in found.items():
+                    values += map(as_text, batch.column(name).to_pylist())
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a readable parquet file ({error}).") from None
-    return {name: [as_text(value) for value in table.column(name).to_pylist()] for name in columns}
+    return found
 
 
 def _refuse_irregular(path: Path) -> None:

@@ -51,6 +51,24 @@ def percent_interval(figure: Estimate, digits: int = 1, *, signed: bool = False)
     return interval(100 * figure.low, 100 * figure.high, digits, signed=signed)
 
 
+def digits(value: float) -> str:
+    """Return a figure of any unit with three significant digits, and all digits before the point."""
+    if not math.isfinite(value):
+        return "undefined" if math.isnan(value) else number(value)
+    if value and not 1e-3 <= abs(value) < 1e7:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{number(float(mantissa), 2)}e{number(int(exponent), 0)}"
+    size = abs(value)
+    text = f"{value:,.{3 if size < 1 else 2 if size < 10 else 1 if size < 100 else 0}f}"
+    return text.lstrip("-") if not text.strip("-0.,") else text.replace("-", "−")
+
+
+def span(figure: Estimate) -> str:
+    """Return the interval of a figure of any unit; empty if it has none."""
+    bounded = figure.defined and not (math.isnan(figure.low) or math.isnan(figure.high))
+    return f"[{digits(figure.low)}, {digits(figure.high)}]" if bounded else ""
+
+
 def estimate_from_dict(record: Record) -> Estimate:
     """Return the figure that :func:`levelhead.metrics.estimate_to_dict` wrote; null is NaN."""
     value, low, high = (math.nan if record.get(key) is None else float(record[key]) for key in ("value", "low", "high"))

@@ -55,10 +55,7 @@ def look_at(experiment: Experiment) -> DataLook:
     for row in range(min(3, len(first.labels))):
         label = printable(names[int(first.labels[row])])
         look.examples.append(f"Example {row + 1}, {label}: {_masked(first.inputs, row)}")
-    texts = isinstance(first.inputs, Texts)  # of a set that could hold pictures as well, these stay closed
-    opened = {
-        getattr(data, option, None): use for option, use in OPENED.items() if not (texts and option == "image_column")
-    }
+    opened = {getattr(data, option, None): use for option, use in OPENED.items()}
     columns = [f"{quoted(column)} ({use})" for column, use in opened.items() if column]
     if columns:
         look.said.append(f"Training opens {', '.join(columns)}.")
@@ -71,7 +68,7 @@ def look_at(experiment: Experiment) -> DataLook:
         else "Nobody's group is named (data.sensitive): an evaluation gives figures by class, and groups can be joined "
         "to its predictions later."
     )
-    if texts:
+    if isinstance(first.inputs, Texts):
         look.said += _repeated({split: examples.inputs for split, examples in splits.items()})
     smallest = min(min(column) for column in counts.values())
     if smallest < 30:

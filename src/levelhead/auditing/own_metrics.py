@@ -1,0 +1,292 @@
+"""Metrics of the user's own, by group: any function of labels and predictions, with intervals from resampled rows.
+
+The rows of each group are resampled ``replicates`` times and the function is called each time, so that this is slower
+than an audit's own figures, which count rows once. Each end of a group's interval is the farther of two: the
+percentile of the replicates, at the level that Student's t asks for (Hesterberg, The American Statistician 2015,
+section 5.3), and value plus or minus t times their standard deviation. Either alone held the true value too rarely in
+small groups (benchmarks/coverage_more.py). The difference of two groups has its interval by variance recovery (Zou and
+Donner, Statistics in Medicine 2008) from theirs, adjusted for all pairs of the column (Bonferroni).
+
+No function of resampled rows knows of what it has not seen: a rate close to 0 or 1 that rests on a few tens of rows
+has an interval that is too narrow. The rates of an audit have better ones; give such a metric by its own name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+from scipy import special
+
+from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.names import Key, group_name
+from levelhead.metrics.scores import mover
+from levelhead.report.text import digits, span
+from levelhead.terminal import counted
+from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
+
+FloatArray = NDArray[np.float64]
+Metric = Callable[[Any, Any], Any]
+
+NAMED_PAIRS = 10
+"""Pairs of groups that are kept of each metric, the clearest and largest first."""
+LACKING = 0.05
+"""With a larger share of replicates without a figure, there is no interval."""
+SLOW = 2.0
+"""Seconds after which there is a progress bar."""
+
+
+@dataclass(frozen=True)
+class PairDifference:
+    """The first group's figure less the second's, with its interval."""
+
+    first: str
+    second: str
+    difference: Estimate
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.difference.low > 0 or self.difference.high < 0
+
+
+@dataclass(frozen=True)
+class OwnMetric:
+    """A metric by group: its ``groups``, in the metric's own unit, and ``pairs``, the clearest and largest first.
+
+    ``comparisons`` is how many pairs the intervals of differences allow for.
+    """
+
+    groups: dict[Key, Estimate]
+    pairs: list[PairDifference]
+    comparisons: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        pairs = [
+            {"first": one.first, "second": one.second, "difference": estimate_to_dict(one.difference)}
+            for one in self.pairs
+        ]
+        groups = {group_name(group): estimate_to_dict(figure) for group, figure in self.groups.items()}
+        return {"groups": groups, "pairs": pairs, "comparisons": self.comparisons}
+
+
+def difference_of(first: Estimate, second: Estimate) -> Estimate:
+    """Return the difference of two independent figures, with its interval by variance recovery from theirs."""
+    parts = [[np.asarray(end) for end in (one.value, one.low, one.high)] for one in (first, second)]
+    low, high = mover(parts[0][0], (parts[0][1], parts[0][2]), parts[1][0], (parts[1][1], parts[1][2]))
+    return Estimate(first.value - second.value, float(low), float(high), first.n + second.n)
+
+
+def check_metrics(metrics: Mapping[str, Metric]) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` unless each metric has a name and is a function."""
+    if not isinstance(metrics, Mapping) or not metrics:
+        raise ConfigError('metrics= needs names and functions, for example metrics={"f1": sklearn.metrics.f1_score}.')
+    for name, function in metrics.items():
+        if not isinstance(name, str) or not name.strip() or not callable(function):
+            raise ConfigError(
+                f"metrics[{quoted(name)}] is {type(function).__name__}: each metric is a name and a function that is "
+                "called as function(y_true, y_pred) and returns a number."
+            )
+
+
+def own_metrics(
+    metrics: Mapping[str, Metric],
+    labels: NDArray[Any],
+    predictions: NDArray[Any],
+    codes: NDArray[np.int64],
+    groups: Sequence[Key],
+    *,
+    compared: Sequence[bool],
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+    console: Console | None = None,
+) -> dict[str, OwnMetric]:
+    """Measure functions of labels and predictions by group.
+
+    Args:
+        metrics: functions by name, called with the labels and predictions of some rows, (rows,) each.
+        labels: (rows,).
+        predictions: (rows,).
+        codes: (rows,) each row's place in ``groups``; -1 is in none.
+        groups: the groups.
+        compared: which of them differences are of.
+        level: confidence level of groups, and of all differences of a metric together.
+        replicates: resamplings of the rows of each group.
+        seed: of the resampling, which is the same for every metric.
+        console: where a progress bar is shown if it takes longer than two seconds.
+
+    Returns:
+        the figures by name of the metric.
+
+    Raises:
+        DataError: a function raises an error, or returns no number, on the rows of a group.
+    """
+    found: dict[str, OwnMetric] = {}
+    members = [np.flatnonzero(codes == at) for at in range(len(groups))]
+    tick = _Ticks(console, len(metrics) * len(groups) * replicates)
+    with tick:
+        for name, function in metrics.items():
+            values, drawn = [], []
+            for at, rows in enumerate(members):
+                values.append(_called(function, name, group_name(groups[at]), labels[rows], predictions[rows]))
+                drawn.append(
+                    _resampled(function, labels[rows], predictions[rows], replicates, [seed, at], tick)
+                    if np.isfinite(values[-1])
+                    else np.empty(0)
+                )
+            found[name] = _measured(groups, members, values, drawn, compared, level, replicates)
+    return found
+
+
+def _called(function: Metric, name: str, group: str, labels: NDArray[Any], predictions: NDArray[Any]) -> float:
+    try:
+        value = function(labels, predictions)
+    except Exception as error:
+        raise DataError(
+            f"The metric {quoted(name)} fails on the {len(labels):,} rows of group {quoted(group)}: "
+            f"{type(error).__name__}: {printable(error)}. It is called as function(y_true, y_pred)."
+        ) from error
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"The metric {quoted(name)} returns {type(value).__name__} for group {quoted(group)}, and must return one "
+            "number."
+        ) from None
+
+
+def _resampled(
+    function: Metric,
+    labels: NDArray[Any],
+    predictions: NDArray[Any],
+    replicates: int,
+    seed: Sequence[int],
+    tick: Callable[[], None],
+) -> FloatArray:
+    """Return the figures of resampled rows; of those that have none, NaN."""
+    rng = np.random.default_rng(seed)
+    found = np.full(replicates, np.nan)
+    for at in range(replicates):
+        rows = rng.integers(0, len(labels), len(labels))
+        try:
+            found[at] = float(function(labels[rows], predictions[rows]))
+        except (ValueError, ArithmeticError):  # for example an area without rows of a class
+            found[at] = np.nan
+        tick()
+    return found[np.isfinite(found)]
+
+
+def _measured(
+    groups: Sequence[Key],
+    members: Sequence[NDArray[np.int64]],
+    values: Sequence[float],
+    drawn: Sequence[FloatArray],
+    compared: Sequence[bool],
+    level: float,
+    replicates: int,
+) -> OwnMetric:
+    figures: dict[Key, Estimate] = {}
+    for at, group in enumerate(groups):
+        rows, value = len(members[at]), values[at]
+        if not np.isfinite(value):
+            figures[group] = Estimate.undefined(f"the metric is {value} on its {rows:,} rows", rows)
+        elif len(drawn[at]) < (1 - LACKING) * replicates or rows < 2:
+            figures[group] = Estimate.undefined(
+                f"{replicates - len(drawn[at]):,} of {replicates:,} resamplings of its {rows:,} rows have no figure"
+                if rows > 1
+                else "it has 1 row",
+                rows,
+            )
+        else:
+            low, high = _ends(value, drawn[at], rows, level)
+            figures[group] = Estimate(value, low, high, rows)
+    kept = [at for at, group in enumerate(groups) if compared[at] and figures[group].defined]
+    every = list(combinations(kept, 2))
+    adjusted = 1 - (1 - level) / max(1, len(every))
+    within = {
+        at: Estimate(values[at], *_ends(values[at], drawn[at], len(members[at]), adjusted), len(members[at]))
+        for at in kept
+    }
+    pairs = []
+    for one, other in every:
+        if values[one] < values[other]:
+            one, other = other, one
+        difference = difference_of(within[one], within[other])
+        pairs.append(PairDifference(group_name(groups[one]), group_name(groups[other]), difference))
+    pairs.sort(key=lambda pair: (not pair.decided, -pair.difference.value))
+    return OwnMetric(figures, pairs[:NAMED_PAIRS], len(every))
+
+
+def _ends(value: float, drawn: FloatArray, rows: int, level: float) -> tuple[float, float]:
+    """Return the farther ends of the expanded percentile interval and of the one by Student's t."""
+    quantile = float(special.stdtrit(rows - 1, (1 + level) / 2))
+    stretch = np.sqrt(rows / (rows - 1))
+    tail = float(special.ndtr(-stretch * quantile))
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    arm = quantile * stretch * float(drawn.std())
+    return float(min(low, value - arm)), float(max(high, value + arm))
+
+
+class _Ticks:
+    """Counts calls, and shows a progress bar once they have taken longer than :data:`SLOW` seconds."""
+
+    def __init__(self, console: Console | None, total: int) -> None:
+        self.console, self.total, self.done = console, total, 0
+        self.began = time.monotonic()
+        self.shown: Any = None
+        self.advance: Callable[[], None] | None = None
+
+    def __enter__(self) -> _Ticks:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.shown is not None:
+            self.shown.__exit__(*error)
+
+    def __call__(self) -> None:
+        self.done += 1
+        if self.advance is not None:
+            self.advance()
+        elif self.console is not None and self.done % 100 == 0 and time.monotonic() - self.began > SLOW:
+            self.shown = counted(self.console, "Resampling rows", self.total, self.done)
+            self.advance = self.shown.__enter__()
+
+
+def own_sentence(attribute: str, name: str, found: OwnMetric) -> str:
+    """Say which two groups differ most, or that these rows cannot tell."""
+    where = f"{printable(name)} by {printable(attribute)}"
+    if not found.pairs:
+        return f"{where}: fewer than two groups have a figure, so that nothing is compared."
+    pair = found.pairs[0]
+    one = pair.difference
+    size = f"{digits(one.value)}, interval {digits(one.low)} to {digits(one.high)}"
+    allowed = f", allowing for {found.comparisons:,} comparisons" if found.comparisons > 1 else ""
+    names = f"{printable(pair.first)} and {printable(pair.second)}"
+    if pair.decided:
+        return f"{where}: {names} differ by {size}{allowed}."
+    return f"{where}: these rows cannot tell whether {names} differ: {size}{allowed}."
+
+
+def own_tables(attribute: str, metrics: Mapping[str, OwnMetric], level: float) -> list[RenderableType]:
+    """Return tables that ``rich`` can print, one a metric, with a sentence below each."""
+    shown: list[RenderableType] = []
+    for name, found in metrics.items():
+        table = Table(title=Text(f"{printable(name)} by {printable(attribute)}"), title_justify="left")
+        for heading in ("Group", "Rows", "Value", f"{100 * level:g}% interval"):
+            words = heading == "Group"
+            table.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+        for group, figure in found.groups.items():
+            cells = [digits(figure.value), span(figure)]
+            table.add_row(Text(printable(group_name(group))), f"{figure.n:,}", *cells)
+        shown += [table, Text(own_sentence(attribute, name, found))]
+    return shown

@@ -1,0 +1,158 @@
+"""The page of an audit of predicted numbers."""
+
+from __future__ import annotations
+
+from levelhead.auditing.regression import QUANTITIES
+from levelhead.report import blocks
+from levelhead.report.definitions import CAUTION
+from levelhead.report.text import Record, counted, digits, estimate_from_dict, short, span
+from levelhead.types import Estimate
+
+MOST_PAIRS = 12
+"""Pairs of groups that are shown at once; a click shows more."""
+NOT_COMPARED = "too few rows, or no group: not compared"
+
+_TERMS = (
+    ("Error", "The prediction less its label, in the unit of the label. Above 0: predicted too high."),
+    ("Mean absolute error", "How far off predictions are on average, whichever way."),
+    (
+        "Root mean squared error",
+        "Like it, with large errors counting for more. It has no interval that can be relied on.",
+    ),
+    (
+        "Interval",
+        "95% of such intervals hold the true mean. They are Student’s; of mean absolute errors the farther end of two, "
+        "on the plain and the log scale. Differences have theirs by variance recovery, adjusted for all comparisons.",
+    ),
+)
+
+
+def regression_page(result: Record, *, source: str = "", command: str = "") -> Record:
+    """Summarise an audit of predicted numbers.
+
+    Args:
+        result: what :meth:`levelhead.auditing.regression.RegressionAudit.to_dict` returns, or the JSON of it.
+        source: what was audited, in a word, for example the file's name.
+        command: the command that made the page.
+
+    Returns:
+        the page as a plain dict, for :func:`levelhead.report.render`.
+    """
+    about, level = result.get("about") or {}, f"{result['level']:.0%}"
+    by_attribute, label = result["by_attribute"], short(result["label"], 60)
+    parts = [blocks.part([_pairs_section(result, level), _along_section(result)])]
+    parts += [
+        blocks.part([_groups_section(name, groups, label, level)], title=name if len(by_attribute) > 1 else "")
+        for name, groups in by_attribute.items()
+    ]
+    items = [("Predictions", source)] if source else []
+    items += [("Label", label), ("Level", level)]
+    words = [blocks.terms(items), blocks.terms(_TERMS), blocks.paragraph(CAUTION)]
+    parts.append(blocks.part([blocks.section("How it was measured", words)]))
+    said = [
+        f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)
+    ]
+    finding, *lines = result["sentences"]
+    overall = result["overall"]
+    facts = [("Rows", f"{result['rows']:,}", ""), *_facts(overall, level)]
+    if result["explained"] is not None:
+        facts.append(("Variance explained", f"{100 * result['explained']:.1f}", "percent of the label’s"))
+    return blocks.page(
+        "Audit of predicted numbers",
+        finding,
+        parts,
+        title=about.get("title") or f"Audit of {source or 'predictions'}",
+        about=". ".join([*said, f"{source or 'predictions'}: groups by {', '.join(map(short, by_attribute))}"]),
+        facts=facts,
+        lines=lines,
+        cautions=result["warnings"],
+        command=command,
+    )
+
+
+def _facts(overall: Record, level: str) -> list[tuple[str, str, str]]:
+    found = []
+    for name, title in list(QUANTITIES.items())[:2]:
+        figure = estimate_from_dict(overall[name])
+        found.append((title, digits(figure.value), f"{level} interval {span(figure)}" if span(figure) else ""))
+    return found
+
+
+def _groups_section(name: str, groups: Record, label: str, level: str) -> Record:
+    """Return the groups' means, as drawings and as a table."""
+    drawn = [
+        blocks.forest(
+            f"{title} of each group of {short(name)}, in the unit of {label}, with {level} intervals",
+            [
+                _forest_row(group, estimate_from_dict(figures[quantity]), decided=figures["included"])
+                for group, figures in groups.items()
+            ],
+            heads=("Group", title),
+            ends=ends,
+        )
+        for quantity, title, ends in (
+            ("mean_error", "Mean error", ("predicted too low", "predicted too high")),
+            ("mean_absolute_error", "Mean absolute error", ("", "")),
+        )
+    ]
+    rows = []
+    for group, figures in groups.items():
+        cells = [blocks.cell(f"{figures['n']:,}", flag="" if figures["included"] else NOT_COMPARED)]
+        cells += [blocks.cell(digits(_number(figures["mean_label"])))]
+        for quantity in QUANTITIES:
+            figure = estimate_from_dict(figures[quantity])
+            cells.append(blocks.cell(digits(figure.value), span(figure)))
+        cells.append(blocks.cell(digits(_number(figures["root_mean_squared_error"]))))
+        rows.append((group, cells))
+    heads = ["Group", "Rows", "Mean label", *QUANTITIES.values(), "Root mean squared error"]
+    table = blocks.table(f"Groups of {short(name)}, in the unit of {label}, with {level} intervals", heads, rows)
+    return blocks.section("The groups", [*drawn, table])
+
+
+def _forest_row(group: str, figure: Estimate, *, decided: bool) -> Record:
+    """Return a line of a drawing whose figures are in any unit."""
+    row = blocks.forest_row(group, figure, decided=decided, scale=1)
+    return row | {"text": digits(figure.value), "sub": span(figure) or "no interval"}
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _pairs_section(result: Record, level: str) -> Record:
+    """Return the pairs of groups that differ most."""
+    rows = []
+    for pair in result["pairs"]:
+        figure = estimate_from_dict(pair["difference"])
+        cells = [
+            blocks.cell(QUANTITIES[pair["quantity"]]),
+            blocks.cell(digits(figure.value), span(figure)),
+            blocks.cell(f"{figure.n:,}"),
+        ]
+        rows.append((f"{short(pair['first'])} less {short(pair['second'])}", cells))
+    if not rows:
+        return blocks.section("Who differs most", [])
+    heads = ["Groups", "Mean", "Apart", "Rows"]
+    note = f"The intervals hold together: they allow for all {result['comparisons']:,} comparisons (Bonferroni)."
+    caption = f"airs of groups that differ most, with {level} intervals"
+    shown = [blocks.table(f"P{caption}", heads, rows[:MOST_PAIRS], notes=[note], text_columns=[1])]
+    if more := rows[MOST_PAIRS:]:
+        folded = f"{counted(len(more), 'more pair')} of groups"
+        shown.append(blocks.table(f"More p{caption}", heads, more, text_columns=[1], folded=folded))
+    return blocks.section("Who differs most", shown)
+
+
+def _along_section(result: Record) -> Record:
+    shown: list[Record] = []
+    for name, found in result["continuous"].items():
+        shown += [blocks.paragraph(sentence) for sentence in found["sentences"]]
+        if found["curve"]:
+            shown.append(
+                blocks.curves(
+                    f"Error along {short(name)}: a fitted curve of degree 3",
+                    [("fitted error", [(at, value) for at, value in found["curve"]])],
+                    titles=(short(name), "Error"),
+                    notes=["Between the 5th and the 95th percentile."],
+                )
+            )
+    return blocks.section("Along numbers", shown)

@@ -1,0 +1,244 @@
+"""Audits of predicted numbers: errors by group, in the unit of the label."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+import levelhead as lh
+from levelhead.auditing.regression import QUANTITIES, regression_sentences
+from levelhead.cli import app
+from levelhead.types import ConfigError, DataError
+
+
+def rows(count=300, seed=0):
+    rng = np.random.default_rng(seed)
+    sex = rng.choice(["men", "women"], count)
+    label = rng.normal(100, 20, count)
+    return label, label + np.where(sex == "men", 3.0, -4.0) + rng.normal(0, 5, count), sex
+
+
+def test_figures_are_those_of_the_rows():
+    label, prediction, sex = rows()
+    result = lh.regression_audit(label, prediction, sensitive_features={"sex": sex})
+    for group, found in result.by_attribute["sex"].items():
+        error = (prediction - label)[sex == group]
+        assert found.n == len(error)
+        assert found.mean_error.value == pytest.approx(error.mean())
+        assert found.mean_absolute_error.value == pytest.approx(np.abs(error).mean())
+        assert found.root_mean_squared_error == pytest.approx(np.sqrt((error**2).mean()))
+        assert found.mean_label == pytest.approx(label[sex == group].mean())
+        assert found.mean_prediction.value == pytest.approx(prediction[sex == group].mean())
+        student = stats.ttest_1samp(error, 0).confidence_interval()
+        assert (found.mean_error.low, found.mean_error.high) == pytest.approx((student.low, student.high))
+    assert result.explained == pytest.approx(1 - ((prediction - label) ** 2).mean() / label.var())
+    assert result.overall.n == 300
+
+
+def test_differences_hold_together_and_the_larger_mean_comes_first():
+    label, prediction, sex = rows()
+    result = lh.regression_audit(label, prediction, sensitive_features={"sex": sex})
+    assert result.comparisons == 3
+    assert {one.quantity for one in result.pairs} == set(QUANTITIES)
+    first = result.pairs[0]
+    assert first.quantity == "mean_error"
+    assert (first.pair.first, first.pair.second) == ("men", "women")
+    assert first.pair.decided
+    assert 4 < first.pair.difference.low < 7 < first.pair.difference.high < 9
+    error = prediction - label
+    welch = stats.ttest_ind(error[sex == "men"], error[sex == "women"], equal_var=False).confidence_interval(
+        1 - 0.05 / 3
+    )
+    assert first.pair.difference.low == pytest.approx(welch.low, abs=0.02)
+    assert first.pair.difference.high == pytest.approx(welch.high, abs=0.02)
+
+
+def test_sentences():
+    result = lh.regression_audit(
+        [10.0, 20, 30, 40] * 10, [13.0, 21, 27, 41] * 10, sensitive_features=["a", "b"] * 20, min_count=20
+    )
+    sentences = regression_sentences(result)
+    assert sentences[0] == (
+        "By group, these rows cannot tell whether the mean error differs between b and a: 1.00 apart, interval −0.807 "
+        "to 2.81."
+    )
+    assert sentences[1].startswith(
+        "By group, predictions are off by 3.00 for a and by 1.00 for b on average: 2.00 apart"
+    )
+    assert sentences[2] == (
+        "Over all 40 rows the mean absolute error is 2.00, the root mean squared error 2.24, and predictions are 0.500 "
+        "too high on average. Predictions explain 96.0% of the variance."
+    )
+
+
+def test_batches_of_a_file_give_what_arrays_give(tmp_path, monkeypatch):
+    label, prediction, sex = rows(2000)
+    label, prediction = label + 1e8, prediction + 1e8  # sums of squares would lose all digits
+    file = tmp_path / "prices.csv"
+    pd.DataFrame({"price": label, "guess": prediction, "sex": sex}).to_csv(file, index=False)
+    monkeypatch.setattr("levelhead.auditing.files.BATCH_BYTES", 4096)
+    whole = lh.regression_audit(label, prediction, sensitive_features={"sex": sex})
+    read = lh.regression_audit_file(file, "price", "guess", ["sex"])
+    for group, one in whole.by_attribute["sex"].items():
+        other = read.by_attribute["sex"][group]
+        assert other.n == one.n
+        assert other.mean_error.low == pytest.approx(one.mean_error.low, rel=1e-6)
+        assert other.mean_absolute_error.high == pytest.approx(one.mean_absolute_error.high, rel=1e-6)
+    assert [str(one.pair.first) for one in whole.pairs] == [str(one.pair.first) for one in read.pairs]
+    parquet = tmp_path / "prices.parquet"
+    pd.DataFrame({"price": label, "guess": prediction, "sex": sex}).to_parquet(parquet)
+    assert lh.regression_audit_file(parquet, "price", "guess", ["sex"]).overall.n == 2000
+
+
+def test_groups_that_are_small_or_missing_are_shown_and_not_compared():
+    label, prediction, sex = rows(100)
+    sex = sex.astype(object)
+    sex[:5], sex[5:12] = "few", None
+    result = lh.regression_audit(label, prediction, sensitive_features={"sex": sex})
+    assert [(group, one.included) for group, one in result.by_attribute["sex"].items()] == [
+        ("few", False), ("men", True), ("women", True), ("(missing)", False),
+    ]  # fmt: skip
+    assert result.comparisons == 3
+    assert any("group 'few' has 5 rows, fewer than 10, and is not compared" in one for one in result.warnings)
+    assert any("7 of 100 rows have no group" in one for one in result.warnings)
+    as_group = lh.regression_audit(label, prediction, sensitive_features={"sex": sex}, missing="group", min_count=5)
+    assert as_group.comparisons == 3 * 6
+
+
+def test_crossings_ranges_and_numbers():
+    label, prediction, sex = rows(400)
+    ages = np.arange(400) % 50 + 20
+    result = lh.regression_audit(
+        label, prediction + 0.2 * (ages - 45), sensitive_features={"sex": sex, "age": ages}, bins={"age": [30, 50]},
+        intersect=True, continuous={"years": ages},
+    )  # fmt: skip
+    assert list(result.by_attribute["age"]) == ["under 30", "30 to under 50", "50 and over"]
+    assert ("men", "under 30") in result.by_attribute["sex", "age"]
+    assert result.continuous["years"].slope.value == pytest.approx(0.2 * 49, abs=2.5)
+    assert "The mean error changes by +" in str(result)
+    assert "from years 20 to 69" in " ".join(str(result).split())
+
+
+@pytest.mark.parametrize(
+    ("label", "prediction", "sentence"),
+    [
+        (np.arange(40.0), np.full(40, 7.0), "The prediction is 7.00 for every row: all that differs between groups"),
+        (np.full(40, 7.0), np.arange(40.0), "The label is 7.00 for every row: how well it is predicted cannot be told"),
+        (np.arange(40.0), np.arange(40.0)[::-1], "no smaller than if the mean label were predicted for everybody"),
+    ],
+)
+def test_a_model_that_is_no_use_is_named_before_any_gap(label, prediction, sentence):
+    result = lh.regression_audit(label, prediction, sensitive_features=["a", "b"] * 20)
+    assert sentence in result.warnings[0]
+
+
+def test_all_errors_zero():
+    label = np.arange(40.0)
+    result = lh.regression_audit(label, label, sensitive_features=["a", "b"] * 20)
+    assert result.explained == 1
+    assert result.overall.mean_absolute_error.high == 0
+    assert "cannot tell" in regression_sentences(result)[0]
+
+
+def test_one_group_has_nothing_to_compare():
+    result = lh.regression_audit(np.arange(20.0), np.arange(20.0) ** 2, sensitive_features=["a"] * 20)
+    assert regression_sentences(result)[0] == (
+        "Fewer than two groups have rows enough to be compared: no gap can be measured."
+    )
+    assert "Fewer than two groups" in result.to_html()
+
+
+@pytest.mark.parametrize(
+    ("label", "prediction", "options", "message"),
+    [
+        ([1.0] * 3, [1.0] * 4, {}, "3 labels and 4 predictions"),
+        ([], [], {}, "There are no rows to audit"),
+        ([1.0, np.nan, 3], [1.0] * 3, {}, r"The label: 1 value is missing or too large, the first, in row 2 .*missing"),
+        ([1.0, 2, 3], [1, np.inf, 3], {}, r"The prediction: 1 value .*row 2 .*infinite"),
+        ([1.0, 2, 3], [1, 1e200, 3], {}, "beyond 1e"),
+        (["low", "high", "low"], [1.0] * 3, {}, "The label holds .low., which is no finite number"),
+        ([[1.0], [2], [3]], [1.0] * 3, {}, "has shape"),
+        ([True, False, True], [1.0] * 3, {}, "no finite number"),
+        ([1.0] * 3, [1.0] * 3, {"min_count": 1}, "below 2"),
+        ([1.0] * 3, [1.0] * 3, {"level": 95}, "not between 0 and 1"),
+        ([1.0] * 3, [1.0] * 3, {"intersect": True}, "two sensitive columns"),
+        ([1.0] * 3, [1.0] * 3, {"missing": "drop"}, "missing=.*is unknown"),
+        ([1.0] * 3, [1.0] * 3, {"about": {"mood": "x"}}, "about has"),
+    ],
+)
+def test_bad_input(label, prediction, options, message):
+    with pytest.raises((DataError, ConfigError), match=message):
+        lh.regression_audit(label, prediction, sensitive_features={"g": ["a", "b", "a"][: len(label)]}, **options)
+
+
+def test_one_row_and_groups_of_one():
+    result = lh.regression_audit([1.0], [2.0], sensitive_features=["a"])
+    assert result.overall.n == 1
+    assert np.isnan(result.overall.mean_error.low)
+    assert json.dumps(result.to_dict(), allow_nan=False)
+    assert str(result)
+    assert result.to_html()
+
+
+def test_hostile_names():
+    label, prediction, _ = rows(40)
+    groups = ["<script>\x1b[2J", "[/red]"] * 20
+    result = lh.regression_audit(label, prediction, sensitive_features={"a\x1b]8;;": groups}, about={"title": "<i>"})
+    assert "\x1b" not in str(result)
+    assert "<script>" not in result.to_html()
+    assert "<i>" not in result.to_html()
+
+
+def test_the_command(tmp_path):
+    label, prediction, sex = rows(200)
+    file = tmp_path / "prices.csv"
+    pd.DataFrame({"price": label, "guess": prediction, "sex": sex, "age": np.arange(200) % 60}).to_csv(
+        file, index=False
+    )
+    page, figures = tmp_path / "page.html", tmp_path / "figures.json"
+    words = ["audit", str(file), "--label", "price", "--prediction", "guess", "--group", "sex", "--regression"]
+    done = CliRunner().invoke(app, [*words, "--continuous", "age", "--html", str(page), "--json", str(figures)])
+    assert done.exit_code == 0, done.output
+    assert "predictions are" in done.output
+    assert "Mean absolute error" in done.output
+    written = json.loads(figures.read_text())
+    assert written["kind"] == "regression audit"
+    assert written["sentences"][0] in page.read_text()
+    again = tmp_path / "again.html"
+    assert CliRunner().invoke(app, ["report", str(figures), "--html", str(again)]).exit_code == 0
+    assert written["sentences"][0] in again.read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--positive", "1"], "--positive is about classes, not numbers"),
+        (["--adjust", "max-t"], "--adjust is about classes"),
+        (["--shares", "women=0.5"], "--regression"),
+    ],
+)
+def test_options_about_classes_are_refused(tmp_path, more, message):
+    file = tmp_path / "prices.csv"
+    file.write_text("price,guess,sex\n1,2,a\n")
+    words = ["audit", str(file), "--label", "price", "--prediction", "guess", "--group", "sex", "--regression"]
+    done = CliRunner().invoke(app, [*words, *more])
+    assert done.exit_code == 1
+    assert message in " ".join(str(done.exception or done.output).split())
+
+
+def test_an_audit_of_classes_points_here_where_labels_are_many_numbers():
+    label, prediction, sex = rows(300)
+    with pytest.raises(DataError, match=r"such as a price: --regression \(regression_audit\)"):
+        lh.audit(label, prediction, sensitive_features=sex)
+
+
+def test_a_missing_number_in_a_file_is_named_with_its_row(tmp_path):
+    file = tmp_path / "prices.csv"
+    file.write_text("price,guess,sex\n1,2,a\n,3,b\n")
+    with pytest.raises(DataError, match="row 2"):
+        lh.regression_audit_file(file, "price", "guess", ["sex"])
+    with pytest.raises(ConfigError, match="named as label and as prediction"):
+        lh.regression_audit_file(file, "price", "price", ["sex"])
