@@ -302,11 +302,12 @@ def hub_texts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
 def saved_texts(root: Path, rows: Rows, deleted: bool) -> dict[str, Any]:
     import datasets
 
-    columns = {"text": [f"{text} w{row}" for row, text in enumerate(sentences(rows))], "label": rows.label}
+    texts = [f"{text} w{row}" for row, text in enumerate(sentences(rows))]
+    columns = {"id": rows.name, "text": texts, "label": rows.label}
     saved = datasets.Dataset.from_dict(columns | ({} if deleted else {"group": [f"g{value}" for value in rows.group]}))
     saved.save_to_disk(str(root / "mine"))
     options: dict[str, Any] = {"validation_split": None, "test_split": None, "validation_share": 0.3, "test_share": 0.3}
-    return {"path": "mine", "text_column": "text", "sensitive": "group", **options}
+    return {"path": "mine", "text_column": "text", "sensitive": "group", "id_column": "id", **options}
 
 
 TEXT_LAYOUTS: dict[str, dict[str, Callable[[Path, Rows, bool], dict[str, Any]]]] = {

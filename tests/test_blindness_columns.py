@@ -37,7 +37,7 @@ DECLARED: dict[tuple[str, str], tuple[set[str], str]] = {
     ("text-csv", "JSON lines"): ({"group"}, "label"),
     ("text-csv", "in parts"): ({"group"}, "label"),
     ("hub", "texts"): ({"group"}, "label"),
-    ("hub", "texts saved to disk"): ({"group"}, "label"),
+    ("hub", "texts saved to disk"): ({"group", "id"}, "label"),
 }
 
 
@@ -180,6 +180,7 @@ def test_training_opens_no_declared_sensitive_column(
     assert not declared & opened
     if name not in COMPUTED:  # there the attribute is computed from the input
         data.groups("train")
+        data.ids("train")
         assert declared <= opened, "the watch would not have noticed"
 
 
@@ -206,7 +207,7 @@ def test_pretraining_opens_neither_target_nor_sensitive_columns(
     [
         ("text-csv", ("text_column", "pair_column", "target", "split_column")),
         ("image-folder-csv", ("file_column", "target", "split_column")),
-        ("hub", ("image_column", "target")),
+        ("hub", ("image_column", "text_column", "target")),
     ],
 )
 def test_a_column_that_training_opens_cannot_be_declared_sensitive(name: str, options: tuple[str, ...]) -> None:

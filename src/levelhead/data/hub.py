@@ -38,8 +38,9 @@ from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.splits import check_shares, position_of, split_of
 from levelhead.data.text_files import as_text
 from levelhead.data.texts import Texts, text_fingerprint
-from levelhead.types import ConfigError, DataError, require_columns
+from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
 
+PICTURES = "image"  # the column of pictures where nobody names one
 TEXT_KIND = re.compile(r"(large_)?string(_view)?")
 KINDS = re.compile(r"bool|u?int\d+|(large_)?string(_view)?|null")  # null: no row has a value
 
@@ -61,7 +62,7 @@ class Hub(DataSet):
     path: str = ""
     config_name: str | None = None
     revision: str | None = None
-    image_column: str = "image"
+    image_column: str = PICTURES
     text_column: str | None = None
     pair_column: str | None = None
     target: str = "label"
@@ -90,6 +91,11 @@ class Hub(DataSet):
         check_image_size(self.image_size)
         if self.pair_column is not None and self.text_column is None:
             raise ConfigError("data.pair_column is the second of two texts: name the first with data.text_column.")
+        if self.text_column is not None and self.image_column != PICTURES:
+            raise ConfigError(
+                "data.text_column and data.image_column are both set, and a network reads texts or pictures. Leave one "
+                "of them out."
+            )
         inputs = (
             {"image_column": self.image_column}
             if self.text_column is None
@@ -116,7 +122,10 @@ class Hub(DataSet):
             require_columns(
                 splits[name].column_names, [*self._texts, *self._pictured, self.target, *identifier], self._where(name)
             )
-        self._refuse_kind(splits, self.target)
+            for column in self._texts:
+                self._refuse_no_texts(splits[name], column, name)
+        for column in (self.target, *([self.id_column] if self.id_column else [])):
+            self._refuse_kind(splits, column)
         warn_of_absent(self._sensitive, self.path, *(splits[name].column_names for name in self._names()))
 
     def examples(self, split: Split) -> Examples:
@@ -159,7 +168,7 @@ class Hub(DataSet):
         rows = self._rows(splits, split)
         if self.id_column is None:
             return [str(int(row)) for row in rows]
-        require_columns(splits[source].column_names, [self.id_column], self._where(source))
+        self._refuse_kind(splits, self.id_column)
         values = [as_text(value) for value in _column(splits[source], self.id_column)]
         chosen = [values[row] for row in rows.tolist()]
         self._refuse_empty(chosen, self.id_column, source, rows)
@@ -205,11 +214,12 @@ class Hub(DataSet):
                     raise
         try:
             if (Path(path) / "dataset_dict.json").is_file() or (Path(path) / "state.json").is_file():
+                self._refuse_pinned(path)
                 splits = _saved(Path(path))
             else:
                 # Said aloud, because an environment variable would otherwise decide it in some versions.
                 splits = datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
-        except DataError:
+        except LevelheadError:
             raise
         except Exception as error:  # the library raises a dozen kinds, with its own clear first line
             reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -224,6 +234,13 @@ class Hub(DataSet):
                     "of the training split."
                 )
         return splits
+
+    def _refuse_pinned(self, path: str) -> None:
+        if self.config_name or self.revision:
+            raise ConfigError(
+                f"{path} was written by save_to_disk and has no configurations and no revisions: leave out "
+                "data.config_name and data.revision."
+            )
 
     def _rows(self, splits: Any, split: Split) -> Tensor:
         """Return the positions of the rows of ``split`` in its source, (n,) int64, in order."""
@@ -290,13 +307,17 @@ class Hub(DataSet):
 
     def _text_values(self, splits: Any, column: str, source: str) -> list[str | None]:
         """Return a column of texts of one of the set's splits."""
+        self._refuse_no_texts(splits[source], column, source)
+        return _column(splits[source], column)
+
+    def _refuse_no_texts(self, table: Any, column: str, source: str) -> None:
+        """Raise :class:`DataError` if a column is absent or holds no texts; opens no value."""
         import datasets
 
-        require_columns(splits[source].column_names, [column], self._where(source))
-        feature = splits[source].features[column]
+        require_columns(table.column_names, [column], self._where(source))
+        feature = table.features[column]
         if not isinstance(feature, datasets.Value) or not TEXT_KIND.fullmatch(feature.dtype):
             raise DataError(f"{self._where(source)}: {column!r} holds {feature}, not texts.")
-        return _column(splits[source], column)
 
     def _read_texts(self, splits: Any, source: str, rows: Tensor) -> Texts:
         columns = []
@@ -350,16 +371,37 @@ def _saved(folder: Path) -> Any:
     """
     import datasets
 
-    for state in sorted(folder.rglob("state.json")):
-        try:
-            files = [str(one["filename"]) for one in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise DataError(f"{state} does not name the files of its rows ({error}). Save the set again.") from None
-        for name in files:
-            if not is_below((state.parent / name).resolve(), state.parent.resolve()):
-                raise DataError(f"{state} names a file that leads out of its folder. Save the set again.")
-    loaded = datasets.load_from_disk(str(folder))
-    return loaded if isinstance(loaded, datasets.DatasetDict) else datasets.DatasetDict({"train": loaded})
+    home = folder.resolve()
+    parts = {"train": folder}
+    if not (folder / "state.json").is_file():
+        parts = {name: folder / name for name in _named(folder / "dataset_dict.json", home)}
+    splits = {}
+    for name, part in parts.items():
+        _named(part / "state.json", home)
+        # Without the format that it was saved with, which hides columns and makes tensors of others.
+        splits[name] = datasets.Dataset.load_from_disk(str(part)).with_format(None)
+    return datasets.DatasetDict(splits)
+
+
+def _named(listing: Path, home: Path) -> list[str]:
+    """Return the splits, or the files of rows, that a listing of ``save_to_disk`` names, none of them outside ``home``.
+
+    The library itself follows any path, link or address that stands there.
+    """
+    for file in (listing, listing.with_name("dataset_info.json")):
+        if not is_below(file, home):
+            raise DataError(f"{file} leads out of {home}. Put it there.")
+    try:
+        found = json.loads(listing.read_text(encoding="utf-8"))
+        of_splits = listing.name == "dataset_dict.json"
+        names = found["splits"] if of_splits else [one["filename"] for one in found["_data_files"]]
+        for name in names:
+            if not re.fullmatch(r"\w[\w.-]*", name) or not is_below(listing.parent / name, home):
+                raise DataError(f"{listing} names {quoted(name)}, which leads out of its folder. Save the set again.")
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        what = "its splits" if listing.name == "dataset_dict.json" else "the files of its rows"
+        raise DataError(f"{listing} does not name {what} ({error}). Save the set again.") from None
+    return list(names)
 
 
 class _Pictures(Sequence[bytes | None]):
