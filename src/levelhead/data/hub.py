@@ -35,7 +35,7 @@ from levelhead.data.base import (
 )
 from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.images import check_image_size, is_below, read_picture
-from levelhead.data.splits import check_shares, position_of, split_of
+from levelhead.data.splits import check_shares, deal, rows_of
 from levelhead.data.text_files import as_text
 from levelhead.data.texts import Texts, text_fingerprint
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
@@ -255,11 +255,8 @@ class Hub(DataSet):
             keys = ["\n".join(map(as_text, texts)) for texts in zip(*columns, strict=True)]
         else:
             keys = [str(row) for row in range(count)]
-        dealt = [split_of(position_of(key, self.split_seed), validation, test) for key in keys]
-        rows = [row for row, name in enumerate(dealt) if name == split]
-        if not rows:
-            raise DataError(f"{self._where(self.train_split)}: none of its {count} rows falls into the {split} split.")
-        return torch.tensor(rows, dtype=torch.int64)
+        dealt = deal(keys, self.split_seed, validation, test)
+        return torch.tensor(rows_of(dealt, split, self._where(source), test), dtype=torch.int64)
 
     def _refuse_kind(self, splits: Any, column: str) -> None:
         """Raise :class:`DataError` if a column is absent or its feature holds no classes; opens no value."""

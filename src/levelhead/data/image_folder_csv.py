@@ -27,7 +27,7 @@ from levelhead.data.base import (
 )
 from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.images import PictureFiles, check_image_size
-from levelhead.data.splits import check_shares, named_splits, position_of, split_of
+from levelhead.data.splits import check_shares, deal, named_splits, rows_of
 from levelhead.data.text_files import read_columns, refuse_mixed_numbers, table_header
 from levelhead.types import ConfigError, DataError, require_columns
 
@@ -151,17 +151,11 @@ class ImageFolderCsv(DataSet):
     def _rows(self, frame: pd.DataFrame, split: Split) -> list[int]:
         """Return the positions of the rows of ``split``, in the order of the csv."""
         if self.split_column is None:
-            dealt = [
-                split_of(position_of(str(row), self.split_seed), self.validation_share, self.test_share)
-                for row in range(len(frame))
-            ]
-        else:
-            words = frame[self.split_column].str.lower().tolist()
-            dealt = named_splits(words, SPLIT_WORDS, self.split_column, self._csv())
-        rows = [row for row, name in enumerate(dealt) if name == split]
-        if not rows:
-            raise DataError(f"{self._csv()}: no row is of the {split} split; there are {len(frame)} rows in all.")
-        return rows
+            keys = map(str, range(len(frame)))
+            dealt = deal(keys, self.split_seed, self.validation_share, self.test_share)
+            return rows_of(dealt, split, self._csv(), self.test_share)
+        words = frame[self.split_column].str.lower().tolist()
+        return rows_of(named_splits(words, SPLIT_WORDS, self.split_column, self._csv()), split, self._csv(), 0)
 
     def _class_names(self, frame: pd.DataFrame) -> tuple[str, ...]:
         self._refuse_empty(frame[self.target], self.target, list(range(len(frame))))

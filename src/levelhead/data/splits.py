@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from levelhead.data.base import Split
@@ -24,7 +24,8 @@ def named_splits(words: Sequence[str], known: Mapping[str, Split], column: str, 
 def check_shares(validation_share: float, test_share: float) -> None:
     """Raise :class:`~levelhead.types.ConfigError` unless both are shares and leave something to train on.
 
-    A test share of 1 is that of data which are evaluated as a whole, and never trained on.
+    A test share of 1 is that of data which are evaluated as a whole, and never trained on: the other one is then
+    without meaning.
     """
     if test_share == 1:
         return
@@ -35,6 +36,23 @@ def check_shares(validation_share: float, test_share: float) -> None:
         raise ConfigError(
             f"data.validation_share {validation_share} and data.test_share {test_share} leave nothing to train on."
         )
+
+
+def deal(keys: Iterable[str], seed: int, validation_share: float, test_share: float) -> list[Split]:
+    """Return the split of each row by a hash of its key and ``seed``: equal keys go to one split."""
+    return [split_of(position_of(key, seed), validation_share, test_share) for key in keys]
+
+
+def rows_of(dealt: Sequence[Split], split: Split, where: object, test_share: float) -> list[int]:
+    """Return the positions of the rows of ``split``, in order; none is a :class:`~levelhead.types.DataError`."""
+    rows = [row for row, name in enumerate(dealt) if name == split]
+    if not rows:
+        whole = " data.test_share is 1: all of them are test rows, and none is left to train on."
+        raise DataError(
+            f"{where}: no row is of the {split} split; there are {len(dealt)} rows in all."
+            + (whole if test_share == 1 and split != "test" else "")
+        )
+    return rows
 
 
 def position_of(key: str, seed: int) -> float:

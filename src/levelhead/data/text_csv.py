@@ -25,7 +25,7 @@ from levelhead.data.base import (
     warn_of_absent,
 )
 from levelhead.data.image_folder_csv import SPLIT_WORDS
-from levelhead.data.splits import check_shares, named_splits, position_of, split_of
+from levelhead.data.splits import check_shares, deal, named_splits, rows_of
 from levelhead.data.text_files import (
     ANY_SUFFIXES,
     NUMBER,
@@ -113,11 +113,10 @@ class TextCsv(DataSet):
 
     def examples(self, split: Split) -> Examples:
         """Return texts and labels of ``split``; opens no sensitive column."""
-        rows = self._read(self.target)
+        rows = self._read(self.target, split)
         refuse_mixed_numbers(rows.values, self.target, rows.files[0][0])
         names = sorted_names(set(rows.values))
-        chosen = [row for row, part in enumerate(rows.splits) if part == split]
-        self._refuse_no_rows(chosen, split, rows)
+        chosen = self._rows(rows, split)
         where = f"{rows.file_of(chosen[0])}, {split}"
         labels = codes_of([rows.values[row] for row in chosen], names)
         refuse_one_class(labels, names, self.target, where)
@@ -139,9 +138,8 @@ class TextCsv(DataSet):
         """
         result = []
         for name in named_or_default(self._sensitive, *(table_header(path) for path, _ in self._files())):
-            rows = self._read(name)
-            chosen = [row for row, part in enumerate(rows.splits) if part == split]
-            self._refuse_no_rows(chosen, split, rows)
+            rows = self._read(name, split)
+            chosen = self._rows(rows, split)
             values = [rows.values[row] for row in chosen]
             _refuse_empty(values, name, chosen, rows)
             names = sorted_names(set(rows.values) - {""})
@@ -149,12 +147,14 @@ class TextCsv(DataSet):
         return tuple(result)
 
     def ids(self, split: Split) -> Sequence[str]:
-        """Return the ``id_column`` of ``split``, else the number of each row in its file, 1 below the header."""
-        rows = self._read(self.id_column or self.target)
-        chosen = [row for row, part in enumerate(rows.splits) if part == split]
-        self._refuse_no_rows(chosen, split, rows)
+        """Return the ``id_column`` of ``split``, else the number of each row in its table, 1 below the header.
+
+        Of a table in parts, rows are counted over all of them, so that no two of a split have one number.
+        """
+        rows = self._read(self.id_column or self.target, split)
+        chosen = self._rows(rows, split)
         if self.id_column is None:
-            return [str(rows.place(row)[1]) for row in chosen]
+            return [str(row - (chosen[0] if self.file is None else 0) + 1) for row in chosen]
         values = [rows.values[row] for row in chosen]
         _refuse_empty(values, self.id_column, chosen, rows)
         return values
@@ -181,25 +181,29 @@ class TextCsv(DataSet):
             raise DataError(f"There is no file {path}. Set data.file to a table in {path.parent}, or to a whole path.")
         return [(path, None)]
 
-    def _read(self, column: str) -> _Rows:
-        """Read one column beside what training needs of all rows; the target is checked wherever it is read."""
+    def _read(self, column: str, wanted: Split) -> _Rows:
+        """Read one column of all rows, beside the texts of those that may be of the split ``wanted``.
+
+        The target is checked wherever it is read.
+        """
         rows = _Rows([], [], [], [[] for _ in self._texts])
         carved = self.file is not None and self.split_column is None
         opened = self._texts if column == self.target or carved else ()
-        for path, split in self._files():
-            table = read_columns(path, [column, *opened, *self._split])
+        files = self._files()
+        of_splits = [split for _, split in files]
+        for path, split in files:
+            here = opened if split in (None, wanted) else ()
+            table = read_columns(path, [column, *here, *self._split], part=of_splits.count(split) > 1)
             values = [_value(cell) for cell in table[column]]
             rows.files.append((path, len(values)))
             for kept, name in zip(rows.texts, opened, strict=False):
-                kept += table[name]
+                kept += table[name] if here else [""] * len(values)
             if self.split_column is not None:
                 words = [cell.strip().lower() for cell in table[self.split_column]]
                 rows.splits += named_splits(words, WORDS, self.split_column, path)
             elif carved:
                 keys = ["\n".join(texts) for texts in zip(*(table[name] for name in opened), strict=True)]
-                rows.splits += [
-                    split_of(position_of(key, self.split_seed), self.validation_share, self.test_share) for key in keys
-                ]
+                rows.splits += deal(keys, self.split_seed, self.validation_share, self.test_share)
             elif split is not None:
                 rows.splits += [split] * len(values)
             rows.values += values
@@ -207,11 +211,9 @@ class TextCsv(DataSet):
             _refuse_empty(rows.values, column, range(len(rows.values)), rows)
         return rows
 
-    def _refuse_no_rows(self, chosen: Sequence[int], split: Split, rows: _Rows) -> None:
-        if not chosen:
-            raise DataError(
-                f"{rows.files[0][0]}: no row is of the {split} split; there are {len(rows.values)} rows in all."
-            )
+    def _rows(self, rows: _Rows, split: Split) -> list[int]:
+        carved = self.file is not None and self.split_column is None
+        return rows_of(rows.splits, split, rows.files[0][0], self.test_share if carved else 0)
 
 
 @dataclass

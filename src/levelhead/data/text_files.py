@@ -59,33 +59,47 @@ def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFI
     counted twice.
     """
     whole = any((folder / (stem + suffix)).is_file() for stem in stems for suffix in suffixes)
-    named = [one for one in sorted(folder.iterdir()) if one.is_file()]
-    of_parts = [
-        (one, match) for one in named for stem in stems if (match := PART.fullmatch(one.name)) and match["stem"] == stem
-    ]
-    parts = [one for one, match in of_parts if match["suffix"] in suffixes]
-    folders = [folder / stem for stem in stems if (folder / stem).is_dir()]
+    parts = _parts(folder, suffixes, stems)
+    # Names that begin so are a writer's notes, by a custom of long standing.
+    below = {
+        folder / stem: [one for one in _tables(folder / stem, suffixes) if one.name[0] not in "._"]
+        for stem in stems
+        if (folder / stem).is_dir()
+    }
+    folders = [one for one, tables in below.items() if tables]
     if whole + bool(parts) + len(folders) > 1:
         raise DataError(
             f"{folder} holds {stems[0]} in more than one way: {', '.join(one.name for one in [*parts[:1], *folders])}"
             f"{' and a single table' if whole else ''}. Leave one of them there."
         )
     if parts:
-        counts = {(match["stem"], int(match["count"]), match["suffix"]) for _, match in of_parts}
-        numbers = sorted(int(match["number"]) for _, match in of_parts)
-        expected = next(iter(counts))[1]
-        if len(counts) > 1 or numbers not in (list(range(expected)), list(range(1, expected + 1))):
-            raise DataError(
-                f"{folder} does not hold all parts of {stems[0]}: it holds {len(parts)} of {expected}, "
-                f"{', '.join(one.name for one in parts[:5])}. Fetch the others."
-            )
         return parts
     if folders:
-        tables = sorted(one for one in folders[0].iterdir() if one.is_file() and one.name.endswith(tuple(suffixes)))
-        if not tables:
-            raise DataError(f"{folders[0]} holds no table ({', '.join(suffixes)}).")
-        return tables
+        return _parts(folders[0], suffixes) or below[folders[0]]
+    if below and not whole:
+        raise DataError(f"{next(iter(below))} holds no table ({', '.join(suffixes)}).")
     return [table_file(folder, *stems, suffixes=suffixes)]
+
+
+def _tables(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    return sorted(one for one in folder.iterdir() if one.is_file() and one.name.endswith(tuple(suffixes)))
+
+
+def _parts(folder: Path, suffixes: Sequence[str], stems: Sequence[str] | None = None) -> list[Path]:
+    """Return the parts of a table in a folder by their numbers; not all of one table is an error. None: any stem."""
+    found = {one: match for one in _tables(folder, suffixes) if (match := PART.fullmatch(one.name))}
+    found = {one: match for one, match in found.items() if stems is None or match["stem"] in stems}
+    if not found:
+        return []
+    counts = {(match["stem"], int(match["count"]), match["suffix"]) for match in found.values()}
+    numbers = sorted(int(match["number"]) for match in found.values())
+    name, expected, _ = next(iter(counts))
+    if len(counts) > 1 or numbers not in (list(range(expected)), list(range(1, expected + 1))):
+        raise DataError(
+            f"{folder} does not hold all parts of {name}: it holds {len(found)} of {expected}, "
+            f"{', '.join(one.name for one in [*found][:5])}. Fetch the others."
+        )
+    return sorted(found, key=lambda one: int(found[one]["number"]))
 
 
 def find_layout(folder: Path, layouts: Mapping[str, Sequence[str]], wanted: str | None) -> str:
@@ -119,15 +133,16 @@ def table_header(path: Path) -> list[str]:
     return header
 
 
-def read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
+def read_columns(path: Path, columns: Sequence[str], *, part: bool = False) -> dict[str, list[str]]:
     """Return some columns of a table as texts, in row order, to the letter; a missing cell is an empty text.
 
+    A table without rows is an error, unless it is a ``part`` of one.
     Numbers and truth values of JSON lines and parquet become texts as Python writes them.
     """
     if _suffix(path) == ".parquet":
         _refuse_irregular(path)
         found = _parquet_columns(path, columns)
-        if not next(iter(found.values()), []):
+        if not part and not next(iter(found.values()), []):
             raise DataError(f"{path} has a header but no rows.")
         return found
     if _suffix(path) == ".jsonl":
@@ -139,7 +154,7 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
     require_columns(there, columns, str(path))
     places = [there.index(name) for name in columns]
     rows = [[line[at] if at < len(line) else "" for at in places] for line in lines]
-    if not rows:
+    if not part and not rows:
         raise DataError(f"{path} has a header but no rows.")
     return {name: [row[position] for row in rows] for position, name in enumerate(columns)}
 
