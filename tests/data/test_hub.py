@@ -187,3 +187,122 @@ def test_wrong_options_are_refused() -> None:
 def test_a_task_cannot_be_its_own_audit() -> None:
     with pytest.raises(ConfigError, match="against its own task"):
         Hub(path="owner/name", target="sex", sensitive=("age", "sex"))
+
+
+def texts(**changes: list[Any]) -> dict[str, list[Any]]:
+    return {
+        "text": [f"post {row % 20} of {row % 2}" for row in range(40)],
+        "reply": [f"answer {row % 10}" for row in range(40)],
+        "label": [row % 2 for row in range(40)],
+        "group": [f"g{row % 3}" for row in range(40)],
+        "id": [f"P{row}" for row in range(40)],
+        **changes,
+    }
+
+
+def save(folder: Path, splits: tuple[str, ...] = ("train", "validation", "test"), **changes: list[Any]) -> Path:
+    datasets.DatasetDict({name: datasets.Dataset.from_dict(texts(**changes)) for name in splits}).save_to_disk(
+        str(folder)
+    )
+    return folder
+
+
+def test_texts_and_pairs(tmp_path: Path) -> None:
+    save(tmp_path / "posts")
+    data = Hub(root=tmp_path, path="posts", text_column="text", id_column="id", sensitive="group")
+    data.check()
+    examples = data.examples("test")
+    assert list(examples.inputs.texts) == texts()["text"]
+    assert examples.inputs.pairs is None
+    assert examples.labels.tolist() == texts()["label"]
+    assert list(data.ids("test")) == texts()["id"]
+    assert data.groups("test")[0].names == ("g0", "g1", "g2")
+    pairs = Hub(root=tmp_path, path="posts", text_column="text", pair_column="reply", sensitive=())
+    assert list(pairs.examples("train").inputs.pairs) == texts()["reply"]
+    assert list(pairs.inputs("train").texts) == texts()["text"]
+    assert pairs.examples("train").fingerprint != data.examples("train").fingerprint
+
+
+def test_equal_texts_go_to_one_split(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict(texts()).save_to_disk(str(tmp_path / "posts"))
+    shares: dict[str, Any] = {"validation_split": None, "test_split": None, "validation_share": 0.3, "test_share": 0.3}
+    data = Hub(path=str(tmp_path / "posts"), text_column="text", sensitive="group", id_column="id", **shares)
+    data.check()
+    found = {split: data.examples(split).inputs.texts for split in ("train", "validation", "test")}
+    assert sum(map(len, found.values())) == 40
+    for split, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        assert not set(found[split]) & set(found[other])
+    table = texts()
+    for split, read in found.items():
+        rows = [table["id"].index(one) for one in data.ids(split)]
+        assert [table["text"][row] for row in rows] == list(read)
+        names = data.groups(split)[0].names
+        assert [names[code] for code in data.groups(split)[0].values] == [table["group"][row] for row in rows]
+    whole = Hub(path=str(tmp_path / "posts"), text_column="text", validation_split=None, test_split=None, test_share=1)
+    assert len(whole.examples("test").labels) == 40
+    with pytest.raises(DataError, match="none of its 40 rows falls into the train split"):
+        whole.examples("train")
+
+
+def test_texts_are_read_in_no_other_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path / "posts")
+    opened: list[str] = []
+    select = datasets.Dataset.select_columns
+
+    def spy(self: Any, names: list[str], *arguments: Any, **options: Any) -> Any:
+        opened.extend(names)
+        return select(self, names, *arguments, **options)
+
+    monkeypatch.setattr(datasets.Dataset, "select_columns", spy)
+    Hub(root=tmp_path, path="posts", text_column="text", sensitive="group").examples("train")
+    assert set(opened) == {"text", "label"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"text": ["  ", None, *["a b"] * 38]}, {}, r"'text' is empty in 2 of 40 rows, the first being row 0"),
+        ({}, {"text_column": "label"}, "must be different columns"),
+        ({}, {"text_column": "words"}, r"no column 'words'"),
+        ({"text": list(range(40))}, {}, r"'text' holds .*, not texts"),
+        ({"id": [None, *["x"] * 39]}, {"id_column": "id"}, r"'id' is empty in 1 of 40 rows"),
+        ({}, {"text_column": None, "pair_column": "reply"}, "name the first with data.text_column"),
+        ({}, {"id_column": "group", "sensitive": "group"}, "sensitive"),
+        ({}, {"text_column": None}, r"no column 'image'"),
+    ],
+)
+def test_texts_that_cannot_be_read(
+    changes: dict[str, Any], options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    save(tmp_path / "posts", **changes)
+
+    def read() -> None:
+        data = Hub(**{"root": tmp_path, "path": "posts", "text_column": "text", **options})
+        data.check()
+        data.examples("train")
+        data.ids("train")
+
+    with pytest.raises((ConfigError, DataError), match=message):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"_data_files": [{"filename": "../../other.arrow"}]}', "leads out of its folder"),
+        ('{"_data_files": [{"filename": "/etc/hostname"}]}', "leads out of its folder"),
+        ("[]", "does not name the files of its rows"),
+        ("{", "does not name the files of its rows"),
+    ],
+)
+def test_a_saved_set_opens_nothing_beyond_its_folder(content: str, message: str, tmp_path: Path) -> None:
+    folder = save(tmp_path / "posts")
+    (folder / "train" / "state.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        Hub(root=tmp_path, path="posts", text_column="text").check()
+
+
+def test_a_saved_set_without_the_named_splits_says_which_it_has(tmp_path: Path) -> None:
+    save(tmp_path / "posts", ("train", "held_out"))
+    with pytest.raises(DataError, match=r"no split 'validation'; it has train, held_out.*null to take a share"):
+        Hub(root=tmp_path, path="posts", text_column="text").check()
