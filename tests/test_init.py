@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
+import runpy
+import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +14,9 @@ import pandas as pd
 import pytest
 import yaml
 from PIL import Image
+from transformers import AutoTokenizer, pipeline
 
+import levelhead as lh
 from levelhead.cli.app import main
 from levelhead.data.phrases import vocabulary
 from levelhead.runs.data_check import look_at, masked_text
@@ -140,13 +146,14 @@ def test_a_folder_with_a_table_for_each_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_from_a_csv_to_figures_without_an_editor(
+def test_from_a_csv_to_a_served_model_without_an_editor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
     save_tiny_backbone(tmp_path / "backbone", vocabulary())
-    reviews().drop(columns=["gender", "Age"]).to_csv("reviews.csv", index=False)
+    table = reviews()
+    table.drop(columns=["gender", "Age"]).to_csv("reviews.csv", index=False)
     assert run("init", "reviews.csv", "--backbone", "backbone") == 0
     assert run("init", "reviews.csv") != 0
     assert "is there already. Take another name with --out, or overwrite it with --force" in capsys.readouterr().err
@@ -154,12 +161,42 @@ def test_from_a_csv_to_figures_without_an_editor(
     printed = capsys.readouterr().out
     assert "Training opens 'review' (the text), 'verdict' (the class)." in printed
     assert "Evaluation alone opens 'review_id' (the id)." in printed
-    assert not any(text in printed for text in reviews()["review"])
+    assert not any(text in printed for text in table["review"])
     assert run("train", "reviews.yaml", "--set", "train.epochs=1", "--set", "model.max_length=32") == 0
+    folder = tmp_path / "runs" / "reviews-seed0"
     assert run("evaluate", "runs/reviews-seed0", "--html", "page.html") == 0
     assert "Nobody's group is known" in capsys.readouterr().out
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert re.search(r"<h1>Right for [\d.]+% of \d+ rows; nobody&#39;s group is known\.", page)
+
+    # Groups that turn up later are joined by the id.
+    table[["review_id", "gender"]].rename(columns={"review_id": "id"}).to_csv("groups.csv", index=False)
+    predictions = "runs/reviews-seed0/predictions-test.parquet"
+    columns = ["--label", "label", "--prediction", "prediction", "--group", "gender", "--min-count", "2"]
+    assert run("audit", predictions, *columns, "--join", "groups.csv", "--on", "id") == 0
+    assert "Groups of gender" in capsys.readouterr().out
+
+    # Another table is evaluated as a whole.
+    table.drop(columns=["gender", "Age"])[:40].to_csv("later.csv", index=False)
+    options = ["--set", "data.file=later.csv", "--set", "data.test_share=1", "--out", "later"]
+    assert run("evaluate", "runs/reviews-seed0", *options) == 0
+    assert len(pd.read_parquet("later/predictions-test.parquet")) == 40
+
+    # The model is described, loaded, asked through a pipeline, and leaves as one ONNX file.
+    card = (folder / "model" / "README.md").read_text(encoding="utf-8")
+    assert "predict the column verdict" in card
+    assert "Nobody's group is known." in card
+    model = lh.from_pretrained(folder / "model")
+    classify = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(folder / "model"))
+    answers = classify(list(table["review"][:3]))
+    assert {answer["label"] for answer in answers} <= set(table["verdict"])
+    pytest.importorskip("onnxruntime")
+    script = str(Path(__file__).parent.parent / "examples" / "export_onnx.py")
+    monkeypatch.setattr(sys, "argv", [script, "--model", str(folder / "model"), "--out", "model.onnx"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter's own code
+        runpy.run_path(script, run_name="__main__")
+    assert float(re.search(r"largest difference (\S+) of", capsys.readouterr().out)[1]) < 1e-4
 
 
 def test_texts_in_two_splits_are_counted_and_texts_are_masked(tmp_path: Path) -> None:
@@ -247,3 +284,56 @@ def test_folders_of_people_are_named_and_one_class_is_refused(tmp_path: Path, mo
     (tmp_path / "a" / "men" / "1.png").unlink()
     with pytest.raises(DataError, match="holds pictures of one class alone, 'women'"):
         list_pictures(tmp_path / "a")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_saved_set_of_the_library(whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    rows = reviews().drop(columns="price")
+    frame = datasets.Dataset.from_pandas(rows).class_encode_column("verdict")
+    saved = frame if whole else datasets.DatasetDict({"train": frame, "dev": frame, "test": frame})
+    saved.save_to_disk("posts")
+    assert run("init", "posts") == 0
+    data = data_of(Path("posts.yaml").read_text())
+    assert data["name"] == "hub"
+    assert data["path"] == str(tmp_path / "posts")
+    assert (data["text_column"], data["target"], data["id_column"]) == ("review", "verdict", "review_id")
+    assert data["sensitive"] == ["gender"]
+    splits = [data[f"{split}_split"] for split in ("train", "validation", "test")]
+    assert splits == (["train", None, None] if whole else ["train", "dev", "test"])
+    look = look_at(load_experiment("posts.yaml"))
+    assert sum(map(sum, look.counts.values())) == (160 if whole else 480)
+    assert "Training opens 'review' (the text), 'verdict' (the class)." in look.said
+    assert list(look.counts) == ["bad", "good"]
+
+
+def test_a_saved_set_of_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    pictures = [{"bytes": drawn(row), "path": None} for row in range(120)]
+    columns = {"photo": pictures, "kind": ["cat", "dog"] * 60}
+    features = datasets.Features({"photo": datasets.Image(), "kind": datasets.Value("string")})
+    datasets.Dataset.from_dict(columns, features=features).save_to_disk("pets")
+    assert run("init", "pets") == 0
+    data = data_of(Path("pets.yaml").read_text())
+    assert (data["name"], data["image_column"], data["target"]) == ("hub", "photo", "kind")
+    assert sum(map(sum, look_at(load_experiment("pets.yaml")).counts.values())) == 120
+
+
+def drawn(row: int) -> bytes:
+    raw = io.BytesIO()
+    Image.new("RGB", (8, 8), (row, 0, 0)).save(raw, "PNG")
+    return raw.getvalue()
+
+
+def test_a_folder_of_tables_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("posts/train").mkdir(parents=True)
+    rows = reviews()
+    for name, part in (("train/0", rows[:60]), ("train/1", rows[60:120]), ("validation", rows[120:140])):
+        part.to_parquet(f"posts/{name}.parquet")
+    rows[140:].to_parquet("posts/test-00000-of-00001.parquet")
+    assert run("init", "posts") == 0
+    look = look_at(load_experiment("posts.yaml"))
+    assert [sum(column) for column in zip(*look.counts.values(), strict=True)] == [120, 20, 20]

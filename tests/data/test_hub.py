@@ -12,7 +12,6 @@ import torch
 from drawing import picture
 
 from levelhead.data import SPLITS, Hub
-from levelhead.data.texts import Texts
 from levelhead.types import ConfigError, DataError
 
 datasets = pytest.importorskip("datasets")
@@ -191,80 +190,63 @@ def test_a_task_cannot_be_its_own_audit() -> None:
         Hub(path="owner/name", target="sex", sensitive=("age", "sex"))
 
 
-def reviews(rows: int = 40, **changes: list[Any]) -> dict[str, list[Any]]:
-    """Columns of texts: every text stands there twice, one after another, and names its row."""
+def texts(**changes: list[Any]) -> dict[str, list[Any]]:
     return {
-        "code": [f"R{row}" for row in range(rows)],
-        "text": [f"review number {row // 2}" for row in range(rows)],
-        "reply": [f"reply number {row // 4}" for row in range(rows)],
-        "label": ["bad", "good"] * (rows // 2),
-        "group": ["a", "a", "b", "b"] * (rows // 4),
+        "text": [f"post {row % 20} of {row % 2}" for row in range(40)],
+        "reply": [f"answer {row % 10}" for row in range(40)],
+        "label": [row % 2 for row in range(40)],
+        "group": [f"g{row % 3}" for row in range(40)],
+        "id": [f"P{row}" for row in range(40)],
         **changes,
     }
 
 
-def save_reviews(root: Path, splits: tuple[str, ...] = ("train", "validation", "test"), **changes: list[Any]) -> Path:
-    (root / "reviews").mkdir()
-    for split in splits:
-        pq.write_table(pa.table(reviews(**changes)), root / "reviews" / f"{split}.parquet")
-    return root
+def save(folder: Path, splits: tuple[str, ...] = ("train", "validation", "test"), **changes: list[Any]) -> Path:
+    datasets.DatasetDict({name: datasets.Dataset.from_dict(texts(**changes)) for name in splits}).save_to_disk(
+        str(folder)
+    )
+    return folder
 
 
-def texts_of(data: Hub, split: Any) -> Texts:
-    inputs = data.examples(split).inputs
-    assert isinstance(inputs, Texts)
-    assert inputs.fingerprint() == data.inputs(split).fingerprint()
-    return inputs
-
-
-def test_texts_and_pairs_of_a_set(tmp_path: Path) -> None:
-    data = Hub(root=save_reviews(tmp_path), path="reviews", text_column="text", sensitive="group", id_column="code")
+def test_texts_and_pairs(tmp_path: Path) -> None:
+    save(tmp_path / "posts")
+    data = Hub(root=tmp_path, path="posts", text_column="text", id_column="id", sensitive="group")
     data.check()
     examples = data.examples("test")
-    assert texts_of(data, "test").texts == reviews()["text"]
-    assert texts_of(data, "test").pairs is None
-    assert examples.class_names == ("bad", "good")
-    assert examples.labels.tolist() == [0, 1] * 20
-    assert data.ids("test") == reviews()["code"]
-    assert data.groups("test")[0].values.tolist() == [0, 0, 1, 1] * 10
-    pairs = Hub(root=tmp_path, path="reviews", text_column="text", pair_column="reply")
-    assert texts_of(pairs, "train").pairs == reviews()["reply"]
+    assert list(examples.inputs.texts) == texts()["text"]
+    assert examples.inputs.pairs is None
+    assert examples.labels.tolist() == texts()["label"]
+    assert list(data.ids("test")) == texts()["id"]
+    assert data.groups("test")[0].names == ("g0", "g1", "g2")
+    pairs = Hub(root=tmp_path, path="posts", text_column="text", pair_column="reply", sensitive=())
+    assert list(pairs.examples("train").inputs.pairs) == texts()["reply"]
+    assert list(pairs.inputs("train").texts) == texts()["text"]
     assert pairs.examples("train").fingerprint != data.examples("train").fingerprint
-    assert list(pairs.ids("test")) == [str(row) for row in range(40)]
 
 
-def test_class_labels_of_texts_keep_their_names(tmp_path: Path) -> None:
-    label = datasets.ClassLabel(names=["wrong", "right"])
-    columns = {**reviews(), "label": [1, 0] * 20}
-    table = datasets.Dataset.from_dict(columns).cast_column("label", label)
-    (tmp_path / "reviews").mkdir()
-    table.to_parquet(tmp_path / "reviews" / "train.parquet")
-    data = Hub(root=tmp_path, path="reviews", text_column="text", validation_split=None, test_split=None)
-    assert data.examples("train").class_names == ("wrong", "right")
+def test_equal_texts_go_to_one_split(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict(texts()).save_to_disk(str(tmp_path / "posts"))
+    shares: dict[str, Any] = {"validation_split": None, "test_split": None, "validation_share": 0.3, "test_share": 0.3}
+    data = Hub(path=str(tmp_path / "posts"), text_column="text", sensitive="group", id_column="id", **shares)
+    data.check()
+    found = {split: data.examples(split).inputs.texts for split in ("train", "validation", "test")}
+    assert sum(map(len, found.values())) == 40
+    for split, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        assert not set(found[split]) & set(found[other])
+    table = texts()
+    for split, read in found.items():
+        rows = [table["id"].index(one) for one in data.ids(split)]
+        assert [table["text"][row] for row in rows] == list(read)
+        names = data.groups(split)[0].names
+        assert [names[code] for code in data.groups(split)[0].values] == [table["group"][row] for row in rows]
+    whole = Hub(path=str(tmp_path / "posts"), text_column="text", validation_split=None, test_split=None, test_share=1)
+    assert len(whole.examples("test").labels) == 40
+    with pytest.raises(DataError, match="all of them are test rows, and none is left to train on"):
+        whole.examples("train")
 
 
-def test_texts_are_dealt_by_what_they_say(tmp_path: Path) -> None:
-    carved: dict[str, Any] = {"validation_split": None, "test_split": None, "test_share": 0.3, "validation_share": 0.3}
-    data = Hub(root=save_reviews(tmp_path, ("train",)), path="reviews", text_column="text", sensitive="group", **carved)
-    found = {split: texts_of(data, split).texts for split in SPLITS}
-    assert sorted(text for texts in found.values() for text in texts) == sorted(reviews()["text"])
-    assert sum(len(set(texts)) for texts in found.values()) == 20  # equal texts stand in one split
-    for split in SPLITS:  # labels, groups and ids follow their rows
-        rows = [int(row) for row in data.ids(split)]
-        assert found[split] == [reviews()["text"][row] for row in rows]
-        assert data.examples(split).labels.tolist() == [row % 2 for row in rows]
-        assert data.groups(split)[0].values.tolist() == [row // 2 % 2 for row in rows]
-    again = reviews()
-    order = [*range(20, 40), *range(20)]
-    (tmp_path / "other").mkdir()
-    save_reviews(tmp_path / "other", ("train",), **{name: [again[name][row] for row in order] for name in again})
-    other = Hub(root=tmp_path / "other", path="reviews", text_column="text", **carved)
-    assert {split: sorted(texts_of(other, split).texts) for split in SPLITS} == {
-        split: sorted(found[split]) for split in SPLITS
-    }
-
-
-def test_training_on_texts_opens_no_picture_and_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_read_in_no_other_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path / "posts")
     opened: list[str] = []
     select = datasets.Dataset.select_columns
 
@@ -273,11 +255,79 @@ def test_training_on_texts_opens_no_picture_and_no_id(tmp_path: Path, monkeypatc
         return select(self, names, *arguments, **options)
 
     monkeypatch.setattr(datasets.Dataset, "select_columns", spy)
-    root = save_reviews(tmp_path, image=columns()["image"] + columns()["image"][:16])
-    data = Hub(root=root, path="reviews", text_column="text", sensitive="group", id_column="code")
-    data.check()
-    data.examples("train")
+    Hub(root=tmp_path, path="posts", text_column="text", sensitive="group").examples("train")
     assert set(opened) == {"text", "label"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"text": ["  ", None, *["a b"] * 38]}, {}, r"'text' is empty in 2 of 40 rows, the first being row 0"),
+        ({}, {"text_column": "label"}, "must be different columns"),
+        ({}, {"text_column": "words"}, r"no column 'words'"),
+        ({"text": list(range(40))}, {}, r"'text' holds .*, not texts"),
+        ({"id": [None, *["x"] * 39]}, {"id_column": "id"}, r"'id' is empty in 1 of 40 rows"),
+        ({}, {"text_column": None, "pair_column": "reply"}, "name the first with data.text_column"),
+        ({}, {"id_column": "group", "sensitive": "group"}, "sensitive"),
+        ({}, {"text_column": None}, r"no column 'image'"),
+    ],
+)
+def test_texts_that_cannot_be_read(
+    changes: dict[str, Any], options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    save(tmp_path / "posts", **changes)
+
+    def read() -> None:
+        data = Hub(**{"root": tmp_path, "path": "posts", "text_column": "text", **options})
+        data.check()
+        data.examples("train")
+        data.ids("train")
+
+    with pytest.raises((ConfigError, DataError), match=message):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"_data_files": [{"filename": "../../other.arrow"}]}', "leads out of its folder"),
+        ('{"_data_files": [{"filename": "/etc/hostname"}]}', "leads out of its folder"),
+        ("[]", "does not name the files of its rows"),
+        ("{", "does not name the files of its rows"),
+    ],
+)
+def test_a_saved_set_opens_nothing_beyond_its_folder(content: str, message: str, tmp_path: Path) -> None:
+    folder = save(tmp_path / "posts")
+    (folder / "train" / "state.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        Hub(root=tmp_path, path="posts", text_column="text").check()
+
+
+def test_a_saved_set_without_the_named_splits_says_which_it_has(tmp_path: Path) -> None:
+    save(tmp_path / "posts", ("train", "held_out"))
+    with pytest.raises(DataError, match=r"no split 'validation'; it has train, held_out.*null to take a share"):
+        Hub(root=tmp_path, path="posts", text_column="text").check()
+
+
+def one_set(rows: int = 40) -> Any:
+    return datasets.Dataset.from_dict(texts()).select(range(rows))
+
+
+def written(root: Path, **changes: list[Any]) -> Path:
+    (root / "posts").mkdir()
+    for split in SPLITS:
+        pq.write_table(pa.table(texts(**changes)), root / "posts" / f"{split}.parquet")
+    return root
+
+
+def test_class_labels_of_texts_keep_their_names(tmp_path: Path) -> None:
+    label = datasets.ClassLabel(names=["wrong", "right"])
+    columns = {**texts(), "label": [1, 0] * 20}
+    table = datasets.Dataset.from_dict(columns).cast_column("label", label)
+    (tmp_path / "posts").mkdir()
+    table.to_parquet(tmp_path / "posts" / "train.parquet")
+    data = Hub(root=tmp_path, path="posts", text_column="text", validation_split=None, test_split=None)
+    assert data.examples("train").class_names == ("wrong", "right")
 
 
 @pytest.mark.parametrize(
@@ -297,22 +347,22 @@ def test_training_on_texts_opens_no_picture_and_no_id(tmp_path: Path, monkeypatc
     ],
 )
 def test_texts_that_cannot_be_read_are_named(tmp_path: Path, changes: dict[str, list[Any]], message: str) -> None:
-    data = Hub(root=save_reviews(tmp_path, **changes), path="reviews", text_column="text")
+    data = Hub(root=written(tmp_path, **changes), path="posts", text_column="text")
     with pytest.raises(DataError, match=message):
         data.examples("train")
 
 
 def test_columns_of_texts_that_are_absent_or_wrong_are_found_before_training(tmp_path: Path) -> None:
-    save_reviews(tmp_path, number=list(range(40)), code=[1.5] * 40)
+    written(tmp_path, number=list(range(40)), id=[1.5] * 40)
     for options, message in (
         ({"text_column": "txt"}, r"no column 'txt'. Did you mean 'text'\?"),
         ({"text_column": "number"}, "'number' holds .*, not texts"),
         ({"text_column": "text", "pair_column": "number"}, "'number' holds .*, not texts"),
-        ({"text_column": "text", "id_column": "code"}, "'code' holds .*; it must hold class labels"),
+        ({"text_column": "text", "id_column": "id"}, "'id' holds .*; it must hold class labels"),
         ({"text_column": "text", "id_column": "key"}, "no column 'key'"),
     ):
         with pytest.raises(DataError, match=message):
-            Hub(root=tmp_path, path="reviews", **options).check()
+            Hub(root=tmp_path, path="posts", **options).check()
 
 
 def test_texts_or_pictures() -> None:
@@ -327,19 +377,15 @@ def test_texts_or_pictures() -> None:
     Hub(path="owner/name", text_column="image")
 
 
-def one_set(rows: int = 40, **changes: list[Any]) -> Any:
-    return datasets.Dataset.from_dict(reviews(rows, **changes))
-
-
 def test_a_saved_dict_of_texts(tmp_path: Path) -> None:
     splits = {"train": one_set(40), "validation": one_set(20), "test": one_set(12)}
     splits["train"] = splits["train"].with_format("torch", columns=["label"])  # a format hides columns
     splits["test"] = splits["test"].select([3, 2, 1, 0])  # an order of its own
     datasets.DatasetDict(splits).save_to_disk(tmp_path / "saved")
-    data = Hub(root=tmp_path, path="saved", text_column="text", id_column="code", sensitive="group")
+    data = Hub(root=tmp_path, path="saved", text_column="text", id_column="id", sensitive="group")
     data.check()
     assert [len(data.examples(split).labels) for split in SPLITS] == [40, 20, 4]
-    assert data.ids("test") == ["R3", "R2", "R1", "R0"]
+    assert data.ids("test") == ["P3", "P2", "P1", "P0"]
     assert data.examples("test").labels.tolist() == [1, 0, 1, 0]
     assert Hub(path=str(tmp_path / "saved"), text_column="text").examples("test").labels.tolist() == [1, 0, 1, 0]
     with pytest.raises(DataError, match=r"saved has no split 'dev'; it has train, validation, test"):

@@ -118,9 +118,9 @@ def test_examples_do_not_open_the_sensitive_column(
 ) -> None:
     opened: list[tuple[str, ...]] = []
 
-    def spy(path: Path, columns: list[str]) -> dict[str, list[str]]:
+    def spy(path: Path, columns: list[str], **options: Any) -> dict[str, list[str]]:
         opened.append(tuple(columns))
-        return read_columns(path, columns)
+        return read_columns(path, columns, **options)
 
     monkeypatch.setattr(text_csv, "read_columns", spy)
     whole = mine(write(tmp_path)).examples("train")
@@ -264,7 +264,7 @@ def test_a_byte_order_mark_and_commas_at_the_end_move_nothing(tmp_path: Path) ->
         ({"target": "text"}, "must be different columns"),
         ({"split_column": "text", "file": "a.csv"}, r"data\.split_column 'text' is also data\.text_column"),
         ({"split_column": "part"}, r"data\.split_column needs data\.file"),
-        ({"test_share": 1.0}, r"data\.test_share is 1\.0"),
+        ({"test_share": 1.5}, r"data\.test_share is 1\.5"),
     ],
 )
 def test_options_that_cannot_be_right(options: dict[str, Any], message: str) -> None:

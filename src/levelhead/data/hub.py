@@ -213,9 +213,9 @@ class Hub(DataSet):
                 if path.startswith("."):
                     raise
         try:
-            if (Path(path) / "dataset_dict.json").is_file() or (Path(path) / "state.json").is_file():
+            if is_saved(Path(path)):
                 self._refuse_pinned(path)
-                splits = _saved(Path(path))
+                splits = saved_splits(Path(path))
             else:
                 # Said aloud, because an environment variable would otherwise decide it in some versions.
                 splits = datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
@@ -361,12 +361,37 @@ def _column(split: Any, name: str) -> list[Any]:
     return values
 
 
-def _saved(folder: Path) -> Any:
+def first_columns(split: Any, count: int) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the columns of the first rows as texts, classes by name, and the names of those that hold pictures."""
+    import datasets
+
+    some = split.select(range(min(count, len(split))))
+    table, pictures = {}, []
+    for name, feature in split.features.items():
+        if isinstance(feature, datasets.Image):
+            pictures.append(name)
+        elif isinstance(feature, datasets.ClassLabel):
+            known = dict(enumerate(feature.names))
+            table[name] = [known.get(value, "") for value in _column(some, name)]
+        elif isinstance(feature, datasets.Value):
+            table[name] = [as_text(value) for value in _column(some, name)]
+    return table, pictures
+
+
+def is_saved(folder: Path) -> bool:
+    """Return whether ``save_to_disk`` of the library wrote a folder."""
+    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
+
+
+def saved_splits(folder: Path) -> Any:
     """Return what ``save_to_disk`` wrote into a folder: a ``DatasetDict``, or one ``Dataset`` under the name train.
 
     Each part names the files of its rows, and a name that leads out of the part is an error.
     """
-    import datasets
+    try:
+        import datasets
+    except ImportError:
+        raise ConfigError(f"{folder} needs the library datasets. Install it: pip install 'levelhead[hub]'") from None
 
     home = folder.resolve()
     parts = {"train": folder}

@@ -55,7 +55,9 @@ def look_at(experiment: Experiment) -> DataLook:
     for row in range(min(3, len(first.labels))):
         label = printable(names[int(first.labels[row])])
         look.examples.append(f"Example {row + 1}, {label}: {_masked(first.inputs, row)}")
-    opened = {getattr(data, option, None): use for option, use in OPENED.items()}
+    of_texts = getattr(data, "text_column", None) is not None
+    options = [option for option in OPENED if not (of_texts and option == "image_column")]
+    opened = {getattr(data, option, None): OPENED[option] for option in options}
     columns = [f"{quoted(column)} ({use})" for column, use in opened.items() if column]
     if columns:
         look.said.append(f"Training opens {', '.join(columns)}.")

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from levelhead.data.base import SPLITS
+from levelhead.data.hub import first_columns, is_saved, saved_splits
 from levelhead.data.image_folder_csv import SPLIT_WORDS
 from levelhead.data.text_csv import WORDS
 from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, first_rows
@@ -51,14 +53,16 @@ class Guess:
 
 
 def find_tables(path: Path) -> list[Path]:
-    """Return the table that ``path`` is, or those of the splits in the folder that it is.
+    """Return the table that ``path`` is, or those of the splits in the folder that it is, also in parts.
 
     Errors: :class:`~levelhead.types.DataError` where there is none, or no telling which.
     """
     if path.is_dir():
         tables = sorted(one for one in path.iterdir() if one.is_file() and one.name.endswith(ANY_SUFFIXES))
-        splits = [one for one in tables if one.name.split(".")[0] in WORDS]
-        chosen = tables if len(tables) == 1 else splits
+        splits = [one for one in tables if re.split(r"[.]|-\d+-of-", one.name)[0] in WORDS]
+        below = [one for one in sorted(path.iterdir()) if one.is_dir() and one.name in WORDS]
+        splits += [file for one in below for file in sorted(one.iterdir()) if file.name.endswith(ANY_SUFFIXES)]
+        chosen = tables if len(tables) == 1 and not below else splits
         if not chosen:
             raise DataError(
                 f"{path} holds {len(tables)} tables ({', '.join(ANY_SUFFIXES)}), and none is called train. Name one: "
@@ -116,10 +120,11 @@ def picture_recipe(folder: Path, rows: Sequence[tuple[str, str, str]], csv_file:
     return recipe_text([csv_file], guess, name, BACKBONE, folder=folder, rows=len(rows)), guess
 
 
-def guess_columns(table: Mapping[str, Sequence[str]], folder: Path) -> Guess:
+def guess_columns(table: Mapping[str, Sequence[str]], folder: Path, pictures: str | None = None) -> Guess:
     """Guess what the columns of a table are: texts or pictures, the class, splits, ids, and what is about people.
 
-    ``table`` holds the first rows, ``folder`` is where files of pictures are looked for. A column whose name says
+    ``table`` holds the first rows, ``folder`` is where files of pictures are looked for, and ``pictures`` names the
+    column of pictures where that is known. A column whose name says
     something of people is never an input or the target.
 
     Errors: :class:`~levelhead.types.DataError` where no column can be an input, or none the target.
@@ -131,7 +136,7 @@ def guess_columns(table: Mapping[str, Sequence[str]], folder: Path) -> Guess:
     guess.identifier = next((name for name in free if _is_identifier(name, table[name])), None)
     free = [name for name in free if name not in (guess.split, guess.identifier)]
 
-    files = [name for name in free if _are_pictures(table[name], folder)]
+    files = [name for name in free if name == pictures or _are_pictures(table[name], folder)]
     if files:
         guess.pictures, guess.inputs = True, files[:1]
     else:
@@ -197,13 +202,8 @@ def recipe_text(
     csv_name = tables[0].name if folder is None else str(tables[0].resolve())
     folder = (folder or tables[0].parent).resolve()
     one = len(tables) == 1
-    batch = next(size for size in (128, 64, 32, 16, 2) if size <= max(2, rows // 4))
     lines = [
-        f"# {_plain(tables[0].name if one else folder.name)}: debiased attention; written by levelhead init",
-        f"# levelhead data check {_plain(name)}.yaml     # what is in the splits, and what training opens",
-        f"# levelhead train {_plain(name)}.yaml",
-        f"# Compare with plain training: levelhead compare --recipe {_plain(name)}.yaml --methods erm,dam --seeds 0-2",
-        "data:",
+        *_heading(tables[0].name if one else folder.name, name),
         f"  name: {'image-folder-csv' if guess.pictures else 'text-csv'}",
         f"  folder: {_value(str(folder))}",
     ]
@@ -215,12 +215,7 @@ def recipe_text(
         lines.append(f"  text_column: {_value(guess.inputs[0])}")
         if len(guess.inputs) > 1:
             lines.append(f"  pair_column: {_value(guess.inputs[1])}")
-    lines.append(f"  target: {_value(guess.target)}     # the class to predict")
-    lines.append(
-        "  # Whom an evaluation compares. Training does not open these columns. [] where nobody's group is known:"
-    )
-    lines.append("  # groups are joined to the predictions later, levelhead audit --join.")
-    lines.append(f"  sensitive: [{', '.join(map(_value, guess.sensitive))}]")
+    lines += _roles(guess)
     if one:
         if guess.split:
             lines.append(f"  split_column: {_value(guess.split)}")
@@ -228,11 +223,40 @@ def recipe_text(
             by = "number" if guess.pictures else "text"
             lines.append(f"  validation_share: 0.1     # rows are dealt to the splits by a hash of their {by}")
             lines.append("  test_share: 0.2")
-    if guess.identifier and not guess.pictures:
-        lines.append(
-            f"  id_column: {_value(guess.identifier)}     # written beside predictions; training does not see it"
-        )
-    lines += ["method:", "  name: dam     # erm is plain training; levelhead list methods"]
+    if not guess.pictures:
+        lines += _id_column(guess)
+    return "\n".join([*lines, *_training(guess, backbone, rows)]) + "\n"
+
+
+def _heading(what: str, name: str) -> list[str]:
+    return [
+        f"# {_plain(what)}: debiased attention; written by levelhead init",
+        f"# levelhead data check {_plain(name)}.yaml     # what is in the splits, and what training opens",
+        f"# levelhead train {_plain(name)}.yaml",
+        f"# Compare with plain training: levelhead compare --recipe {_plain(name)}.yaml --methods erm,dam --seeds 0-2",
+        "data:",
+    ]
+
+
+def _roles(guess: Guess) -> list[str]:
+    return [
+        f"  target: {_value(guess.target)}     # the class to predict",
+        "  # Whom an evaluation compares. Training does not open these columns. [] where nobody's group is known:",
+        "  # groups are joined to the predictions later, levelhead audit --join.",
+        f"  sensitive: [{', '.join(map(_value, guess.sensitive))}]",
+    ]
+
+
+def _id_column(guess: Guess) -> list[str]:
+    if not guess.identifier:
+        return []
+    return [f"  id_column: {_value(guess.identifier)}     # written beside predictions; training does not see it"]
+
+
+def _training(guess: Guess, backbone: str, rows: int) -> list[str]:
+    """Return the recipe's sections on method, network and training."""
+    batch = next(size for size in (128, 64, 32, 16, 2) if size <= max(2, rows // 4))
+    lines = ["method:", "  name: dam     # erm is plain training; levelhead list methods"]
     if guess.pictures:
         lines += [
             "model:",
@@ -247,8 +271,7 @@ def recipe_text(
         lines += ["  mode: last_encoder     # the backbone is frozen and runs once; fine_tune trains all of it"]
         lines += ["  max_length: 128     # longer texts are cut, and counted", "train:", "  epochs: 3"]
         lines += [f"  batch_size: {batch}", "  learning_rate: 1.0e-4"]
-    lines.append("  select: val_loss     # the epoch that is kept: by labels alone")
-    return "\n".join(lines) + "\n"
+    return [*lines, "  select: val_loss     # the epoch that is kept: by labels alone"]
 
 
 def write_recipe(path: Path, backbone: str = BACKBONE) -> tuple[str, Guess]:
@@ -256,6 +279,8 @@ def write_recipe(path: Path, backbone: str = BACKBONE) -> tuple[str, Guess]:
 
     Errors: :class:`~levelhead.types.DataError` where there is no table, or none that can be trained on.
     """
+    if is_saved(path):
+        return _saved_recipe(path, backbone)
     tables = find_tables(path)
     table = first_rows(tables[0], LOOKED_AT)
     if not any(table.values()):
@@ -267,6 +292,36 @@ def write_recipe(path: Path, backbone: str = BACKBONE) -> tuple[str, Guess]:
         guess.split = None
     rows = len(next(iter(table.values())))
     return recipe_text(tables, guess, path.name.split(".")[0] or "mine", backbone, rows=rows), guess
+
+
+def _saved_recipe(folder: Path, backbone: str) -> tuple[str, Guess]:
+    """Return a recipe for a folder that ``save_to_disk`` of the library `datasets` wrote, and what was guessed."""
+    splits = saved_splits(folder)
+    names = {split: next((name for name in splits if WORDS.get(name.lower()) == split), None) for split in SPLITS}
+    source = names["train"] or next(iter(splits))
+    table, pictures = first_columns(splits[source], LOOKED_AT)
+    if pictures:
+        # The pictures' column is known from its type; the rest is guessed as of any table.
+        table[pictures[0]] = [f"{row}.jpg" for row in range(len(next(iter(table.values()), [0])))]
+    guess = guess_columns(table, folder, pictures[0] if pictures else None)
+    lines = [
+        *_heading(folder.resolve().name, folder.resolve().name),
+        "  name: hub     # a set of the library datasets, saved to disk",
+        f"  path: {_value(str(folder.resolve()))}",
+    ]
+    options = ("image_column",) if guess.pictures else ("text_column", "pair_column")
+    lines += [f"  {option}: {_value(name)}" for option, name in zip(options, guess.inputs, strict=False)]
+    lines += [*_roles(guess), f"  train_split: {_value(source)}"]
+    for split in ("validation", "test"):
+        known = names[split]
+        lines.append(
+            f"  {split}_split: {_value(known)}"
+            if known
+            else f"  {split}_split: null     # a share of the training rows, by a hash"
+        )
+    guess.said.append(f"Splits: {_list(list(splits))}.")
+    lines += _id_column(guess)
+    return "\n".join([*lines, *_training(guess, backbone, len(splits[source]))]) + "\n", guess
 
 
 def refuse_existing(out: Path, force: bool) -> None:
