@@ -60,6 +60,13 @@ def test_without_a_split_column_rows_are_dealt_by_number_and_seed(tmp_path: Path
     assert [len(ImageFolderCsv(**options).groups(split)[0].values) for split in SPLITS] == sizes
 
 
+def test_a_csv_is_a_test_set_as_a_whole(tmp_path: Path) -> None:
+    data = ImageFolderCsv(root=write(tmp_path), folder="pets", test_share=1)
+    assert len(data.examples("test").labels) == ROWS
+    with pytest.raises(DataError, match="all of them are test rows, and none is left to train on"):
+        data.examples("train")
+
+
 def test_paths_of_their_own(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "pets" / "labels.csv").rename(tmp_path / "elsewhere.csv")

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet
 import pytest
 
-from levelhead.data import TextCsv
+from levelhead.data import SPLITS, TextCsv, text_csv
 from levelhead.data.text_files import read_columns, table_header
 from levelhead.types import DataError
 
@@ -94,7 +94,7 @@ def test_a_parquet_file_is_read_in_no_other_column(tmp_path: Path, monkeypatch: 
     assert set(asked) == {"text", "label", "part"}
 
 
-def in_parts(folder: Path, names: list[str], suffix: str = ".parquet") -> None:
+def in_parts(folder: Path, names: list[str], suffix: str = ".parquet") -> Path:
     """Write the 20 training rows into files of equal size, the validation and test rows into one each."""
     rows = FRAME[FRAME["part"] == "train"]
     size = len(rows) // len(names)
@@ -105,6 +105,7 @@ def in_parts(folder: Path, names: list[str], suffix: str = ".parquet") -> None:
         write(rows.iloc[place * size : (place + 1) * size], file, index=False)
     for part in ("validation", "test"):
         write(FRAME[FRAME["part"] == part], folder / f"{part}{suffix}", index=False)
+    return folder
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
@@ -157,7 +158,7 @@ def test_a_file_is_a_test_set_as_a_whole(tmp_path: Path) -> None:
     csv_as("utf-8")(tmp_path / "later.csv")
     data = TextCsv(folder=str(tmp_path), file="later.csv", test_share=1, sensitive=())
     assert len(data.examples("test").labels) == 40
-    with pytest.raises(DataError, match="no row is of the train split; there are 40 rows in all"):
+    with pytest.raises(DataError, match=r"40 rows in all\. data\.test_share is 1: all of them are test rows"):
         data.examples("train")
 
 
@@ -229,3 +230,58 @@ def test_a_folder_and_a_pipe_are_no_tables(tmp_path: Path) -> None:
         read_columns(tmp_path / "a.parquet", ["text"])
     with pytest.raises(DataError, match="There is no file"):
         table_header(tmp_path / "b.jsonl")
+
+
+def test_rows_of_a_split_in_parts_are_counted_over_all_of_them(tmp_path: Path) -> None:
+    in_parts(tmp_path / "parts", ["train/a", "train/b"])
+    data = TextCsv(folder=str(tmp_path / "parts"))
+    for split in SPLITS:  # no two rows of a split have one number: groups are joined by it
+        count = len(data.examples(split).labels)
+        assert list(data.ids(split)) == [str(row + 1) for row in range(count)]
+
+
+def test_parts_are_read_by_number_and_notes_are_left_out(tmp_path: Path) -> None:
+    rows = FRAME[FRAME["part"] == "train"]
+    whole = in_parts(tmp_path / "whole", ["train"])
+    in_parts(tmp_path / "parts", ["train/x"])
+    train = tmp_path / "parts" / "train"
+    (train / "x.parquet").unlink()
+    for number in range(20):  # by name, 10 would stand before 2; the last two hold no row
+        part = rows.iloc[number : number + 1] if number < 18 else rows[:0]
+        (rows.iloc[17:20] if number == 17 else part).to_parquet(train / f"part-{number}-of-20.parquet", index=False)
+    for name in ("_metadata.parquet", "._part-3-of-20.parquet", "_SUCCESS", "part-3-of-20.parquet.crc"):
+        (train / name).write_text("a note")
+    data = TextCsv(folder=str(tmp_path / "parts"))
+    data.check()
+    assert data.examples("train").fingerprint == TextCsv(folder=str(whole)).examples("train").fingerprint
+    (train / "part-7-of-20.parquet").unlink()
+    with pytest.raises(DataError, match="does not hold all parts of part: it holds 19 of 20"):
+        data.check()
+
+
+def test_a_folder_without_tables_beside_a_table_is_none_of_its_parts(tmp_path: Path) -> None:
+    folder = in_parts(tmp_path / "parts", ["train"])
+    (folder / "train").mkdir()
+    (folder / "train" / "notes.md").write_text("notes")
+    TextCsv(folder=str(folder)).check()
+
+
+def test_texts_of_other_splits_stay_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[str, bool]] = []
+
+    def spy(path: Path, columns: list[str], **options: Any) -> dict[str, list[str]]:
+        opened.append((path.parent.name if path.parent.name == "train" else path.stem, "text" in columns))
+        return read_columns(path, columns, **options)
+
+    monkeypatch.setattr(text_csv, "read_columns", spy)
+    in_parts(tmp_path / "parts", ["train/a", "train/b"])
+    TextCsv(folder=str(tmp_path / "parts")).examples("test")
+    assert opened == [("train", False), ("train", False), ("validation", False), ("test", True)]
+
+
+def test_hostile_names_of_columns_open_no_other_column(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": ["x y"] * 8, "a.b": ["secret"] * 8, "label": [0, 1] * 4, "label.list": ["hidden"] * 8})
+    frame["nested"] = [{"a": "deep"}] * 8
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert read_columns(tmp_path / "a.parquet", ["a", "label"]) == {"a": ["x y"] * 8, "label": ["0", "1"] * 4}
+    assert read_columns(tmp_path / "a.parquet", ["a.b"]) == {"a.b": ["secret"] * 8}

@@ -60,12 +60,7 @@ def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFI
     """
     whole = any((folder / (stem + suffix)).is_file() for stem in stems for suffix in suffixes)
     parts = _parts(folder, suffixes, stems)
-    # Names that begin so are a writer's notes, by a custom of long standing.
-    below = {
-        folder / stem: [one for one in _tables(folder / stem, suffixes) if one.name[0] not in "._"]
-        for stem in stems
-        if (folder / stem).is_dir()
-    }
+    below = {folder / stem: _tables(folder / stem, suffixes) for stem in stems if (folder / stem).is_dir()}
     folders = [one for one, tables in below.items() if tables]
     if whole + bool(parts) + len(folders) > 1:
         raise DataError(
@@ -82,7 +77,9 @@ def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFI
 
 
 def _tables(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    return sorted(one for one in folder.iterdir() if one.is_file() and one.name.endswith(tuple(suffixes)))
+    """Return the tables in a folder by name, without a writer's notes, which begin with a dot or a dash below."""
+    found = (one for one in folder.iterdir() if one.name.endswith(tuple(suffixes)) and one.name[0] not in "._")
+    return sorted(one for one in found if one.is_file())
 
 
 def _parts(folder: Path, suffixes: Sequence[str], stems: Sequence[str] | None = None) -> list[Path]:
