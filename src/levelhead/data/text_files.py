@@ -77,7 +77,7 @@ def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFI
 
 
 def _tables(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the tables in a folder by name, without a writer's notes, which begin with a dot or a dash below."""
+    """Return the tables in a folder by name, without a writer's notes, which begin with a dot or an underscore."""
     found = (one for one in folder.iterdir() if one.name.endswith(tuple(suffixes)) and one.name[0] not in "._")
     return sorted(one for one in found if one.is_file())
 
