@@ -321,6 +321,40 @@ def test_a_saved_set_of_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert sum(map(sum, look_at(load_experiment("pets.yaml")).counts.values())) == 120
 
 
+def test_a_folder_as_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
+    Path("posts/data").mkdir(parents=True)
+    Path("posts/README.md").write_text("# Posts")
+    frame = datasets.Dataset.from_pandas(reviews().drop(columns="price")).class_encode_column("verdict")
+    for name, rows in (
+        ("train-00000-of-00002", (0, 60)),
+        ("train-00001-of-00002", (60, 120)),
+        ("test-00000-of-00001", (120, 160)),
+    ):
+        frame.select(range(*rows)).to_parquet(f"posts/data/{name}.parquet")
+    assert run("init", "posts") == 0
+    data = data_of(Path("posts.yaml").read_text())
+    assert (data["name"], data["text_column"], data["target"]) == ("hub", "review", "verdict")
+    assert (data["validation_split"], data["test_split"]) == (None, "test")
+    look = look_at(load_experiment("posts.yaml"))
+    assert list(look.counts) == ["bad", "good"]  # names that the file holds beside its codes
+    assert sum(map(sum, look.counts.values())) == 160
+
+    Path("pets").mkdir()
+    pictures = [{"bytes": drawn(row), "path": None} for row in range(120)]
+    features = datasets.Features({"photo": datasets.Image(), "kind": datasets.Value("string")})
+    pets = datasets.Dataset.from_dict({"photo": pictures, "kind": ["a cat on a mat", "a dog"] * 60}, features=features)
+    pets.to_parquet("pets/train.parquet")
+    assert run("init", "pets") == 0
+    data = data_of(Path("pets.yaml").read_text())
+    assert (data["name"], data["image_column"], data["target"]) == ("hub", "photo", "kind")
+    assert sum(map(sum, look_at(load_experiment("pets.yaml")).counts.values())) == 120
+    with pytest.raises(DataError, match="looks like a text or a picture's file"):
+        write_recipe(Path("pets/train.parquet"))  # one file of pictures: its folder is what a recipe names
+
+
 def drawn(row: int) -> bytes:
     raw = io.BytesIO()
     Image.new("RGB", (8, 8), (row, 0, 0)).save(raw, "PNG")

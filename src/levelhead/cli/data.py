@@ -22,7 +22,8 @@ def init_command(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A table (csv, tsv, jsonl, parquet), a folder of them, or of pictures in a folder for each class."
+            help="A table (csv, tsv, jsonl, parquet), a folder of them, of pictures in a folder for each class, or one "
+            "that save_to_disk wrote or that is laid out as on the Hub."
         ),
     ],
     out: Annotated[

@@ -194,7 +194,19 @@ class Hub(DataSet):
         return f"{self.path}, split {name!r}"
 
     def _load(self) -> Any:
-        """Return the ``datasets.DatasetDict`` of the set."""
+        """Return the set's splits; one that is named and not there is an error."""
+        splits = self.open_splits()
+        for name in self._names():
+            if name not in splits:
+                raise DataError(
+                    f"{self.path} has no split {name!r}; it has {', '.join(splits)}. Set data.train_split, "
+                    "data.validation_split and data.test_split to these, or the last two to null to take a share "
+                    "of the training split."
+                )
+        return splits
+
+    def open_splits(self) -> Any:
+        """Return all splits of the set, a ``datasets.DatasetDict``; no column is opened."""
         if not self.path:
             raise ConfigError("data.path is empty; give a hub id such as owner/name, or a folder below the data root.")
         try:
@@ -215,10 +227,9 @@ class Hub(DataSet):
         try:
             if is_saved(Path(path)):
                 self._refuse_pinned(path)
-                splits = saved_splits(Path(path))
-            else:
-                # Said aloud, because an environment variable would otherwise decide it in some versions.
-                splits = datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
+                return _saved_splits(Path(path))
+            # Said aloud, because an environment variable would otherwise decide it in some versions.
+            return datasets.load_dataset(path, self.config_name, revision=self.revision, trust_remote_code=False)
         except LevelheadError:
             raise
         except Exception as error:  # the library raises a dozen kinds, with its own clear first line
@@ -226,14 +237,6 @@ class Hub(DataSet):
             raise DataError(
                 f"The set {self.path} cannot be loaded ({reason}). Check data.path, data.config_name and data.revision."
             ) from error
-        for name in self._names():
-            if name not in splits:
-                raise DataError(
-                    f"{self.path} has no split {name!r}; it has {', '.join(splits)}. Set data.train_split, "
-                    "data.validation_split and data.test_split to these, or the last two to null to take a share "
-                    "of the training split."
-                )
-        return splits
 
     def _refuse_pinned(self, path: str) -> None:
         if self.config_name or self.revision:
@@ -383,15 +386,12 @@ def is_saved(folder: Path) -> bool:
     return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
 
 
-def saved_splits(folder: Path) -> Any:
+def _saved_splits(folder: Path) -> Any:
     """Return what ``save_to_disk`` wrote into a folder: a ``DatasetDict``, or one ``Dataset`` under the name train.
 
     Each part names the files of its rows, and a name that leads out of the part is an error.
     """
-    try:
-        import datasets
-    except ImportError:
-        raise ConfigError(f"{folder} needs the library datasets. Install it: pip install 'levelhead[hub]'") from None
+    import datasets
 
     home = folder.resolve()
     parts = {"train": folder}

@@ -156,11 +156,23 @@ def read_columns(path: Path, columns: Sequence[str], *, part: bool = False) -> d
     return {name: [row[position] for row in rows] for position, name in enumerate(columns)}
 
 
+def holds_pictures(path: Path) -> bool:
+    """Return whether a table is a parquet file with a column of pictures, as the library `datasets` writes them."""
+    return any(pa.types.is_struct(one.type) and one.type.get_field_index("bytes") >= 0 for one in _parquet_fields(path))
+
+
 def first_rows(path: Path, count: int) -> dict[str, list[str]]:
-    """Return all columns of the first ``count`` rows of a table as texts, by name."""
+    """Return the columns of the first ``count`` rows of a table as texts, by name.
+
+    Columns of parquet that hold lists, records or bytes are left out: they are neither texts nor classes.
+    """
     if _suffix(path) == ".parquet":
-        _refuse_irregular(path)
-        return {name: values[:count] for name, values in _parquet_columns(path, table_header(path), count).items()}
+        plain = [
+            one.name
+            for one in _parquet_fields(path)
+            if not pa.types.is_nested(one.type) and "binary" not in str(one.type)
+        ]
+        return {name: values[:count] for name, values in _parquet_columns(path, plain, count).items()}
     if _suffix(path) == ".jsonl":
         return {name: values[:count] for name, values in _json_columns(path, table_header(path)).items()}
     lines = list(itertools.islice(_lines(path), count + 1))
@@ -254,6 +266,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def as_text(value: Any) -> str:
     """Return a cell of a table with types as Python writes it, and a missing one as an empty text."""
     return "" if value is None else value if isinstance(value, str) else str(value)
+
+
+def _parquet_fields(path: Path) -> list[pa.Field]:
+    """Return the fields of a parquet file with their types; none of another file."""
+    if _suffix(path) != ".parquet":
+        return []
+    _refuse_irregular(path)
+    table_header(path)  # for its errors
+    return list(pq.read_schema(path))
 
 
 def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | None = None) -> dict[str, list[str]]:

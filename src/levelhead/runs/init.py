@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from levelhead.data.base import SPLITS
-from levelhead.data.hub import first_columns, is_saved, saved_splits
+from levelhead.data.hub import Hub, first_columns, is_saved
 from levelhead.data.image_folder_csv import SPLIT_WORDS
 from levelhead.data.text_csv import WORDS
-from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, first_rows
+from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, first_rows, holds_pictures
 from levelhead.types import ConfigError, DataError, quoted
 
 BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
@@ -279,8 +279,8 @@ def write_recipe(path: Path, backbone: str = BACKBONE) -> tuple[str, Guess]:
 
     Errors: :class:`~levelhead.types.DataError` where there is no table, or none that can be trained on.
     """
-    if is_saved(path):
-        return _saved_recipe(path, backbone)
+    if path.is_dir() and (is_saved(path) or _is_repository(path)):
+        return _hub_recipe(path, backbone)
     tables = find_tables(path)
     table = first_rows(tables[0], LOOKED_AT)
     if not any(table.values()):
@@ -294,9 +294,18 @@ def write_recipe(path: Path, backbone: str = BACKBONE) -> tuple[str, Guess]:
     return recipe_text(tables, guess, path.name.split(".")[0] or "mine", backbone, rows=rows), guess
 
 
-def _saved_recipe(folder: Path, backbone: str) -> tuple[str, Guess]:
-    """Return a recipe for a folder that ``save_to_disk`` of the library `datasets` wrote, and what was guessed."""
-    splits = saved_splits(folder)
+def _is_repository(folder: Path) -> bool:
+    """Say whether a folder is laid out as sets on the Hugging Face hub are: tables in data/, or tables of pictures."""
+    tables = [one for one in folder.iterdir() if one.is_file() and one.name.endswith(ANY_SUFFIXES)]
+    if tables:
+        return any(holds_pictures(one) for one in tables)
+    below = folder / "data"
+    return below.is_dir() and any(one.is_file() and one.name.endswith(ANY_SUFFIXES) for one in below.iterdir())
+
+
+def _hub_recipe(folder: Path, backbone: str) -> tuple[str, Guess]:
+    """Return a recipe for a folder that the library `datasets` can load, and what was guessed."""
+    splits = Hub(path=str(folder.resolve())).open_splits()
     names = {split: next((name for name in splits if WORDS.get(name.lower()) == split), None) for split in SPLITS}
     source = names["train"] or next(iter(splits))
     table, pictures = first_columns(splits[source], LOOKED_AT)
@@ -306,7 +315,7 @@ def _saved_recipe(folder: Path, backbone: str) -> tuple[str, Guess]:
     guess = guess_columns(table, folder, pictures[0] if pictures else None)
     lines = [
         *_heading(folder.resolve().name, folder.resolve().name),
-        "  name: hub     # a set of the library datasets, saved to disk",
+        "  name: hub     # what the library datasets loads",
         f"  path: {_value(str(folder.resolve()))}",
     ]
     options = ("image_column",) if guess.pictures else ("text_column", "pair_column")
