@@ -315,7 +315,7 @@ def _hub_recipe(folder: Path, backbone: str) -> tuple[str, Guess]:
     guess = guess_columns(table, folder, pictures[0] if pictures else None)
     lines = [
         *_heading(folder.resolve().name, folder.resolve().name),
-        "  name: hub     # what the library datasets loads",
+        "  name: hub     # a set that the library datasets loads",
         f"  path: {_value(str(folder.resolve()))}",
     ]
     options = ("image_column",) if guess.pictures else ("text_column", "pair_column")
