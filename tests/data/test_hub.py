@@ -466,3 +466,14 @@ def test_a_split_of_a_saved_dict_that_is_a_link_out_of_it_is_refused(tmp_path: P
     (tmp_path / "elsewhere").rename(tmp_path / "else" / "test")
     (tmp_path / "saved").symlink_to(tmp_path / "else")  # the folder itself may be a link
     Hub(root=tmp_path, path="saved", text_column="text").check()
+
+
+def test_a_saved_set_without_rows_and_a_folder_that_looks_like_an_address(tmp_path: Path) -> None:
+    one_set(0).save_to_disk(tmp_path / "saved")
+    null: dict[str, Any] = {"validation_split": None, "test_split": None}
+    with pytest.raises(DataError, match=r"state\.json names no file: the set is empty"):
+        Hub(root=tmp_path, path="saved", text_column="text", **null).check()
+    one_set().save_to_disk(tmp_path / "b")
+    (tmp_path / "b").rename(tmp_path / "a::b")
+    with pytest.raises(DataError, match=r"takes '::' for an address in another place. Rename the folder"):
+        Hub(root=tmp_path, path="a::b", text_column="text", **null).check()

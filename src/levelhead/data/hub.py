@@ -394,6 +394,8 @@ def _saved_splits(folder: Path) -> Any:
     import datasets
 
     home = folder.resolve()
+    if "::" in str(home):
+        raise DataError(f"{home}: the library datasets takes '::' for an address in another place. Rename the folder.")
     parts = {"train": folder}
     if not (folder / "state.json").is_file():
         parts = {name: folder / name for name in _named(folder / "dataset_dict.json", home)}
@@ -423,6 +425,8 @@ def _named(listing: Path, home: Path) -> list[str]:
     except (ValueError, KeyError, TypeError, OSError) as error:
         what = "its splits" if listing.name == "dataset_dict.json" else "the files of its rows"
         raise DataError(f"{listing} does not name {what} ({error}). Save the set again.") from None
+    if not names:
+        raise DataError(f"{listing} names {'no split' if of_splits else 'no file'}: the set is empty.")
     return list(names)
 
 
