@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -217,6 +217,20 @@ def refuse_one_class(labels: Tensor, class_names: tuple[str, ...], target: str, 
     if len(present) < 2:
         names = ", ".join(quoted(class_names[value]) for value in present) or "of no class"
         raise DataError(f"{where}: all {len(labels)} rows are {names} in {target!r}; there is nothing to distinguish.")
+
+
+def refuse_empty(empty: Sequence[bool], column: str, place: Callable[[int], tuple[object, int]], *, file: bool) -> None:
+    """Raise :class:`~levelhead.types.DataError` if cells of a column are empty, with the place of the first.
+
+    ``empty`` says so for each row, ``place`` gives where one of them stands: its table, and its number there. Rows of
+    a ``file`` count from 1 and can be mended.
+    """
+    if any(empty):
+        where, row = place(list(empty).index(True))
+        advice = " (row 1 is the first below the header). Fill these fields, or drop the rows." if file else "."
+        raise DataError(
+            f"{where}: {column!r} is empty in {sum(empty)} of {len(empty)} rows, the first being row {row}{advice}"
+        )
 
 
 def refuse_own_task(target: str, sensitive: tuple[str, ...]) -> None:

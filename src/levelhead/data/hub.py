@@ -30,6 +30,7 @@ from levelhead.data.base import (
     as_names,
     check_roles,
     dataset_folder,
+    refuse_empty,
     refuse_one_class,
     warn_of_absent,
 )
@@ -171,7 +172,7 @@ class Hub(DataSet):
         self._refuse_kind(splits, self.id_column)
         values = [as_text(value) for value in _column(splits[source], self.id_column)]
         chosen = [values[row] for row in rows.tolist()]
-        self._refuse_empty(chosen, self.id_column, source, rows)
+        self._refuse_empty([not value for value in chosen], self.id_column, source, rows)
         return chosen
 
     @property
@@ -297,12 +298,7 @@ class Hub(DataSet):
             names = tuple(map(str, distinct))
         code = {value: position for position, value in enumerate(distinct)}
         chosen = [raw[source][row] for row in rows.tolist()]
-        empty = [row for row, value in zip(rows.tolist(), chosen, strict=True) if value in absent]
-        if empty:
-            raise DataError(
-                f"{self._where(source)}: {column!r} is empty in {len(empty)} of {len(chosen)} rows, the first being "
-                f"row {empty[0]}."
-            )
+        self._refuse_empty([value in absent for value in chosen], column, source, rows)
         return torch.tensor([code[value] for value in chosen], dtype=torch.int64), names
 
     def _text_values(self, splits: Any, column: str, source: str) -> list[str | None]:
@@ -324,17 +320,12 @@ class Hub(DataSet):
         for name in self._texts:
             values = self._text_values(splits, name, source)
             chosen = [as_text(values[row]) for row in rows.tolist()]
-            self._refuse_empty([text.strip() for text in chosen], name, source, rows)
+            self._refuse_empty([not text.strip() for text in chosen], name, source, rows)
             columns.append(chosen)
         return Texts(columns[0], columns[1] if len(columns) > 1 else None, where=self._where(source))
 
-    def _refuse_empty(self, values: Sequence[str], column: str, source: str, rows: Tensor) -> None:
-        empty = [row for row, value in zip(rows.tolist(), values, strict=True) if not value]
-        if empty:
-            raise DataError(
-                f"{self._where(source)}: {column!r} is empty in {len(empty)} of {len(values)} rows, the first being "
-                f"row {empty[0]}."
-            )
+    def _refuse_empty(self, empty: Sequence[bool], column: str, source: str, rows: Tensor) -> None:
+        refuse_empty(empty, column, lambda at: (self._where(source), int(rows[at])), file=False)
 
     def _pictures(self, split: Any, source: str, rows: Tensor) -> _Pictures:
         import datasets

@@ -22,6 +22,7 @@ from levelhead.data.base import (
     codes_of,
     dataset_folder,
     named_or_default,
+    refuse_empty,
     refuse_one_class,
     warn_of_absent,
 )
@@ -163,9 +164,5 @@ class ImageFolderCsv(DataSet):
         return tuple(sorted(set(frame[self.target])))
 
     def _refuse_empty(self, values: pd.Series[str], column: str, rows: Sequence[int]) -> None:
-        empty = [row for row, value in zip(rows, values, strict=True) if not value.strip()]
-        if empty:
-            raise DataError(
-                f"{self._csv()}: {column!r} is empty in {len(empty)} of {len(rows)} rows, the first being row "
-                f"{empty[0] + 1} (row 1 is the first below the header). Fill these fields, or drop the rows."
-            )
+        empty = [not value.strip() for value in values]
+        refuse_empty(empty, column, lambda at: (self._csv(), rows[at] + 1), file=True)

@@ -21,6 +21,7 @@ from levelhead.data.base import (
     codes_of,
     dataset_folder,
     named_or_default,
+    refuse_empty,
     refuse_one_class,
     warn_of_absent,
 )
@@ -251,10 +252,4 @@ def _value(cell: str) -> str:
 
 
 def _refuse_empty(values: Sequence[str], column: str, numbers: Sequence[int], rows: _Rows) -> None:
-    empty = [number for number, value in zip(numbers, values, strict=True) if not value]
-    if empty:
-        path, row = rows.place(empty[0])
-        raise DataError(
-            f"{path}: {column!r} is empty in {len(empty)} of {len(values)} rows, the first being row {row} (row 1 is "
-            "the first below the header). Fill these fields, or drop the rows."
-        )
+    refuse_empty([not value for value in values], column, lambda at: rows.place(numbers[at]), file=True)
