@@ -139,7 +139,7 @@ def test_an_undefined_figure_has_its_reason_among_the_warnings():
     assert figure.reason == "the metric is nan on its 40 rows"
     assert any("recall" in warning and "nan on its 40 rows" in warning for warning in result.warnings)
     assert result.own_metrics["group"]["recall"].pairs == []
-    assert "fewer than two groups have a figure" in str(result)
+    assert "fewer than two groups have a figure with an interval" in " ".join(str(result).split())
 
 
 def test_resamplings_without_a_figure_take_the_interval_away():
@@ -252,3 +252,16 @@ def test_gedi_is_reported_beside_its_mean_over_shuffled_rows():
         lh.audit(prediction, prediction, sensitive_features=["a", "b"] * 50, gedi=1)
     with pytest.raises(ConfigError, match="not a degree from 1 to 10"):
         lh.audit(prediction, prediction, sensitive_features=["a", "b"] * 50, continuous={"age": ages}, gedi=11)
+
+
+def test_a_figure_that_never_varies_has_no_interval():
+    label = np.array([0, 1] * 100)
+    groups = ["a"] * 100 + ["b"] * 100
+    result = lh.audit(label, label, sensitive_features=groups, metrics={"right": accuracy}, replicates=100)
+    own = result.own_metrics["group"]["right"]
+    assert own.groups["a"].value == 1
+    assert np.isnan(own.groups["a"].low)
+    assert own.pairs == []
+    assert any("right of group 'a' is the same in every resampling" in one for one in result.warnings)
+    assert "right by group: fewer than two groups have a figure with an interval" in " ".join(str(result).split())
+    assert "no interval" in result.to_html()

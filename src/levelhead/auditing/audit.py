@@ -837,12 +837,16 @@ def _measured_by(
             seed=options.seed,
             console=Terminal(stderr=True),
         )
-        warnings += [
-            f"{name} of {quoted(group_name(group))} is undefined: {figure.reason}."
-            for name, own in found[key].items()
-            for group, figure in own.groups.items()
-            if not figure.defined
-        ]
+        for name, own in found[key].items():
+            for group, figure in own.groups.items():
+                of_group = f"{printable(name)} of group {quoted(group_name(group))}"
+                if not figure.defined:
+                    warnings.append(f"{of_group} is undefined: {figure.reason}.")
+                elif np.isnan(figure.low):
+                    warnings.append(
+                        f"{of_group} is the same in every resampling, which then says nothing of how sure it is: it "
+                        "has no interval and is not compared."
+                    )
     return replace(result, own_metrics=found, warnings=warnings)
 
 

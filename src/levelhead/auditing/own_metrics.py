@@ -207,10 +207,12 @@ def _measured(
                 else "it has 1 row",
                 rows,
             )
+        elif not drawn[at].std():
+            figures[group] = Estimate(value, np.nan, np.nan, rows)  # not an interval of width 0
         else:
             low, high = _ends(value, drawn[at], rows, level)
             figures[group] = Estimate(value, low, high, rows)
-    kept = [at for at, group in enumerate(groups) if compared[at] and figures[group].defined]
+    kept = [at for at, group in enumerate(groups) if compared[at] and not np.isnan(figures[group].low)]
     every = list(combinations(kept, 2))
     adjusted = 1 - (1 - level) / max(1, len(every))
     within = {
@@ -266,7 +268,7 @@ def own_sentence(attribute: str, name: str, found: OwnMetric) -> str:
     """Say which two groups differ most, or that these rows cannot tell."""
     where = f"{printable(name)} by {printable(attribute)}"
     if not found.pairs:
-        return f"{where}: fewer than two groups have a figure, so that nothing is compared."
+        return f"{where}: fewer than two groups have a figure with an interval: nothing is compared."
     pair = found.pairs[0]
     one = pair.difference
     size = f"{digits(one.value)}, interval {digits(one.low)} to {digits(one.high)}"

@@ -42,7 +42,7 @@ def own_sections(name: str, part: Record, result: Record) -> list[Record]:
 
 def _in_own_unit(record: Record) -> list[Record]:
     figure = estimate_from_dict(record)
-    value = blocks.cell(digits(figure.value), span(figure)) if figure.defined else _undefined(figure)
+    value = blocks.cell(digits(figure.value), span(figure) or "no interval") if figure.defined else _undefined(figure)
     return [value, blocks.cell(f"{figure.n:,}")]
 
 

@@ -18,7 +18,6 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +34,13 @@ from levelhead.auditing.bins import Bins, cuts_of
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
-from levelhead.auditing.own_metrics import PairDifference, difference_of
+from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.tally import Column, Tally
 from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name
+from levelhead.metrics.scores import mover
 from levelhead.report.text import counted, digits, span
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
@@ -225,9 +226,10 @@ def regression_audit(
     Examples:
         >>> import levelhead as lh
         >>> prices = list(range(60))
-        >>> result = lh.regression_audit(prices, [n + n % 2 for n in prices], sensitive_features=[0, 1] * 30)
-        >>> print(regression_sentences(result)[0])
-        By group, predictions are 1.00 too high for 1 and right for 0 on average: 1.00 apart, interval 1.00 to 1.00.
+        >>> guesses = [n + (n % 2) * 2 + n // 2 % 2 for n in prices]
+        >>> result = lh.regression_audit(prices, guesses, sensitive_features=["a", "b"] * 30)
+        >>> print(result.to_dict()["sentences"][0])
+        By group, predictions are 2.50 too high for b and 0.500 too high for a on average: 2.00 apart, interval ...
     """
     label = _finite(numbers_of_array(y_true, "The label", ADVICE), "The label")
     prediction = _finite(numbers_of_array(y_pred, "The prediction", ADVICE), "The prediction")
@@ -454,6 +456,12 @@ class _Rows:
                 by_attribute[key][group] = _figures(moments, at, self.level, included)
                 if included:
                     kept[key][group] = at
+                    if not moments.squares[2, at]:
+                        warnings.append(
+                            f"{printable(names[key])}: all {rows:,} errors of group {quoted(group_name(group))} are "
+                            f"{digits(float(moments.mean[2, at]))}. Rows that are all alike give no interval, and the "
+                            "group's errors are not compared."
+                        )
                 elif absent and self.missing == LEAVE_OUT:
                     warnings.append(
                         f"{printable(names[key])}: {rows:,} of {self.whole.rows[0]:,} rows have no group in "
@@ -483,7 +491,16 @@ class _Rows:
             for name, one in self.numbers.items()
         }
         return RegressionAudit(
-            by_attribute, overall, explained, _varied(pairs), comparisons, warnings, self.level, label, about, along
+            by_attribute,
+            overall,
+            explained,
+            pairs[:NAMED_PAIRS],
+            comparisons,
+            warnings,
+            self.level,
+            label,
+            about,
+            along,
         )
 
 
@@ -512,7 +529,8 @@ def _figures(moments: _Moments, at: int, level: float, included: bool) -> Regres
 
 def _mean(moments: _Moments, quantity: int, at: int, level: float, *, skewed: bool) -> Estimate:
     rows, value = int(moments.rows[at]), float(moments.mean[quantity, at])
-    if rows < 2:
+    # Rows that are all alike say nothing of how far others are off: no interval, and not one of width 0.
+    if rows < 2 or not moments.squares[quantity, at]:
         return Estimate(value, math.nan, math.nan, rows)
     arm = float(special.stdtrit(rows - 1, (1 + level) / 2)) * math.sqrt(
         moments.squares[quantity, at] / (rows - 1) / rows
@@ -524,33 +542,28 @@ def _mean(moments: _Moments, quantity: int, at: int, level: float, *, skewed: bo
 
 
 def _pairs(attribute: str, moments: _Moments, groups: Mapping[Key, int], level: float) -> list[RegressionPair]:
-    """Return the differences of every two groups, the larger mean first."""
+    """Return the clearest and largest differences of two groups in each quantity, the larger mean first."""
     place = {"mean_prediction": 1, "mean_error": 2, "mean_absolute_error": 3}
-    found = []
-    for name in QUANTITIES:
-        figures = {
-            group: _mean(moments, place[name], at, level, skewed=name == "mean_absolute_error")
-            for group, at in groups.items()
-        }
-        for one, other in combinations(groups, 2):
-            if figures[one].value < figures[other].value:
-                one, other = other, one
-            difference = difference_of(figures[one], figures[other])
-            found.append(
-                RegressionPair(attribute, name, PairDifference(group_name(one), group_name(other), difference))
-            )
+    names, found = list(groups), []
+    one, other = pair_indices(len(names))
+    for quantity in QUANTITIES:
+        figures = [
+            _mean(moments, place[quantity], at, level, skewed=quantity == "mean_absolute_error")
+            for at in groups.values()
+        ]
+        value, low, high = np.array([(figure.value, figure.low, figure.high) for figure in figures]).reshape(-1, 3).T
+        known = ~(np.isnan(low[one]) | np.isnan(low[other]))
+        smaller = value[one] < value[other]
+        first, second = np.where(smaller, other, one), np.where(smaller, one, other)
+        apart = value[first] - value[second]
+        ends = mover(value[first], (low[first], high[first]), value[second], (low[second], high[second]))
+        order = np.lexsort((-apart, ends[0] <= 0))
+        for at in order[known[order]][: NAMED_PAIRS // len(QUANTITIES)]:
+            rows = figures[first[at]].n + figures[second[at]].n
+            difference = Estimate(float(apart[at]), float(ends[0][at]), float(ends[1][at]), rows)
+            both = (group_name(names[first[at]]), group_name(names[second[at]]))
+            found.append(RegressionPair(attribute, quantity, PairDifference(*both, difference)))
     return found
-
-
-def _varied(pairs: Sequence[RegressionPair]) -> list[RegressionPair]:
-    """Keep the first pairs of each quantity, so that many of one do not crowd out the others."""
-    left = dict.fromkeys(QUANTITIES, NAMED_PAIRS // len(QUANTITIES))
-    kept = []
-    for one in pairs:
-        left[one.quantity] -= 1
-        if left[one.quantity] >= 0:
-            kept.append(one)
-    return kept
 
 
 def regression_sentences(found: RegressionAudit) -> list[str]:
@@ -561,7 +574,7 @@ def regression_sentences(found: RegressionAudit) -> list[str]:
         if one is not None:
             said.append(_pair_sentence(found, one))
     if not said:
-        said.append("Fewer than two groups have rows enough to be compared: no gap can be measured.")
+        said.append("Fewer than two groups can be compared: no gap can be measured.")
     overall = found.overall
     explained = (
         "" if math.isnan(found.explained) else f" Predictions explain {100 * found.explained:.1f}% of the variance."

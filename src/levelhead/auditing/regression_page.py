@@ -101,7 +101,7 @@ def _groups_section(name: str, groups: Record, label: str, level: str) -> Record
         cells += [blocks.cell(digits(_number(figures["mean_label"])))]
         for quantity in QUANTITIES:
             figure = estimate_from_dict(figures[quantity])
-            cells.append(blocks.cell(digits(figure.value), span(figure)))
+            cells.append(blocks.cell(digits(figure.value), span(figure) or "no interval"))
         cells.append(blocks.cell(digits(_number(figures["root_mean_squared_error"]))))
         rows.append((group, cells))
     heads = ["Group", "Rows", "Mean label", *QUANTITIES.values(), "Root mean squared error"]
@@ -126,7 +126,7 @@ def _pairs_section(result: Record, level: str) -> Record:
         figure = estimate_from_dict(pair["difference"])
         cells = [
             blocks.cell(QUANTITIES[pair["quantity"]]),
-            blocks.cell(digits(figure.value), span(figure)),
+            blocks.cell(digits(figure.value), span(figure) or "no interval"),
             blocks.cell(f"{figure.n:,}"),
         ]
         rows.append((f"{short(pair['first'])} less {short(pair['second'])}", cells))
