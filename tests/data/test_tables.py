@@ -254,6 +254,10 @@ def test_parts_are_read_by_number_and_notes_are_left_out(tmp_path: Path) -> None
     data = TextCsv(folder=str(tmp_path / "parts"))
     data.check()
     assert data.examples("train").fingerprint == TextCsv(folder=str(whole)).examples("train").fingerprint
+    (train / "more.parquet").write_bytes((train / "part-7-of-20.parquet").read_bytes())
+    with pytest.raises(DataError, match=r"train holds more\.parquet beside the parts of a table"):
+        data.check()
+    (train / "more.parquet").unlink()
     (train / "part-7-of-20.parquet").unlink()
     with pytest.raises(DataError, match="does not hold all parts of part: it holds 19 of 20"):
         data.check()

@@ -70,7 +70,11 @@ def table_files(folder: Path, *stems: str, suffixes: Sequence[str] = TABLE_SUFFI
     if parts:
         return parts
     if folders:
-        return _parts(folders[0], suffixes) or below[folders[0]]
+        parts, tables = _parts(folders[0], suffixes), below[folders[0]]
+        others = [one.name for one in tables if one not in parts]
+        if parts and others:
+            raise DataError(f"{folders[0]} holds {others[0]} beside the parts of a table. Leave one of them there.")
+        return parts or tables
     if below and not whole:
         raise DataError(f"{next(iter(below))} holds no table ({', '.join(suffixes)}).")
     return [table_file(folder, *stems, suffixes=suffixes)]
