@@ -102,12 +102,14 @@ def write_rows(path: Path, rows: int) -> None:
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
 
 
-def audits(folder: Path, rows: int, repeats: int) -> list[dict[str, object]]:
-    """Audit a file against reading the same columns of it."""
+def audits(folder: Path, rows: int, repeats: int, word: str = "") -> list[dict[str, object]]:
+    """Audit a file against reading the same columns of it; ``word``: only the audits whose names hold it."""
     file = folder / "predictions.parquet"
     write_rows(file, rows)
     measured = []
     for name, (columns, code, target) in AUDITS.items():
+        if word not in name:
+            continue
         ratios, peaks = [], []
         child(READ, str(file), columns)
         for _ in range(repeats):
@@ -199,16 +201,17 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=PICTURES)
     parser.add_argument("--json", type=Path, default=measure.LATEST, help="rows of other names stay in it")
     parser.add_argument(
-        "--only-audits", action="store_true", help="nothing but audits and intervals; other rows stay as they are"
+        "--only-audits", action="store_true", help="nothing but the audits of files; other rows stay as they are"
     )
+    parser.add_argument("--audit", default="", help="of these only the ones whose names hold this, such as 'scores'")
     arguments = parser.parse_args()
     measure.with_environment()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rows = audits(folder, arguments.rows, arguments.repeats)
-        rows += intervals(arguments.repeats)
+        rows = audits(folder, arguments.rows, arguments.repeats, arguments.audit)
         if not arguments.only_audits:
+            rows += intervals(arguments.repeats)
             rows += pictures(folder, arguments.pictures, arguments.repeats)
             rows += imports(arguments.repeats)
     measure.merge(arguments.json, rows)

@@ -127,12 +127,11 @@ def _pairs_section(result: Record, level: str) -> Record:
         cells = [
             blocks.cell(QUANTITIES[pair["quantity"]]),
             blocks.cell(digits(figure.value), span(figure) or "no interval"),
-            blocks.cell(f"{figure.n:,}"),
         ]
         rows.append((f"{short(pair['first'])} less {short(pair['second'])}", cells))
     if not rows:
         return blocks.section("Who differs most", [])
-    heads = ["Groups", "Mean", "Apart", "Rows"]
+    heads = ["Groups", "Mean", "Apart"]
     note = f"The intervals hold together: they allow for all {result['comparisons']:,} comparisons (Bonferroni)."
     caption = f"airs of groups that differ most, with {level} intervals"
     shown = [blocks.table(f"P{caption}", heads, rows[:MOST_PAIRS], notes=[note], text_columns=[1])]
