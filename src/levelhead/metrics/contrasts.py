@@ -232,4 +232,4 @@ def _pairs(rates: Moments) -> Moments:
     """Differences over pairs of groups and their variances: (..., groups) -> (..., pairs)."""
     value, variance = rates
     first, second = pair_indices(value.shape[-1])
-    return value[..., first] - value[..., second], variance[..., first] + variance[..., second]
+    return value.take(first, -1) - value.take(second, -1), variance.take(first, -1) + variance.take(second, -1)

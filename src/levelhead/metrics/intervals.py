@@ -153,8 +153,8 @@ def _estimate(
     seen = Resampled.build(counts.table, _resample(counts.table, replicates, seed), positive, enough, seed)
     results = {}
     for name in names:
-        rows = rows_used(counts.table, name, positive, min_count)
-        reason = undefined_reason(counts, name, positive, min_count)
+        rows = rows_used(counts.table, name, positive, min_count, enough)
+        reason = undefined_reason(counts, name, positive, min_count, enough)
         if reason:
             results[name] = Estimate.undefined(reason, rows)
             continue
@@ -385,11 +385,16 @@ def check_options(level: float, replicates: int) -> None:
         raise ConfigError(f"replicates={replicates} is too few for an interval. Pass at least 100.")
 
 
-def rows_used(table: IntArray, name: str, positive: int | None = None, min_count: int = 0) -> int:
-    """Count the rows that a figure rests on: the positives for equal opportunity, else rows of the groups compared."""
+def rows_used(
+    table: IntArray, name: str, positive: int | None = None, min_count: int = 0, enough: Enough | None = None
+) -> int:
+    """Count the rows that a figure rests on: the positives for equal opportunity, else rows of the groups compared.
+
+    ``enough`` is known where several metrics are asked for; None: it is found out.
+    """
     if metric_of(name).kind == "level":
         return int(table.sum())
-    enough, metric = Enough.of(table, positive, min_count), metric_of(name)
+    enough, metric = enough or Enough.of(table, positive, min_count), metric_of(name)
     if metric.kind == "lowest":
         return int(table.sum(-1)[enough.cells].sum())
     compared = enough.groups(name) & enough.classes(name)[:, None]
@@ -398,11 +403,13 @@ def rows_used(table: IntArray, name: str, positive: int | None = None, min_count
     return int(table[compared.any(0)].sum())
 
 
-def undefined_reason(counts: Counts, name: str, positive: int | None = None, min_count: int = 0) -> str | None:
+def undefined_reason(
+    counts: Counts, name: str, positive: int | None = None, min_count: int = 0, enough: Enough | None = None
+) -> str | None:
     """Say why a metric cannot be computed from these counts, with the sizes of the cells; None if it can.
 
     A gap needs two groups, and every rate that it compares needs rows. Only rates over fewer than ``min_count`` rows
-    are left out to make it computable.
+    are left out to make it computable. ``enough``: as in :func:`rows_used`.
     """
     metric = metric_of(name)
     labels, groups = counts.classes, counts.groups
@@ -414,7 +421,7 @@ def undefined_reason(counts: Counts, name: str, positive: int | None = None, min
         sizes = counts.cell_sizes.sum(0)
         missing = [repr(label) for label, size in zip(labels, sizes, strict=True) if not size]
         return f"no rows have label {', '.join(missing)}" if missing else None
-    enough = Enough.of(counts.table, positive, min_count)
+    enough = enough or Enough.of(counts.table, positive, min_count)
     if metric.kind == "lowest":
         if not enough.cells.any():
             return f"no group has {min_count} rows of a label"
