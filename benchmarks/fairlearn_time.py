@@ -1,6 +1,7 @@
 """The same figures from fairlearn and from levelhead, and how much longer fairlearn takes.
 
     python benchmarks/fairlearn_time.py
+    python benchmarks/fairlearn_time.py --bootstrap-rows 1000 --replicates 1000  # equal replicates: 20 minutes
 
 Drawn rows, two classes, eight groups: by group the accuracy, selection rate, true and false positive rate, and the
 gaps of demographic parity and equalized odds (the larger of the two rates' differences). Both are given the same arrays
@@ -86,7 +87,7 @@ def main() -> None:
             "levelhead": functools.partial(of_levelhead, *data),
         }
         times = measure.interleaved(calls, arguments.repeats, CPU, lambda _: None)
-        drawn = f"with {replicates} replicates" if replicates else "without intervals"
+        drawn = f"with {replicates:,} replicates" if replicates else "without intervals"
         name = f"fairlearn {drawn} / levelhead audit with 1,000 replicates, {size:,} rows, {GROUPS} groups"
         measured.append(measure.row(name, measure.paired(times, "fairlearn", "levelhead"), None, "higher", device=CPU))
     measure.merge(arguments.json, measured)
