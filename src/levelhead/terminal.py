@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,6 +45,14 @@ class Terminal(Console):
         if isinstance(renderable, Text) and renderable.plain != (shown := visible(renderable.plain, LAYOUT)):
             renderable = Text(shown, style=renderable.style, justify=renderable.justify, overflow=renderable.overflow)
         return super().render(renderable, options)
+
+
+def notebook_html(shown: RenderableType, width: int = 100) -> str:
+    """Return what a terminal would show as HTML, for ``_repr_html_``."""
+    console = Terminal(file=io.StringIO(), width=width, record=True)
+    console.print(shown)
+    code = '<pre style="font-family:monospace;line-height:1.2">{code}</pre>'
+    return console.export_html(inline_styles=True, code_format=code)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,7 @@ from levelhead.auditing.continuous import (
 from levelhead.auditing.control import LevelCounts, control_tables, controlled
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
 from levelhead.auditing.finding import ADJUSTED, BONFERRONI, MAX_T, find, references
+from levelhead.auditing.frames import audit_frame, draw_rates, named_columns
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.own_metrics import Metric, OwnMetric, check_metrics, own_metrics, own_sentence, own_tables
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows, matched, read_rows
@@ -56,8 +57,11 @@ from levelhead.metrics.names import (
 )
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_worst_class
 from levelhead.report.text import counted
-from levelhead.terminal import Terminal
+from levelhead.terminal import Terminal, notebook_html
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LEAVE_OUT, AS_GROUP = "leave out", "group"
 """What becomes of rows without a group."""
@@ -246,6 +250,18 @@ class AuditResult:
         with console.capture() as capture:
             console.print(self.table())
         return capture.get()
+
+    def _repr_html_(self) -> str:
+        """Return the tables as a notebook shows them."""
+        return notebook_html(self.table())
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return every figure as a row: attribute, group, figure, value, low, high, n, reason; fractions."""
+        return audit_frame(self)
+
+    def plot(self, attribute: str | None = None, rates: Sequence[str] | None = None) -> Figure:
+        """Return a matplotlib figure of the groups' rates (:func:`levelhead.auditing.frames.draw_rates`)."""
+        return draw_rates(self, attribute, rates)
 
 
 def _attribute_tables(name: str, part: AttributeAudit, level: float, *, first: bool) -> list[RenderableType]:
@@ -558,8 +574,9 @@ def audit(
             tally.add(label, prediction, {name: both[name] for name in tally.groups})
         result = _controlled(result, within, tuple(levels), options, cuts)
     if continuous is not None:
-        along = NumberRows([str(name) for name in continuous])
-        numbers = {name: numbers_of_array(continuous[name], f"The column {quoted(name)}") for name in along.names}
+        given = named_columns(continuous) or dict(continuous)
+        along = NumberRows([str(name) for name in given])
+        numbers = {str(name): numbers_of_array(one, f"The column {quoted(name)}") for name, one in given.items()}
         for name, values in numbers.items():
             if len(values) != rows:
                 raise DataError(f"{rows} labels and {len(values)} values of {quoted(name)}. Pass one for every row.")
@@ -944,8 +961,8 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def name_of(values: object, otherwise: str = "label") -> str:
-    """Return the name of a pandas column; else ``otherwise``."""
-    name = values.name if isinstance(values, pd.Series) else None
+    """Return the name of a pandas or polars column; else ``otherwise``."""
+    name = getattr(values, "name", None)
     return name if isinstance(name, str) and name else otherwise
 
 
@@ -984,7 +1001,8 @@ def _vocabulary(
 
 def _levels_of(features: Any, rows: int) -> dict[str, Column]:
     """Bring control features into named columns."""
-    named = isinstance(features, (pd.DataFrame, Mapping)) or getattr(features, "name", None) is not None
+    table = isinstance(features, (pd.DataFrame, Mapping)) or named_columns(features) is not None
+    named = table or getattr(features, "name", None) is not None
     return columns_of(features if named else {"control": features}, rows)
 
 
@@ -1398,8 +1416,10 @@ def columns_of(
         given: list[tuple[Any, Any]] = [(name, features.iloc[:, at]) for at, name in enumerate(features.columns)]
     elif isinstance(features, Mapping):
         given = list(features.items())
+    elif (named := named_columns(features)) is not None:
+        given = list(named.items())
     else:
-        name = features.name if isinstance(features, pd.Series) else None
+        name = getattr(features, "name", None)
         given = [("group" if name is None else name, features)]
     columns: dict[str, Column] = {}
     for key, values in given:

@@ -33,6 +33,7 @@ from levelhead.auditing.audit import AS_GROUP, LEAVE_OUT, about_of, columns_of, 
 from levelhead.auditing.bins import Bins, cuts_of
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
+from levelhead.auditing.frames import named_columns, regression_frame
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.tally import Column, Tally
@@ -42,7 +43,7 @@ from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name
 from levelhead.metrics.scores import mover
 from levelhead.report.text import counted, digits, span
-from levelhead.terminal import Terminal
+from levelhead.terminal import Terminal, notebook_html
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
@@ -187,6 +188,14 @@ class RegressionAudit:
             console.print(self.table())
         return capture.get()
 
+    def _repr_html_(self) -> str:
+        """Return the tables as a notebook shows them."""
+        return notebook_html(self.table())
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return every mean of a group as a row: attribute, group, figure, value, low, high, n, reason."""
+        return regression_frame(self)
+
 
 def regression_audit(
     y_true: ArrayLike,
@@ -245,7 +254,7 @@ def regression_audit(
         if cut.quantiles:
             cut.find([columns[name]], titles[name])
     numbers = {}
-    along: Any = {} if continuous is None else continuous
+    along: Any = {} if continuous is None else named_columns(continuous) or dict(continuous)
     for key in along:
         title = f"The column {quoted(key)}"
         numbers[str(key)] = _finite(numbers_of_array(along[key], title, ADVICE), title)

@@ -32,7 +32,7 @@ from levelhead.metrics.names import metric_title
 from levelhead.models.networks import load_model
 from levelhead.runs.own_rows import GroupColumns, OwnRows, base_of
 from levelhead.storage import write_text
-from levelhead.terminal import Terminal
+from levelhead.terminal import Terminal, notebook_html
 from levelhead.training.lab import predict_logits
 from levelhead.types import ConfigError, LevelheadError, listed, printable, quoted
 
@@ -156,10 +156,7 @@ class ModelComparison:
 
     def _repr_html_(self) -> str:
         """Return the tables as a notebook shows them."""
-        console = Terminal(file=io.StringIO(), width=100, record=True)
-        console.print(self.table())
-        code = '<pre style="font-family:monospace;line-height:1.2">{code}</pre>'
-        return console.export_html(inline_styles=True, code_format=code)
+        return notebook_html(self.table())
 
     def to_html(self) -> str:
         """Return one standalone HTML page: no scripts, nothing loaded from elsewhere (docs/report.md)."""
