@@ -335,3 +335,16 @@ def test_the_command_takes_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixtu
         "to 16.1."
     )
     assert "<title>Loans v3</title>" in (tmp_path / "a.html").read_text()
+
+
+def test_of_many_classes_those_with_a_gap_are_printed_first() -> None:
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 30, 6000)
+    group = np.where(np.arange(6000) % 2, "a", "b")
+    prediction = np.where((label == 27) & (group == "a"), 0, label)
+    result = lh.audit(label, prediction, sensitive_features=group, replicates=100)
+    shown = str(result)
+    assert "[27]" in shown
+    assert "And 51 more rates of other classes: in the JSON and on the page." in shown
+    assert shown.count("Groups of group") == 10
+    assert "true_positive_rate[29]" in result.to_dict()["groups"]["a"]

@@ -67,7 +67,7 @@ LEAVE_OUT, AS_GROUP = "leave out", "group"
 """What becomes of rows without a group."""
 ABOUT = ("title", "model", "author", "purpose")
 """What may be said of an audit, for its page."""
-RATES_BESIDE, PAIRS_PRINTED, RANGES_PRINTED, WARNINGS_PRINTED = 4, 10, 6, 10
+RATES_BESIDE, RATES_PRINTED, PAIRS_PRINTED, RANGES_PRINTED, WARNINGS_PRINTED = 4, 40, 10, 6, 10
 """How many rates stand beside each other in a terminal, and how much is printed; JSON and page have all."""
 
 
@@ -285,8 +285,16 @@ def _attribute_tables(name: str, part: AttributeAudit, level: float, *, first: b
 
 
 def _group_tables(name: str, part: AttributeAudit) -> list[RenderableType]:
-    """Return the rates of the groups, with at most four of them beside each other."""
-    titles = list(_rate_titles(part).items())
+    """Return the rates of the groups, with at most four of them beside each other.
+
+    Of many classes those come first that a gap was found in, and not all are printed.
+    """
+    titles, worst = list(_rate_titles(part).items()), set(part.worst_class.values())
+    many = len(titles) > RATES_PRINTED
+    if many:
+        titles.sort(key=lambda one: "[" in one[0] and one[0].partition("[")[2].removesuffix("]") not in worst)
+    hidden = len(titles[RATES_PRINTED:])
+    titles = titles[:RATES_PRINTED]
     tables: list[RenderableType] = []
     weighted = any(figures.worth is not None for figures in part.groups.values())
     wide = RATES_BESIDE - weighted
@@ -312,6 +320,8 @@ def _group_tables(name: str, part: AttributeAudit) -> list[RenderableType]:
             table.caption = Text("; ".join(f"{marks[out]} {out}" for out in outs if out))
             table.caption_justify = "left"
         tables.append(table)
+    if many:
+        tables.append(Text(f"And {counted(hidden, 'more rate')} of other classes: in the JSON and on the page."))
     return tables
 
 

@@ -49,6 +49,13 @@ def add_up(table: Table) -> Table:
     return reduce(operator.add, [table[..., k] for k in range(table.shape[-1])])
 
 
+def _of_classes(table: Table, chosen: list[int]) -> Table:
+    """Return the sums over the last axis in the chosen places of the one before it, (..., chosen, groups)."""
+    if table.shape[-1] > SHORT:
+        return np.moveaxis(table.sum(-1)[..., chosen], -1, -2)
+    return np.stack([add_up(table[..., k, :]) for k in chosen], axis=-2)
+
+
 def classes_compared(size: int, positive: int | None) -> list[int]:
     """Say which classes are set against the rest.
 
@@ -75,7 +82,7 @@ def classes_compared(size: int, positive: int | None) -> list[int]:
 def selection(table: Table, positive: int | None = None) -> Rate:
     """Count predictions of a class among the rows of each group; shape (..., classes compared, groups)."""
     chosen = classes_compared(table.shape[-1], positive)
-    hits = np.stack([add_up(table[..., k]) for k in chosen], axis=-2)
+    hits = _of_classes(np.swapaxes(table, -1, -2), chosen)
     return Rate(hits, np.broadcast_to(add_up(add_up(table))[..., None, :], hits.shape))
 
 
@@ -83,7 +90,7 @@ def true_positives(table: Table, positive: int | None = None) -> Rate:
     """Count hits among the rows of the class itself; shape (..., classes compared, groups)."""
     chosen = classes_compared(table.shape[-1], positive)
     hits = np.stack([table[..., k, k] for k in chosen], axis=-2)
-    return Rate(hits, np.stack([add_up(table[..., k, :]) for k in chosen], axis=-2))
+    return Rate(hits, _of_classes(table, chosen))
 
 
 def false_positives(table: Table, positive: int | None = None) -> Rate:
