@@ -47,6 +47,14 @@ class Terminal(Console):
         return super().render(renderable, options)
 
 
+def plain_text(shown: RenderableType, width: int = 80) -> str:
+    """Return what a terminal would show as text without colours, for ``__str__``."""
+    console = Terminal(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(shown)
+    return capture.get()
+
+
 def notebook_html(shown: RenderableType, width: int = 100) -> str:
     """Return what a terminal would show as HTML, for ``_repr_html_``."""
     console = Terminal(file=io.StringIO(), width=width, record=True)

@@ -81,7 +81,9 @@ def test_missing_splits_are_carved_from_the_training_rows(tmp_path: Path) -> Non
     ]
 
 
-def test_training_opens_picture_and_target_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The columns that are asked for."""
     opened: list[str] = []
     select = datasets.Dataset.select_columns
 
@@ -90,6 +92,10 @@ def test_training_opens_picture_and_target_alone(tmp_path: Path, monkeypatch: py
         return select(self, names, *arguments, **options)
 
     monkeypatch.setattr(datasets.Dataset, "select_columns", spy)
+    return opened
+
+
+def test_training_opens_picture_and_target_alone(tmp_path: Path, opened: list[str]) -> None:
     Hub(root=write(tmp_path), path="pets", sensitive="group").examples("train")
     assert set(opened) == {"image", "label"}
 
@@ -245,16 +251,8 @@ def test_equal_texts_go_to_one_split(tmp_path: Path) -> None:
         whole.examples("train")
 
 
-def test_texts_are_read_in_no_other_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_read_in_no_other_column(tmp_path: Path, opened: list[str]) -> None:
     save(tmp_path / "posts")
-    opened: list[str] = []
-    select = datasets.Dataset.select_columns
-
-    def spy(self: Any, names: list[str], *arguments: Any, **options: Any) -> Any:
-        opened.extend(names)
-        return select(self, names, *arguments, **options)
-
-    monkeypatch.setattr(datasets.Dataset, "select_columns", spy)
     Hub(root=tmp_path, path="posts", text_column="text", sensitive="group").examples("train")
     assert set(opened) == {"text", "label"}
 

@@ -6,7 +6,6 @@ model just or lawful, and an interval that holds 0 means that these rows cannot 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,7 +56,7 @@ from levelhead.metrics.names import (
 )
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_worst_class
 from levelhead.report.text import counted
-from levelhead.terminal import Terminal, notebook_html
+from levelhead.terminal import Terminal, notebook_html, plain_text
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
 if TYPE_CHECKING:
@@ -246,10 +245,7 @@ class AuditResult:
         return Group(*shown, Text(self._note))
 
     def __str__(self) -> str:
-        console = Terminal(file=io.StringIO(), width=80, color_system=None)
-        with console.capture() as capture:
-            console.print(self.table())
-        return capture.get()
+        return plain_text(self.table())
 
     def _repr_html_(self) -> str:
         """Return the tables as a notebook shows them."""
@@ -372,10 +368,15 @@ def _detectable(result: AuditResult) -> list[RenderableType]:
 
 
 def _warnings(result: AuditResult) -> list[RenderableType]:
-    shown = [Text(f"Warning: {warning}") for warning in result.warnings[:WARNINGS_PRINTED]]
-    if rest := len(result.warnings) - len(shown):
+    return [*warning_lines(result.warnings)]
+
+
+def warning_lines(warnings: Sequence[str]) -> list[Text]:
+    """Return the first warnings as a terminal shows them, and how many more there are."""
+    shown = [Text(f"Warning: {warning}") for warning in warnings[:WARNINGS_PRINTED]]
+    if rest := len(warnings) - len(shown):
         shown.append(Text(f"And {rest:,} more warnings like these: they are in the JSON and on the page."))
-    return [*shown]
+    return shown
 
 
 def _with(sentences: list[str], part: MoreRates | ContinuousGap) -> dict[str, Any]:
@@ -596,7 +597,7 @@ def audit(
         result = _along(result, along, options, gedi)
     if metrics is not None:
         passed = values_of_scores if prediction is None else prediction
-        result = _measured_by(metrics, result, label, passed, columns, options)
+        result = _measured_by(metrics, result, label, passed, columns, options, cuts)
     if against is not None and without is not None:
         raise ConfigError("against= and without= both name another model: pass one of them.")
     name, against = ("against=", against) if without is None else ("without=", without)
@@ -832,6 +833,7 @@ def _measured_by(
     prediction: Column | NDArray[np.float64],
     columns: Mapping[str, Column],
     options: _Options,
+    cuts: Mapping[str, Cuts],
 ) -> AuditResult:
     """Add metrics of the user's own, on labels and predictions as the user gave them."""
     mapped: list[Mapping[Hashable, Hashable]] = [{}, {}]
@@ -845,10 +847,7 @@ def _measured_by(
     warnings = list(result.warnings)
     tally = Tally("", "", dict.fromkeys(columns, ""), options.intersect, frozenset(columns))
     for key, (codes, values) in tally.group_columns(columns).items():
-        groups = list(result.by_attribute[key].groups)
-        texts = [tuple(MISSING_GROUP if part is None else str(part) for part in _parts(value)) for value in values]
-        place = {(group,) if isinstance(group, str) else group: at for at, group in enumerate(groups)}
-        at = np.array([place[text] for text in texts])
+        at, groups = ordered_groups(values, key, cuts)
         found[key] = own_metrics(
             metrics,
             rows[0],
@@ -875,10 +874,6 @@ def _measured_by(
                         "has no interval and is not compared."
                     )
     return replace(result, own_metrics=found, warnings=warnings)
-
-
-def _parts(value: Hashable) -> tuple[Hashable, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def _along(result: AuditResult, rows: NumberRows, options: _Options, gedi: int | None) -> AuditResult:
@@ -946,20 +941,25 @@ class _Options:
 
     def check(self, columns: int) -> None:
         """Raise an error, before anything is counted, if there are too few columns or an option is out of range."""
-        if not columns:
-            raise DataError("There is no sensitive column. Pass at least one.")
-        if self.min_count < 1:
-            raise ConfigError(
-                f"min_count={self.min_count} is below 1. Pass the smallest group to compare, for example 10."
-            )
-        if self.intersect and columns < 2:
-            raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
-        if self.missing not in (LEAVE_OUT, AS_GROUP):
-            raise ConfigError(f"missing={quoted(self.missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
+        check_grouping(columns, self.min_count, self.intersect, self.missing)
         if self.adjust not in (BONFERRONI, MAX_T):
             raise ConfigError(f"adjust={quoted(self.adjust)} is unknown. Pass {BONFERRONI!r} or {MAX_T!r}.")
         if self.positive_name is not None and not self.positive_name.strip():
             raise ConfigError("The positive class's name is empty. Write a verb or a noun, or leave it out.")
+
+
+def check_grouping(columns: int, min_count: int, intersect: bool, missing: str, *, fewest: int = 1) -> None:
+    """Raise an error if there are too few columns, or an option about groups is out of range."""
+    if not columns:
+        raise DataError("There is no sensitive column. Pass at least one.")
+    if min_count < fewest:
+        raise ConfigError(
+            f"min_count={min_count} is below {fewest}. Pass the smallest group to compare, for example 10."
+        )
+    if intersect and columns < 2:
+        raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
+    if missing not in (LEAVE_OUT, AS_GROUP):
+        raise ConfigError(f"missing={quoted(missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
 
 
 def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
@@ -1011,9 +1011,11 @@ def _vocabulary(
 
 def _levels_of(features: Any, rows: int) -> dict[str, Column]:
     """Bring control features into named columns."""
-    table = isinstance(features, (pd.DataFrame, Mapping)) or named_columns(features) is not None
-    named = table or getattr(features, "name", None) is not None
-    return columns_of(features if named else {"control": features}, rows)
+    if not isinstance(features, (pd.DataFrame, Mapping)):
+        table = named_columns(features)
+        named = table is None and getattr(features, "name", None) is not None
+        features = features if named else {"control": features} if table is None else table
+    return columns_of(features, rows)
 
 
 def _check_control(levels: Sequence[str], groups: Sequence[str], decided: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.intervals import finite_or_none
-from levelhead.terminal import Terminal
+from levelhead.terminal import plain_text
 from levelhead.types import Estimate, printable, quoted
 
 SHOWN_PAIRS = 3
@@ -195,10 +194,7 @@ class Explanation:
         return Group(*shown, Text(decided + NOTE))
 
     def __str__(self) -> str:
-        console = Terminal(file=io.StringIO(), width=140, color_system=None)
-        with console.capture() as capture:
-            console.print(self.table())
-        return capture.get()
+        return plain_text(self.table(), width=140)
 
 
 def _largest(pairs: Sequence[ExplainedPair]) -> list[ExplainedPair]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from levelhead.metrics.intervals import estimate_to_dict, proportion
 from levelhead.metrics.scores import student
-from levelhead.terminal import Terminal
+from levelhead.terminal import plain_text
 from levelhead.types import Estimate, printable
 
 NOBODYS_GROUP = (
@@ -95,10 +94,7 @@ class Overall:
         return Group(table, Text(NOBODYS_GROUP))
 
     def __str__(self) -> str:
-        console = Terminal(file=io.StringIO(), width=80, color_system=None)
-        with console.capture() as capture:
-            console.print(self.table())
-        return capture.get()
+        return plain_text(self.table())
 
 
 def _share(hits: int, rows: int, reason: str, level: float) -> Estimate:

@@ -14,7 +14,6 @@ Rows are counted batch by batch: only their number, mean and squared deviations 
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,15 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special
 
-from levelhead.auditing.audit import AS_GROUP, LEAVE_OUT, about_of, columns_of, name_of, ordered_groups
+from levelhead.auditing.audit import (
+    LEAVE_OUT,
+    about_of,
+    check_grouping,
+    columns_of,
+    name_of,
+    ordered_groups,
+    warning_lines,
+)
 from levelhead.auditing.bins import Bins, cuts_of
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
@@ -39,11 +46,11 @@ from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.tally import Column, Tally
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.contrasts import pair_indices
-from levelhead.metrics.intervals import finite_or_none
+from levelhead.metrics.intervals import check_level, finite_or_none
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name
 from levelhead.metrics.scores import mover
 from levelhead.report.text import counted, digits, span
-from levelhead.terminal import Terminal, notebook_html
+from levelhead.terminal import notebook_html, plain_text
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
@@ -170,23 +177,16 @@ class RegressionAudit:
         """Return tables that ``rich`` can print."""
         said = regression_sentences(self)
         shown: list[RenderableType] = [Text(one, style="" if place else "bold") for place, one in enumerate(said)]
-        for name, (_, groups) in zip(
-            attribute_names(self.by_attribute).values(), self.by_attribute.items(), strict=True
-        ):
-            shown.append(_groups_table(name, groups, self.level))
+        for key, name in attribute_names(self.by_attribute).items():
+            shown.append(_groups_table(name, self.by_attribute[key], self.level))
         if len(self.pairs) > 1:
             shown.append(_pairs_table(self))
         shown += [Text(_along_sentence(name, one)) for name, one in self.continuous.items()]
-        shown += [Text(f"Warning: {one}") for one in self.warnings[:PAIRS_PRINTED]]
-        if (rest := len(self.warnings) - PAIRS_PRINTED) > 0:
-            shown.append(Text(f"And {rest:,} more warnings like these: they are in the JSON and on the page."))
+        shown += warning_lines(self.warnings)
         return Group(*shown, Text(f"An error is a prediction less its label, in the unit of {quoted(self.label)}."))
 
     def __str__(self) -> str:
-        console = Terminal(file=io.StringIO(), width=80, color_system=None)
-        with console.capture() as capture:
-            console.print(self.table())
-        return capture.get()
+        return plain_text(self.table())
 
     def _repr_html_(self) -> str:
         """Return the tables as a notebook shows them."""
@@ -392,16 +392,8 @@ class _Rows:
         missing: str,
         bins: Bins | Sequence[str] | None,
     ) -> None:
-        if not titles:
-            raise DataError("There is no sensitive column. Pass at least one.")
-        if min_count < 2:
-            raise ConfigError(f"min_count={min_count} is below 2. Pass the smallest group to compare, for example 10.")
-        if not 0 < level < 1:
-            raise ConfigError(f"level={level} is not between 0 and 1. Pass 0.95 for 95% intervals.")
-        if intersect and len(titles) < 2:
-            raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
-        if missing not in (LEAVE_OUT, AS_GROUP):
-            raise ConfigError(f"missing={quoted(missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
+        check_grouping(len(titles), min_count, intersect, missing, fewest=2)
+        check_level(level)
         self.cuts, self.titles = cuts_of(bins, list(titles)), titles
         self.min_count, self.level, self.missing = min_count, level, missing
         self.tally = Tally("", "", titles, intersect, frozenset(self.cuts))

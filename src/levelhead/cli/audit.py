@@ -549,17 +549,13 @@ def audit_command(
         about=about,
     )
     written = _write(result, json_file, html_file, source)
-    console = Terminal()
-    if matched:
-        console.print(matched, markup=False)
     if example:
+        console = Terminal()
         words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
         words += ["--positive-name", positive_name] if positive_name else []
         console.print(ABOUT, "This is the command for it, and for a file of your own:", sep="\n")
         console.print(shlex.join(words), markup=False, highlight=False, soft_wrap=True)
-    console.print(result.table())
-    for path in written:
-        console.print(f"Wrote {path}", markup=False)
+    _show(result, written, matched)
 
 
 def _unrecorded(
@@ -598,7 +594,7 @@ def _unrecorded(
     _show(result, _write(result, json_file, html_file, source), matched)
 
 
-def _show(result: IndirectAudit | RegressionAudit, written: list[Path], matched: str | None) -> None:
+def _show(result: AuditResult | IndirectAudit | RegressionAudit, written: list[Path], matched: str | None) -> None:
     """Print how ids were matched, the tables, and which files were written."""
     console = Terminal()
     if matched:

@@ -377,10 +377,15 @@ def normal_quantile(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def check_options(level: float, replicates: int) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` for a level or a number of replicates that cannot be used."""
+def check_level(level: float) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for a level that cannot be used."""
     if not 0 < level < 1:
         raise ConfigError(f"level={level} is not between 0 and 1. Pass 0.95 for 95% intervals.")
+
+
+def check_options(level: float, replicates: int) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for a level or a number of replicates that cannot be used."""
+    check_level(level)
     if replicates < 100:
         raise ConfigError(f"replicates={replicates} is too few for an interval. Pass at least 100.")
 

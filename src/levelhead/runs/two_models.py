@@ -5,7 +5,6 @@ For those who train with the Hugging Face Trainer, or any other loop, and have t
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from levelhead.metrics.names import metric_title
 from levelhead.models.networks import load_model
 from levelhead.runs.own_rows import GroupColumns, OwnRows, base_of
 from levelhead.storage import write_text
-from levelhead.terminal import Terminal, notebook_html
+from levelhead.terminal import notebook_html, plain_text
 from levelhead.training.lab import predict_logits
 from levelhead.types import ConfigError, LevelheadError, listed, printable, quoted
 
@@ -149,10 +148,7 @@ class ModelComparison:
         )
 
     def __str__(self) -> str:
-        console = Terminal(file=io.StringIO(), width=100, color_system=None)
-        with console.capture() as capture:
-            console.print(self.table())
-        return capture.get()
+        return plain_text(self.table(), width=100)
 
     def _repr_html_(self) -> str:
         """Return the tables as a notebook shows them."""

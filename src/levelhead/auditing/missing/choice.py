@@ -8,7 +8,6 @@ answered is refused, with the reason and with what would help.
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,7 +46,7 @@ from levelhead.auditing.tally import MOST_CLASSES, Column
 from levelhead.auditing.vocabulary import check_predictions, in_order
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.intervals import check_options
-from levelhead.terminal import Terminal
+from levelhead.terminal import plain_text
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
 FEWEST_LABELLED = 100
@@ -221,10 +220,7 @@ class IndirectAudit:
         )
 
     def __str__(self) -> str:
-        console = Terminal(file=io.StringIO(), width=140, color_system=None)
-        with console.capture() as capture:
-            console.print(self.table())
-        return capture.get()
+        return plain_text(self.table(), width=140)
 
 
 def _gap_table(
