@@ -11,13 +11,41 @@ variances says how many more test rows unpaired runs would need.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from levelhead.bench.tables import collect
+from levelhead.bench.tables import RunSet, collect
 from levelhead.metrics.joint import Paired
 from levelhead.storage import write_json
+
+Answers = dict[str, NDArray[np.int64]]
+
+
+def read(folder: Path, names: Sequence[str]) -> tuple[RunSet, Answers]:
+    """Return the runs of a comparison, and the classes (seeds, rows) that its methods ``names`` predict."""
+    (runs,) = collect([folder], "test")
+    rows = runs.rows()
+    classes = np.array(runs.classes)
+    return runs, {name: classes[runs.probabilities(rows[name]).argmax(-1)] for name in names}
+
+
+def resample(runs: RunSet, answers: Answers) -> Paired:
+    """Resample the rows of these answers, together for all methods and seeds."""
+    frame = runs.runs[0].predictions
+    clusters = frame.get("cluster")
+    return Paired.build(
+        frame["label"].to_numpy(),
+        frame[runs.attribute].to_numpy(),
+        answers,
+        runs.positive,
+        0.95,
+        2000,
+        0,
+        None if clusters is None else clusters.to_numpy(),
+    )
 
 
 def main() -> None:
@@ -28,26 +56,12 @@ def main() -> None:
     parser.add_argument("--baseline", default="ERM")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    (runs,) = collect([options.runs], "test")
-    rows = runs.rows()
-    classes = np.array(runs.classes)
-    answers = {name: classes[runs.probabilities(rows[name]).argmax(-1)] for name in (options.method, options.baseline)}
+    runs, answers = read(options.runs, (options.method, options.baseline))
     seeds = len(answers[options.baseline])
-    frame = runs.runs[0].predictions
-    clusters = frame.get("cluster")
     found: dict[str, list[tuple[float, float]]] = {"same seed": [], "different seeds": []}
     for shift in range(seeds):
         predictions = {**answers, options.method: np.roll(answers[options.method], shift, axis=0)}
-        paired = Paired.build(
-            frame["label"].to_numpy(),
-            frame[runs.attribute].to_numpy(),
-            predictions,
-            runs.positive,
-            0.95,
-            2000,
-            0,
-            None if clusters is None else clusters.to_numpy(),
-        )
+        paired = resample(runs, predictions)
         variance = np.var(paired.moves("equalized_odds", options.method, options.baseline), axis=1)
         other = (predictions[options.method] != predictions[options.baseline]).mean(axis=1)
         found["different seeds" if shift else "same seed"] += list(zip(variance.tolist(), other.tolist(), strict=True))
@@ -68,7 +82,7 @@ def main() -> None:
         )
     print(f"Variance over rows of different seeds / same seed: {ratio:.2f}")
     if options.json:
-        about = {"method": options.method, "baseline": options.baseline, "seeds": seeds, "rows": len(frame)}
+        about = {"method": options.method, "baseline": options.baseline, "seeds": seeds, "rows": paired.counts.n}
         write_json(options.json, {**about, **summary, "ratio_of_variances": ratio})
 
 
