@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from levelhead.attention import from_pretrained as from_pretrained
     from levelhead.attention import read_one_row as read_one_row
     from levelhead.attention import readout_only as readout_only
-    from levelhead.auditing.audit import AuditResult as AuditResult
     from levelhead.auditing.audit import audit as audit
     from levelhead.auditing.audit import audit_file as audit_file
     from levelhead.auditing.explain import explain_file as explain_file
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from levelhead.auditing.regression import RegressionAudit as RegressionAudit
     from levelhead.auditing.regression import regression_audit as regression_audit
     from levelhead.auditing.regression import regression_audit_file as regression_audit_file
+    from levelhead.auditing.result import AuditResult as AuditResult
     from levelhead.auditing.signal import signal_area as signal_area
     from levelhead.methods.fit import fit as fit
     from levelhead.pretraining.config import PretrainConfig as PretrainConfig
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from levelhead.types import LevelheadError as LevelheadError
 
 _HOME = {
-    "AuditResult": "auditing.audit",
+    "AuditResult": "auditing.result",
     "Batch": "types",
     "DebiasConfig": "attention",
     "DebiasLog": "training.callback",

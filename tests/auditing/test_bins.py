@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.auditing.audit import AuditResult
+from levelhead.auditing.result import AuditResult
 from levelhead.types import ConfigError, DataError
 
 AGES = np.arange(18, 78).repeat(10)

@@ -14,8 +14,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from levelhead.auditing.audit import AuditResult, audit, audit_file
+from levelhead.auditing.audit import audit, audit_file
 from levelhead.auditing.page import audit_page
+from levelhead.auditing.result import AuditResult
 from levelhead.cli.app import main
 from levelhead.data.text_files import read_columns
 from levelhead.metrics.names import attribute_names, group_name

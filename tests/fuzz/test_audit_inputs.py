@@ -27,7 +27,8 @@ import pyarrow.parquet
 import pytest
 from shares import cases
 
-from levelhead.auditing.audit import AuditResult, audit, audit_file
+from levelhead.auditing.audit import audit, audit_file
+from levelhead.auditing.result import AuditResult
 from levelhead.cli.app import main
 from levelhead.types import LevelheadError
 

@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from levelhead.auditing.audit import column_title, columns_of, outcome_of, positive_index
+from levelhead.auditing.columns import column_title, columns_of, outcome_of, positive_index
 from levelhead.auditing.explanation import (
     CalibrationBin,
     ExplainedAttribute,

@@ -13,8 +13,8 @@ from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from levelhead.auditing.audit import AuditResult
     from levelhead.auditing.regression import RegressionAudit
+    from levelhead.auditing.result import AuditResult
 
 COLUMNS = ("attribute", "group", "figure", "value", "low", "high", "n", "reason")
 """Of a frame. ``group`` is None where a figure is about all groups, ``reason`` where it is defined."""

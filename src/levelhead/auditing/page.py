@@ -49,7 +49,7 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
     """Summarise an audit.
 
     Args:
-        result: what :meth:`levelhead.auditing.audit.AuditResult.to_dict` returns, or the JSON that it was written to.
+        result: what :meth:`levelhead.auditing.result.AuditResult.to_dict` returns, or the JSON that it was written to.
         source: what was audited, in a word, for example the file's name.
         command: the command that made the page.
 

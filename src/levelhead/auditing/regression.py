@@ -28,21 +28,15 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special
 
-from levelhead.auditing.audit import (
-    LEAVE_OUT,
-    about_of,
-    check_grouping,
-    columns_of,
-    name_of,
-    ordered_groups,
-    warning_lines,
-)
 from levelhead.auditing.bins import Bins, cuts_of
+from levelhead.auditing.columns import columns_of, name_of
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
+from levelhead.auditing.figures import LEAVE_OUT, about_of, check_grouping, ordered_groups
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
 from levelhead.auditing.frames import named_columns, regression_frame
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.own_metrics import PairDifference
+from levelhead.auditing.result_tables import warning_lines
 from levelhead.auditing.tally import Column, Tally
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.contrasts import pair_indices

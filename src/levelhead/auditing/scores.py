@@ -155,7 +155,7 @@ class AttributeScores:
 
 @dataclass(frozen=True)
 class ScoreAudit:
-    """What :func:`audit_scores` found: by sensitive column, as :class:`~levelhead.auditing.audit.AuditResult` has it.
+    """What :func:`audit_scores` found: by sensitive column, as :class:`~levelhead.auditing.result.AuditResult` has it.
 
     ``positive`` is the class that scores are about; ``probabilities`` says whether all scores lie between 0 and 1, so
     that their calibration can be measured. ``warnings`` are full sentences.

@@ -93,7 +93,7 @@ def check_without(asked: Mapping[str, Any]) -> None:
 
 
 def weighted_rates(weighted: WeightedCounts, at: int, positive: int | None, level: float) -> dict[str, Estimate]:
-    """Return the rates of one group, under the names that :class:`~levelhead.auditing.audit.GroupFigures` has."""
+    """Return the rates of one group, under the names that :class:`~levelhead.auditing.result.GroupFigures` has."""
     classes = weighted.counts.classes
     chosen = group_metrics.classes_compared(len(classes), positive)
     own = WeightedCounts(

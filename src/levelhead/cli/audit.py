@@ -16,9 +16,9 @@ from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
-    from levelhead.auditing.audit import AuditResult
     from levelhead.auditing.missing.choice import IndirectAudit
     from levelhead.auditing.regression import RegressionAudit
+    from levelhead.auditing.result import AuditResult
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
 COLUMNS, GROUPS, UNRECORDED, WORDS, PLAN, OUTPUT = (

@@ -190,6 +190,11 @@ def metric_title(name: str, worst: str | None = None) -> str:
     return title + mean + (f", worst class: {printable(worst)}" if worst is not None else "")
 
 
+def parts_of(key: Key) -> list[str]:
+    """Return the columns of a key, or the groups of a crossing: one or several."""
+    return [key] if isinstance(key, str) else list(key)
+
+
 def group_name(group: Key) -> str:
     """Return the name of a group; no two groups of a column, and no two of a crossing, have the same."""
     return group if isinstance(group, str) else " & ".join(map(_part, group))

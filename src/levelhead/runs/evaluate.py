@@ -25,8 +25,8 @@ from levelhead.training.lab import predict_logits
 from levelhead.types import ConfigError, DataError, listed
 
 if TYPE_CHECKING:
-    from levelhead.auditing.audit import AuditResult
     from levelhead.auditing.overall import Overall
+    from levelhead.auditing.result import AuditResult
 
 
 def evaluate_run(

@@ -15,8 +15,8 @@ import yaml
 from levelhead._version import __version__
 from levelhead.attention import describe
 from levelhead.attention.description import Description
-from levelhead.auditing.audit import AuditResult
 from levelhead.auditing.paired import Change
+from levelhead.auditing.result import AuditResult
 from levelhead.metrics.names import NOTE, metric_title
 from levelhead.runs.card import HUB_NAME, LIMITS, PAPER, escaped, markdown_table, without_paths, yaml_block
 from levelhead.runs.own_rows import base_of

@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
-from levelhead.auditing.audit import AuditResult, audit, outcome_of
+from levelhead.auditing.audit import audit
+from levelhead.auditing.columns import outcome_of
 from levelhead.auditing.paired import Change, PairedRows, compare_rows, rate_title
+from levelhead.auditing.result import AuditResult
 from levelhead.auditing.tally import Column
 from levelhead.auditing.vocabulary import LabelMap
 from levelhead.data.base import Inputs

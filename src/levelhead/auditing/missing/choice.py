@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy import stats
 
-from levelhead.auditing.audit import columns_of, outcome_of, positive_index
+from levelhead.auditing.columns import columns_of, outcome_of, positive_index
 from levelhead.auditing.files import read_batches_with_numbers
 from levelhead.auditing.missing.bounds import (
     ASSUMES_PROBABILITIES,

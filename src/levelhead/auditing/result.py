@@ -1,0 +1,212 @@
+"""What an audit found, and how it is kept and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from rich.console import Group
+from rich.text import Text
+
+from levelhead.auditing.continuous import ContinuousGap, continuous_sentence
+from levelhead.auditing.frames import audit_frame, draw_rates
+from levelhead.auditing.own_metrics import OwnMetric, own_sentence
+from levelhead.auditing.paired import PairedAudit
+from levelhead.auditing.rates import MoreRates, rate_sentences
+from levelhead.auditing.result_tables import result_tables
+from levelhead.auditing.scores import ScoreAudit
+from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.amplification import Amplification, amplification_sentence
+from levelhead.metrics.names import NOTE, Key, attribute_names, group_name, parts_of
+from levelhead.terminal import notebook_html, plain_text
+from levelhead.types import Estimate, printable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class GroupFigures:
+    """One group: ``n`` rows, ``rows_by_label``, its ``rates`` with intervals, and which gaps count it in.
+
+    ``included``: whether it has rows enough to be in any gap. ``left_out`` names the gaps that count it out, because
+    its rate rests on too few rows, each with the class in brackets where several are compared.
+    The rates are ``accuracy`` and, for each class that is set against the rest, ``selection_rate``,
+    ``true_positive_rate`` and ``false_positive_rate`` (with several classes followed by ``[class]``).
+    ``worth`` and ``worth_by_label`` say how many rows of equal weight weighted rows are worth; None without weights.
+    """
+
+    n: int
+    rows_by_label: dict[str, int]
+    rates: dict[str, Estimate]
+    included: bool = True
+    left_out: tuple[str, ...] = ()
+    worth: float | None = None
+    worth_by_label: dict[str, float] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        rates: dict[str, Any] = {name: estimate_to_dict(rate) for name, rate in self.rates.items()}
+        out: dict[str, Any] = {"included": self.included, "left_out": list(self.left_out)}
+        if self.worth is not None:
+            out |= {"worth": self.worth, "worth_by_label": self.worth_by_label}
+        return {"n": self.n, **out, "rows_by_label": self.rows_by_label, **rates}
+
+
+@dataclass(frozen=True)
+class AttributeAudit:
+    """The figures for one sensitive column, or for the crossing of several.
+
+    ``groups`` has the text of each group for a key; for a crossing, a tuple with a text for each column.
+    ``worst_class`` names the class behind each gap where several classes are compared; else it is empty.
+    """
+
+    metrics: dict[str, Estimate]
+    groups: dict[Key, GroupFigures]
+    worst_class: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; the groups lie under their names, and ``values`` are what they are made of."""
+        result: dict[str, Any] = {
+            "metrics": {name: estimate_to_dict(figure) for name, figure in self.metrics.items()},
+            "groups": {
+                group_name(group): {"values": parts_of(group), **figures.to_dict()}
+                for group, figures in self.groups.items()
+            },
+        }
+        if self.worst_class:
+            result["worst_class"] = self.worst_class
+        return result
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What :func:`audit` found.
+
+    ``by_attribute`` has the figures of every sensitive column, and those of the crossing under the tuple of their
+    names; ``metrics`` and ``groups`` are those of the first.
+    ``warnings`` are full sentences. Figures are fractions. ``positive`` is the class that selection, true and false
+    positive rates are about; None where every class is set against the rest. ``more`` has what else was measured, by
+    name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it. ``scores`` has
+    what scores show whatever the threshold, and ``against`` the changes from another model on the same rows; None where
+    they were not asked for. ``rates`` has ratios, precision and balanced error by sensitive column, where one class is
+    positive; ``continuous`` the gaps along columns of numbers; ``amplification`` says by sensitive column whether
+    predictions go further in the direction that the labels have; ``own_metrics`` has the metrics that were
+    passed in, by sensitive column and name.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> labels, predictions, groups = [1, 0] * 50, [1, 0, 1, 1] * 25, ["a", "a", "b", "b"] * 25
+        >>> result = lh.audit(labels, predictions, sensitive_features={"sex": groups})
+        >>> sorted(result.groups), result.groups["b"].n
+        (['a', 'b'], 50)
+        >>> list(result.by_attribute)
+        ['sex']
+    """
+
+    by_attribute: dict[Key, AttributeAudit]
+    warnings: list[str]
+    level: float = 0.95
+    positive: str | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+    scores: ScoreAudit | None = None
+    against: PairedAudit | None = None
+    rates: dict[Key, MoreRates] = field(default_factory=dict)
+    continuous: dict[str, ContinuousGap] = field(default_factory=dict)
+    amplification: dict[Key, Amplification] = field(default_factory=dict)
+    own_metrics: dict[Key, dict[str, OwnMetric]] = field(default_factory=dict)
+
+    @property
+    def metrics(self) -> dict[str, Estimate]:
+        """Metrics for the first sensitive column."""
+        return next(iter(self.by_attribute.values())).metrics
+
+    @property
+    def groups(self) -> dict[Key, GroupFigures]:
+        """Groups of the first sensitive column."""
+        return next(iter(self.by_attribute.values())).groups
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict: ``metrics``, ``groups``, ``by_attribute``, ``warnings``, ``level``, ``positive``.
+
+        Undefined figures are null with a ``reason``. A crossing lies under the names of its ``columns``, joined by
+        " & ", and so do its groups; parts that hold that sign themselves are in quotes.
+        """
+        names, along = attribute_names(self.by_attribute), list(self.continuous.items())
+        by_attribute = {
+            names[attribute]: {"columns": parts_of(attribute), **part.to_dict()}
+            for attribute, part in self.by_attribute.items()
+        }
+        first = next(iter(by_attribute.values()))
+        return {
+            **first,
+            "by_attribute": by_attribute,
+            "warnings": list(self.warnings),
+            "level": self.level,
+            "positive": self.positive,
+            **self.more,
+            **({} if self.scores is None else {"scores": self.scores.to_dict()}),
+            **({} if self.against is None else {"against": self.against.to_dict()}),
+            "rates": {names[key]: _with(rate_sentences(names[key], one), one) for key, one in self.rates.items()},
+            "amplification": {
+                names[key]: {"sentences": [amplification_sentence(names[key], one)], **one.to_dict()}
+                for key, one in self.amplification.items()
+            },
+            **(
+                {"continuous": {name: _with([continuous_sentence(name, one)], one) for name, one in along}}
+                if along
+                else {}
+            ),
+            **(
+                {
+                    "own_metrics": {
+                        names[key]: {
+                            name: {"sentences": [own_sentence(names[key], name, one)], **one.to_dict()}
+                            for name, one in own.items()
+                        }
+                        for key, own in self.own_metrics.items()
+                    }
+                }
+                if self.own_metrics
+                else {}
+            ),
+        }
+
+    def to_html(self) -> str:
+        """Return one standalone HTML page: no scripts, nothing loaded from elsewhere (docs/report.md)."""
+        from levelhead.auditing.page import audit_page
+        from levelhead.report import render  # pages know audits, so an audit can know pages only when it makes one
+
+        return render(audit_page(self.to_dict()))
+
+    @property
+    def _note(self) -> str:
+        if self.positive is None:
+            return NOTE
+        shown = self.more.get("words", {}).get("classes", {}).get(self.positive, self.positive)
+        return f"Positive class: {printable(shown)}. {NOTE}"
+
+    def table(self) -> Group:
+        """Return tables that ``rich`` can print."""
+        return Group(*result_tables(self), Text(self._note))
+
+    def __str__(self) -> str:
+        return plain_text(self.table())
+
+    def _repr_html_(self) -> str:
+        """Return the tables as a notebook shows them."""
+        return notebook_html(self.table())
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return every figure as a row: attribute, group, figure, value, low, high, n, reason; fractions."""
+        return audit_frame(self)
+
+    def plot(self, attribute: str | None = None, rates: Sequence[str] | None = None) -> Figure:
+        """Return a matplotlib figure of the groups' rates (:func:`levelhead.auditing.frames.draw_rates`)."""
+        return draw_rates(self, attribute, rates)
+
+
+def _with(sentences: list[str], part: MoreRates | ContinuousGap) -> dict[str, Any]:
+    return {"sentences": sentences, **part.to_dict()}
