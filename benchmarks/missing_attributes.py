@@ -40,8 +40,9 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse, special
 
 import levelhead as lh
-from levelhead.auditing.missing.choice import IndirectAudit, Shares
+from levelhead.auditing.missing.answer import IndirectAudit
 from levelhead.auditing.missing.gaps import GAPS, rate_gap, rows_of
+from levelhead.auditing.missing.known import Shares
 from levelhead.auditing.missing.three_proxies import by_proxies
 from levelhead.metrics import estimate_to_dict
 

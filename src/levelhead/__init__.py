@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from levelhead.auditing.explain import explain_gap as explain_gap
     from levelhead.auditing.explanation import Explanation as Explanation
     from levelhead.auditing.missing import privacy as privacy
-    from levelhead.auditing.missing.choice import IndirectAudit as IndirectAudit
-    from levelhead.auditing.missing.choice import indirect_audit as indirect_audit
-    from levelhead.auditing.missing.choice import indirect_audit_file as indirect_audit_file
+    from levelhead.auditing.missing.answer import IndirectAudit as IndirectAudit
+    from levelhead.auditing.missing.audit import indirect_audit as indirect_audit
+    from levelhead.auditing.missing.audit import indirect_audit_file as indirect_audit_file
     from levelhead.auditing.missing.responses import Response as Response
     from levelhead.auditing.plan import Plan as Plan
     from levelhead.auditing.plan import plan_audit as plan_audit
@@ -62,7 +62,7 @@ _HOME = {
     "DebiasedBlock": "attention",
     "Estimate": "types",
     "Explanation": "auditing.explanation",
-    "IndirectAudit": "auditing.missing.choice",
+    "IndirectAudit": "auditing.missing.answer",
     "Lab": "training.lab",
     "LevelheadError": "types",
     "ModelComparison": "runs.two_models",
@@ -84,8 +84,8 @@ _HOME = {
     "detach": "attention",
     "explain_file": "auditing.explain",
     "explain_gap": "auditing.explain",
-    "indirect_audit": "auditing.missing.choice",
-    "indirect_audit_file": "auditing.missing.choice",
+    "indirect_audit": "auditing.missing.audit",
+    "indirect_audit_file": "auditing.missing.audit",
     "privacy": "auditing.missing",
     "signal_area": "auditing.signal",
     "fit": "methods.fit",

@@ -16,7 +16,7 @@ from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
-    from levelhead.auditing.missing.choice import IndirectAudit
+    from levelhead.auditing.missing.answer import IndirectAudit
     from levelhead.auditing.regression import RegressionAudit
     from levelhead.auditing.result import AuditResult
 
@@ -576,7 +576,8 @@ def _unrecorded(
     matched: str | None,
 ) -> None:
     """Audit predictions whose groups are not recorded (docs/missing-attributes.md)."""
-    from levelhead.auditing.missing.choice import indirect_audit_file, read_shares
+    from levelhead.auditing.missing.audit import indirect_audit_file
+    from levelhead.auditing.missing.known import read_shares
     from levelhead.auditing.missing.responses import read_responses
 
     result = indirect_audit_file(

@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.auditing.missing.choice import NOTHING_KNOWN, PERSONS, points, read_shares, worst_words
+from levelhead.auditing.missing.answer import PERSONS, points, worst_words
+from levelhead.auditing.missing.known import NOTHING_KNOWN, read_shares
 from levelhead.auditing.missing.labelled import by_labelled_pairs, by_labelled_rows, cross_fitted
 from levelhead.auditing.missing.page import indirect_page
 from levelhead.cli.app import main

@@ -19,7 +19,7 @@ def indirect_page(result: Record, *, source: str = "", command: str = "") -> Rec
     """Summarise an audit without the attribute.
 
     Args:
-        result: what :meth:`levelhead.auditing.missing.choice.IndirectAudit.to_dict` returns, or the JSON of it.
+        result: what :meth:`levelhead.auditing.missing.answer.IndirectAudit.to_dict` returns, or the JSON of it.
         source: what was audited, in a word, for example the file's name.
         command: the command that made the page.
 

@@ -1,0 +1,282 @@
+"""What an audit without the attribute found, in words and tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from levelhead.auditing.missing.bounds import GapBounds
+from levelhead.auditing.missing.gaps import FEWEST_SHOWN, TITLES, folded
+from levelhead.metrics import estimate_to_dict
+from levelhead.terminal import plain_text
+from levelhead.types import Estimate, printable, quoted
+
+METHODS = {
+    "labelled subset": "labelled rows and a proxy for the rest (PPI++)",
+    "three proxies": "agreement of three proxies or more (HOC)",
+    "randomised responses": "randomised answers, inverted",
+    "bounds": "worst case: how large could it be",
+}
+PERSONS = (
+    "The group of a single row is never guessed, kept or printed, and counts of fewer than "
+    f"{FEWEST_SHOWN} people are not shown."
+)
+
+
+@dataclass(frozen=True)
+class IndirectGap:
+    """One gap between two groups, f_a - f_b for ``groups`` (a, b), signed.
+
+    ``estimate`` is refused where there are bounds alone. ``naive`` is the gap with each proxy taken for the group, by
+    the proxy's name. ``alone``: the labelled rows alone. ``bounds``: the worst case.
+    """
+
+    gap: str
+    groups: tuple[str, str]
+    estimate: Estimate
+    naive: Mapping[str, float] = field(default_factory=dict)
+    alone: Estimate | None = None
+    bounds: GapBounds | None = None
+
+    @property
+    def absolute(self) -> Estimate:
+        """The absolute gap with its interval."""
+        return folded(self.estimate)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        out: dict[str, Any] = {
+            "gap": self.gap,
+            "groups": list(self.groups),
+            **estimate_to_dict(self.estimate),
+            "absolute": estimate_to_dict(self.absolute),
+            "naive": {name: value if math.isfinite(value) else None for name, value in self.naive.items()},
+        }
+        if self.alone is not None:
+            out["labelled_rows_alone"] = estimate_to_dict(self.alone)
+        if self.bounds is not None:
+            worst = self.bounds
+            out["worst_case"] = {
+                "low": worst.low,
+                "high": worst.high,
+                "interval": [worst.reach_low, worst.reach_high],
+                "assumes": worst.assumes,
+            }
+        return out
+
+
+@dataclass(frozen=True)
+class IndirectPart:
+    """What was found of one attribute: the method, what it assumes, the gaps, and what the answer rests on.
+
+    ``refused`` is why there is no estimate; empty if there is one. ``help`` says what would help.
+    """
+
+    method: str
+    assumes: str
+    gaps: list[IndirectGap]
+    rests_on: list[str]
+    refused: str = ""
+    help: str = ""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    level: float = 0.95
+
+    @property
+    def headline(self) -> str:
+        """The finding in a sentence, with its assumption."""
+        return headline(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {
+            "method": self.method,
+            "assumes": self.assumes,
+            "headline": self.headline,
+            "refused": self.refused,
+            "help": self.help,
+            "gaps": [gap.to_dict() for gap in self.gaps],
+            "shares": dict(self.shares),
+            "rests_on": list(self.rests_on),
+        }
+
+
+@dataclass(frozen=True)
+class IndirectAudit:
+    """What :func:`indirect_audit` found, by attribute; figures are fractions.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> result = lh.indirect_audit([1, 0] * 50, [1, 0, 1, 1] * 25, shares={"women": 0.5})
+        >>> result.gaps["demographic_parity"].refused  # bounds, not an estimate
+        True
+    """
+
+    parts: dict[str, IndirectPart]
+    warnings: list[str]
+    rows: int
+    positive: str
+    level: float = 0.95
+
+    @property
+    def gaps(self) -> dict[str, Estimate]:
+        """The signed gaps of the first attribute's first pair of groups, by name."""
+        out: dict[str, Estimate] = {}
+        for one in next(iter(self.parts.values())).gaps:
+            out.setdefault(one.gap, one.estimate)
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
+        return {
+            "kind": "indirect audit",
+            "parts": {name: part.to_dict() for name, part in self.parts.items()},
+            "rows": self.rows,
+            "positive": self.positive,
+            "level": self.level,
+            "warnings": list(self.warnings),
+        }
+
+    def to_html(self) -> str:
+        """Return one standalone HTML page."""
+        from levelhead.auditing.missing.page import indirect_page
+        from levelhead.report import render
+
+        return render(indirect_page(self.to_dict()))
+
+    def table(self) -> Group:
+        """Return tables that ``rich`` can print."""
+        shown: list[Any] = []
+        level = f"{100 * self.level:g}% interval"
+        for name, part in self.parts.items():
+            naive = list(dict.fromkeys(proxy for one in part.gaps for proxy in one.naive))
+            worst = any(one.bounds for one in part.gaps)
+            shown.append(Text(part.headline))
+            # One table for each kind of figure: side by side they would not fit in 80 columns.
+            if any(one.estimate.defined for one in part.gaps) or not worst:
+                title = f"Gaps by {printable(name)}: {METHODS[part.method]}"
+                shown.append(_gap_table(title, ["Points", level], part.gaps, _answer_words))
+            if naive:
+                heads = [printable(proxy) for proxy in naive]
+                shown.append(_gap_table("Naive: each proxy taken for the group", heads, part.gaps, _naive_words(naive)))
+            if worst:
+                heads = ["These rows", f"With its {level}"]
+                words = f"Worst case by {printable(name)}: all that these rows leave possible"
+                shown.append(_gap_table(words, heads, part.gaps, _bound_words))
+            if any(one.estimate.defined for one in part.gaps):
+                shown += [
+                    Text(f"Refused: {gap_words(one)}: {one.estimate.reason}.")
+                    for one in part.gaps
+                    if not one.estimate.defined
+                ]
+            shown.append(Text("What this answer rests on"))
+            shown += [Text(f"- {line}") for line in part.rests_on]
+        shown += [Text(f"Warning: {warning}") for warning in self.warnings]
+        return Group(
+            *shown, Text(f"Positive class: {printable(self.positive)}. Gaps are signed differences in points.")
+        )
+
+    def __str__(self) -> str:
+        return plain_text(self.table(), width=140)
+
+
+def _gap_table(
+    title: str, heads: Sequence[str], gaps: Sequence[IndirectGap], cells: Callable[[IndirectGap], Sequence[str]]
+) -> Table:
+    """Return one line for each gap. Names fold where the terminal is narrow, numbers do not."""
+    table = Table(title=Text(title), title_justify="left")
+    rows = [[str(cell) for cell in cells(one)] for one in gaps]
+    table.add_column("Gap", overflow="fold")
+    for place, head in enumerate(heads):
+        widest = max(len(row[place]) for row in rows)
+        table.add_column(Text(head), justify="right", overflow="fold", min_width=widest)
+    for one, row in zip(gaps, rows, strict=True):
+        table.add_row(Text(gap_words(one)), *map(Text, row))
+    return table
+
+
+def _answer_words(one: IndirectGap) -> list[str]:
+    figure = one.estimate
+    return (
+        [points(figure.value), f"[{points(figure.low)}, {points(figure.high)}]"] if figure.defined else ["refused", ""]
+    )
+
+
+def _naive_words(proxies: Sequence[str]) -> Callable[[IndirectGap], list[str]]:
+    return lambda one: [points(one.naive.get(proxy, math.nan)) for proxy in proxies]
+
+
+def _bound_words(one: IndirectGap) -> Sequence[str]:
+    return ("", "") if one.bounds is None else worst_words(one.bounds)
+
+
+def points(value: float) -> str:
+    """Return a signed fraction in points, ``+12.3``."""
+    return f"{100 * value:+.1f}" if math.isfinite(value) else ""
+
+
+def worst_words(worst: GapBounds) -> tuple[str, str]:
+    """Return bounds as a table shows them: of these rows, and with their sampling error."""
+    ends = (worst.low, worst.high), (worst.reach_low, worst.reach_high)
+    first, second = (f"[{points(low)}, {points(high)}]" for low, high in ends)
+    return first, second
+
+
+def gap_words(one: IndirectGap) -> str:
+    """Return ``Selection rate: 'women' minus 'men'``."""
+    return f"{TITLES[one.gap]}: {quoted(one.groups[0])} minus {quoted(one.groups[1])}"
+
+
+def headline(part: IndirectPart) -> str:
+    """Say what was found, under which assumption, in one or two sentences."""
+    found = [one for one in part.gaps if one.estimate.defined]
+    if part.refused or not found:
+        worst = max((one for one in part.gaps if one.bounds), key=_reach, default=None)
+        if worst is None:
+            return f"No answer: {part.refused}. What would help: {part.help}."
+        return _worst_sentence(part, worst)
+    first = next((one for one in found if one.gap == "demographic_parity"), found[0])
+    pairs = [one for one in found if one.gap == first.gap]
+    one = max(pairs, key=lambda gap: abs(gap.estimate.value))
+    figure, rate = one.estimate, TITLES[one.gap].lower()
+    a, b = map(quoted, one.groups)
+    ends = f"{100 * part.level:g}% interval {points(figure.low)} to {points(figure.high)}"
+    if len(pairs) > 1:
+        ends += f"; the largest of {len(pairs)} differences between two groups, with intervals that allow for all"
+    if figure.low <= 0 <= figure.high:
+        return (
+            f"If {part.assumes}, these rows cannot tell whether the {rate} differs between {a} and {b}: the "
+            f"difference is "
+            f"{points(figure.value)} points ({ends})."
+        )
+    way = "higher" if figure.value > 0 else "lower"
+    return (
+        f"If {part.assumes}, the {rate} of {a} is {100 * abs(figure.value):.1f} points {way} than that of {b} ({ends})."
+    )
+
+
+def _reach(one: IndirectGap) -> float:
+    return one.bounds.largest_reach if one.bounds and one.gap == "demographic_parity" else -1.0
+
+
+def _worst_sentence(part: IndirectPart, one: IndirectGap) -> str:
+    worst = one.bounds
+    assert worst is not None
+    a, b = map(quoted, one.groups)
+    start = (
+        f"Known is only {part.assumes}"
+        if part.method == "bounds"
+        else f"No estimate: {part.refused}. Known are the shares"
+    )
+    certain = "higher" if worst.reach_low > 0 else "lower" if worst.reach_high < 0 else ""
+    return (
+        f"{start}: the selection rate of {a} minus that of {b} could be anything from {points(worst.reach_low)} to "
+        f"{points(worst.reach_high)} points, "
+        + (f"{certain} in any case, " if certain else "")
+        + "and no method can say more without another assumption."
+    )

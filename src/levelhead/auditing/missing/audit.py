@@ -1,0 +1,268 @@
+"""Audit without the attribute: read and count, then let the strongest method answer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+from numpy.typing import ArrayLike
+
+from levelhead.auditing.columns import columns_of, outcome_of, positive_index
+from levelhead.auditing.files import read_batches_with_numbers
+from levelhead.auditing.missing.answer import PERSONS, IndirectAudit, IndirectPart
+from levelhead.auditing.missing.choice import Options, answer_responses, answer_strongest
+from levelhead.auditing.missing.gaps import FloatArray
+from levelhead.auditing.missing.known import Known, Shares, shares_from
+from levelhead.auditing.missing.responses import Response
+from levelhead.auditing.missing.tally import Tally
+from levelhead.auditing.tally import MOST_CLASSES, Column
+from levelhead.auditing.vocabulary import check_predictions, in_order
+from levelhead.metrics.intervals import check_options
+from levelhead.types import ConfigError, DataError, quoted
+
+
+def indirect_audit(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    *,
+    labelled: ArrayLike | None = None,
+    proxies: ArrayLike | pd.DataFrame | Mapping[str, ArrayLike] | None = None,
+    inclusion: ArrayLike | None = None,
+    responses: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    response: Response | Mapping[str, Response] | None = None,
+    shares: Mapping[str, float] | Shares | None = None,
+    strata: ArrayLike | None = None,
+    positive: Hashable = None,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> IndirectAudit:
+    """Measure or bound gaps between groups that are not recorded, by the strongest method that the input allows.
+
+    Args:
+        y_true: (rows,) true classes.
+        y_pred: (rows,) predicted classes.
+        labelled: (rows,) the group where it is known, None or NaN elsewhere.
+        proxies: (rows,) a proxy, or a frame or dict of several: groups in the same words, or probabilities from 0 to 1.
+        inclusion: (rows,) the probability with which each row was labelled, if the labelled rows are no random sample.
+        responses: (rows,) randomised groups, or a dict of several columns.
+        response: how they were randomised: one for all, or by column.
+        shares: share of each group, which add to 1; or of one group alone; or :class:`Shares` by stratum.
+        strata: (rows,) the stratum of each row, for shares by stratum.
+        positive: the class that rates are about; None: the second of two.
+        level: confidence level.
+        replicates: bootstrap replicates, where a method needs them.
+        seed: of the bootstrap.
+
+    Returns:
+        the findings. A method that declines gives undefined figures with ``refused`` and a ``reason``.
+
+    Raises:
+        DataError: columns that cannot be used; each error says which and what to do.
+        ConfigError: options that contradict each other, or nothing known of the groups at all.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> labels, predictions = [1, 0] * 50, [1, 0, 1, 1] * 25
+        >>> result = lh.indirect_audit(labels, predictions, shares={"women": 0.5})
+        >>> part = result.parts["groups"]
+        >>> part.method, round(part.gaps[0].bounds.high, 3)
+        ('bounds', 0.5)
+    """
+    label, prediction = outcome_of(y_true, "label"), outcome_of(y_pred, "prediction")
+    rows = len(label[0])
+    if rows != len(prediction[0]):
+        raise DataError(f"{rows} labels and {len(prediction[0])} predictions. Pass one of each for every row.")
+    if not rows:
+        raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
+    columns: dict[str, Column] = {}
+
+    def take(name: str, values: Any) -> list[str]:
+        if isinstance(values, Mapping | pd.DataFrame):
+            found = columns_of(values, rows)
+        else:
+            kept = np.asarray(values)
+            numbers = kept.ndim == 1 and kept.dtype.kind == "f" and name in ("proxy", "inclusion")
+            if numbers and len(kept) == rows:
+                found = {name: (kept.astype(np.float64), [])}
+            else:
+                found = columns_of({name: values}, rows)
+        if clash := [key for key in found if key in columns]:
+            raise DataError(f"Two columns are named {quoted(clash[0])}. Rename one of them.")
+        columns.update(found)
+        return list(found)
+
+    known = Known(
+        labelled=None if labelled is None else take("group", labelled)[0],
+        proxies=() if proxies is None else tuple(take("proxy", proxies)),
+        inclusion=None if inclusion is None else take("inclusion", inclusion)[0],
+        strata=None if strata is None else take("stratum", strata)[0],
+        shares=shares if isinstance(shares, Shares) or shares is None else shares_from(shares),
+    )
+    if (responses is None) != (response is None):
+        raise ConfigError("Randomised responses need both: the reports, and how they were randomised (response=).")
+    if responses is not None and response is not None:
+        names = take("group", responses)
+        by_column = dict.fromkeys(names, response) if isinstance(response, Response) else dict(response)
+        if set(by_column) != set(names):
+            raise ConfigError(
+                f"Responses are in columns {', '.join(map(quoted, names))}, and response= is about "
+                f"{', '.join(map(quoted, by_column))}. Say how each column was randomised."
+            )
+        known = replace(known, responses=by_column)
+    known.check()
+    tallies = known.tallies("The label", "The prediction", {name: f"The column {quoted(name)}" for name in columns})
+    for tally in tallies.values():
+        tally.add(label, prediction, columns)
+    return _answer(known, tallies, positive, level, replicates, seed)
+
+
+def indirect_audit_file(
+    path: Path | str,
+    label: str,
+    prediction: str,
+    *,
+    labelled: str | None = None,
+    proxies: Sequence[str] = (),
+    inclusion: str | None = None,
+    responses: Mapping[str, Response] | None = None,
+    shares: Mapping[str, float] | Shares | None = None,
+    strata: str | None = None,
+    positive: Hashable = None,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> IndirectAudit:
+    """Audit a file of predictions without its groups; batches of rows are counted and forgotten.
+
+    Args:
+        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one prediction a row.
+        label: name of the column with the true classes.
+        prediction: name of the column with the predicted classes.
+        labelled: name of the column with the group where it is known, empty elsewhere.
+        proxies: names of the columns with proxies.
+        inclusion: name of the column with the probability with which a row was labelled.
+        responses: for each column of randomised groups, how it was randomised.
+        shares: as :func:`indirect_audit` takes it, like all that follows.
+        strata: name of the column with strata.
+        positive: see there.
+        level: see there.
+        replicates: see there.
+        seed: see there.
+
+    Returns:
+        what :func:`indirect_audit` returns for the same rows.
+
+    Raises:
+        DataError: what :func:`indirect_audit` raises, and a file that is missing, unreadable, empty or lacks a column.
+        ConfigError: as there.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import levelhead as lh
+        >>> sex = ["f", "m", "m", "f", "m"] * 40 + [None] * 800
+        >>> table = pd.DataFrame({"label": [1, 0] * 500, "answer": [1, 0, 1, 1] * 250, "sex": sex})
+        >>> table.to_csv("predictions.csv", index=False)
+        >>> result = lh.indirect_audit_file("predictions.csv", "label", "answer", labelled="sex")
+        >>> result.parts["sex"].method
+        'labelled subset'
+    """
+    known = Known(
+        labelled,
+        tuple(dict.fromkeys(proxies)),
+        inclusion,
+        strata,
+        shares if isinstance(shares, Shares) or shares is None else shares_from(shares),
+        dict(responses or {}),
+    )
+    known.check()
+    path = Path(path)
+    names = [label, prediction, *known.columns]
+    titles = {name: f"{path}, column {quoted(name)}" for name in names}
+    tallies = known.tallies(titles[label], titles[prediction], titles)
+    numbers = _stored_as_fractions(path, known.proxies)
+    words = [name for name in known.columns if name not in numbers]
+    for batch, fractions in read_batches_with_numbers(path, [label, prediction], words, numbers):
+        # A column of fractions has hardly two equal ones: the numbers themselves stand in place of codes.
+        columns: dict[str, Any] = batch | {name: (values, []) for name, values in fractions.items()}
+        for tally in tallies.values():
+            tally.add(batch[label], batch[prediction], columns)
+    return _answer(known, tallies, positive, level, replicates, seed)
+
+
+def _stored_as_fractions(path: Path, names: Sequence[str]) -> list[str]:
+    """Return which columns a parquet file stores as floating-point numbers."""
+    if path.suffix.lower() != ".parquet":
+        return []
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+    except (OSError, pyarrow.ArrowException):
+        return []  # the reader says what is wrong
+    return [name for name in names if schema.names.count(name) == 1 and _is_floating(schema.field(name).type)]
+
+
+def _is_floating(kind: pyarrow.DataType) -> bool:
+    return bool(pyarrow.types.is_floating(kind))
+
+
+def _answer(
+    known: Known, tallies: dict[str, Tally], positive: Hashable, level: float, replicates: int, seed: int
+) -> IndirectAudit:
+    check_options(level, replicates)
+    first = next(iter(tallies.values()))
+    labels: dict[Hashable, int] = {}
+    predictions: dict[Hashable, int] = {}
+    for pattern, sums in first.sums.items():
+        labels[pattern[0]] = labels.get(pattern[0], 0) + int(sums[0, 0])
+        predictions[pattern[1]] = predictions.get(pattern[1], 0) + int(sums[0, 0])
+    if len(labels.keys() | predictions.keys()) > MOST_CLASSES:
+        raise DataError(f"There are more than {MOST_CLASSES} classes: are these scores? An audit compares classes.")
+    warnings = check_predictions(labels, predictions)
+    if len(predictions) == 1:
+        only = quoted(str(next(iter(predictions))))
+        warnings.append(f"Every prediction is {only}: every gap among these rows is 0, whatever the groups are.")
+    classes = in_order({**labels, **predictions})
+    chosen = positive_index(classes, positive)
+    if chosen is None:
+        if len(classes) > 2:
+            raise ConfigError(
+                f"There are {len(classes)} classes; an audit without the attribute compares one with the rest. Name it "
+                "with --positive."
+            )
+        chosen = len(classes) - 1
+    wanted = classes[chosen]
+    options = Options(level, replicates, seed)
+    parts = {}
+    for name, tally in tallies.items():
+        # 0/1 for label and prediction; classes are few, so this is cheap.
+        merged: dict[tuple[Hashable, ...], FloatArray] = {}
+        for pattern, sums in tally.sums.items():
+            key = (int(pattern[0] == wanted), int(pattern[1] == wanted), *pattern[2:])
+            merged[key] = merged[key] + sums if key in merged else sums
+        if known.responses:
+            part = answer_responses(name, merged, known.responses[name], known, options)
+        else:
+            part = answer_strongest(name, merged, known, bool(tally.probability), options)
+        parts[name] = replace(part, level=level, rests_on=_with_pairs(part))
+    rows = sum(labels.values())
+    return IndirectAudit(parts, warnings, rows, str(wanted), level)
+
+
+def _with_pairs(part: IndirectPart) -> list[str]:
+    """Say how intervals allow for several pairs of groups, before the sentence about persons."""
+    pairs = {one.groups for one in part.gaps}
+    if len(pairs) < 2:
+        return part.rests_on
+    if any(one.estimate.defined for one in part.gaps):
+        how = "each interval is wider than that of a single pair, so that all of a rate hold together (Bonferroni)"
+    else:
+        how = "their bounds come from the same rates, so that all of a rate hold together"
+    place = part.rests_on.index(PERSONS)
+    said = f"There are {len(pairs)} pairs of groups: {how}."
+    return [*part.rests_on[:place], said, *part.rests_on[place:]]

@@ -1,0 +1,151 @@
+"""What is known of the groups in place of the attribute: labelled rows, proxies, shares, strata, answers."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from levelhead.auditing.missing.responses import Response
+from levelhead.auditing.missing.tally import Roles, Tally
+from levelhead.types import ConfigError, DataError, quoted
+
+FEWEST_LABELLED = 100
+MOST_GROUPS = 8
+NOTHING_KNOWN = (
+    "Where nothing is known of the groups, a gap of any size fits these predictions, up to 100 points: no figure is "
+    "given."
+)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of the groups, of all rows or by stratum.
+
+    ``groups`` are their names; ``overall`` (groups,) for all rows, or ``by_stratum`` with one such list a stratum.
+    """
+
+    groups: tuple[str, ...]
+    overall: tuple[float, ...] | None = None
+    by_stratum: Mapping[str, tuple[float, ...]] | None = None
+
+
+def read_shares(given: Sequence[str], strata: str | None = None) -> Shares:
+    """Read ``women=0.52`` (repeated, or with commas), or the path of a csv of shares by stratum.
+
+    Raises:
+        ConfigError: shares that are no fractions, do not add to 1, or name a group twice.
+        DataError: a csv that cannot be read.
+    """
+    if len(given) == 1 and given[0].lower().endswith((".csv", ".tsv")):
+        return _shares_file(Path(given[0]), strata)
+    shares: dict[str, float] = {}
+    for text in ",".join(given).split(","):
+        name, sign, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not sign or not name.strip() or not 0 < value < 1:
+            raise ConfigError(f"--shares {quoted(text)}: write a group and its share of the rows, as in women=0.52.")
+        if name.strip() in shares:
+            raise ConfigError(f"--shares names {quoted(name.strip())} twice.")
+        shares[name.strip()] = value
+    return shares_from(shares)
+
+
+def shares_from(shares: Mapping[str, float]) -> Shares:
+    """Check shares of all rows; of one group alone, the rest are its complement."""
+    names, values = [str(name) for name in shares], [float(value) for value in shares.values()]
+    if not values or not all(0 < value < 1 for value in values):
+        raise ConfigError("Each share must lie between 0 and 1: pass for example women=0.52.")
+    if len(names) == 1:
+        names, values = [f"not {names[0]}", *names], [1 - values[0], *values]
+    if abs(sum(values) - 1) > 1e-6:
+        raise ConfigError(f"The shares add to {sum(values):.6g}, not to 1. Name every group, or one group alone.")
+    return Shares(tuple(names), tuple(value / sum(values) for value in values))
+
+
+def _shares_file(path: Path, strata: str | None) -> Shares:
+    if strata is None:
+        raise ConfigError(f"--shares {path} has shares by stratum: name the column of strata with --strata.")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",") if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read ({type(error).__name__}). Is it a csv of shares by stratum?") from None
+    if len(rows) < 2 or len(rows[0]) < 3:
+        raise DataError(f"{path} needs a header (stratum, then each group) and one line for each stratum.")
+    groups = tuple(name.strip() for name in rows[0][1:])
+    by_stratum: dict[str, tuple[float, ...]] = {}
+    for row in rows[1:]:
+        try:
+            values = tuple(float(field) for field in row[1:])
+        except ValueError:
+            values = ()
+        name = row[0]
+        if len(values) != len(groups) or not all(0 <= value <= 1 for value in values) or abs(sum(values) - 1) > 1e-6:
+            raise DataError(
+                f"{path}, stratum {quoted(name)}: there must be one share for each of {len(groups)} groups, and "
+                f"they must "
+                "add to 1."
+            )
+        if name in by_stratum:
+            raise DataError(f"{path} has stratum {quoted(name)} twice.")
+        by_stratum[name] = values
+    if len(set(groups)) != len(groups):
+        raise DataError(f"{path} has two groups of one name.")
+    return Shares(groups, by_stratum=by_stratum)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the groups: names of columns, shares, and how answers were randomised."""
+
+    labelled: str | None = None
+    proxies: tuple[str, ...] = ()
+    inclusion: str | None = None
+    strata: str | None = None
+    shares: Shares | None = None
+    responses: Mapping[str, Response] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns besides label and prediction."""
+        return list(
+            dict.fromkeys([*self.responses, *Roles(self.labelled, self.inclusion, self.proxies, self.strata).columns])
+        )
+
+    def check(self) -> None:
+        """Raise :class:`ConfigError` where nothing is known, or where options contradict each other."""
+        if not (self.labelled or self.proxies or self.shares or self.responses):
+            raise ConfigError(
+                f"{NOTHING_KNOWN} What would help: the group of 100 rows or more (--labelled-group), three proxies "
+                "(--proxy), or the shares of the groups (--shares)."
+            )
+        if self.inclusion and not self.labelled:
+            raise ConfigError(
+                "Probabilities to be labelled need a labelled subset: name its column (--labelled-group)."
+            )
+        if self.strata and not (self.shares or self.labelled or self.proxies):
+            raise ConfigError("Strata need the shares of the groups in each of them: pass --shares FILE.csv.")
+        if self.shares and self.shares.by_stratum is not None and not self.strata:
+            raise ConfigError("Shares by stratum need the column of strata: name it (--strata).")
+        if self.responses and (self.labelled or self.proxies or self.shares):
+            raise ConfigError(
+                "Randomised responses are audited by themselves: leave out the labelled group, proxies and shares, or "
+                "audit those in a second run."
+            )
+        roles = [name for name in (self.labelled, self.inclusion, self.strata, *self.proxies) if name]
+        if doubled := [name for name in roles if roles.count(name) > 1]:
+            raise ConfigError(f"Column {quoted(doubled[0])} has two roles. Name another column for one of them.")
+
+    def tallies(self, label: str, prediction: str, titles: dict[str, str]) -> dict[str, Tally]:
+        """Return an empty tally for each attribute, by name."""
+        words = {**titles, "label": label, "prediction": prediction}
+        if self.responses:
+            return {name: Tally(Roles(labelled=name), words) for name in self.responses}
+        name = self.labelled or "groups"
+        return {name: Tally(Roles(self.labelled, self.inclusion, self.proxies, self.strata), words)}
