@@ -111,6 +111,21 @@ def test_a_grid_refits_the_run_that_it_trains_anyway(tmp_path: Path) -> None:
     assert not (few.folder / "checkpoints").exists()
 
 
+def test_a_grid_refits_a_run_that_an_earlier_comparison_left(tmp_path: Path) -> None:
+    recipe = {key: value for key, value in RECIPE.items() if key != "method"}
+    grid = compare_methods(recipe, ["few-label", "erm"], [0], {"method.rows": [60]})
+    (few,) = make_cells(grid, tmp_path, rows=["few-label, rows 60"])
+    assert few.refitted is None
+    (erm,) = make_cells(grid, tmp_path, rows=["erm"])
+    erm.folder.mkdir(parents=True)
+    (erm.folder / "config.yaml").write_text(yaml.safe_dump(erm.experiment.to_dict()))
+    (few,) = make_cells(grid, tmp_path, rows=["few-label, rows 60"])
+    assert few.refitted is None  # it is not finished
+    (erm.folder / "evaluation-test.json").write_text("{}")
+    (few,) = make_cells(grid, tmp_path, rows=["few-label, rows 60"])
+    assert few.refitted == erm.folder
+
+
 def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "groups_60.csv"
     file.write_text("row,group\n" + "".join(f"{row},{'ab'[row % 3 == 0]}\n" for row in range(60)))

@@ -29,6 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -404,44 +405,53 @@ def make_cells(
     for row in chosen:
         if row not in grid.rows:
             raise ConfigError(f"The grid has no variant {quoted(row)}. {nearest(row, grid.rows)}")
-    cells = []
     order = list(grid.seeds if seeds is None else seeds)
     for seed in order:
         check_seed(seed, "A seed of the grid")
-        for row in chosen:
-            merged = {**grid.shared, **grid.rows[row]}
-            recipe = grid.base
-            for key, value in merged.items():
-                # As --set would read it, which takes 5e-05 for a text: the folders of earlier runs are found again.
-                recipe = assign(recipe, key, read_yaml(json.dumps(value), f"Variant {quoted(row)}, {quoted(key)}"))
-            recipe = override(recipe, settings)
-            data = section(recipe, "data")
-            root = data.get("root") if data_root is None else str(data_root)
-            # Of the recipe as written, not of every default, and by its first names: a later version with one more
-            # option, or with another name for one, finds the cell again.
-            written = first_recipe(recipe)
-            text = json.dumps(
-                flatten(written | {"data": {k: v for k, v in data.items() if k != "root"}}), sort_keys=True
-            )
-            digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-            located = data if root is None else {**data, "root": root}
-            for fold in [None] if grid.folds is None else range(grid.folds):
-                parts = {} if fold is None else {"folds": grid.folds, "fold": fold}
-                place = f"seed-{seed}" if fold is None else f"seed-{seed}-fold-{fold}-of-{grid.folds}"
-                try:
-                    experiment = build_experiment(recipe | {"data": {**located, **parts}, "seed": seed, "name": row})
-                    folder = out / f"{_slug(row)}-{digest}" / place
-                    refuse_changes(folder, experiment)
-                except ConfigError as error:
-                    raise ConfigError(f"Variant {quoted(row)}: {error}") from None
-                cells.append(Cell(row, experiment, folder))
-    if grid.folds is not None:  # so that what is done first can be compared first
-        cells.sort(key=lambda cell: (order.index(cell.experiment.seed), cell.fold))
+    places = [(seed, fold) for seed in order for fold in ([None] if grid.folds is None else range(grid.folds))]
+    cells = [_make_cell(grid, row, seed, fold, out, data_root, settings) for seed, fold in places for row in chosen]
     trained = {training_of(cell.experiment): cell.folder for cell in cells if cell.experiment.method.refits is None}
+    refits = [cell for cell in cells if cell.experiment.method.refits is not None]
+    if any(training_of(cell.experiment) not in trained for cell in refits):
+        # Variants that are not chosen now may have been trained before.
+        for row in [row for row in grid.rows if row not in chosen]:
+            for seed, fold in places:
+                with suppress(ConfigError):  # its mistakes matter when it is chosen
+                    other = _make_cell(grid, row, seed, fold, out, data_root, settings)
+                    if other.done and other.experiment.method.refits is None:
+                        trained.setdefault(training_of(other.experiment), other.folder)
     return [
         replace(cell, refitted=trained.get(training_of(cell.experiment))) if cell.experiment.method.refits else cell
         for cell in cells
     ]
+
+
+def _make_cell(
+    grid: Grid, row: str, seed: int, fold: int | None, out: Path, data_root: Path | None, settings: Sequence[str]
+) -> Cell:
+    """Return one run of a variant; ``fold`` is None where the data set's own splits are used."""
+    recipe = grid.base
+    for key, value in {**grid.shared, **grid.rows[row]}.items():
+        # As --set would read it, which takes 5e-05 for a text: the folders of earlier runs are found again.
+        recipe = assign(recipe, key, read_yaml(json.dumps(value), f"Variant {quoted(row)}, {quoted(key)}"))
+    recipe = override(recipe, settings)
+    data = section(recipe, "data")
+    root = data.get("root") if data_root is None else str(data_root)
+    # Of the recipe as written, not of every default, and by its first names: a later version with one more option, or
+    # with another name for one, finds the cell again.
+    written = first_recipe(recipe)
+    text = json.dumps(flatten(written | {"data": {k: v for k, v in data.items() if k != "root"}}), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    located = data if root is None else {**data, "root": root}
+    parts = {} if fold is None else {"folds": grid.folds, "fold": fold}
+    place = f"seed-{seed}" if fold is None else f"seed-{seed}-fold-{fold}-of-{grid.folds}"
+    try:
+        experiment = build_experiment(recipe | {"data": {**located, **parts}, "seed": seed, "name": row})
+        folder = out / f"{_slug(row)}-{digest}" / place
+        refuse_changes(folder, experiment)
+    except ConfigError as error:
+        raise ConfigError(f"Variant {quoted(row)}: {error}") from None
+    return Cell(row, experiment, folder)
 
 
 Launcher = Callable[[Cell], Failure | None]
