@@ -9,6 +9,7 @@ import torch
 
 from levelhead.bench.grid import Cell
 from levelhead.runs.folder import in_use, refuse_foreign
+from levelhead.training.processes import warn_of_slow_bfloat16
 from levelhead.training.select import SELECTORS
 from levelhead.training.trackers import check_installed
 from levelhead.types import ConfigError, LevelheadError, quoted
@@ -78,6 +79,8 @@ def _training(cell: Cell) -> tuple[str, Callable[[], object]]:
             ):
                 if getattr(train, option) == value:
                     raise ConfigError(f"train.{option} is {value}, and torch sees no GPU here: {remedy}.")
+            if train.precision == "bf16":
+                warn_of_slow_bfloat16()
         check_installed(train.trackers)
 
     return f"{train.device} {train.precision} {train.trackers}", check

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
+import time
 from datetime import timedelta
 
 import torch
@@ -12,6 +15,41 @@ from accelerate.utils import DistributedDataParallelKwargs, DistributedType, Ini
 from levelhead.training.config import TrainConfig
 from levelhead.training.trackers import check_installed
 from levelhead.types import ConfigError
+
+logger = logging.getLogger(__name__)
+
+# How many times slower than float32 a product in bfloat16 may be before it is worth a warning.
+SLOW = 3.0
+
+
+@functools.cache
+def bfloat16_slowdown() -> float:
+    """Return how many times as long as float32 a product of matrices takes in bfloat16 on this processor.
+
+    Processors without instructions for it compute bfloat16 number by number, tens of times slower. Takes 0.1 seconds
+    there and less elsewhere; measured once a process.
+    """
+    seconds = {}
+    for kind in (torch.float32, torch.bfloat16):
+        left, right = torch.ones(64, 256, dtype=kind), torch.ones(256, 256, dtype=kind)
+        times = []
+        for _ in range(4):  # the first has to set up; the fastest is least disturbed by others
+            start = time.perf_counter()
+            torch.mm(left, right)
+            times.append(time.perf_counter() - start)
+        seconds[kind] = min(times)
+    return seconds[torch.bfloat16] / seconds[torch.float32]
+
+
+@functools.cache
+def warn_of_slow_bfloat16() -> None:
+    """Say once a process that this processor has no instructions for bfloat16, if it is so."""
+    if bfloat16_slowdown() > SLOW:
+        logger.warning(
+            "train.precision is bf16, and this processor multiplies matrices %.0f times as slowly in bfloat16 as in "
+            "float32: it has no instructions for it. Use train.precision: no (--set train.precision=no).",
+            bfloat16_slowdown(),
+        )
 
 
 def make_accelerator(config: TrainConfig) -> Accelerator:
@@ -57,4 +95,6 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
             "such device, or an earlier lab of this process fixed the device. Use --set train.device=auto, or a "
             "process of its own."
         )
+    if config.precision == "bf16" and accelerator.device.type == "cpu":
+        warn_of_slow_bfloat16()
     return accelerator
