@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.metrics.names import METRICS
-from levelhead.paper.items import ITEMS, SOURCES, Item
+from levelhead.paper.items import ITEMS, SCALES, SOURCES, Item, Scale
 from levelhead.paper.published import Published, published
 from levelhead.paper.results import COSTS, FIGURES, published_gain
 
@@ -22,9 +23,9 @@ START, END = "<!-- written by tools/paper_pages.py -->", "<!-- end -->"
 MAIN = FIGURES[0]
 
 
-def result_file(item: Item) -> Path:
-    """Return where the result of ``levelhead reproduce`` at small scale is kept."""
-    return ROOT / "results" / f"paper_{item.name}_small.json"
+def result_file(item: Item, scale: str = "small") -> Path:
+    """Return where the result of ``levelhead reproduce`` is kept."""
+    return ROOT / "results" / f"paper_{item.name}_{scale}.json"
 
 
 def pages() -> dict[Path, str]:
@@ -38,12 +39,14 @@ def pages() -> dict[Path, str]:
 
 def table() -> str:
     """Return the overview: one line a table and figure."""
-    lines = ["| | what it shows | EOd of DAM minus ERM, published | here, small scale | state |"]
-    lines += ["|---|---|---:|---:|---|"]
-    lines += ["| Figure 1 | the method as a drawing | | | nothing to run: [the method](methods/dam.md) |"]
+    columns = "EOd of DAM minus ERM, published | here, small scale | here, the paper's size"
+    lines = [f"| | what it shows | {columns} | state |"]
+    lines += ["|---|---|---:|---:|---:|---|"]
+    lines += ["| Figure 1 | the method as a drawing | | | | nothing to run: [the method](methods/dam.md) |"]
     for item in sorted(ITEMS.values(), key=lambda item: (item.is_figure, item.name)):
         name = f"[{item.title}](paper/{item.name}.md)"
-        lines.append(f"| {name} | {item.shows} | {published_difference(item)} | {measured(item)} | {state(item)} |")
+        found = " | ".join([published_difference(item), *(measured(item, scale) for scale in SCALES)])
+        lines.append(f"| {name} | {item.shows} | {found} | {state(item)} |")
     figure_1 = lines.pop(2)
     lines.insert(2 + sum(not item.is_figure for item in ITEMS.values()), figure_1)
     return "\n".join(lines) + "\n"
@@ -51,9 +54,10 @@ def table() -> str:
 
 def state(item: Item) -> str:
     """Say how far the item has come here."""
-    if result_file(item).exists() or item.results:
-        return "small scale only"
-    return "not run"
+    if result_file(item, "paper").exists():
+        rows = dict.fromkeys(name for methods in comparisons(item, "paper") for name in methods)
+        return f"small scale; {', '.join(rows)} at the paper's size"
+    return "small scale only" if result_file(item).exists() or item.results else "not run"
 
 
 def published_difference(item: Item) -> str:
@@ -70,36 +74,48 @@ def published_difference(item: Item) -> str:
     return "; ".join(parts)
 
 
-def measured(item: Item) -> str:
+def measured(item: Item, scale: str = "small") -> str:
     """Return the same of the committed result, if there is one."""
     parts = []
-    for methods in comparisons(item):
-        for name, row in methods.items():
+    for gains in committed_gains(item, scale):
+        for name, difference in gains.items():
             suffix = name[3:]
-            if name.upper().startswith("DAM") and suffix in ("", "-FT", "-LE"):
-                found = row[MAIN]["difference"]
-                if found is not None and found["value"] is not None and matches(methods, suffix):
-                    parts.append(f"{suffix.strip('-')} {interval(found, signed=True)}".strip())
+            if name.upper().startswith("DAM") and suffix in ("", "-FT", "-LE") and difference["value"] is not None:
+                parts.append(f"{suffix.strip('-')} {interval(difference, signed=True)}".strip())
     return "; ".join(parts)
 
 
-def matches(methods: dict[str, Any], suffix: str) -> bool:
-    """Say whether differences of this kind are to the ERM of the same kind."""
-    baseline = next(name for name, row in methods.items() if row[MAIN]["difference"] is None)
-    return baseline.upper() == f"ERM{suffix}".upper()
-
-
-def comparisons(item: Item) -> list[dict[str, Any]]:
-    """Return ``{method: {figure: ...}}`` of every comparison of the item's newest result under the label-only rule."""
-    if result_file(item).exists():
-        record = json.loads(result_file(item).read_text(encoding="utf-8"))
-        return [grid["label_only"]["methods"] for grid in record.get("grids", {}).values() if "label_only" in grid]
+def committed_gains(item: Item, scale: str) -> list[dict[str, Any]]:
+    """Return ``{method: EOd minus the same kind of ERM's}`` of every comparison under the label-only rule."""
+    if result_file(item, scale).exists():
+        grids = read(result_file(item, scale)).get("grids", {}).values()
+        if all("gains" in grid for grid in grids):
+            return [{name: gain[MAIN] for name, gain in grid["gains"].items()} for grid in grids]
     found = []
-    for name in item.results:
-        every = json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))["comparisons"]
+    for methods in comparisons(item, scale):
+        baseline = next(name for name, row in methods.items() if row[MAIN]["difference"] is None)
+        others = [name for name in methods if name != baseline and name[3:] == baseline[3:]]
+        found.append({name: methods[name][MAIN]["difference"] for name in others})
+    return found
+
+
+def comparisons(item: Item, scale: str = "small") -> list[dict[str, Any]]:
+    """Return ``{method: {figure: ...}}`` of every comparison of the item's newest result under the label-only rule."""
+    if result_file(item, scale).exists():
+        grids = read(result_file(item, scale)).get("grids", {}).values()
+        return [grid["label_only"]["methods"] for grid in grids]
+    found = []
+    for name in item.results if scale == "small" else ():
+        every = read(ROOT / "results" / name)["comparisons"]
         chosen = every["own"] if isinstance(every, dict) else every[0]
         found.append(chosen["methods"])
     return found
+
+
+@functools.cache
+def read(file: Path) -> Any:
+    """Return what a result file holds."""
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def page(item: Item) -> str:
@@ -128,9 +144,8 @@ def page(item: Item) -> str:
             heading = f"## Published{', ' + title if title else ''}"
             if rows and heading not in lines:
                 lines += [heading, *published_table(rows), ""]
-    lines += ["## Here, at small scale", *here(item), ""]
-    lines += ["## At the paper's size", "Not run.", ""]
-    lines += [f"Why figures will differ from the published ones: {item.reasons['paper']}.", ""]
+    lines += ["## Here, at small scale", *here(item, "small"), ""]
+    lines += ["## Here, at the paper's size", *here(item, "paper"), ""]
     return "\n".join(lines)
 
 
@@ -145,23 +160,24 @@ def published_table(rows: dict[str, dict[str, Published]]) -> list[str]:
     return [*lines, "", "Percent, mean ± standard deviation over three seeds, or one seed. DAM is the paper's “Ours”."]
 
 
-def here(item: Item) -> list[str]:
+def here(item: Item, scale: Scale) -> list[str]:
     """Return what came out here."""
-    file = result_file(item)
-    if not file.exists() and not item.results:
-        return ["Not run."]
-    why = f"Most likely reasons for differences from the published figures: {item.reasons['small']}."
+    file, older = result_file(item, scale), item.results if scale == "small" else ()
+    why = f"Most likely reasons for differences from the published figures: {item.reasons[scale]}."
     if not file.exists():
-        links = ", ".join(f"`results/{name}`" for name in item.results)
-        return [f"An earlier run of another grid stands for it: {links}. {why}"]
-    record = json.loads(file.read_text(encoding="utf-8"))
-    lines = [f"Made by the first command above; `results/{file.name}`. {why}", ""]
+        if not older:
+            return ["Not run.", "", why]
+        return [
+            f"An earlier run of another grid stands for it: {', '.join(f'`results/{name}`' for name in older)}. {why}"
+        ]
+    record = read(file)
+    lines = [f"Made by the {'first' if scale == 'small' else 'second'} command above; `results/{file.name}`. {why}", ""]
+    if item.drawing:
+        lines += [f"![{item.title}, {scale} scale: {item.shows}](../images/paper-{item.name}-{scale}.png)", ""]
     if item.drawing in DRAWN:
-        picture = f"![{item.title} at small scale: {item.shows}](../images/paper-{item.name}-small.png)"
-        return [*lines, picture, "", *DRAWN[item.drawing](record["networks"])]
+        return lines + DRAWN[item.drawing](record["networks"])
     for grid in record["grids"].values():
-        if "published" not in grid:
-            continue
+        lines += [made_on(grid), ""]
         for figure in FIGURES[:2]:
             lines += against(grid, figure)
         if not grid.get("by_selection_alone_pairs_seeds"):
@@ -172,12 +188,23 @@ def here(item: Item) -> list[str]:
             ]
         if grid["missing"]:
             lines += [f"Not run yet: {', '.join(grid['missing'])}.", ""]
-    lines += [
+    return [
+        *lines,
         "Percent; in brackets 95% intervals over test rows and seeds, or over rows alone where there is one seed.",
         "*As released*: each run's epoch with the smallest gap on these test rows (LEAKING), as the released notebooks",
         "choose it. *By selection alone*: that minus the epochs chosen by labels, on the same runs.",
     ]
-    return lines
+
+
+def made_on(grid: dict[str, Any]) -> str:
+    """Say what the runs of a grid were trained on, and how long that took."""
+    costs, seeds = grid["label_only"]["cost"], grid["label_only"]["seeds"]
+    hardware = sorted({each for cost in costs.values() for each in cost["hardware"]})
+    runs = {method: len(each) for method, each in seeds.items()}
+    hours = sum(cost["seconds"] * runs[method] for method, cost in costs.items()) / 3600
+    energy = [math.nan if cost["energy_wh"] is None else cost["energy_wh"] * runs[m] for m, cost in costs.items()]
+    known = "" if math.isnan(sum(energy)) else f", {sum(energy):,.3g} Wh"
+    return f"{sum(runs.values())} trainings, {hours:,.1f} hours in all{known}; {'; '.join(hardware)}."
 
 
 def distances(networks: dict[str, Any]) -> list[str]:
@@ -232,15 +259,18 @@ DRAWN = {"qk": distances, "attention": attention_differences}
 
 def against(grid: dict[str, Any], figure: str) -> list[str]:
     """Return one table of published figures and ours."""
+    known = any(row[figure]["published_percent"] for row in grid["published"].values())
     titles = ["published", "here", "here minus published", "as released", "by selection alone"]
-    lines = [f"### {METRICS[figure].column}", "| method | " + " | ".join(titles) + " |", "|---|" + "---:|" * 5]
+    shown = [title for title in titles if known or "published" not in title]
+    lines = [f"### {METRICS[figure].column}", f"| method | {' | '.join(shown)} |", "|---|" + "---:|" * len(shown)]
     for method, row in grid["published"].items():
         one, marks = row[figure], " ".join(grid["label_only"]["marks"].get(method, []))
         theirs = one["published_percent"]
-        cells = ["" if theirs is None else str(Published(**theirs)), interval(one["here"])]
-        cells += [interval(one["difference"], signed=True), interval(one["as_released"])]
-        cells += [interval(one["by_selection_alone"], signed=True)]
-        lines.append(f"| {' '.join([method, marks]).strip()} | {' | '.join(cells)} |")
+        cells = dict.fromkeys(titles, "" if theirs is None else str(Published(**theirs)))
+        cells |= {"here": interval(one["here"]), "here minus published": interval(one["difference"], signed=True)}
+        cells |= {"as released": interval(one["as_released"])}
+        cells |= {"by selection alone": interval(one["by_selection_alone"], signed=True)}
+        lines.append(f"| {' '.join([method, marks]).strip()} | {' | '.join(cells[title] for title in shown)} |")
     return [*lines, ""]
 
 

@@ -30,6 +30,11 @@ RUN_FILES = (
 """What folders of runs, grids, language models and trainings consist of, as patterns of file names."""
 
 
+def data_home(root: Path | None) -> Path:
+    """Return the folder that holds the data sets: ``root``, else ``$LEVELHEAD_DATA``, else ``./data``."""
+    return root or Path(os.environ.get("LEVELHEAD_DATA") or "data")
+
+
 def check_outputs(
     files: Mapping[str, Path | None],
     *,

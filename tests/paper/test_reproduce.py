@@ -132,6 +132,28 @@ def test_the_list_needs_no_data_and_no_torch(capsys: pytest.CaptureFixture[str])
             assert (ROOT / "results" / file).exists()
 
 
+def test_the_list_says_which_data_are_there_and_what_has_been_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(*arguments: object) -> dict[str, str]:
+        monkeypatch.setenv("COLUMNS", "200")
+        assert run("reproduce", "list", *arguments) == 0
+        blocks = re.split(r"^(?=table|figure)", capsys.readouterr().out, flags=re.M)
+        return {block.split()[0]: block for block in blocks if block.strip()}
+
+    found = lines()
+    assert "celeba64/ (not in data)" in found["table2"]
+    assert "yours: not run" in found["table2"]
+    (tmp_path / "celeba64").mkdir()
+    (tmp_path / "runs" / "paper" / "small").mkdir(parents=True)
+    (tmp_path / "runs" / "paper" / "small" / "table2.json").write_text("{}")
+    found = lines("--data-root", tmp_path)
+    assert "celeba64/ (found)" in found["table2"]
+    assert f"hatexplain/ (not in {tmp_path})" in found["table3"]
+    assert "yours: runs/paper/small/table2.json" in found["table2"]
+    assert "yours: not run" in found["table7"]
+
+
 def test_names_are_taken_as_people_write_them() -> None:
     assert find_item("Table 2") is find_item("TABLE_2") is ITEMS["table2"]
     with pytest.raises(ConfigError, match="The paper has no"):
@@ -166,6 +188,10 @@ def test_one_table_rehearsed_twice_trains_once(tmp_path: Path, capsys: pytest.Ca
     assert figures["published_percent"] == {"mean": 19.47, "deviation": None}
     assert figures["by_selection_alone"]["value"] <= 0
     assert record["grids"]["table7_small"]["by_selection_alone_pairs_seeds"] is True
+    for row, gain in record["grids"]["table7_small"]["gains"].items():
+        assert gain["baseline"] == "ERM"
+        compared = record["grids"]["table7_small"]["label_only"]["methods"][row]
+        assert all(gain[figure] == compared[figure]["difference"] for figure in ("equalized_odds", "accuracy"))
     assert all(key in figures for key in ("here", "difference", "as_released"))
     page = (folder / "table7.html").read_text()
     assert "published and here" in page
@@ -192,6 +218,8 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
         if item.is_figure:
             assert (folder / f"{name}.png").stat().st_size > 10_000
     assert "FAILED" not in said
+    gains = json.loads((folder / "table6.json").read_text())["grids"]["table6_small"]["gains"]
+    assert {row: gain["baseline"] for row, gain in gains.items()} == {"DAM-FT": "ERM-FT", "DAM-LE": "ERM-LE"}
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from levelhead.cli.compare import RayAddress, Settings, Workers
 from levelhead.cli.options import DataRoot
-from levelhead.storage import check_outputs
+from levelhead.storage import check_outputs, data_home
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
@@ -88,12 +87,13 @@ def reproduce_command(
     """
     if what == "list":
         console = Terminal()
-        console.print(_listed())
+        console.print(_listed(data_home(data_root), out))
         console.print("levelhead reproduce NAME --data-root DATA; with --plan it times the runs on this machine.")
         return
     from levelhead.bench.grid import parse_seeds
     from levelhead.paper.items import find_item
     from levelhead.paper.reproduce import Options, check_plan, make_plan, run_plans, runnable
+    from levelhead.report.page import command_line
 
     check_outputs({}, folders={"--out": out})
     if what == "all" and rows:
@@ -121,35 +121,29 @@ def reproduce_command(
     if plan:
         _show_times(plans, options, workers, console)
         return
-    again = shlex.join(["levelhead", "reproduce", what, *_given(options, workers, ray)])
+    again = command_line() or "the same command"
     status = run_plans(plans, options, workers=workers, ray=ray, console=console, again=again, minutes=minutes)
     if status:
         raise typer.Exit(status)
 
 
-def _given(options: Options, workers: int, ray: str | None) -> list[str]:
-    parts = ["--scale", options.scale]
-    parts += ["--out", str(options.out)] if options.out != Path("runs/paper") else []
-    parts += ["--data-root", str(options.data_root)] if options.data_root is not None else []
-    parts += [word for row in options.rows for word in ("--row", row)]
-    parts += ["--backbone", options.backbone] if options.backbone is not None else []
-    parts += ["--seeds", ",".join(map(str, options.seeds))] if options.seeds is not None else []
-    parts += [word for setting in options.settings for word in ("--set", setting)]
-    parts += ["--steps", str(options.steps)] if options.steps is not None else []
-    parts += ["--quick"] if options.quick else []
-    parts += ["--workers", str(workers)] if workers > 1 else []
-    return parts + (["--ray", ray] if ray is not None else [])
-
-
-def _listed() -> Table:
+def _listed(root: Path, out: Path) -> Table:
+    """Return what there is to run: what each item needs and costs, what was committed of it, and what ``out`` holds."""
     from levelhead.paper.items import ITEMS, SOURCES
 
     drawn = Table.grid(padding=(0, 2))
     for item in ITEMS.values():
-        data = " or ".join(dict.fromkeys(f"{SOURCES[name].folder}/" for name in item.data.values()))
-        state = f"run here at small scale: {', '.join(item.results)} in results/" if item.results else "not run here"
-        costs = "; ".join(f"{scale}: {cost}" for scale, cost in item.cost.items())
-        drawn.add_row(f"[bold]{item.name}[/bold]", escape(f"{item.shows}\n{data}; {costs}\n{state}\n"))
+        folders = dict.fromkeys(SOURCES[name].folder for name in item.data.values())
+        data = [f"{folder}/ ({'found' if (root / folder).is_dir() else f'not in {root}'})" for folder in folders]
+        own = [path for scale in item.grids if (path := out / scale / f"{item.name}.json").exists()]
+        lines = [
+            item.shows,
+            f"data: {' or '.join(data)}",
+            "cost: " + "; ".join(f"{scale} scale: {cost}" for scale, cost in item.cost.items()),
+            f"committed: {', '.join(f'results/{name}' for name in item.results) or 'nothing yet'}",
+            f"yours: {', '.join(map(str, own)) or 'not run'}",
+        ]
+        drawn.add_row(f"[bold]{item.name}[/bold]", escape("\n".join([*lines, ""])))
     return drawn
 
 

@@ -8,7 +8,6 @@ by the evaluator, and by methods that declare ``uses_groups``.
 from __future__ import annotations
 
 import logging
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from levelhead.storage import data_home
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 Split = Literal["train", "validation", "test"]
@@ -179,7 +179,7 @@ def dataset_folder(root: Path | None, *names: str) -> Path:
     The first of ``names`` that is there is taken, and a whole path is taken as it is; raises
     :class:`~levelhead.types.DataError` if none is there.
     """
-    place = root or Path(os.environ.get("LEVELHEAD_DATA") or "data")
+    place = data_home(root)
     for name in names:
         if (place / name).is_dir():
             return place / name

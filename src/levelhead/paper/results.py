@@ -119,6 +119,25 @@ class Reproduction:
         return self.as_released
 
     @cached_property
+    def gains(self) -> dict[str, tuple[str, dict[str, Estimate]]]:
+        """``{method: (baseline, {figure: method minus baseline})}``, paired, under the table's protocol.
+
+        Where everything is trained (FT) in some rows and the last encoder alone (LE) in others, each is compared with
+        the ERM of its kind.
+        """
+        rows, own = self.runs.rows(), self.comparison
+        baselines = {row: kind if (kind := f"ERM-{row[-2:]}") in rows else self.baseline for row in rows}
+        tables = {self.baseline: own.table.rows}
+        for baseline in set(baselines.values()) - set(tables):
+            tables[baseline] = self.runs.compare(baseline, selection=own.selection).table.rows
+        gains = {}
+        for row, baseline in baselines.items():
+            if row != baseline:
+                figures = {name: one.difference for name, one in tables[baseline][row].items()}
+                gains[row] = baseline, {name: one for name, one in figures.items() if one is not None}
+        return gains
+
+    @cached_property
     def selection(self) -> dict[str, dict[str, Estimate]]:
         """What choosing by the gap on the test rows changes, by method and figure: paired over rows and seeds.
 
@@ -176,17 +195,14 @@ class Reproduction:
         return Section(f"{self.title}: {name}, published and here", caption, columns, cells)
 
     def _gains(self, figure: str) -> Section:
-        name, baseline = METRICS[figure].column, self.baseline
-        published, cells = self.published.get(baseline, {}).get(figure), []
-        for method, row in self.comparison.table.rows.items():
-            if method == baseline:
-                continue
-            theirs = self.published.get(method, {}).get(figure)
+        name, cells = METRICS[figure].column, []
+        for method, (baseline, figures) in self.gains.items():
+            theirs, published = (self.published.get(row, {}).get(figure) for row in (method, baseline))
             gain = "" if published is None or theirs is None else _gain(*published_gain(theirs, published))
-            cells.append([self.comparison.label(method), gain, _cell(row[figure].difference, signed=True)])
+            cells.append([self.comparison.label(method), baseline, gain, _cell(figures.get(figure), signed=True)])
         caption = "points; published: interval from the deviations over 3 seeds; here: paired, over test rows and seeds"
-        columns = ["method", "published", "here"]
-        return Section(f"{self.title}: {name}, minus {baseline}", caption, columns, cells)
+        columns = ["method", "minus", "published", "here"]
+        return Section(f"{self.title}: {name}, minus the baseline", caption, columns, cells)
 
     def _cost(self) -> list[Section]:
         sections = []
@@ -230,6 +246,10 @@ class Reproduction:
             "missing": list(self.missing),
             "published": {
                 method: {figure: one.to_dict() for figure, one in each.items()} for method, each in self.figures.items()
+            },
+            "gains": {
+                method: {"baseline": baseline} | {figure: estimate_to_dict(figures[figure]) for figure in FIGURES}
+                for method, (baseline, figures) in self.gains.items()
             },
             "label_only": self.label_only.to_dict(),
             "as_released": None if self.as_released is None else self.as_released.to_dict(),
