@@ -14,6 +14,7 @@ import torch
 
 from levelhead.bench.grid import Grid
 from levelhead.data.phrases import Phrases
+from levelhead.loading import without_bars
 from levelhead.pretraining.masked import processor
 from levelhead.runs.recipe import section
 from levelhead.storage import write_json
@@ -81,7 +82,7 @@ def _text_backbone(folder: Path) -> Path:
         intermediate_size=16,
         max_position_embeddings=32,
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), without_bars():
         torch.manual_seed(0)
         BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     return folder
@@ -98,7 +99,7 @@ def _picture_backbone(folder: Path) -> Path:
     )
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "preprocessor_config.json", processor(64))
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), without_bars():
         torch.manual_seed(0)
         ViTModel(config, add_pooling_layer=False).save_pretrained(folder)
     return folder

@@ -119,23 +119,28 @@ class Reproduction:
         return self.as_released
 
     @cached_property
-    def gains(self) -> dict[str, tuple[str, dict[str, Estimate]]]:
-        """``{method: (baseline, {figure: method minus baseline})}``, paired, under the table's protocol.
+    def kinds(self) -> list[Comparison]:
+        """The comparison; where some rows train everything (FT) and others the last encoder (LE), one of each kind."""
+        rows = self.runs.rows()
+        kinds = [kind for kind in ("FT", "LE") if f"ERM-{kind}" in rows]
+        return [
+            RunSet(self.runs.split, [run for row, runs in rows.items() if row.endswith(kind) for run in runs]).compare(
+                f"ERM-{kind}", selection=self.comparison.selection
+            )
+            for kind in kinds
+        ] or [self.comparison]
 
-        Where everything is trained (FT) in some rows and the last encoder alone (LE) in others, each is compared with
-        the ERM of its kind.
-        """
-        rows, own = self.runs.rows(), self.comparison
-        baselines = {row: kind if (kind := f"ERM-{row[-2:]}") in rows else self.baseline for row in rows}
-        tables = {self.baseline: own.table.rows}
-        for baseline in set(baselines.values()) - set(tables):
-            tables[baseline] = self.runs.compare(baseline, selection=own.selection).table.rows
-        gains = {}
-        for row, baseline in baselines.items():
-            if row != baseline:
-                figures = {name: one.difference for name, one in tables[baseline][row].items()}
-                gains[row] = baseline, {name: one for name, one in figures.items() if one is not None}
-        return gains
+    @property
+    def gains(self) -> dict[str, tuple[str, dict[str, Estimate]]]:
+        """``{method: (baseline, {figure: method minus baseline})}``, paired, under the table's protocol."""
+        found = {}
+        for one in self.kinds:
+            for method, row in one.table.rows.items():
+                if method != one.table.baseline:
+                    differences = {name: each.difference for name, each in row.items()}
+                    known = {name: each for name, each in differences.items() if each is not None}
+                    found[method] = one.table.baseline, known
+        return found
 
     @cached_property
     def selection(self) -> dict[str, dict[str, Estimate]]:
@@ -233,7 +238,7 @@ class Reproduction:
                 )
         if sentences:
             sentences.append(f"Most likely reasons for differences: {reason}.")
-        sentences += self.comparison.findings()
+        sentences += [sentence for one in self.kinds for sentence in one.findings()]
         if self.missing:
             sentences.append(f"Not run yet: {', '.join(self.missing)}.")
         return sentences
