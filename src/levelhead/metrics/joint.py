@@ -210,35 +210,35 @@ def joint(
 ) -> JointTable:
     """Compare methods over test rows and training seeds at once.
 
-        A method's figure is the mean over its seeds of each seed's figure; for a gap, the mean of absolute gaps. Its
+    A method's figure is the mean over its seeds of each seed's figure; for a gap, the mean of absolute gaps. Its
     variance is that of the mean under joint resampling of the test rows (all methods and seeds see the same resample)
     plus what the variance between seeds has beyond the noise of (seed x row), divided by the number of seeds; the
     interval uses Student's t with Satterthwaite's degrees of freedom, and with fewer than four seeds Cochran's wider
     critical value. Ends are clipped to [0, 1] (differences to [-1, 1]).
 
     Args:
-            y_true: (rows,) true classes.
-            group: (rows,) groups.
-            predictions: for each method an array (seeds, rows) of predicted classes.
-            baseline: the method that the others are set against.
-            positive: index of the positive class, see :func:`estimate`.
-            level: confidence level.
-            replicates: number of bootstrap replicates.
-            seed: of the bootstrap.
-            shared_seeds: whether the seed at one position is the same training seed for every method (same split, same
-                initialisation). True pairs the differences over seeds by position; False treats the seeds of two
-                methods as independent. Rows are always paired.
-            clusters: (rows,) integers, equal for rows that belong together, such as pictures of one person; they are
-                resampled together. None: every row by itself.
-            margin: a difference smaller than this is as good as none; between 0 and 1.
+        y_true: (rows,) true classes.
+        group: (rows,) groups.
+        predictions: for each method an array (seeds, rows) of predicted classes.
+        baseline: the method that the others are set against.
+        positive: index of the positive class, see :func:`estimate`.
+        level: confidence level.
+        replicates: number of bootstrap replicates.
+        seed: of the bootstrap.
+        shared_seeds: whether the seed at one position is the same training seed for every method (same split, same
+            initialisation). True pairs the differences over seeds by position; False treats the seeds of two
+            methods as independent. Rows are always paired.
+        clusters: (rows,) integers, equal for rows that belong together, such as pictures of one person; they are
+            resampled together. None: every row by itself.
+        margin: a difference smaller than this is as good as none; between 0 and 1.
 
-        Returns:
-            figures, intervals, differences to the baseline and p-values adjusted by Holm over methods, metric by
-            metric. With one seed the variance over seeds is unknown: the interval holds test rows only and says so.
+    Returns:
+        figures, intervals, differences to the baseline and p-values adjusted by Holm over methods, metric by
+        metric. With one seed the variance over seeds is unknown: the interval holds test rows only and says so.
 
-        Raises:
-            DataError: lengths differ or values are missing.
-            ConfigError: unknown baseline, shared seeds of unequal number, or an option out of range.
+    Raises:
+        DataError: lengths differ or values are missing.
+        ConfigError: unknown baseline, shared seeds of unequal number, or an option out of range.
     """
     arrays = {method: np.asarray(values) for method, values in predictions.items()}
     check_margin(margin)
