@@ -167,9 +167,8 @@ def here(item: Item, scale: Scale) -> list[str]:
     if not file.exists():
         if not older:
             return ["Not run.", "", why]
-        return [
-            f"An earlier run of another grid stands for it: {', '.join(f'`results/{name}`' for name in older)}. {why}"
-        ]
+        files = ", ".join(f"`results/{name}`" for name in older)
+        return [f"Made by earlier commands, which `results/README.md` names: {files}. {why}"]
     record = read(file)
     lines = [f"Made by the {'first' if scale == 'small' else 'second'} command above; `results/{file.name}`. {why}", ""]
     if item.drawing:
