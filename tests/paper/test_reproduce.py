@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,8 @@ from levelhead.paper.items import ITEMS, SCALES, SOURCES, Item, find_item
 from levelhead.paper.published import published
 from levelhead.paper.reproduce import Options, distinct, fitting, make_plan
 from levelhead.runs.recipe import method_name
+from levelhead.runs.train import train_run
+from levelhead.storage import write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
@@ -280,10 +284,50 @@ def test_max_steps_ends_every_stage(steps: int, tmp_path: Path) -> None:
     assert reproduce.train_here(cell) is None
     cost = json.loads((cell.folder / "cost.json").read_text())
     assert cost["steps"] == min(steps, 4) + steps  # the first stage has one epoch of four batches
-    assert cost["whole_steps"] == 4 + 2 * 4
+    assert cost["whole_steps"] == {"stage 1": 4, "stage 2": 2 * 4}
     history = json.loads((cell.folder / "metrics.json").read_text())["history"]
     last = {row["stage"]: row["step"] for row in history}
     assert last == {0: min(steps, 4), 1: steps}
+
+
+def test_a_rehearsal_attacks_a_few_batches_and_counts_all(tmp_path: Path) -> None:
+    """DSA replaces a patch of every picture before its second stage, which is most of its work."""
+    seen = []
+
+    def watch(what: str, done: int, total: int, text: str) -> None:
+        seen.append(what)
+
+    options = Options(tmp_path, quick=True, settings=("train.max_steps=2",))
+    cell = next(cell for cell in make_plan(ITEMS["table2"], options).cells if cell.row == "DSA")
+    train_run(cell.experiment, cell.folder, progress=watch)
+    cost = json.loads((cell.folder / "cost.json").read_text())
+    assert cost["whole_steps"] == {"stage 1": 2 * 4, "replacing patches": 4, "stage 2": 2 * 4}
+    assert Counter(seen) == {"stage 1": 2, "replacing patches": 2, "stage 2": 2}
+
+
+def test_steps_of_each_kind_are_timed_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of the attack takes 20 times as long as a step: it is not taken for one, nor the other way round."""
+
+    def train(experiment: Any, folder: Path, progress: Any, energy: str) -> None:
+        for what, seconds in (("stage 1", 1.0), ("replacing patches", 20.0), ("stage 2", 2.0)):
+            for number in range(3):
+                clock.now += seconds
+                progress(what, number + 1, 3, "")
+        clock.now += 5
+        folder.mkdir()
+        whole = {"stage 1": 100, "replacing patches": 50, "stage 2": 100}
+        write_json(folder / "cost.json", {"whole_steps": whole, "whole_epochs": 2, "preparing_seconds": 3})
+        write_json(folder / "data.json", {"validation": {"rows": 160}})
+
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(timing, "train_run", train)
+    monkeypatch.setattr(timing.time, "monotonic", lambda: clock.now)
+    cell = make_plan(ITEMS["table7"], Options(tmp_path, quick=True)).cells[0]
+    step, seconds = timing._timed(cell, 3)
+    assert step == 20
+    validation = 0.4 * 2 * 160 / cell.experiment.train.batch_size
+    first_steps = 1 + 20 + 2
+    assert seconds == pytest.approx(100 * 1 + 50 * 20 + 100 * 2 + 2 * validation + first_steps + 5 - 3)
 
 
 def test_two_rows_that_a_setting_makes_one_run_are_refused(tmp_path: Path) -> None:

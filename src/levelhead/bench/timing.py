@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from rich.markup import escape
 from levelhead.bench.grid import Cell
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_json
+from levelhead.training.lab import STAGE
 
 DRY_RUN_STEPS = 20
 SLOW_STEP = 0.5
@@ -47,15 +50,19 @@ def _time(cell: Cell) -> float:
 
 
 def _timed(cell: Cell, steps: int) -> tuple[float, float]:
-    """Train ``steps`` steps of each stage in a folder that is thrown away; return seconds of a step, and of a run."""
-    durations: list[float] = []
+    """Train ``steps`` steps of each stage in a folder that is thrown away.
+
+    Returns:
+        seconds of the slowest kind of step, and of a whole run.
+    """
+    durations: dict[str, list[float]] = defaultdict(list)
     last: dict[str, float] = {}
 
-    def watch(stage: str, done: int, total: int, text: str) -> None:
+    def watch(what: str, done: int, total: int, text: str) -> None:
         now = time.monotonic()
-        if stage in last:  # the first step also warms up
-            durations.append(now - last[stage])
-        last[stage] = now
+        if what in last:  # the first step also warms up
+            durations[what].append(now - last[what])
+        last[what] = now
 
     experiment = replace(cell.experiment, train=replace(cell.experiment.train, max_steps=steps, keep_epochs=False))
     place = Path(tempfile.mkdtemp(prefix="levelhead-dry-run-"))
@@ -67,7 +74,10 @@ def _timed(cell: Cell, steps: int) -> tuple[float, float]:
         rows = read_json(place / "run" / "data.json")["validation"]["rows"]
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    step = sorted(durations)[len(durations) // 2] if durations else whole
-    validation = 0.4 * step * rows / experiment.train.batch_size  # a forward pass without a backward one
-    other = max(0.0, whole - sum(durations) - cost["preparing_seconds"])
-    return step, float(cost["whole_steps"] * step + cost["whole_epochs"] * validation + other)
+    wanted: dict[str, int] = cost["whole_steps"]
+    step = {what: statistics.median(durations[what]) if durations[what] else whole for what in wanted}
+    training = sum(number * step[what] for what, number in wanted.items())
+    stages = [what for what in wanted if what.startswith(STAGE)]
+    validation = 0.4 * step[stages[-1]] * rows / experiment.train.batch_size  # a forward pass without a backward one
+    other = max(0.0, whole - sum(sum(durations[what]) for what in wanted) - cost["preparing_seconds"])
+    return max(step.values()), float(training + cost["whole_epochs"] * validation + other)

@@ -42,6 +42,9 @@ from levelhead.types import Batch, ConfigError, DemographicsHidden, LevelheadErr
 
 logger = logging.getLogger(__name__)
 
+STAGE = "stage"
+"""What progress on the steps of a stage is reported under, with the stage's number from 1."""
+
 BUCKET_WINDOW = 50  # batches whose rows are sorted by length together: little padding, and an order still random
 
 
@@ -136,7 +139,7 @@ class Lab:
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.steps = 0
-        self.whole_steps = 0
+        self.whole_steps: dict[str, int] = {}  # by what progress is reported of, as if max_steps were not
         self.whole_epochs = 0
         self.work = Work()
         self.inferred: Tensor | None = None
@@ -240,7 +243,8 @@ class Lab:
         ``rows`` (some,) int64 are the only ones wanted, in the order of the answer. The function is asked for
         ``config.batch_size`` rows at a time: ``inputs`` are those of its ``rows`` (a few,) int64, on the lab's device,
         and its answer has as many rows. With several processes each asks for its share, and all get the whole; networks
-        are ordinary ones meanwhile. With a ``title`` progress is reported under it.
+        are ordinary ones meanwhile. With a ``title`` progress is reported under it, and ``config.max_steps``, a
+        rehearsal, is kept to: rows that are not asked for get the answers of others.
         """
         examples = self._train if split == "train" else self._validation
         wanted = torch.arange(len(examples.labels)) if rows is None else rows
@@ -249,12 +253,17 @@ class Lab:
         with self._counted(work):
             parts: list[Tensor] = []
             chunks = own.split(self.config.batch_size)
+            if title is not None:
+                self.whole_steps[title] = self.whole_steps.get(title, 0) + len(chunks)
+                chunks = chunks[: self.config.max_steps]
             for some in chunks:
                 batch = {name: tensor.to(self.device) for name, tensor in examples.inputs.batch(some).items()}
                 parts.append(function(batch, some).detach().cpu())
                 if title is not None and self.accelerator.is_main_process:
                     self._progress(title, len(parts), len(chunks), "")
         found = torch.cat(parts)
+        if len(found) < len(own):
+            found = found[torch.arange(len(own)) % len(found)]
         if self.accelerator.num_processes > 1:
             found = gather_rows(found.to(self.device)).cpu()
             both = torch.tensor([work.forward, work.backward], dtype=torch.float64, device=self.device)
@@ -409,7 +418,7 @@ class Lab:
         batches = (len(self.labels) if stage.rows is None else len(stage.rows)) // config.batch_size
         epochs = stage.epochs or config.epochs
         total = epochs * batches
-        self.whole_steps += total
+        self.whole_steps[f"{STAGE} {number + 1}"] = total
         self.whole_epochs += epochs
         if config.max_steps is not None:
             total = min(total, config.max_steps)
@@ -440,7 +449,7 @@ class Lab:
         batches: int,
         total: int,
     ) -> None:
-        config, objective, name = self.config, stage.objective, f"stage {position.stage + 1}"
+        config, objective, name = self.config, stage.objective, f"{STAGE} {position.stage + 1}"
         began, saved, earlier = time.monotonic(), time.monotonic(), position.seconds
         learnt = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         keeper.forget_log_after(position.step)
