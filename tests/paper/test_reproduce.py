@@ -198,7 +198,7 @@ def test_one_table_rehearsed_twice_trains_once(tmp_path: Path, capsys: pytest.Ca
         assert all(gain[figure] == compared[figure]["difference"] for figure in ("equalized_odds", "accuracy"))
     assert all(key in figures for key in ("here", "difference", "as_released"))
     page = (folder / "table7.html").read_text()
-    assert "published and here" in page
+    assert page.index(">Published and here<") < page.index(">The differences<")
     assert "# Table 7" in (folder / "table7.md").read_text()
     written = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/metrics.json")}
     assert len(written) == 5
@@ -224,6 +224,10 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
     assert "FAILED" not in said
     gains = json.loads((folder / "table6.json").read_text())["grids"]["table6_small"]["gains"]
     assert {row: gain["baseline"] for row, gain in gains.items()} == {"DAM-FT": "ERM-FT", "DAM-LE": "ERM-LE"}
+    page = (folder / "table6.html").read_text()
+    for kind in ("FT", "LE"):
+        assert f"EOd gap: difference to ERM-{kind}" in page
+    assert "apart from its baseline’s" in page
 
 
 @pytest.mark.slow

@@ -305,6 +305,16 @@ def test_a_marked_row_is_neither_best_nor_in_the_pareto_set_of_a_page(field: str
     assert one.comparison.to_dict()["marks"]["dam"] == [mark]
 
 
+def test_a_p_value_has_a_line_of_its_own_so_that_six_columns_fit_a_page() -> None:
+    page = comparison_page([compared()])
+    (differences,) = [block for block in walk(page) if str(block.get("caption")).startswith("Differences to")]
+    lines = [cell["sub"] for row in differences["rows"] for cell in row["cells"] if cell["text"] != "undefined"]
+    assert lines
+    assert all(interval.startswith("[") and p_value.startswith("p ") for interval, p_value in lines)
+    html = render(page)
+    assert re.search(r"<small>\[[^<]*\]</small><small>p [0-9.e-]+</small>", html)
+
+
 def test_marks_are_told_and_not_read_back_out_of_a_name() -> None:
     one, name = compared(), "my ORACLE AT CHANCE"
 

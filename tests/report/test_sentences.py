@@ -106,6 +106,7 @@ def test_a_comparison_of_many() -> None:
 def test_several_comparisons() -> None:
     assert several_sentence([("a", [UNDECIDED]), ("a", [UNDECIDED])], "erm").startswith("In none of 2 comparisons can")
     assert several_sentence([("a", [UNDECIDED]), ("b", [SMALLER])], "erm").endswith("apart from erm’s: b.")
+    assert several_sentence([("a", [UNDECIDED]), ("b", [SMALLER])], "").endswith("apart from its baseline’s: b.")
     assert "undefined in all of 1 comparison" in several_sentence([("a", [UNDEFINED])], "erm")
 
 

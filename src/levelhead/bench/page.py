@@ -43,17 +43,18 @@ class Compared:
     """A comparison with what its page needs beside it.
 
     ``sizes`` are the test rows by group and label (see :func:`group_sizes`), ``frontier`` the FACT line of the
-    baseline, ``sections`` further tables, ``title`` a name where a page holds several comparisons.
+    baseline, ``published`` tables of figures that others published beside these, ``title`` a name where a page holds
+    several comparisons.
     """
 
     comparison: Comparison
     sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     frontier: Frontier | None = None
-    sections: Sequence[Section] = ()
+    published: Sequence[Section] = ()
     title: str = ""
 
 
-def compared(group: RunSet, comparison: Comparison, sections: Sequence[Section] = (), *, title: str = "") -> Compared:
+def compared(group: RunSet, comparison: Comparison, published: Sequence[Section] = (), *, title: str = "") -> Compared:
     """Return a comparison of a group of runs with the sizes of its groups, and the FACT line where there is one."""
     frontier = None
     if len(group.classes) == 2 and comparison.selection is None and comparison.positive_rate is None:
@@ -61,7 +62,7 @@ def compared(group: RunSet, comparison: Comparison, sections: Sequence[Section] 
         with contextlib.suppress(DataError):
             frontier = baseline_frontier(group, comparison)
     sizes = group_sizes(group.runs[0].predictions, group.attribute)
-    return Compared(comparison, sizes, frontier, sections, title)
+    return Compared(comparison, sizes, frontier, published, title)
 
 
 def group_sizes(predictions: pd.DataFrame, attribute: str) -> dict[str, dict[str, int]]:
@@ -130,7 +131,7 @@ def _maybe(record: Record | None) -> Estimate | None:
 def comparison_page(
     every: Sequence[Compared], *, command: str = "", title: str = "", cautions: Sequence[str] = ()
 ) -> Record:
-    """Summarise one comparison, or several (on several data sets), with the same baseline.
+    """Summarise one comparison, or several (on several data sets, or of several kinds).
 
     ``title`` takes the place of one made of the data's name; ``cautions`` stand before those that are found.
 
@@ -140,9 +141,13 @@ def comparison_page(
     several = len(every) > 1
     first = every[0].comparison
     findings = [(_title(one), differences(one.comparison)) for one in every]
+    baselines = [one.comparison.table.baseline for one in every]
     if several:
-        finding = several_sentence(findings, first.table.baseline)
-        lines = [f"{title}: {comparison_sentence(found, first.table.baseline)}" for title, found in findings]
+        finding = several_sentence(findings, baselines[0] if len(set(baselines)) == 1 else "")
+        lines = [
+            f"{title}: {comparison_sentence(found, baseline)}"
+            for (title, found), baseline in zip(findings, baselines, strict=True)
+        ]
     else:
         finding, lines = comparison_sentence(differences(first), first.table.baseline), []
     parts = []
@@ -277,7 +282,15 @@ def _sections(one: Compared) -> list[Record]:
     comparison = one.comparison
     several = len(comparison.table.rows) > 1
     costs = {comparison.label(method): cost for method, cost in comparison.cost.items()}
-    sections = [blocks.section("The differences", _difference_blocks(comparison))] if several else []
+    sections = []
+    if one.published:
+        tables = [
+            _drawn(table, folded="" if place < len(_OPEN) else short(table.title))
+            for place, table in enumerate(one.published)
+        ]
+        sections.append(blocks.section("Published and here", tables))
+    if several:
+        sections.append(blocks.section("The differences", _difference_blocks(comparison)))
     sections.append(blocks.section("What these data cannot decide", _limits(one)))
     sections.append(blocks.section("All figures", _figures(one)))
     sections.append(blocks.section("Accuracy against the gap", _pareto(one)))
@@ -346,9 +359,7 @@ def _figures(one: Compared) -> list[Record]:
         notes = ["Percentage points. A negative difference of a gap is a smaller measured gap. p after Holm."]
         found.append(blocks.table(f"Differences to {short(table.baseline, 40)}", columns, rows, notes=notes))
     printed = [section for section in comparison.sections(metrics) if section.title.startswith("Area")]
-    for extra in (*printed, *one.sections):
-        found.append(_drawn(extra, folded=short(extra.title)))
-    return found
+    return found + [_drawn(area, folded=short(area.title)) for area in printed]
 
 
 def _figure_cell(row: JointRow, can_be_best: bool, level: float) -> Record:
@@ -364,8 +375,8 @@ def _difference_cell(row: JointRow) -> Record:
     figure = row.difference
     if figure is None or not figure.defined:
         return blocks.undefined_cell(None if figure is None else figure.reason)
-    p_value = "" if row.p_holm is None else f", p {row.p_holm:.2g}"
-    return blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True) + p_value)
+    p_value = "" if row.p_holm is None else f"p {row.p_holm:.2g}"
+    return blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True), p_value)
 
 
 def _drawn(section: Section, *, folded: str = "") -> Record:
@@ -373,7 +384,7 @@ def _drawn(section: Section, *, folded: str = "") -> Record:
     rows: list[tuple[object, Sequence[Record]]] = []
     for head, *cells in section.cells:
         parts = [text.replace("-", "−") if text[:2].strip("-")[:1].isdigit() else text for text in cells]
-        rows.append((head, [blocks.cell(*text.split("\n", 1)) for text in parts]))
+        rows.append((head, [blocks.cell(*text.split("\n")) for text in parts]))
     return blocks.table(section.title, section.columns, rows, notes=section.caption.split("\n"), folded=folded)
 
 

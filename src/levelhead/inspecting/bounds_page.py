@@ -73,7 +73,7 @@ def _heads(record: Record) -> Record:
         where = "" if place["groups"] is None else f"query {place['query']}, key {place['key']}"
         if behind := place.get("rows"):
             where += f"; {behind[0]:,} and {behind[1]:,} rows"
-        cells = [_figure(place["gap"]) | {"sub": where}, _figure(place["readout_gap"])]
+        cells = [_figure(place["gap"]) | {"sub": [where]}, _figure(place["readout_gap"])]
         if bounded:
             cells += [_figure(place["bound"]), _used(place)]
             cells += [_figure(own[head]["gap"]), _used(own[head])] if own else []

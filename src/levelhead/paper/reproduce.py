@@ -255,7 +255,9 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
         for part in sections[:2]:
             console.print(part.draw())
         console.print("\n".join(findings), markup=False, soft_wrap=True)
-        pages.append(compared(one.runs, comparison, sections, title=one.title))
+        for number, (runs, alike) in enumerate(one.kinds):
+            title = one.title if len(one.kinds) == 1 else f"{one.title}: {', '.join(alike.table.rows)}"
+            pages.append(compared(runs, alike, () if number else sections, title=title))
         if item.drawing == "pareto":
             picture = stem.with_suffix(".png")
             frontier = None

@@ -119,22 +119,21 @@ class Reproduction:
         return self.as_released
 
     @cached_property
-    def kinds(self) -> list[Comparison]:
+    def kinds(self) -> list[tuple[RunSet, Comparison]]:
         """The comparison; where some rows train everything (FT) and others the last encoder (LE), one of each kind."""
-        rows = self.runs.rows()
-        kinds = [kind for kind in ("FT", "LE") if f"ERM-{kind}" in rows]
-        return [
-            RunSet(self.runs.split, [run for row, runs in rows.items() if row.endswith(kind) for run in runs]).compare(
-                f"ERM-{kind}", selection=self.comparison.selection
-            )
-            for kind in kinds
-        ] or [self.comparison]
+        found, rows = [], self.runs.rows()
+        for kind in ("FT", "LE"):
+            if (baseline := f"ERM-{kind}") in rows:
+                alike = [run for row, runs in rows.items() if row.endswith(kind) for run in runs]
+                runs = RunSet(self.runs.split, alike)
+                found.append((runs, runs.compare(baseline, selection=self.comparison.selection)))
+        return found or [(self.runs, self.comparison)]
 
     @property
     def gains(self) -> dict[str, tuple[str, dict[str, Estimate]]]:
         """``{method: (baseline, {figure: method minus baseline})}``, paired, under the table's protocol."""
         found = {}
-        for one in self.kinds:
+        for _, one in self.kinds:
             for method, row in one.table.rows.items():
                 if method != one.table.baseline:
                     differences = {name: each.difference for name, each in row.items()}
@@ -238,7 +237,7 @@ class Reproduction:
                 )
         if sentences:
             sentences.append(f"Most likely reasons for differences: {reason}.")
-        sentences += [sentence for one in self.kinds for sentence in one.findings()]
+        sentences += [sentence for _, one in self.kinds for sentence in one.findings()]
         if self.missing:
             sentences.append(f"Not run yet: {', '.join(self.missing)}.")
         return sentences

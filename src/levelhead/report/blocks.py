@@ -17,12 +17,12 @@ _PLANE = (300, 300)
 
 
 def cell(
-    text: object = "", sub: object = "", *, mark: str = "", help_text: str = "", quiet: bool = False, flag: str = ""
+    text: object = "", *sub: object, mark: str = "", help_text: str = "", quiet: bool = False, flag: str = ""
 ) -> Record:
-    """Return a table's cell: a text, a smaller line below, a mark beside it, an explanation, and a flag."""
+    """Return a table's cell: a text, smaller lines below, a mark beside it, an explanation, and a flag."""
     return {
         "text": short(text, LONGEST_SENTENCE),
-        "sub": short(sub, LONGEST_SENTENCE),
+        "sub": [short(line, LONGEST_SENTENCE) for line in sub if line],
         "mark": mark,
         "help": short(help_text, LONGEST_SENTENCE),
         "quiet": quiet,

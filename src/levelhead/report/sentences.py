@@ -393,19 +393,20 @@ def one_run_sentence(figure: Estimate, attribute: str, metric: str = "equalized_
 def several_sentence(
     findings: Sequence[tuple[str, list[Difference]]], baseline: str, metric: str = "equalized_odds"
 ) -> str:
-    """Say what several comparisons, each a title and its differences, found together."""
+    """Say what several comparisons, each a title and its differences, found together.
+
+    ``baseline`` is empty where each has another one.
+    """
+    whose = possessive(baseline) if baseline else "its baseline’s"
     decided = [short(title) for title, differences in findings if any(one.decided for one in differences)]
     what = METRICS[metric].phrase
     count = counted(len(findings), "comparison")
     if decided:
-        return (
-            f"In {len(decided)} of {count} these data tell a method’s {what} apart from {possessive(baseline)}: "
-            f"{joined(decided)}."
-        )
+        return f"In {len(decided)} of {count} these data tell a method’s {what} apart from {whose}: {joined(decided)}."
     defined = [one for _, differences in findings for one in differences if one.estimate.defined]
     if not defined:
         return f"The {what} is undefined in all of {count}."
-    apart = f"tell a method’s {what} apart from {possessive(baseline)}"
+    apart = f"tell a method’s {what} apart from {whose}"
     return f"In none of {count} can these data {apart}: {_range(defined)}."
 
 
