@@ -39,7 +39,7 @@ from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cr
 from levelhead.runs.recipe import build_experiment
 from levelhead.storage import load_tensors
 from levelhead.training.average import WeightAverage
-from levelhead.training.checkpoint import load_trained_state, trained_state
+from levelhead.training.checkpoint import forget_answers, load_trained_state, trained_state
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
@@ -261,6 +261,39 @@ def test_a_run_killed_twice_ends_in_the_same_weights(name: str, tmp_path: Path) 
         return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
     assert losses(tmp_path / "b") == losses(tmp_path / "a")
+
+
+def test_what_takes_long_between_two_stages_is_not_done_twice(tmp_path: Path) -> None:
+    """DSA replaces a patch of every picture before its second stage; kill -9 must not cost an hour of that."""
+    method = KINDS["dsa"]
+    options: dict[str, Any] = {"checkpoint_seconds": 0, **told_groups(method)}
+    reference = make_lab(tmp_path / "a", **options)
+    expected = weights(fit(method, reference))
+
+    def told(stop: tuple[str, int] | None) -> list[tuple[str, int]]:
+        seen: list[tuple[str, int]] = []
+
+        def progress(what: str, done: int, total: int, text: str) -> None:
+            if what == "replacing patches":
+                seen.append((what, done))
+            if (what, done) == stop:
+                raise Killed
+
+        lab = make_lab(tmp_path / "b", progress=progress, **options)
+        if stop is None:
+            assert_identical(weights(fit(method, lab)), expected)
+            assert lab.work == reference.work
+        else:
+            with pytest.raises(Killed):
+                fit(method, lab)
+        return seen
+
+    assert [done for _, done in told(("replacing patches", 3))] == [1, 2, 3]
+    assert next(done for _, done in told(("stage 2", 2))) == 3, "two batches were kept"
+    assert told(None) == [], "the second stage goes on at once"
+    assert list((tmp_path / "b" / "checkpoints").glob("answers-*"))
+    forget_answers(tmp_path / "b")
+    assert not list((tmp_path / "b" / "checkpoints").glob("answers-*"))
 
 
 def test_a_killed_run_without_a_checkpoint_starts_again(tmp_path: Path) -> None:

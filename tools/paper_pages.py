@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.metrics.names import METRICS
-from levelhead.paper.items import ITEMS, SCALES, SOURCES, Item, Scale
+from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
 from levelhead.paper.published import Published, published
 from levelhead.paper.results import COSTS, FIGURES, published_gain
 
@@ -39,13 +39,13 @@ def pages() -> dict[Path, str]:
 
 def table() -> str:
     """Return the overview: one line a table and figure."""
-    columns = "EOd of DAM minus ERM, published | here, small scale | here, the paper's size"
+    columns = "DAM minus ERM, published | DAM minus ERM, here | ERM, epoch by the test gap minus by labels"
     lines = [f"| | what it shows | {columns} | state |"]
     lines += ["|---|---|---:|---:|---:|---|"]
     lines += ["| Figure 1 | the method as a drawing | | | | nothing to run: [the method](methods/dam.md) |"]
     for item in sorted(ITEMS.values(), key=lambda item: (item.is_figure, item.name)):
         name = f"[{item.title}](paper/{item.name}.md)"
-        found = " | ".join([published_difference(item), *(measured(item, scale) for scale in SCALES)])
+        found = " | ".join([published_difference(item), measured(item), by_selection(item)])
         lines.append(f"| {name} | {item.shows} | {found} | {state(item)} |")
     figure_1 = lines.pop(2)
     lines.insert(2 + sum(not item.is_figure for item in ITEMS.values()), figure_1)
@@ -56,8 +56,22 @@ def state(item: Item) -> str:
     """Say how far the item has come here."""
     if result_file(item, "paper").exists():
         rows = dict.fromkeys(name for methods in comparisons(item, "paper") for name in methods)
-        return f"small scale; {', '.join(rows)} at the paper's size"
+        found = measured(item, "paper")
+        return f"small scale; {', '.join(rows)} at the paper's size" + (f": {found}" if found else "")
     return "small scale only" if result_file(item).exists() or item.results else "not run"
+
+
+def by_selection(item: Item) -> str:
+    """Return what choosing ERM's epochs by the gap on the test rows alone does to that gap, at small scale."""
+    if not result_file(item).exists():
+        return ""
+    parts = []
+    for grid in read(result_file(item)).get("grids", {}).values():
+        for name, figures in grid["published"].items():
+            change = figures[MAIN]["by_selection_alone"]
+            if name in ("ERM", "ERM-FT", "ERM-LE") and change is not None:
+                parts.append(f"{name[4:]} {interval(change, signed=True)}".strip())
+    return "; ".join(parts)
 
 
 def published_difference(item: Item) -> str:

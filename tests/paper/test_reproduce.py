@@ -301,12 +301,14 @@ def test_a_rehearsal_attacks_a_few_batches_and_counts_all(tmp_path: Path) -> Non
     def watch(what: str, done: int, total: int, text: str) -> None:
         seen.append(what)
 
-    options = Options(tmp_path, quick=True, settings=("train.max_steps=2",))
+    options = Options(tmp_path, quick=True, settings=("train.max_steps=2", "train.checkpoint_seconds=0"))
     cell = next(cell for cell in make_plan(ITEMS["table2"], options).cells if cell.row == "DSA")
     train_run(cell.experiment, cell.folder, progress=watch)
     cost = json.loads((cell.folder / "cost.json").read_text())
     assert cost["whole_steps"] == {"stage 1": 2 * 4, "replacing patches": 4, "stage 2": 2 * 4}
     assert Counter(seen) == {"stage 1": 2, "replacing patches": 2, "stage 2": 2}
+    kept = {path.name for path in (cell.folder / "checkpoints").iterdir()}
+    assert not [name for name in kept if name.startswith("answers")], "a finished run has no use for them"
 
 
 def test_steps_of_each_kind_are_timed_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

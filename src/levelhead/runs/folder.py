@@ -8,7 +8,7 @@
     pretrained.json                   hashes of a frozen backbone's weights, of its tokenizer's vocabulary, and of the
                                       words of a view
     log.jsonl                         losses by step, validation scores by epoch
-    checkpoints/                      progress, one file a stage (safetensors)
+    checkpoints/                      progress, one file a stage, and what takes long between two (safetensors)
     epochs/                           each epoch's weights, with ``train.keep_epochs``
     model/                            the kept network, for levelhead.from_pretrained or transformers
     predictions-validation.parquet    label, prediction and probabilities; no group

@@ -31,6 +31,7 @@ from levelhead.storage import (
     writing,
 )
 from levelhead.terminal import Progress, silent
+from levelhead.training.checkpoint import CHECKPOINTS, forget_answers
 from levelhead.training.lab import Lab
 from levelhead.training.processes import make_accelerator
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
@@ -188,7 +189,7 @@ def train_run(
             energy=energy if main else "off",
             watts=watts,
             file=so_far if main else None,
-            earlier=earlier_part(so_far, begun=(folder / "checkpoints").exists()) if main else None,
+            earlier=earlier_part(so_far, begun=(folder / CHECKPOINTS).exists()) if main else None,
             processes=accelerator.num_processes,
         ) as measured:
             model: Any = fit(experiment.method, lab)
@@ -213,6 +214,7 @@ def train_run(
             cost |= {"whole_steps": lab.whole_steps, "whole_epochs": lab.whole_epochs}
         metrics = keep_result(experiment, folder, model, validation, logits, cost, lab.history, lab.device)
         so_far.unlink(missing_ok=True)
+        forget_answers(folder)
         accelerator.wait_for_everyone()
         return metrics
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+CHECKPOINTS = "checkpoints"
+"""Folder inside a run folder that holds its progress."""
+
 EPOCHS = "epochs"
 """Folder inside a run folder that ``train.keep_epochs`` fills."""
 
@@ -85,6 +88,49 @@ class Position(Work):
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
+@dataclass
+class Answers(Work):
+    """What a function gave for rows, batch by batch, with the work of it; on disk where there is a ``stem``.
+
+    Each file holds the batches since the one before, so that a long computation does not write all of it every time.
+    ``written`` batches are on disk.
+    """
+
+    stem: Path | None = None
+    batches: list[Tensor] = field(default_factory=list)
+    written: int = 0
+
+    def restore(self) -> None:
+        """Load what an earlier part of the run has computed."""
+        while self.stem is not None and (file := self._next_file()).exists():
+            tensors, metadata = load_tensors(file)
+            self.batches += [tensors[str(number)] for number in range(len(tensors))]
+            self.forward, self.backward = metadata["forward"], metadata["backward"]
+            self.written = len(self.batches)
+
+    def save(self) -> None:
+        """Write the batches that are not on disk."""
+        new = {str(number): batch for number, batch in enumerate(self.batches[self.written :])}
+        if self.stem is not None and new:
+            save_tensors(self._next_file(), new, {"forward": self.forward, "backward": self.backward})
+            self.written = len(self.batches)
+
+    def _next_file(self) -> Path:
+        assert self.stem is not None
+        return self.stem.with_name(f"{self.stem.name}-{self.written:07}.safetensors")
+
+
+def answers_stem(folder: Path, number: int, process: int) -> Path:
+    """Return how the files of a run's ``number``-th computation begin; each process has its own."""
+    return folder / CHECKPOINTS / f"answers-{number}-{process}"
+
+
+def forget_answers(folder: Path) -> None:
+    """Delete what a finished run had computed between its stages."""
+    for file in (folder / CHECKPOINTS).glob("answers-*.safetensors"):
+        file.unlink()
+
+
 class Keeper:
     """Keeps one stage's best model, and its progress on disk where there is a folder; the main process alone writes."""
 
@@ -93,8 +139,8 @@ class Keeper:
     ) -> None:
         self.stage, self.accelerator, self.average = stage, accelerator, average
         self.writes = accelerator.is_main_process
-        self.checkpoint = folder and folder / "checkpoints" / f"stage-{stage}.safetensors"
-        self.best = folder and folder / "checkpoints" / f"stage-{stage}-best.safetensors"
+        self.checkpoint = folder and folder / CHECKPOINTS / f"stage-{stage}.safetensors"
+        self.best = folder and folder / CHECKPOINTS / f"stage-{stage}-best.safetensors"
         self.epochs = folder and folder / EPOCHS
         self.log_file = folder and folder / "log.jsonl"
         self._memory: dict[str, Tensor] = {}

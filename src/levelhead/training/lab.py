@@ -31,7 +31,7 @@ from levelhead.distributed import gather_rows, shares
 from levelhead.models.head import with_classes
 from levelhead.terminal import Progress, silent
 from levelhead.training.average import WeightAverage
-from levelhead.training.checkpoint import Keeper, Position, Work
+from levelhead.training.checkpoint import Answers, Keeper, Position, Work, answers_stem
 from levelhead.training.config import TrainConfig
 from levelhead.training.finite import advice, gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
 from levelhead.training.processes import make_accelerator
@@ -150,6 +150,7 @@ class Lab:
         self._folder = folder
         self._progress = progress
         self._stage_number = 0
+        self._computed = 0
         self._counting: Work | None = None
         self._sharing = False
         self._prepare: Callable[[Any], Any] = lambda model: model
@@ -243,34 +244,42 @@ class Lab:
         ``rows`` (some,) int64 are the only ones wanted, in the order of the answer. The function is asked for
         ``config.batch_size`` rows at a time: ``inputs`` are those of its ``rows`` (a few,) int64, on the lab's device,
         and its answer has as many rows. With several processes each asks for its share, and all get the whole; networks
-        are ordinary ones meanwhile. With a ``title`` progress is reported under it, and ``config.max_steps``, a
-        rehearsal, is kept to: rows that are not asked for get the answers of others.
+        are ordinary ones meanwhile. With a ``title`` progress is reported under it and kept on disk as that of a stage
+        is, and ``config.max_steps``, a rehearsal, is kept to: rows that are not asked for get the answers of others.
         """
         examples = self._train if split == "train" else self._validation
         wanted = torch.arange(len(examples.labels)) if rows is None else rows
         own = wanted[self._share(len(wanted))]
-        work = Work()
-        with self._counted(work):
-            parts: list[Tensor] = []
-            chunks = own.split(self.config.batch_size)
-            if title is not None:
-                self.whole_steps[title] = self.whole_steps.get(title, 0) + len(chunks)
-                chunks = chunks[: self.config.max_steps]
-            for some in chunks:
+        chunks, answers = own.split(self.config.batch_size), Answers()
+        if title is not None:
+            self.whole_steps[title] = self.whole_steps.get(title, 0) + len(chunks)
+            chunks = chunks[: self.config.max_steps]
+            self._computed += 1
+            if self._folder is not None:
+                answers.stem = answers_stem(self._folder, self._computed, self.accelerator.process_index)
+            answers.restore()
+        saved = time.monotonic()
+        with self._counted(answers):
+            for some in chunks[len(answers.batches) :]:
                 batch = {name: tensor.to(self.device) for name, tensor in examples.inputs.batch(some).items()}
-                parts.append(function(batch, some).detach().cpu())
+                answers.batches.append(function(batch, some).detach().cpu())
                 if title is not None and self.accelerator.is_main_process:
-                    self._progress(title, len(parts), len(chunks), "")
-        found = torch.cat(parts)
+                    self._progress(title, len(answers.batches), len(chunks), "")
+                if time.monotonic() - saved > self.config.checkpoint_seconds:
+                    answers.save()
+                    saved = time.monotonic()
+        if answers.written:  # it took long: a later stage that is resumed shall not have to wait for it again
+            answers.save()
+        found = torch.cat(answers.batches)
         if len(found) < len(own):
             found = found[torch.arange(len(own)) % len(found)]
         if self.accelerator.num_processes > 1:
             found = gather_rows(found.to(self.device)).cpu()
-            both = torch.tensor([work.forward, work.backward], dtype=torch.float64, device=self.device)
+            both = torch.tensor([answers.forward, answers.backward], dtype=torch.float64, device=self.device)
             torch.distributed.all_reduce(both)
-            work.forward, work.backward = both.tolist()
-        self.work.forward += work.forward
-        self.work.backward += work.backward
+            answers.forward, answers.backward = both.tolist()
+        self.work.forward += answers.forward
+        self.work.backward += answers.backward
         return found
 
     def predict(self, model: nn.Module, inputs: Inputs) -> Tensor:
