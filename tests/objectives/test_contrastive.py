@@ -38,6 +38,25 @@ def test_without_any_positive_the_loss_is_a_zero_with_a_graph():
         assert torch.equal(z.grad, torch.zeros_like(z))
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 1e-5])
+@pytest.mark.parametrize("kept", [[0, 1, 2, 3, 4], [0, 1, 3], [2], []])
+def test_rows_whose_label_is_to_be_ignored_are_as_if_they_were_not_there(kept, smoothing):
+    """-100 is what torch's cross-entropy leaves out: such rows are no class of their own, and nobody's negatives."""
+    order = torch.randperm(7, generator=torch.Generator().manual_seed(0))
+    ignored = torch.tensor([[0.0, 0, 1], [0.6, 0, 0.8]], dtype=torch.float64)
+    labels, weight = torch.tensor([0, 0, 1, 1, 1]), torch.tensor([1.0, 2.0, 0.5, 3.0, 4.0])
+    z = Z.clone().requires_grad_()
+    alone = supervised_contrastive(z[kept], labels[kept], 0.5, weight[kept], smoothing)
+    (expected,) = torch.autograd.grad(alone, z)
+    marked = torch.where(torch.isin(torch.arange(5), torch.tensor(kept, dtype=torch.int64)), labels, -100)
+    everyone = torch.cat([z, ignored])[order]
+    all_labels = torch.cat([marked, torch.tensor([-100, -100])])[order]
+    loss = supervised_contrastive(everyone, all_labels, 0.5, torch.cat([weight, torch.ones(2)])[order], smoothing)
+    (gradient,) = torch.autograd.grad(loss, z)
+    assert loss.item() == pytest.approx(alone.item(), abs=1e-12)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
+
+
 def test_weighted_mean_and_gradient():
     labels = torch.tensor([0, 0, 1, 1, 1])
     weight = torch.tensor([1.0, 2.0, 0.0, 3.0, 4.0])

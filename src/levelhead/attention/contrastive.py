@@ -20,6 +20,9 @@ from levelhead.types import ConfigError
 
 Ranking = Literal["mean_probability", "mean_logit", "per_head"]
 
+NO_LABEL = -100
+"""The label of a row that a loss leaves out: torch's cross-entropy does so by default."""
+
 
 def supervised_contrastive(
     z: Tensor, labels: Tensor, temperature: float = 0.07, weight: Tensor | None = None, smoothing: float = 0.0
@@ -31,7 +34,7 @@ def supervised_contrastive(
 
     Args:
         z: (batch, size), each row of length 1 (see :class:`AlignmentHead`); computed in float32 or better.
-        labels: (batch,) integer classes.
+        labels: (batch,) integer classes; a row of class -100 is as if it were not there, as in torch's cross-entropy.
         temperature: positive; the paper's is 0.07.
         weight: (batch,) non-negative importance of each anchor, or None for equal importance.
         smoothing: added to every exponential, after the largest similarity of the row, that of the anchor with itself
@@ -54,25 +57,27 @@ def supervised_contrastive(
     # Autocast would silently take the similarities back to bfloat16.
     with torch.autocast(z.device.type, enabled=False):
         z = z.to(torch.promote_types(z.dtype, torch.float32))
+        if len(z) < 2:  # a row of -inf alone has no log-softmax
+            return z.sum() * 0.0
         itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
         similarity = z @ z.T / temperature
+        absent = (labels == NO_LABEL)[None, :].expand_as(itself)
+        # Of a row that would have nobody left, whose loss does not count, all are kept: no softmax of -inf alone.
+        left_out = itself | (absent & ~(itself | absent).all(dim=1, keepdim=True))
         if smoothing:
-            shifted = similarity - similarity.detach().amax(dim=1, keepdim=True)
-            raised = (shifted.exp() + smoothing).masked_fill(itself, 0.0)
-            log_share = (raised.masked_fill(itself, 1.0).log() - raised.sum(dim=1, keepdim=True).log()).masked_fill(
-                itself, 0.0
-            )
+            highest = similarity.detach().masked_fill(left_out & ~itself, -torch.inf).amax(dim=1, keepdim=True)
+            raised = ((similarity - highest).exp() + smoothing).masked_fill(left_out, 0.0)
+            log_share = raised.masked_fill(left_out, 1.0).log() - raised.sum(dim=1, keepdim=True).log()
+            log_share = log_share.masked_fill(left_out, 0.0)
         else:
-            # The diagonal is -inf after the log-softmax as well: it must not meet a zero in a product.
-            log_share = similarity.masked_fill(itself, -torch.inf).log_softmax(dim=1).masked_fill(itself, 0.0)
-        positive = (labels[:, None] == labels[None, :]) & ~itself
+            # What is left out is -inf after the log-softmax as well: it must not meet a zero in a product.
+            log_share = similarity.masked_fill(left_out, -torch.inf).log_softmax(dim=1).masked_fill(left_out, 0.0)
+        positive = (labels[:, None] == labels[None, :]) & ~itself & ~absent
         count = positive.sum(dim=1)
         per_anchor = -(log_share.masked_fill(~positive, 0.0)).sum(dim=1) / count.clamp(min=1)
         importance = (count > 0).to(z.dtype)
         if weight is not None:
             importance = importance * weight.detach().to(z)
-        if len(z) < 2:  # a row of -inf alone has no log-softmax
-            return z.sum() * 0.0
         total = importance.sum()
         return (importance * per_anchor).sum() / torch.where(total > 0, total, torch.ones_like(total))
 
