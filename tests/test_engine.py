@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,7 +41,7 @@ from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cr
 from levelhead.runs.recipe import build_experiment
 from levelhead.storage import load_tensors
 from levelhead.training.average import WeightAverage
-from levelhead.training.checkpoint import forget_answers, load_trained_state, trained_state
+from levelhead.training.checkpoint import forget_epochs, forget_progress, load_trained_state, trained_state
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
@@ -292,7 +294,7 @@ def test_what_takes_long_between_two_stages_is_not_done_twice(tmp_path: Path) ->
     assert next(done for _, done in told(("stage 2", 2))) == 3, "two batches were kept"
     assert told(None) == [], "the second stage goes on at once"
     assert list((tmp_path / "b" / "checkpoints").glob("answers-*"))
-    forget_answers(tmp_path / "b")
+    forget_progress(tmp_path / "b")
     assert not list((tmp_path / "b" / "checkpoints").glob("answers-*"))
 
 
@@ -810,6 +812,24 @@ def test_checkpoints_hold_what_is_trained_and_resume_bit_for_bit(tmp_path: Path)
     names = {name for name in load_tensors(tmp_path / "checkpoints/stage-0.safetensors")[0] if "objective" in name}
     assert names == {f"objective.model.{name}" for name in head}
     assert_identical(weights(fit(ERM(), make_frozen_lab(tmp_path))), reference)
+
+
+def test_epochs_are_kept_of_the_last_stage_alone(tmp_path: Path) -> None:
+    fit(JTT(identification_epochs=2), make_lab(tmp_path, keep_epochs=True))
+    kept = {file.name for file in (tmp_path / "epochs").iterdir()}
+    assert kept == {f"stage-1-epoch-{epoch}.safetensors" for epoch in range(QUICK["epochs"])}
+    forget_epochs(tmp_path)
+    forget_epochs(tmp_path)
+    assert not list(tmp_path.glob("*epochs*"))
+
+
+def test_epochs_that_will_not_fit_on_the_disk_are_refused_after_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
+    with pytest.raises(DataError, match=r"(?s)keeps 3 epochs of .* MiB in .*and 0\.0 MiB are free\. Make room"):
+        fit(ERM(), make_lab(tmp_path, keep_epochs=True))
+    assert len(list((tmp_path / "epochs").iterdir())) == 1
 
 
 def test_buffers_and_tied_weights_are_kept() -> None:

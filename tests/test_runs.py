@@ -61,7 +61,6 @@ def test_a_run_folder_holds_what_it_says(finished: Path) -> None:
         "environment.json",
         "data.json",
         "log.jsonl",
-        "checkpoints",
         "model",
         "predictions-validation.parquet",
         "metrics.json",
@@ -104,6 +103,15 @@ def test_resuming_a_finished_run_changes_nothing(finished: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
     train_run(build_experiment(recipe()), folder, resume=True)
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_finished_run_keeps_no_checkpoints(finished: Path) -> None:
+    folder = finished / "erm-seed0"
+    assert not (folder / "checkpoints").exists()
+    (folder / "checkpoints").mkdir()  # as if it was killed right after its end
+    (folder / "checkpoints" / "stage-0.safetensors").write_text("")
+    train_run(build_experiment(recipe()), folder, resume=True)
+    assert not (folder / "checkpoints").exists()
 
 
 def test_resuming_with_another_recipe_is_refused(finished: Path) -> None:

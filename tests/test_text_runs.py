@@ -52,7 +52,7 @@ def test_a_run_on_texts_from_train_to_pipeline(experiment: Experiment, tmp_path:
     train_run(experiment, run)
     cost = json.loads((run / "cost.json").read_text())
     assert cost["trained_parameters"] < cost["parameters"]
-    assert (run / "checkpoints" / "stage-0.safetensors").stat().st_size < 4.5 * cost["trained_parameters"] + 20_000
+    assert (run / "epochs" / "stage-0-epoch-0.safetensors").stat().st_size < 4.5 * cost["trained_parameters"] + 20_000
     shutil.rmtree(tmp_path / "backbone")  # the run folder holds all it needs
     load_backbone.cache_clear()
     load_tokenizer.cache_clear()

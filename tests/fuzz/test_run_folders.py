@@ -57,16 +57,31 @@ def recipe(**model: Any) -> dict[str, Any]:
         "data": {"name": "portraits", "train_size": 32, "validation_size": 16, "test_size": 40, "correlation": 0.5},
         "method": {"name": "dam"},
         "model": {"hidden_size": 16, "layers": 2, "heads": 2, **model},
-        "train": {"epochs": 1, "batch_size": 16, "device": "cpu", "threads": 1, "keep_epochs": True},
+        "train": {
+            "epochs": 1,
+            "batch_size": 16,
+            "device": "cpu",
+            "threads": 1,
+            "keep_epochs": True,
+            "checkpoint_seconds": 0,
+            "log_every": 1,
+        },
     }
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folders that are altered: two runs, and models of every kind."""
+    """Return the folders that are altered: two runs, one that was killed, and models of every kind."""
     place = tmp_path_factory.mktemp("whole")
     train_run(build_experiment(recipe()), place / "run")
     evaluate_run(place / "run")
+
+    def kill(what: str, done: int, total: int, text: str) -> None:
+        if done == total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(build_experiment(recipe()), place / "killed run", progress=kill)
     backbone = save_tiny_backbone(place / "backbone", [*WORDS, "the", "was", "and"])
     texts = recipe() | {
         "data": {"name": "phrases", "train_size": 32, "validation_size": 32, "test_size": 40},
@@ -241,8 +256,7 @@ def test_altered_checkpoints_of_a_run_that_goes_on(seed: int, whole: Path, tmp_p
     draw = random.Random(2000 + seed)
     for case in cases(CASES):
         folder = tmp_path / str(case)
-        shutil.copytree(whole / "run", folder)
-        (folder / "metrics.json").unlink()
+        shutil.copytree(whole / "killed run", folder)
         file = draw.choice([*sorted((folder / "checkpoints").iterdir()), folder / "log.jsonl", folder / "data.json"])
         alter(file, draw)
         resume = lambda: train_run(build_experiment(recipe()), folder, resume=True)  # noqa: B023, E731

@@ -567,11 +567,20 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
+def complete(experiment: Experiment, folder: Path) -> None:
+    """Train what is left of a run, and evaluate it; of epochs that were kept, their predictions stay."""
+    from levelhead.runs.evaluate import evaluate_run
+    from levelhead.runs.train import train_run
+    from levelhead.training.checkpoint import forget_epochs
+
+    train_run(experiment, folder, resume=True)
+    evaluate_run(folder)
+    forget_epochs(folder)
+
+
 def _main() -> None:
     """Train and evaluate the cell that stands on standard input; say a mistake in one line."""
-    from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.refit import Refitting, refit_run
-    from levelhead.runs.train import train_run
 
     gc.freeze()  # what is imported stays: no search for garbage need go over it again, nor the one as Python ends
     end_with_parent()
@@ -581,8 +590,7 @@ def _main() -> None:
         if refitted is not None:
             refit_run(Refitting(Path(refitted), experiment.data.root), experiment, folder)
             return
-        train_run(experiment, folder, resume=True)
-        evaluate_run(folder)
+        complete(experiment, folder)
     except LevelheadError as error:
         sys.exit(str(error))
 

@@ -564,7 +564,10 @@ def choose_epoch(run: Run, split: Split, attribute: str, selection: str) -> tupl
         raise DataError(f"{run.folder} is one of several folds, whose epochs are not chosen anew: leave out --select.")
     file = run.folder / f"predictions-{split}-epochs.parquet"
     if not file.exists():
-        raise DataError(f"{run.folder} kept no epochs, so its selection is fixed. Train with train.keep_epochs=true.")
+        raise DataError(
+            f"{run.folder} has no predictions of each epoch on the {split} split, so its selection is fixed. Train "
+            "with train.keep_epochs=true (in a comparison the epochs predict the test split alone)."
+        )
     with as_written(file):
         frame = pd.read_parquet(file)
         epochs = sorted(frame["epoch"].unique())

@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from levelhead.bench.grid import Cell
 from levelhead.runs.train import train_run
-from levelhead.storage import read_json, write_json
+from levelhead.storage import read_json, write_atomically, write_json
 from levelhead.training.lab import STAGE
 
 DRY_RUN_STEPS = 20
@@ -71,13 +71,18 @@ def _timed(cell: Cell, steps: int) -> tuple[float, float]:
         train_run(experiment, place / "run", progress=watch, energy="off")
         whole = time.monotonic() - began
         cost = read_json(place / "run" / "cost.json")
-        rows = read_json(place / "run" / "data.json")["validation"]["rows"]
+        rows, writing = read_json(place / "run" / "data.json")["validation"]["rows"], 0.0
+        if cell.experiment.train.keep_epochs:  # each is written, and predicts the test split
+            rows += len(experiment.data.examples("test").labels)
+            began, weights = time.monotonic(), bytes(4 * cost["trained_parameters"])
+            write_atomically(place / "weights", lambda temporary: temporary.write_bytes(weights))
+            writing = time.monotonic() - began
     finally:
         shutil.rmtree(place, ignore_errors=True)
     wanted: dict[str, int] = cost["whole_steps"]
     step = {what: statistics.median(durations[what]) if durations[what] else whole for what in wanted}
     training = sum(number * step[what] for what, number in wanted.items())
     stages = [what for what in wanted if what.startswith(STAGE)]
-    validation = 0.4 * step[stages[-1]] * rows / experiment.train.batch_size  # a forward pass without a backward one
+    prediction = 0.4 * step[stages[-1]] * rows / experiment.train.batch_size  # a forward pass without a backward one
     other = max(0.0, whole - sum(sum(durations[what]) for what in wanted) - cost["preparing_seconds"])
-    return max(step.values()), float(training + cost["whole_epochs"] * validation + other)
+    return max(step.values()), float(training + cost["whole_epochs"] * (prediction + writing) + other)

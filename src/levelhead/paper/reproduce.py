@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from levelhead.bench.checks import check_cells
-from levelhead.bench.grid import Cell, Failure, Grid, make_cells, read_grid
+from levelhead.bench.grid import Cell, Failure, Grid, complete, make_cells, read_grid
 from levelhead.bench.page import compared, comparison_page
 from levelhead.bench.pareto import baseline_frontier, draw_pareto, pareto_to_dict
 from levelhead.bench.running import run_all
@@ -30,9 +30,7 @@ from levelhead.paper.published import published
 from levelhead.paper.rehearsal import rehearsed
 from levelhead.paper.results import Protocol, Reproduction, reproduction
 from levelhead.report.page import command_line, write_page
-from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import assign, method_name, section
-from levelhead.runs.train import train_run
 from levelhead.storage import write_atomically, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
 
@@ -207,8 +205,7 @@ def run_plans(
 def train_here(cell: Cell) -> Failure | None:
     """Train and evaluate a cell in this process: to start another takes longer than a tiny training."""
     try:
-        train_run(cell.experiment, cell.folder, resume=True)
-        evaluate_run(cell.folder)
+        complete(cell.experiment, cell.folder)
     except LevelheadError as error:
         return Failure(cell, str(error))
     return None

@@ -8,8 +8,10 @@
     pretrained.json                   hashes of a frozen backbone's weights, of its tokenizer's vocabulary, and of the
                                       words of a view
     log.jsonl                         losses by step, validation scores by epoch
-    checkpoints/                      progress, one file a stage, and what takes long between two (safetensors)
-    epochs/                           each epoch's weights, with ``train.keep_epochs``
+    checkpoints/                      progress, one file a stage, and what takes long between two (safetensors);
+                                      deleted when the run is finished
+    epochs/                           each epoch's weights, with ``train.keep_epochs``; a grid deletes them once it has
+                                      predicted the test split with each
     model/                            the kept network, for levelhead.from_pretrained or transformers
     predictions-validation.parquet    label, prediction and probabilities; no group
     inferred-parts.parquet            the part of each training row, where a method inferred parts; no demographic group
@@ -44,7 +46,7 @@ from levelhead.storage import (
     write_atomically,
     writing,
 )
-from levelhead.training.checkpoint import EPOCHS
+from levelhead.training.checkpoint import CHECKPOINTS, EPOCHS
 from levelhead.training.select import SELECTORS
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
@@ -109,7 +111,7 @@ def _comparable(recipe: dict[str, Any]) -> dict[str, Any]:
 
 def prepare_folder(folder: Path, experiment: Experiment, resume: bool) -> None:
     """Raise :class:`~levelhead.types.ConfigError` if a training of ``experiment`` would spoil what ``folder`` holds."""
-    if not (folder / "checkpoints").exists():
+    if not any((folder / name).exists() for name in (CHECKPOINTS, "metrics.json")):
         return  # stopped before training began: there is nothing to lose
     if not resume:
         raise ConfigError(

@@ -31,7 +31,7 @@ from levelhead.storage import (
     writing,
 )
 from levelhead.terminal import Progress, silent
-from levelhead.training.checkpoint import CHECKPOINTS, forget_answers
+from levelhead.training.checkpoint import CHECKPOINTS, forget_progress
 from levelhead.training.lab import Lab
 from levelhead.training.processes import make_accelerator
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
@@ -130,6 +130,8 @@ def train_run(
             prepare_folder(folder, experiment, resume)
         accelerator.wait_for_everyone()
         if (folder / "metrics.json").exists():
+            if main:
+                forget_progress(folder)  # left over if the run was killed right after its end
             return read_metrics(folder)
         experiment.data.check()
         experiment.check_pixels()
@@ -214,7 +216,7 @@ def train_run(
             cost |= {"whole_steps": lab.whole_steps, "whole_epochs": lab.whole_epochs}
         metrics = keep_result(experiment, folder, model, validation, logits, cost, lab.history, lab.device)
         so_far.unlink(missing_ok=True)
-        forget_answers(folder)
+        forget_progress(folder)
         accelerator.wait_for_everyone()
         return metrics
 

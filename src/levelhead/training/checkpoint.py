@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from levelhead.distributed import gather_rows
-from levelhead.storage import load_tensors, save_tensors, write_text
+from levelhead.storage import load_tensors, save_tensors, write_text, writing
 from levelhead.types import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -125,10 +126,19 @@ def answers_stem(folder: Path, number: int, process: int) -> Path:
     return folder / CHECKPOINTS / f"answers-{number}-{process}"
 
 
-def forget_answers(folder: Path) -> None:
-    """Delete what a finished run had computed between its stages."""
-    for file in (folder / CHECKPOINTS).glob("answers-*.safetensors"):
-        file.unlink()
+def forget_progress(folder: Path) -> None:
+    """Delete the checkpoints of a finished run: its model is kept beside them."""
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+
+
+def forget_epochs(folder: Path) -> None:
+    """Delete the weights of each epoch, after which no part of them can be taken for all."""
+    with writing(folder / EPOCHS):
+        unwanted = folder / f".{EPOCHS}-unwanted"
+        shutil.rmtree(unwanted, ignore_errors=True)  # of a process that was killed here
+        if (folder / EPOCHS).exists():
+            (folder / EPOCHS).rename(unwanted)
+            shutil.rmtree(unwanted)
 
 
 class Keeper:
@@ -236,10 +246,29 @@ class Keeper:
         elif self.writes:
             save_tensors(self.best, trained_state(model), {})
 
-    def keep_epoch(self, model: nn.Module, epoch: int) -> None:
-        """Keep the model as it is after this epoch, whatever the selector says; only on disk."""
-        if self.epochs is not None and self.writes:
-            save_tensors(self.epochs / f"stage-{self.stage}-epoch-{epoch}.safetensors", trained_state(model), {})
+    def keep_epoch(self, model: nn.Module, epoch: int, epochs: int) -> None:
+        """Keep the model as it is after this of ``epochs`` epochs, whatever the selector says; only on disk.
+
+        Those of earlier stages are deleted: the last stage gives the network that rules choose an epoch of.
+
+        Raises :class:`~levelhead.types.DataError` after the first epoch if the others would not fit on the disk.
+        """
+        if self.epochs is None or not self.writes:
+            return
+        file = self.epochs / f"stage-{self.stage}-epoch-{epoch}.safetensors"
+        save_tensors(file, trained_state(model), {})
+        if epoch:
+            return
+        for other in self.epochs.glob("stage-*-epoch-*.safetensors"):
+            if not other.name.startswith(f"stage-{self.stage}-"):
+                other.unlink()
+        needed, free = file.stat().st_size * (epochs - 1), shutil.disk_usage(self.epochs).free
+        if needed > free:
+            raise DataError(
+                f"train.keep_epochs keeps {epochs} epochs of {file.stat().st_size / 2**20:,.1f} MiB in {self.epochs}: "
+                f"{needed / 2**20:,.1f} MiB more, and {free / 2**20:,.1f} MiB are free. Make room, choose another "
+                "--out, or train without it (train.keep_epochs=false)."
+            )
 
     def load_best(self, model: nn.Module) -> None:
         """Load the best model so far."""
@@ -256,22 +285,23 @@ class Keeper:
     def log(self, row: dict[str, Any]) -> None:
         """Append one JSON line."""
         if self.log_file is not None and self.writes:
-            self.log_file.parent.mkdir(parents=True, exist_ok=True)
-            with self.log_file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            with writing(self.log_file):
+                self.log_file.parent.mkdir(parents=True, exist_ok=True)
+                with self.log_file.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
 
     def forget_log_after(self, step: int) -> None:
         """Drop lines that a killed run wrote after its last checkpoint: they will be written again."""
-        if self.log_file is None or not self.writes or not self.log_file.exists():
+        if self.log_file is None or not self.writes or not self.log_file.is_file():
             return
         kept = []
-        for line in self.log_file.read_text(encoding="utf-8").splitlines():
+        for line in self.log_file.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 row = json.loads(line)
-            except ValueError:  # the line that was being written when the run was killed
+                if row["stage"] < self.stage or (row["stage"] == self.stage and row["step"] <= step):
+                    kept.append(line + "\n")
+            except (ValueError, TypeError, KeyError):  # the line that was being written when the run was killed
                 continue
-            if row["stage"] < self.stage or (row["stage"] == self.stage and row["step"] <= step):
-                kept.append(line + "\n")
         write_text(self.log_file, "".join(kept))
 
 

@@ -20,12 +20,13 @@ class TrainConfig:
     keeps an exponential moving average of the weights instead of the last ones (None: off), in every stage of every
     method. ``precision`` is accelerate's mixed precision. ``select`` names the rule that keeps a checkpoint
     (``levelhead list selectors``); ``keep_epochs`` keeps the weights of every epoch beside it, so that one run can be
-    judged under other rules later. ``threads`` None keeps torch's number. ``checkpoint_seconds`` is the most work, in
-    seconds, that a killed run loses. ``length_bucketing``, where examples differ in length, puts like lengths into one
-    batch, which wastes less on padding; not for debiased attention, whose statistics then are those of one length, and
-    differ from what evaluation needs. ``trackers`` are names that accelerate knows, such as ``tensorboard``; they get
-    losses and label-only validation scores, no group. ``max_steps`` ends every stage after that many steps, for a
-    rehearsal: what it gives is no result.
+    judged under other rules later; in a comparison they are deleted once each epoch has predicted the test split.
+    ``threads`` None keeps torch's number. ``checkpoint_seconds`` is the most work, in seconds, that a killed run loses.
+    ``length_bucketing``, where examples differ in length, puts like lengths into one batch, which wastes less on
+    padding; not for debiased attention, whose statistics then are those of one length, and differ from what evaluation
+    needs. ``trackers`` are names that accelerate knows, such as ``tensorboard``; they get losses and label-only
+    validation scores, no group. ``max_steps`` ends every stage after that many steps, for a rehearsal: what it gives is
+    no result.
 
     There is no gradient accumulation: batch statistics and contrastive negatives are those of one micro-batch, so an
     accumulated batch is not a larger batch. The last, incomplete batch of an epoch is left out for the same reason;

@@ -585,7 +585,7 @@ class Lab:
             position.best_score, position.best_epoch = score, epoch
             keeper.keep(model)
         if self.config.keep_epochs:
-            keeper.keep_epoch(model, epoch)
+            keeper.keep_epoch(model, epoch, stage.epochs or self.config.epochs)
 
     def _scores(
         self, model: nn.Module, inputs: Inputs, position: Position, epoch: int, parts: Tensor | None
