@@ -193,6 +193,7 @@ def here(item: Item, scale: Scale) -> list[str]:
         lines += [made_on(grid), ""]
         for figure in FIGURES[:2]:
             lines += against(grid, figure)
+        lines += cost_table(grid)
         if not grid.get("by_selection_alone_pairs_seeds"):
             lines += [
                 "The intervals of the last column were made with the seeds of the two choices taken as independent, "
@@ -218,6 +219,25 @@ def made_on(grid: dict[str, Any]) -> str:
     energy = [math.nan if cost["energy_wh"] is None else cost["energy_wh"] * runs[m] for m, cost in costs.items()]
     known = "" if math.isnan(sum(energy)) else f", {sum(energy):,.3g} Wh"
     return f"{sum(runs.values())} trainings, {hours:,.1f} hours in all{known}; {'; '.join(hardware)}."
+
+
+def cost_table(grid: dict[str, Any]) -> list[str]:
+    """Return what a run of each method took; its seconds only where they differ many times over."""
+    costs = grid["label_only"]["cost"]
+    timed = any(method.endswith("-LE") for method in costs)
+    titles = ["passes over the training rows", "trained weights, million", "peak memory, MiB"]
+    titles += ["seconds"] * timed
+    lines = ["### Cost of a run", f"| method | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
+    for method, cost in costs.items():
+        on_gpu = cost.get("peak_gpu_memory_mib")
+        memory = cost["process_peak_memory_mib"] if on_gpu is None else on_gpu
+        cells = [f"{cost['forward_passes']:,.1f}", f"{cost['trained_parameters'] / 1e6:,.2f}", f"{memory:,.0f}"]
+        cells += [f"{cost['seconds']:,.0f}"] * timed
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    noise = "Seconds beside other work on the same machine, so they show only what differs many times over; LE without "
+    noise = (noise + "its one pass through the frozen network, whose features are kept.") * timed
+    means = "Means over seeds; passes are forward passes, in units of the kept network; memory is the process's, or the"
+    return [*lines, "", f"{means} GPU's where there is one. {noise}".strip(), ""]
 
 
 def distances(networks: dict[str, Any]) -> list[str]:
