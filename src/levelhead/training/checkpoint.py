@@ -142,16 +142,25 @@ def forget_epochs(folder: Path) -> None:
 
 
 class Keeper:
-    """Keeps one stage's best model, and its progress on disk where there is a folder; the main process alone writes."""
+    """Keeps one stage's best model, and its progress on disk where there is a folder; the main process alone writes.
+
+    With ``every_epoch`` each epoch's model is kept there, of which the best is one.
+    """
 
     def __init__(
-        self, folder: Path | None, stage: int, accelerator: Accelerator, average: WeightAverage | None = None
+        self,
+        folder: Path | None,
+        stage: int,
+        accelerator: Accelerator,
+        average: WeightAverage | None = None,
+        *,
+        every_epoch: bool = False,
     ) -> None:
         self.stage, self.accelerator, self.average = stage, accelerator, average
         self.writes = accelerator.is_main_process
         self.checkpoint = folder and folder / CHECKPOINTS / f"stage-{stage}.safetensors"
         self.best = folder and folder / CHECKPOINTS / f"stage-{stage}-best.safetensors"
-        self.epochs = folder and folder / EPOCHS
+        self.epochs = folder / EPOCHS if folder and every_epoch else None
         self.log_file = folder and folder / "log.jsonl"
         self._memory: dict[str, Tensor] = {}
 
@@ -239,42 +248,49 @@ class Keeper:
         """Return the generator states (processes, bytes) of all processes."""
         return gather_rows(state[None].to(self.accelerator.device), [1] * self.accelerator.num_processes)
 
-    def keep(self, model: nn.Module) -> None:
-        """Keep the model as the best so far."""
-        if self.best is None:
-            self._memory = {name: tensor.detach().clone() for name, tensor in trained_state(model).items()}
-        elif self.writes:
-            save_tensors(self.best, trained_state(model), {})
-
-    def keep_epoch(self, model: nn.Module, epoch: int, epochs: int) -> None:
-        """Keep the model as it is after this of ``epochs`` epochs, whatever the selector says; only on disk.
-
-        Those of earlier stages are deleted: the last stage gives the network that rules choose an epoch of.
+    def keep(self, model: nn.Module, epoch: int, epochs: int, *, best: bool) -> None:
+        """Keep the model as it is after this of ``epochs`` epochs if it is the ``best`` so far, or if every epoch is.
 
         Raises :class:`~levelhead.types.DataError` after the first epoch if the others would not fit on the disk.
         """
-        if self.epochs is None or not self.writes:
-            return
-        file = self.epochs / f"stage-{self.stage}-epoch-{epoch}.safetensors"
-        save_tensors(file, trained_state(model), {})
-        if epoch:
-            return
-        for other in self.epochs.glob("stage-*-epoch-*.safetensors"):
+        if self.best is None:
+            if best:
+                self._memory = {name: tensor.detach().clone() for name, tensor in trained_state(model).items()}
+        elif not self.writes:
+            pass
+        elif self.epochs is not None:
+            save_tensors(self._epoch_file(self.epochs, epoch), trained_state(model), {})
+            if epoch == 0:
+                self._make_room(self.epochs, epochs)
+        elif best:
+            save_tensors(self.best, trained_state(model), {})
+
+    def _epoch_file(self, folder: Path, epoch: int) -> Path:
+        return folder / f"stage-{self.stage}-epoch-{epoch}.safetensors"
+
+    def _make_room(self, folder: Path, epochs: int) -> None:
+        """Delete the epochs of earlier stages: the last stage gives the network that rules choose an epoch of.
+
+        Raises :class:`~levelhead.types.DataError` if not as many as ``epochs`` fit on the disk.
+        """
+        for other in folder.glob("stage-*-epoch-*.safetensors"):
             if not other.name.startswith(f"stage-{self.stage}-"):
                 other.unlink()
-        needed, free = file.stat().st_size * (epochs - 1), shutil.disk_usage(self.epochs).free
+        size, free = self._epoch_file(folder, 0).stat().st_size, shutil.disk_usage(folder).free
+        needed = size * (epochs - 1)
         if needed > free:
             raise DataError(
-                f"train.keep_epochs keeps {epochs} epochs of {file.stat().st_size / 2**20:,.1f} MiB in {self.epochs}: "
+                f"train.keep_epochs keeps {epochs} epochs of {size / 2**20:,.1f} MiB in {folder}: "
                 f"{needed / 2**20:,.1f} MiB more, and {free / 2**20:,.1f} MiB are free. Make room, choose another "
                 "--out, or train without it (train.keep_epochs=false)."
             )
 
-    def load_best(self, model: nn.Module) -> None:
-        """Load the best model so far."""
+    def load_best(self, model: nn.Module, epoch: int) -> None:
+        """Load the best model so far, which is that of ``epoch``."""
         self.accelerator.wait_for_everyone()  # until the main process has written it
-        tensors = self._memory if self.best is None else load_tensors(self.best)[0]
-        load_trained_state(model, tensors, f"The best model in {self.best or 'memory'}")
+        file = self.best if self.epochs is None else self._epoch_file(self.epochs, epoch)
+        tensors = self._memory if file is None else load_tensors(file)[0]
+        load_trained_state(model, tensors, f"The best model in {file or 'memory'}")
 
     def forget_best(self) -> None:
         """Delete the best model: the finished stage's checkpoint, already on disk, holds it."""

@@ -435,7 +435,7 @@ class Lab:
             optimizer.optimizer, lambda step: config.learning_rate_factor(step, total)
         )
         average = None if config.average is None else WeightAverage(objective.model, config.average)
-        keeper = Keeper(self._folder, number, self.accelerator, average)
+        keeper = Keeper(self._folder, number, self.accelerator, average, every_epoch=config.keep_epochs)
         position = keeper.restore(objective, optimizer, schedule)
         if position.finished:
             keeper.forget_best()  # left over if the run was killed right after its last checkpoint
@@ -515,7 +515,8 @@ class Lab:
                     saved = time.monotonic()
                 if position.finished:  # also amid an epoch, by max_steps
                     break
-        keeper.load_best(objective.model)
+        assert position.best_epoch is not None  # the last step ends an epoch
+        keeper.load_best(objective.model, position.best_epoch)
         keeper.save(objective, optimizer, position)
         keeper.forget_best()
 
@@ -581,11 +582,10 @@ class Lab:
         score = float(epoch) if select == "last" else scores[select]
         if math.isnan(score):  # undefined on this split: no reason to prefer the epoch
             score = -math.inf
-        if position.best_score is None or score > position.best_score:
+        best = position.best_score is None or score > position.best_score
+        if best:
             position.best_score, position.best_epoch = score, epoch
-            keeper.keep(model)
-        if self.config.keep_epochs:
-            keeper.keep_epoch(model, epoch, stage.epochs or self.config.epochs)
+        keeper.keep(model, epoch, stage.epochs or self.config.epochs, best=best)
 
     def _scores(
         self, model: nn.Module, inputs: Inputs, position: Position, epoch: int, parts: Tensor | None
