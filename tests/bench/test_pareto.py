@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from levelhead.bench import pareto
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.bench.grid import compare_methods, make_cells
 from levelhead.bench.pareto import baseline_frontier, baseline_rates, draw_pareto, pareto_to_dict
@@ -132,6 +133,23 @@ def test_no_marked_row_is_in_the_set_also_where_all_are_marked(group: RunSet, fi
         draw_pareto(marked, tmp_path / "marked.svg")
     leaking = replace(comparison, table=table, selection=LEAKING)
     assert not any(point["in_pareto_set"] for point in pareto_to_dict(leaking)["points"])
+
+
+def test_a_row_at_chance_far_from_the_others_is_named_and_not_drawn(group: RunSet) -> None:
+    comparison = group.compare("erm")
+    rows = {name: dict(row) for name, row in comparison.table.rows.items()}
+    rows["dam"]["accuracy"] = replace(
+        rows["dam"]["accuracy"], estimate=replace(rows["dam"]["accuracy"].estimate, value=-5.0, low=-5.0, high=-5.0)
+    )
+    for chance, drawn in ((("dam",), 2), ((), 3), (("dam", "erm", "group-dro"), 3)):
+        table = replace(comparison.table, rows=rows, at_chance=chance, few_seeds=())
+        figure = pareto._draw(replace(comparison, table=table), "equalized_odds", "accuracy", None)
+        caption = figure.get_supxlabel()
+        assert ("Outside the picture: dam AT CHANCE, at" in caption) == (drawn == 2)
+        places = pareto.pareto_to_dict(replace(comparison, table=table))["points"]
+        assert [point["row"] for point in places if point["outside_the_picture"]] == ["dam"] * (drawn == 2)
+        low, _ = figure.axes[0].get_ylim()
+        assert (low < -500) == (drawn == 3)
 
 
 @pytest.mark.slow

@@ -228,6 +228,10 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
     for kind in ("FT", "LE"):
         assert f"EOd gap: difference to ERM-{kind}" in page
     assert "apart from its baseline’s" in page
+    page, text = ((folder / f"figure2.{ending}").read_text() for ending in ("html", "md"))
+    assert page.index(">Accuracy against the gap<") < page.index(">Epochs by labels, and as released<"), "the figure"
+    assert "published" not in text.lower(), "nothing is, of figure 2"
+    assert "by selection alone" in text
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from levelhead.auditing.page import SMALL, appendix
-from levelhead.bench.pareto import Frontier, baseline_frontier, pareto_to_dict
+from levelhead.bench.pareto import Frontier, baseline_frontier, outside_the_picture, pareto_to_dict
 from levelhead.bench.tables import COLUMNS, Comparison, RunSet, Section
 from levelhead.metrics import JointRow, JointTable
 from levelhead.metrics.joint import MARGIN
@@ -43,8 +43,8 @@ class Compared:
     """A comparison with what its page needs beside it.
 
     ``sizes`` are the test rows by group and label (see :func:`group_sizes`), ``frontier`` the FACT line of the
-    baseline, ``published`` tables of figures that others published beside these, ``title`` a name where a page holds
-    several comparisons.
+    baseline, ``published`` tables of these figures beside those that others published, or under their choice of epochs,
+    ``title`` a name where a page holds several comparisons. ``plane_first`` puts accuracy against the gap above all.
     """
 
     comparison: Comparison
@@ -52,9 +52,17 @@ class Compared:
     frontier: Frontier | None = None
     published: Sequence[Section] = ()
     title: str = ""
+    plane_first: bool = False
 
 
-def compared(group: RunSet, comparison: Comparison, published: Sequence[Section] = (), *, title: str = "") -> Compared:
+def compared(
+    group: RunSet,
+    comparison: Comparison,
+    published: Sequence[Section] = (),
+    *,
+    title: str = "",
+    plane_first: bool = False,
+) -> Compared:
     """Return a comparison of a group of runs with the sizes of its groups, and the FACT line where there is one."""
     frontier = None
     if len(group.classes) == 2 and comparison.selection is None and comparison.positive_rate is None:
@@ -62,7 +70,7 @@ def compared(group: RunSet, comparison: Comparison, published: Sequence[Section]
         with contextlib.suppress(DataError):
             frontier = baseline_frontier(group, comparison)
     sizes = group_sizes(group.runs[0].predictions, group.attribute)
-    return Compared(comparison, sizes, frontier, published, title)
+    return Compared(comparison, sizes, frontier, published, title, plane_first)
 
 
 def group_sizes(predictions: pd.DataFrame, attribute: str) -> dict[str, dict[str, int]]:
@@ -250,17 +258,22 @@ def _about(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def _who(methods: Sequence[str], comparison: Comparison) -> str:
+    """Return the methods' names, which may hold commas."""
+    return "Every variant" if len(methods) == len(comparison.table.rows) else "; ".join(map(short, methods))
+
+
 def _cautions(one: Compared) -> list[str]:
     comparison = one.comparison
     cautions = []
     for mark, meaning in marks.MEANINGS.items():
         if marked := _marked(comparison, mark):
-            who = "Every variant" if len(marked) == len(comparison.table.rows) else ", ".join(map(short, marked))
-            cautions.append(f"{who}: {mark}. {meaning}")
+            cautions.append(f"{_who(marked, comparison)}: {mark}. {meaning}")
     alone = [method for method, seeds in comparison.seeds.items() if len(seeds) == 1]
     if alone:
-        names = ", ".join(map(short, alone))
-        cautions.append(f"One seed only: {names}. How much another seed would change is not in the intervals.")
+        cautions.append(
+            f"{_who(alone, comparison)}: one seed only. How much another seed would change is not in the intervals."
+        )
     few = _few(one.sizes)
     if few:
         cautions.append(f"Fewer than {SMALL} test rows: {', '.join(few)}. Rates over them decide nothing.")
@@ -282,18 +295,20 @@ def _sections(one: Compared) -> list[Record]:
     comparison = one.comparison
     several = len(comparison.table.rows) > 1
     costs = {comparison.label(method): cost for method, cost in comparison.cost.items()}
-    sections = []
+    plane = blocks.section("Accuracy against the gap", _pareto(one))
+    sections = [plane] * one.plane_first
     if one.published:
         tables = [
             _drawn(table, folded="" if place < len(_OPEN) else short(table.title))
             for place, table in enumerate(one.published)
         ]
-        sections.append(blocks.section("Published and here", tables))
+        theirs = any("published" in table.columns for table in one.published)
+        sections.append(blocks.section("Published and here" if theirs else "Epochs by labels, and as released", tables))
     if several:
         sections.append(blocks.section("The differences", _difference_blocks(comparison)))
     sections.append(blocks.section("What these data cannot decide", _limits(one)))
     sections.append(blocks.section("All figures", _figures(one)))
-    sections.append(blocks.section("Accuracy against the gap", _pareto(one)))
+    sections += [plane] * (not one.plane_first)
     sections.append(blocks.section("Cost of training", [cost_block(costs)]))
     sections.append(blocks.section("How it was measured", _how(one)))
     return sections
@@ -400,6 +415,9 @@ def _pareto(one: Compared) -> list[Record]:
         if None in ends["x"] or None in ends["y"]:
             reason = point[MAIN].get("reason") or point["accuracy"].get("reason")
             missing.append(f"Not drawn: {short(point['label'])} ({reason}).")
+            continue
+        if point["outside_the_picture"]:
+            missing.append(outside_the_picture(short(point["label"]), 100 * ends["x"][0], 100 * ends["y"][0]))
             continue
         points.append(
             {

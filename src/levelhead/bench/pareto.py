@@ -167,6 +167,24 @@ def _points(comparison: Comparison, x: str, y: str) -> list[_Point]:
     ]
 
 
+def _far(points: Sequence[_Point]) -> list[_Point]:
+    """Return the rows at chance that would make the others hard to tell apart: they would double what is shown."""
+    near = [point for point in points if marks.AT_CHANCE not in point.marks]
+    far = []
+    for point in points if near else ():
+        for one, others in ((point.x, [each.x for each in near]), (point.y, [each.y for each in near])):
+            low, high = min(each.low for each in others), max(each.high for each in others)
+            if point not in near and max(high, one.value) - min(low, one.value) > 2 * (high - low):
+                far.append(point)
+                break
+    return far
+
+
+def outside_the_picture(label: str, x: float, y: float) -> str:
+    """Say where a row lies that is not drawn because it is far from the others; in percent."""
+    return f"Outside the picture: {label}, at {x:.1f}, {y:.1f}."
+
+
 def check_picture(path: Path | None, x: str, y: str, frontier: Frontier | None = None) -> None:
     """Raise :class:`ConfigError` for a path, columns or a frontier of which no picture can be made."""
     for option, column in (("--x", x), ("--y", y)):
@@ -190,6 +208,8 @@ def pareto_to_dict(
 ) -> dict[str, Any]:
     """Return what :func:`draw_pareto` draws as a JSON-able dict of aggregates, in fractions."""
     check_picture(None, x, y, frontier)
+    points = _points(comparison, x, y)
+    far = _far([point for point in points if point.missing is None])
     return {
         "title": comparison.title,
         "data": comparison.data,
@@ -210,8 +230,9 @@ def pareto_to_dict(
                 x: estimate_to_dict(point.x),
                 y: estimate_to_dict(point.y),
                 "in_pareto_set": point.kept,
+                "outside_the_picture": point in far,
             }
-            for point in _points(comparison, x, y)
+            for point in points
         ],
         "frontier": None if frontier is None else frontier.to_dict(),
     }
@@ -229,8 +250,8 @@ def draw_pareto(
 
     One symbol a row, the mean over its seeds, with its 95% interval over rows and seeds in each direction; a step line
     through the rows without a mark (see :mod:`levelhead.report.marks`) that no other such row beats in both columns;
-    rows that see groups, marked ORACLE, as open symbols; and the FACT line where one is given. Equal comparisons give
-    equal bytes.
+    rows that see groups, marked ORACLE, as open symbols; and the FACT line where one is given. A row at chance that
+    lies far from the others is named below the picture. Equal comparisons give equal bytes.
 
     Args:
         comparison: the rows.
@@ -260,7 +281,9 @@ def _draw(comparison: Comparison, x: str, y: str, frontier: Frontier | None) -> 
     from matplotlib.figure import Figure
 
     points = _points(comparison, x, y)
-    drawn = [point for point in points if point.missing is None]
+    known = [point for point in points if point.missing is None]
+    far = _far(known)
+    drawn = [point for point in known if point not in far]
     if not drawn:
         raise DataError(f"No variant has both {COLUMNS[x]} and {COLUMNS[y]}: {points[0].missing}.")
     # A tall legend needs a tall figure: its lines would otherwise run off the paper.
@@ -286,7 +309,7 @@ def _draw(comparison: Comparison, x: str, y: str, frontier: Frontier | None) -> 
     panel.set_axisbelow(True)
     panel.set_title("\n".join(textwrap.wrap(comparison.title, 75)), fontsize=10, loc="left")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, handlelength=2.4, labelspacing=0.6)
-    figure.supxlabel(_caption(comparison, points, frontier), fontsize=8, color="0.25", x=0.01, ha="left")
+    figure.supxlabel(_caption(comparison, points, far, frontier), fontsize=8, color="0.25", x=0.01, ha="left")
     return figure
 
 
@@ -352,7 +375,7 @@ def _axis(column: str) -> str:
     return f"{COLUMNS[column]}, percent ({'larger' if METRICS[column].larger_is_better else 'smaller'} is better)"
 
 
-def _caption(comparison: Comparison, points: Sequence[_Point], frontier: Frontier | None) -> str:
+def _caption(comparison: Comparison, points: Sequence[_Point], far: Sequence[_Point], frontier: Frontier | None) -> str:
     """Say what marks, bars and lines are."""
     counts = sorted({len(seeds) for seeds in comparison.seeds.values()})
     seeds = f"{' or '.join(map(str, counts))} seed{'s' * (counts[-1] > 1)}"
@@ -374,6 +397,8 @@ def _caption(comparison: Comparison, points: Sequence[_Point], frontier: Frontie
     for point in points:
         if point.missing is not None:
             sentences.append(f"Not drawn: {point.label} ({point.missing}).")
+        elif point in far:
+            sentences.append(outside_the_picture(point.label, 100 * point.x.value, 100 * point.y.value))
     return "\n".join(textwrap.wrap(_plain(" ".join(sentences)), 150))
 
 

@@ -254,7 +254,8 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
         console.print("\n".join(findings), markup=False, soft_wrap=True)
         for number, (runs, alike) in enumerate(one.kinds):
             title = one.title if len(one.kinds) == 1 else f"{one.title}: {', '.join(alike.table.rows)}"
-            pages.append(compared(runs, alike, () if number else sections, title=title))
+            first = item.drawing == "pareto"
+            pages.append(compared(runs, alike, () if number else sections, title=title, plane_first=first))
         if item.drawing == "pareto":
             picture = stem.with_suffix(".png")
             frontier = None

@@ -181,7 +181,6 @@ class Reproduction:
         return [*(self._against(figure) for figure in FIGURES), *map(self._gains, FIGURES[:2]), *self._cost()]
 
     def _against(self, figure: str) -> Section:
-        name = METRICS[figure].column
         columns = ["method", "published", "here", "here minus published", "as released", "by selection alone"]
         cells = []
         for method, each in self.figures.items():
@@ -196,17 +195,26 @@ class Reproduction:
             f"{self.comparison.sources}\nas released: each run's epoch with the smallest gap on these test rows "
             "(LEAKING); by selection alone: that minus the epochs chosen by labels"
         )
-        return Section(f"{self.title}: {name}, published and here", caption, columns, cells)
+        return self._section(f"{METRICS[figure].column}, published and here", caption, columns, cells)
 
     def _gains(self, figure: str) -> Section:
-        name, cells = METRICS[figure].column, []
+        cells = []
         for method, (baseline, figures) in self.gains.items():
             theirs, published = (self.published.get(row, {}).get(figure) for row in (method, baseline))
             gain = "" if published is None or theirs is None else _gain(*published_gain(theirs, published))
             cells.append([self.comparison.label(method), baseline, gain, _cell(figures.get(figure), signed=True)])
         caption = "points; published: interval from the deviations over 3 seeds; here: paired, over test rows and seeds"
         columns = ["method", "minus", "published", "here"]
-        return Section(f"{self.title}: {name}, minus the baseline", caption, columns, cells)
+        return self._section(f"{METRICS[figure].column}, minus the baseline", caption, columns, cells)
+
+    def _section(self, title: str, caption: str, columns: list[str], cells: list[list[str]]) -> Section:
+        """Return a table; where nothing was published (figure 2), without the columns and words about that."""
+        if not self.published:
+            kept = [place for place, column in enumerate(columns) if "published" not in column]
+            columns, cells = [columns[place] for place in kept], [[row[place] for place in kept] for row in cells]
+            title = title.replace("published and ", "")
+            caption = "; ".join(part for part in caption.split("; ") if not part.startswith("published"))
+        return Section(f"{self.title}: {title}", caption, columns, cells)
 
     def _cost(self) -> list[Section]:
         sections = []
