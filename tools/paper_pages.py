@@ -234,10 +234,16 @@ def cost_table(grid: dict[str, Any]) -> list[str]:
         cells = [f"{cost['forward_passes']:,.1f}", f"{cost['trained_parameters'] / 1e6:,.2f}", f"{memory:,.0f}"]
         cells += [f"{cost['seconds']:,.0f}"] * timed
         lines.append(f"| {method} | {' | '.join(cells)} |")
-    noise = "Seconds beside other work on the same machine, so they show only what differs many times over; LE without "
-    noise = (noise + "its one pass through the frozen network, whose features are kept.") * timed
-    means = "Means over seeds; passes are forward passes, in units of the kept network; memory is the process's, or the"
-    return [*lines, "", f"{means} GPU's where there is one. {noise}".strip(), ""]
+    note = (
+        "Means over seeds; passes are forward passes, in units of the kept network; memory is the process's, or the "
+        "GPU's where there is one."
+    )
+    if timed:
+        note += (
+            " Seconds beside other work on the same machine, so they show only what differs many times over; LE "
+            "without its one pass through the frozen network, whose features are kept."
+        )
+    return [*lines, "", note, ""]
 
 
 def distances(networks: dict[str, Any]) -> list[str]:

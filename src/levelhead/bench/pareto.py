@@ -170,14 +170,16 @@ def _points(comparison: Comparison, x: str, y: str) -> list[_Point]:
 def _far(points: Sequence[_Point]) -> list[_Point]:
     """Return the rows at chance that would make the others hard to tell apart: they would double what is shown."""
     near = [point for point in points if marks.AT_CHANCE not in point.marks]
-    far = []
-    for point in points if near else ():
-        for one, others in ((point.x, [each.x for each in near]), (point.y, [each.y for each in near])):
-            low, high = min(each.low for each in others), max(each.high for each in others)
-            if point not in near and max(high, one.value) - min(low, one.value) > 2 * (high - low):
-                far.append(point)
-                break
-    return far
+    if not near:
+        return []
+
+    def doubles(value: Estimate, others: Sequence[Estimate]) -> bool:
+        low, high = min(each.low for each in others), max(each.high for each in others)
+        return max(high, value.value) - min(low, value.value) > 2 * (high - low)
+
+    xs, ys = [point.x for point in near], [point.y for point in near]
+    at_chance = [point for point in points if marks.AT_CHANCE in point.marks]
+    return [point for point in at_chance if doubles(point.x, xs) or doubles(point.y, ys)]
 
 
 def outside_the_picture(label: str, x: float, y: float) -> str:

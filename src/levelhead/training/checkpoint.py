@@ -256,13 +256,11 @@ class Keeper:
         if self.best is None:
             if best:
                 self._memory = {name: tensor.detach().clone() for name, tensor in trained_state(model).items()}
-        elif not self.writes:
-            pass
-        elif self.epochs is not None:
+        elif self.writes and self.epochs is not None:
             save_tensors(self._epoch_file(self.epochs, epoch), trained_state(model), {})
             if epoch == 0:
                 self._make_room(self.epochs, epochs)
-        elif best:
+        elif self.writes and best:
             save_tensors(self.best, trained_state(model), {})
 
     def _epoch_file(self, folder: Path, epoch: int) -> Path:
