@@ -80,3 +80,22 @@ def test_a_drawing_that_was_made_stands_on_its_page_with_its_figures(name: str) 
     assert (ROOT / "docs" / "images" / f"paper-{name}-small.png").exists()
     assert f"paper-{name}-small.png" in text
     assert "| DAM" in text
+
+
+def test_a_page_says_which_rows_and_options_were_run(tool: ModuleType) -> None:
+    """Two rows of Table 1 were trained at the paper's size, in another precision than the grid's."""
+    text = (ROOT / "docs" / "paper" / "table1.md").read_text(encoding="utf-8")
+    assert "second command above with `--row ERM --row DAM --set train.precision=no`" in text
+    assert "ERM, DAM at the paper's size (3 seeds): " in tool.state(ITEMS["table1"])
+    assert "first command above; `results/paper_table1_small.json`" in text
+
+
+def test_seeds_and_rows_of_the_grid_are_not_named_as_options(tool: ModuleType) -> None:
+    item = ITEMS["table1"]
+    record = tool.read(tool.result_file(item))
+    assert tool.made_with(item, record) == ""
+    (name,) = record["grids"]
+    label_only = record["grids"][name]["label_only"] | {"seeds": {"ERM": [0, 1], "DAM": [0]}}
+    assert tool.made_with(item, {"grids": {name: record["grids"][name] | {"label_only": label_only}}}) == (
+        " with `--seeds 0,1`"
+    )

@@ -9,10 +9,12 @@ import argparse
 import functools
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
+from levelhead.bench.grid import read_grid
 from levelhead.metrics.names import METRICS
 from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
 from levelhead.paper.published import Published, published
@@ -52,12 +54,22 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+MARKS = {
+    "AT CHANCE": "not measurably better than a constant or random answer; a small gap then says nothing good.",
+    "ORACLE": "it is told who belongs to which group.",
+}
+"""What is written behind a row's name, and what that says."""
+
+
 def state(item: Item) -> str:
     """Say how far the item has come here."""
     if result_file(item, "paper").exists():
         rows = dict.fromkeys(name for methods in comparisons(item, "paper") for name in methods)
+        grids = read(result_file(item, "paper")).get("grids", {}).values()
+        counts = [len(each) for grid in grids for each in grid["label_only"]["seeds"].values()]
+        seeds = f" ({min(counts)} {'seed' if min(counts) == 1 else 'seeds'})" if counts else ""
         found = measured(item, "paper")
-        return f"small scale; {', '.join(rows)} at the paper's size" + (f": {found}" if found else "")
+        return f"small scale; {', '.join(rows)} at the paper's size{seeds}" + (f": {found}" if found else "")
     return "small scale only" if result_file(item).exists() or item.results else "not run"
 
 
@@ -184,7 +196,8 @@ def here(item: Item, scale: Scale) -> list[str]:
         files = ", ".join(f"`results/{name}`" for name in older)
         return [f"Made by earlier commands, which `results/README.md` names: {files}. {why}"]
     record = read(file)
-    lines = [f"Made by the {'first' if scale == 'small' else 'second'} command above; `results/{file.name}`. {why}", ""]
+    command = f"the {'first' if scale == 'small' else 'second'} command above{made_with(item, record)}"
+    lines = [f"Made by {command}; `results/{file.name}`. {why}", ""]
     if item.drawing:
         lines += [f"![{item.title}, {scale} scale: {item.shows}](../images/paper-{item.name}-{scale}.png)", ""]
     if item.drawing in DRAWN:
@@ -202,12 +215,32 @@ def here(item: Item, scale: Scale) -> list[str]:
             ]
         if grid["missing"]:
             lines += [f"Not run yet: {', '.join(grid['missing'])}.", ""]
+    marks = [f"**{mark}**: {text}" for mark, text in MARKS.items() if any(mark in line for line in lines)]
     return [
         *lines,
+        *(["  \n".join(marks), ""] if marks else []),
         "Percent; in brackets 95% intervals over test rows and seeds, or over rows alone where there is one seed.",
         "*As released*: each run's epoch with the smallest gap on these test rows (LEAKING), as the released notebooks",
         "choose it. *By selection alone*: that minus the epochs chosen by labels, on the same runs.",
     ]
+
+
+def made_with(item: Item, record: dict[str, Any]) -> str:
+    """Say with which options other rows, seeds or another precision than the grids' were run."""
+    options = []
+    for name, found in record.get("grids", {}).items():
+        grid = read_grid(ROOT / "recipes" / "paper" / f"{name}.yaml")
+        rows = [*found["label_only"]["methods"], *found["missing"]]
+        if not set(item.rows or grid.rows) <= set(rows):
+            options += [f"--row {shlex.quote(row)}" for row in rows]
+        seeds = sorted({seed for each in found["label_only"]["seeds"].values() for seed in each})
+        if seeds != sorted(grid.seeds):
+            options.append(f"--seeds {','.join(map(str, seeds))}")
+        for row in found["label_only"]["settings"].values():
+            here, there = row.get("train.precision"), grid.shared.get("train.precision")
+            if there is not None and here != there:
+                options.append(f"--set train.precision={here}")
+    return f" with `{' '.join(dict.fromkeys(options))}`" if options else ""
 
 
 def made_on(grid: dict[str, Any]) -> str:
