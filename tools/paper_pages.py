@@ -202,19 +202,20 @@ def here(item: Item, scale: Scale) -> list[str]:
         lines += [f"![{item.title}, {scale} scale: {item.shows}](../images/paper-{item.name}-{scale}.png)", ""]
     if item.drawing in DRAWN:
         return lines + DRAWN[item.drawing](record["networks"])
+    more = sorted(file.parent.glob(f"{file.stem}_*.json"))  # rows that were run by themselves, with an ERM of their own
     for grid in record["grids"].values():
-        lines += [made_on(grid), ""]
-        for figure in FIGURES[:2]:
-            lines += against(grid, figure)
-        lines += cost_table(grid)
-        if not grid.get("by_selection_alone_pairs_seeds"):
-            lines += [
-                "The intervals of the last column were made with the seeds of the two choices taken as independent, "
-                "and not as the pairs that they are: their width is not that of today's code.",
-                "",
-            ]
-        if grid["missing"]:
-            lines += [f"Not run yet: {', '.join(grid['missing'])}.", ""]
+        lines += figures_of(grid)
+    for added in more:
+        lines += [
+            f"Run later, by {command.split(' with ')[0]}{made_with(item, read(added))}; `results/{added.name}`.",
+            "",
+        ]
+        for grid in read(added)["grids"].values():
+            lines += figures_of(grid)
+    run_later = {row for each in more for grid in read(each)["grids"].values() for row in grid["label_only"]["methods"]}
+    not_run = [row for grid in record["grids"].values() for row in grid["missing"] if row not in run_later]
+    if not_run:
+        lines += [f"Not run yet: {', '.join(not_run)}.", ""]
     marks = [f"**{mark}**: {text}" for mark, text in MARKS.items() if any(mark in line for line in lines)]
     return [
         *lines,
@@ -223,6 +224,21 @@ def here(item: Item, scale: Scale) -> list[str]:
         "*As released*: each run's epoch with the smallest gap on these test rows (LEAKING), as the released notebooks",
         "choose it. *By selection alone*: that minus the epochs chosen by labels, on the same runs.",
     ]
+
+
+def figures_of(grid: dict[str, Any]) -> list[str]:
+    """Return the tables of one grid's runs."""
+    lines = [made_on(grid), ""]
+    for figure in FIGURES[:2]:
+        lines += against(grid, figure)
+    lines += cost_table(grid)
+    if not grid.get("by_selection_alone_pairs_seeds"):
+        lines += [
+            "The intervals of the last column were made with the seeds of the two choices taken as independent, "
+            "and not as the pairs that they are: their width is not that of today's code.",
+            "",
+        ]
+    return lines
 
 
 def made_with(item: Item, record: dict[str, Any]) -> str:

@@ -272,6 +272,23 @@ def test_the_plan_times_each_recipe_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(timed) == 5, "what was timed is kept"
 
 
+def test_two_plans_in_one_folder_keep_what_either_has_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options(tmp_path, quick=True)
+    cells = distinct([make_plan(ITEMS["table7"], options)])
+    kept = options.folder / "dry-run.json"
+
+    def times_beside_another(cell: Cell) -> float:
+        others = json.loads(kept.read_text()) if kept.exists() else {}
+        write_json(kept, others | {f"other-{len(others)}": 1.0})
+        return 60.0
+
+    monkeypatch.setattr(timing, "_time", times_beside_another)
+    timing.predicted(cells, options.folder, Terminal())
+    names = list(json.loads(kept.read_text()))
+    assert len([name for name in names if name.startswith("other")]) == 5
+    assert {cell.folder.parent.name for cell in cells} <= set(names)
+
+
 @pytest.mark.slow
 def test_a_dry_run_predicts_about_what_a_run_takes(tmp_path: Path) -> None:
     options = Options(tmp_path, quick=True, settings=("train.epochs=12",))

@@ -38,7 +38,8 @@ def predicted(cells: Sequence[Cell], folder: Path, console: Console) -> dict[Pat
         name = cell.folder.parent.name
         if name not in known:
             console.print(escape(f"Timing a few steps: {cell.row} ({number})"), soft_wrap=True, highlight=False)
-            known[name] = _time(cell)
+            seconds = _time(cell)
+            known |= (read_json(kept) if kept.exists() else {}) | {name: seconds}  # another plan may have added to it
             write_json(kept, known)
     return {cell.folder: known[cell.folder.parent.name] for cell in missing}
 
