@@ -90,6 +90,13 @@ def test_a_page_says_which_rows_and_options_were_run(tool: ModuleType) -> None:
     assert "first command above; `results/paper_table1_small.json`" in text
 
 
+def test_rows_that_were_run_later_stand_on_the_page_beside_an_erm_of_their_own() -> None:
+    text = (ROOT / "docs" / "paper" / "table1.md").read_text(encoding="utf-8")
+    later = text.split("Run later, by the first command above with `--row ERM --row DSA`")[1]
+    assert "| DSA ORACLE |" in later
+    assert "Not run yet" not in later.split("## Here, at the paper's size")[0]
+
+
 def test_seeds_and_rows_of_the_grid_are_not_named_as_options(tool: ModuleType) -> None:
     item = ITEMS["table1"]
     record = tool.read(tool.result_file(item))
