@@ -149,9 +149,9 @@ def page(item: Item) -> str:
     lines = [f"# {item.title}", "", f"{item.shows}.", "", "## Commands", "```"]
     backbone = " --backbone MINILM" if "small" in item.backbone else ""
     name = f"levelhead reproduce {item.name}"
-    lines += [f"{name} --data-root DATA{backbone} --workers 2     # small scale: {item.cost['small']}"]
-    lines += [f"{name} --data-root DATA --scale paper     # the paper's size: {item.cost['paper']}"]
-    lines += [f"{name} --quick     # rehearse on drawn data in a minute; no result", "```", ""]
+    lines += [f"# small scale: {item.cost['small']}", f"{name} --data-root DATA{backbone} --workers 2"]
+    lines += [f"# the paper's size: {item.cost['paper']}", f"{name} --data-root DATA --scale paper"]
+    lines += ["# rehearse on drawn data in a minute; no result", f"{name} --quick", "```", ""]
     if backbone:
         lines += ["`MINILM` is the folder or the Hub name of all-MiniLM-L6-v2, which is also the default.", ""]
     if item.name == "table5":
