@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -191,9 +191,11 @@ class Reproduction:
             parts += [_cell(one.released), _cell(one.selection, signed=True)]
             cells.append([label, published, *parts])
         caption = (
-            "percent and points; published: mean ± standard deviation over 3 seeds; here: 95% interval over "
-            f"{self.comparison.sources}\nas released: each run's epoch with the smallest gap on these test rows "
-            "(LEAKING); by selection alone: that minus the epochs chosen by labels"
+            "percent and points",
+            "published: mean ± standard deviation over 3 seeds",
+            f"here: 95% interval over {self.comparison.sources}\n"
+            "as released: each run's epoch with the smallest gap on these test rows (LEAKING)",
+            "by selection alone: that minus the epochs chosen by labels",
         )
         return self._section(f"{METRICS[figure].column}, published and here", caption, columns, cells)
 
@@ -203,18 +205,22 @@ class Reproduction:
             theirs, published = (self.published.get(row, {}).get(figure) for row in (method, baseline))
             gain = "" if published is None or theirs is None else _gain(*published_gain(theirs, published))
             cells.append([self.comparison.label(method), baseline, gain, _cell(figures.get(figure), signed=True)])
-        caption = "points; published: interval from the deviations over 3 seeds; here: paired, over test rows and seeds"
+        caption = (
+            "points",
+            "published: interval from the deviations over 3 seeds",
+            "here: paired, over test rows and seeds",
+        )
         columns = ["method", "minus", "published", "here"]
         return self._section(f"{METRICS[figure].column}, minus the baseline", caption, columns, cells)
 
-    def _section(self, title: str, caption: str, columns: list[str], cells: list[list[str]]) -> Section:
+    def _section(self, title: str, caption: Sequence[str], columns: list[str], cells: list[list[str]]) -> Section:
         """Return a table; where nothing was published (figure 2), without the columns and words about that."""
         if not self.published:
             kept = [place for place, column in enumerate(columns) if "published" not in column]
             columns, cells = [columns[place] for place in kept], [[row[place] for place in kept] for row in cells]
             title = title.replace("published and ", "")
-            caption = "; ".join(part for part in caption.split("; ") if not part.startswith("published"))
-        return Section(f"{self.title}: {title}", caption, columns, cells)
+            caption = [part for part in caption if not part.startswith("published")]
+        return Section(f"{self.title}: {title}", "; ".join(caption), columns, cells)
 
     def _cost(self) -> list[Section]:
         sections = []
