@@ -134,6 +134,8 @@ def test_the_list_needs_no_data_and_no_torch(capsys: pytest.CaptureFixture[str])
         assert item.name in said
         for file in item.results:
             assert (ROOT / "results" / file).exists()
+        for path in (ROOT / "results").glob(f"paper_{item.name}_*.json"):
+            assert path.name in item.results
 
 
 def test_the_list_says_which_data_are_there_and_what_has_been_run(

@@ -57,9 +57,9 @@ class Item:
     ``grids`` maps each scale to its grids, and each grid to the backbone whose published figures it is compared with
     ("" where there is one). ``data`` are data sets by scale, names in :data:`SOURCES`. ``rows`` are the grid's rows
     that are needed (empty: all). ``reasons`` says for each scale why figures will differ from the published ones.
-    ``cost`` is a sentence for each scale. ``results`` are committed aggregates of the small scale. ``order`` says what
-    ``levelhead reproduce all`` starts with: the smaller, the sooner. ``backbone`` names the pretrained network of a
-    scale, and ``first`` what must be done before, where it is made here.
+    ``cost`` is a sentence for each scale. ``results`` are committed aggregates, those of the small scale first.
+    ``order`` says what ``levelhead reproduce all`` starts with: the smaller, the sooner. ``backbone`` names the
+    pretrained network of a scale, and ``first`` what must be done before, where it is made here.
     """
 
     name: str
@@ -109,7 +109,12 @@ ITEMS = {
                 "paper": "one GPU; without one, about 72 minutes of a core for a training of ERM or DAM",
             },
             order=1,
-            results=("paper_table1_small.json", "methods_utkface64.json"),
+            results=(
+                "paper_table1_small.json",
+                "paper_table1_small_dsa.json",
+                "paper_table1_paper.json",
+                "methods_utkface64.json",
+            ),
         ),
         Item(
             "table2",
