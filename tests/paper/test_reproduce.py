@@ -23,7 +23,7 @@ from levelhead.runs.recipe import method_name
 from levelhead.runs.train import train_run
 from levelhead.storage import write_json
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, DataError
 
 ROOT = Path(__file__).parents[2]
 
@@ -289,6 +289,23 @@ def test_two_plans_in_one_folder_keep_what_either_has_timed(tmp_path: Path, monk
     names = list(json.loads(kept.read_text()))
     assert len([name for name in names if name.startswith("other")]) == 5
     assert {cell.folder.parent.name for cell in cells} <= set(names)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "never JSON", "[1, 2]", '{"erm": -5}', '{"erm": NaN}', '{"erm": null}', '{"erm": "5"}']
+)
+def test_a_spoilt_file_of_times_is_named_before_anything_is_timed(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(tmp_path, quick=True)
+    cells = distinct([make_plan(ITEMS["table7"], options)])
+    kept = options.folder / "dry-run.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(text)
+    monkeypatch.setattr(timing, "_time", lambda cell: pytest.fail("timed"))
+    with pytest.raises(DataError, match=r"dry-run\.json .* Delete it: the steps are then timed again\."):
+        timing.predicted(cells, options.folder, Terminal())
+    assert kept.read_text() == text
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import statistics
 import tempfile
@@ -18,6 +19,7 @@ from levelhead.bench.grid import Cell
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_atomically, write_json
 from levelhead.training.lab import STAGE
+from levelhead.types import DataError
 
 DRY_RUN_STEPS = 20
 SLOW_STEP = 0.5
@@ -33,15 +35,33 @@ def predicted(cells: Sequence[Cell], folder: Path, console: Console) -> dict[Pat
     """
     missing = [cell for cell in cells if not cell.done]
     kept = folder / "dry-run.json"
-    known: dict[str, float] = read_json(kept) if kept.exists() else {}
+    known = _known(kept)
     for number, cell in enumerate({cell.folder.parent: cell for cell in missing}.values(), 1):
         name = cell.folder.parent.name
         if name not in known:
             console.print(escape(f"Timing a few steps: {cell.row} ({number})"), soft_wrap=True, highlight=False)
             seconds = _time(cell)
-            known |= (read_json(kept) if kept.exists() else {}) | {name: seconds}  # another plan may have added to it
+            known |= _known(kept) | {name: seconds}  # another plan may have added to it
             write_json(kept, known)
     return {cell.folder: known[cell.folder.parent.name] for cell in missing}
+
+
+def _known(file: Path) -> dict[str, float]:
+    """Return the seconds by run that earlier plans have timed.
+
+    Errors: :class:`~levelhead.DataError` if the file holds something else.
+    """
+    if not file.exists():
+        return {}
+    advice = "Delete it: the steps are then timed again."
+    try:
+        found = read_json(file)
+    except DataError as error:
+        raise DataError(f"{error} {advice}") from None
+    seconds = found.values() if isinstance(found, dict) else [None]
+    if not all(isinstance(one, int | float) and 0 < one < math.inf for one in seconds):
+        raise DataError(f"{file} does not hold seconds by run. {advice}")
+    return dict(found)
 
 
 def _time(cell: Cell) -> float:
