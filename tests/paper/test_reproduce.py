@@ -10,7 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
+import torch
 
 from levelhead.bench import timing
 from levelhead.bench.grid import Cell
@@ -23,6 +25,7 @@ from levelhead.runs.recipe import method_name
 from levelhead.runs.train import train_run
 from levelhead.storage import write_json
 from levelhead.terminal import Terminal
+from levelhead.training import lab as lab_module
 from levelhead.types import ConfigError, DataError
 
 ROOT = Path(__file__).parents[2]
@@ -350,6 +353,30 @@ def test_a_rehearsal_attacks_a_few_batches_and_counts_all(tmp_path: Path) -> Non
     assert not (cell.folder / "checkpoints").exists(), "a finished run has no use for what it had computed"
 
 
+def test_a_rehearsal_predicts_a_few_rows_and_counts_the_seconds_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Predicting all rows took longer than the steps: a plan of BERT on a CPU took more than ten minutes a method."""
+    asked = []
+
+    def predict(model: Any, inputs: Any, size: int, device: Any, *, rows: torch.Tensor) -> torch.Tensor:
+        asked.append((len(rows), len(inputs)))
+        clock.now += len(rows)
+        return predicted(model, inputs, size, device, rows=rows)
+
+    clock, predicted = SimpleNamespace(now=0.0), lab_module.predict_logits
+    monkeypatch.setattr(lab_module, "predict_logits", predict)
+    monkeypatch.setattr(lab_module.time, "monotonic", lambda: clock.now)
+    options = Options(tmp_path, quick=True, settings=("train.max_steps=1",))
+    cell = next(cell for cell in make_plan(ITEMS["table2"], options).cells if cell.row == "JTT")
+    train_run(cell.experiment, cell.folder)
+    # The scout's epoch, what it gets wrong of the training rows, the network's epoch, and at the end.
+    assert asked == [(16, 48), (16, 64), (16, 48), (16, 48)]
+    assert json.loads((cell.folder / "cost.json").read_text())["left_out_seconds"] == 3 * 32 + 48
+    found = pd.read_parquet(cell.folder / "predictions-validation.parquet").filter(like="probability")
+    pd.testing.assert_frame_equal(found[:16], found[16:32].reset_index(drop=True))
+
+
 def test_steps_of_each_kind_are_timed_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of the attack takes 20 times as long as a step: it is not taken for one, nor the other way round."""
 
@@ -362,6 +389,7 @@ def test_steps_of_each_kind_are_timed_by_themselves(tmp_path: Path, monkeypatch:
         folder.mkdir()
         whole = {"stage 1": 100, "replacing patches": 50, "stage 2": 100}
         cost = {"whole_steps": whole, "whole_epochs": 2, "preparing_seconds": 3, "trained_parameters": 10}
+        cost["left_out_seconds"] = 40
         write_json(folder / "cost.json", cost)
         write_json(folder / "data.json", {"validation": {"rows": 160}})
 
@@ -379,7 +407,7 @@ def test_steps_of_each_kind_are_timed_by_themselves(tmp_path: Path, monkeypatch:
     test_rows = len(cell.experiment.data.examples("test").labels)
     epoch = 0.4 * 2 * (160 + test_rows) / cell.experiment.train.batch_size + 0.7  # predicts two splits, and is written
     first_steps = 1 + 20 + 2
-    assert seconds == pytest.approx(100 * 1 + 50 * 20 + 100 * 2 + 2 * epoch + first_steps + 5 - 3)
+    assert seconds == pytest.approx(100 * 1 + 50 * 20 + 100 * 2 + 2 * epoch + first_steps + 5 - 3 + 40)
 
 
 def test_two_rows_that_a_setting_makes_one_run_are_refused(tmp_path: Path) -> None:

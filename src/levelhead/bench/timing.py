@@ -106,4 +106,5 @@ def _timed(cell: Cell, steps: int) -> tuple[float, float]:
     stages = [what for what in wanted if what.startswith(STAGE)]
     prediction = 0.4 * step[stages[-1]] * rows / experiment.train.batch_size  # a forward pass without a backward one
     other = max(0.0, whole - sum(sum(durations[what]) for what in wanted) - cost["preparing_seconds"])
+    other += cost["left_out_seconds"]
     return max(step.values()), float(training + cost["whole_epochs"] * (prediction + writing) + other)

@@ -214,6 +214,7 @@ def train_run(
         }
         if experiment.train.max_steps is not None:  # what would have been without
             cost |= {"whole_steps": lab.whole_steps, "whole_epochs": lab.whole_epochs}
+            cost["left_out_seconds"] = lab.left_out_seconds
         metrics = keep_result(experiment, folder, model, validation, logits, cost, lab.history, lab.device)
         so_far.unlink(missing_ok=True)
         forget_progress(folder)

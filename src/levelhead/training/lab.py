@@ -49,21 +49,26 @@ BUCKET_WINDOW = 50  # batches whose rows are sorted by length together: little p
 
 
 @torch.no_grad()
-def predict_logits(model: nn.Module, inputs: Inputs, batch_size: int, device: torch.device) -> Tensor:
+def predict_logits(
+    model: nn.Module, inputs: Inputs, batch_size: int, device: torch.device, *, rows: Tensor | None = None
+) -> Tensor:
     """Return fp32 logits (n, classes) on the CPU, in row order, with ``model`` in evaluation mode meanwhile.
 
-    Where examples differ in length, the longest go first: little padding, and too little memory shows at once.
+    ``rows`` (n,) int64 are the only ones wanted, in the order of the answer. Where examples differ in length, the
+    longest go first: little padding, and too little memory shows at once.
     """
     was_training = model.training
     model.eval()
-    rows = torch.arange(len(inputs)) if inputs.lengths is None else inputs.lengths.argsort(descending=True, stable=True)
+    if rows is None:
+        rows = torch.arange(len(inputs))
+    order = None if inputs.lengths is None else inputs.lengths[rows].argsort(descending=True, stable=True)
     chunks = [
         model(**{name: tensor.to(device) for name, tensor in inputs.batch(index).items()}).logits.float().cpu()
-        for index in rows.split(batch_size)
+        for index in (rows if order is None else rows[order]).split(batch_size)
     ]
     model.train(was_training)
     found = torch.cat(chunks)
-    return found if inputs.lengths is None else found[rows.argsort()]
+    return found if order is None else found[order.argsort()]
 
 
 class Lab:
@@ -141,6 +146,7 @@ class Lab:
         self.steps = 0
         self.whole_steps: dict[str, int] = {}  # by what progress is reported of, as if max_steps were not
         self.whole_epochs = 0
+        self.left_out_seconds = 0.0  # of predictions, because of max_steps
         self.work = Work()
         self.inferred: Tensor | None = None
         self._new_model = new_model
@@ -285,10 +291,19 @@ class Lab:
     def predict(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Return fp32 logits (n, classes) on the CPU of one of the lab's networks, in evaluation mode.
 
-        With several processes all must call it; each computes its share, and all get the whole.
+        With several processes all must call it; each computes its share, and all get the whole. In a rehearsal
+        (``config.max_steps``) only the first rows are predicted, so many batches; the others get their answers.
         """
+        whole, began = len(inputs), time.monotonic()
+        count = whole if self.config.max_steps is None else min(whole, self.config.max_steps * self.config.batch_size)
         with self._shared():
-            return predict_logits(model, inputs, self.config.evaluation_batch_size, self.device)
+            found = predict_logits(
+                model, inputs, self.config.evaluation_batch_size, self.device, rows=torch.arange(count)
+            )
+        if count < whole:
+            self.left_out_seconds += (time.monotonic() - began) * (whole - count) / count
+            found = found[torch.arange(whole) % count]
+        return found
 
     def validation_accuracy(self, model: nn.Module) -> float:
         """Return the share of validation rows that ``model`` classifies correctly, in evaluation mode."""
