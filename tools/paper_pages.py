@@ -42,11 +42,11 @@ def pages() -> dict[Path, str]:
 def table() -> str:
     """Return the overview: one line a table and figure."""
     columns = "DAM minus ERM, published | DAM minus ERM, here | ERM, epoch by the test gap minus by labels"
-    lines = [f"| | what it shows | {columns} | state |"]
+    lines = [f"| `levelhead reproduce` | what it shows | {columns} | state |"]
     lines += ["|---|---|---:|---:|---:|---|"]
     lines += ["| Figure 1 | the method as a drawing | | | | nothing to run: [the method](methods/dam.md) |"]
     for item in sorted(ITEMS.values(), key=lambda item: (item.is_figure, item.name)):
-        name = f"[{item.title}](paper/{item.name}.md)"
+        name = f"[`{item.name}`](paper/{item.name}.md)"
         found = " | ".join([published_difference(item), measured(item), by_selection(item)])
         lines.append(f"| {name} | {item.shows} | {found} | {state(item)} |")
     figure_1 = lines.pop(2)
@@ -159,9 +159,10 @@ def page(item: Item) -> str:
             "At small scale a network is first pretrained on the training pictures: [pretrained](../pretrained.md).",
             "",
         ]
-    for source in dict.fromkeys(item.data.values()):
-        one = SOURCES[source]
-        lines += [f"Data: the folder `{one.folder}/` with {one.files}. Owners: <{one.owner}>.", ""]
+    sources = dict.fromkeys(source for scale in item.data for source in item.data[scale])
+    shown = [f"the folder `{SOURCES[source].folders[0]}/` with {SOURCES[source].files}" for source in sources]
+    owners = dict.fromkeys(SOURCES[source].owner for source in sources)
+    lines += [f"Data: {'; or '.join(shown)}. Owners: {', '.join(f'<{owner}>' for owner in owners)}.", ""]
     grids = ", ".join(f"`recipes/paper/{grid}.yaml`" for every in item.grids.values() for grid in every)
     lines += [f"Grids: {grids}. Runs that two items need are trained once.", ""]
     for grids_of in item.grids.values():
@@ -189,7 +190,7 @@ def published_table(rows: dict[str, dict[str, Published]]) -> list[str]:
 def here(item: Item, scale: Scale) -> list[str]:
     """Return what came out here."""
     file, older = result_file(item, scale), item.results if scale == "small" else ()
-    why = f"Most likely reasons for differences from the published figures: {item.reasons[scale]}."
+    why = f"Most likely reasons for differences from the published figures: {item.reason(scale, item.source(scale))}."
     if not file.exists():
         if not older:
             return ["Not run.", "", why]

@@ -31,7 +31,8 @@ def two_nodes() -> Iterator[str]:
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_worker_niceness"] = "0"  # Ray's 15 gives its workers next to no time beside anything else
+    # Ray's own 15 gives its workers next to no time beside anything else; its options are not in capitals.
+    os.environ.update(RAY_worker_niceness="0")
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "object_store_memory": 10**8}
     )

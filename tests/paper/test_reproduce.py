@@ -10,18 +10,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
+from PIL import Image
 
 from levelhead.bench import timing
-from levelhead.bench.grid import Cell
+from levelhead.bench.grid import Cell, read_grid
 from levelhead.cli.app import main
 from levelhead.paper import reproduce
 from levelhead.paper.items import ITEMS, SCALES, SOURCES, Item, find_item
 from levelhead.paper.published import published
 from levelhead.paper.reproduce import Options, distinct, fitting, make_plan
-from levelhead.runs.recipe import method_name
+from levelhead.runs.recipe import method_name, section
 from levelhead.runs.train import train_run
 from levelhead.storage import write_json
 from levelhead.terminal import Terminal
@@ -61,7 +64,8 @@ def test_every_grid_holds_the_published_rows(item: Item, scale: Any, tmp_path: P
             assert published(item.name, item.grids[scale][grid])
             assert all(cell.experiment.train.keep_epochs for cell in cells), "the protocols need every epoch"
         assert all(cell.experiment.train.select == "val_loss" for cell in cells)
-        assert item.data[scale] in SOURCES
+        assert section(read_grid(grid).base, "data")["name"] == item.data[scale][0]
+        assert set(item.data[scale]) <= set(SOURCES)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -100,7 +104,15 @@ def test_the_finding_s_runs_of_utkface_are_those_of_table_1(tmp_path: Path) -> N
 def test_missing_data_are_named_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("reproduce", "table2", "--data-root", tmp_path) == 2
     said = re.sub(r"\s+", " ", capsys.readouterr().err)
-    for part in ("celeba64/", "train.parquet", "https://mmlab.ie.cuhk.edu.hk", "--data-root", "--quick"):
+    for part in (
+        "celeba64/",
+        "train.parquet",
+        "or celeba/ with",
+        "img_align_celeba/",
+        "https://mmlab.ie.cuhk.edu.hk",
+        "--data-root",
+        "--quick",
+    ):
         assert part in said
     assert not (tmp_path / "runs").exists()
 
@@ -120,6 +132,38 @@ def test_missing_data_are_named_before_anything_runs(tmp_path: Path, capsys: pyt
 def test_mistakes_are_named(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("reproduce", *arguments) == 2
     assert says in re.sub(r"\s+", " ", capsys.readouterr().err)
+
+
+def write_celeba(folder: Path, rows: int) -> None:
+    """Write drawn noise as CelebA's owners lay out their files."""
+    rng, names = np.random.default_rng(0), [f"{row:06d}.jpg" for row in range(rows)]
+    (folder / "img_align_celeba").mkdir(parents=True)
+    for name in names:
+        noise = rng.integers(0, 255, (44, 54, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(folder / "img_align_celeba" / name)
+    signs = [f"{name} {2 * (row % 2) - 1} {2 * (row // 2 % 2) - 1}" for row, name in enumerate(names)]
+    (folder / "list_attr_celeba.txt").write_text("\n".join([str(rows), "Blond_Hair Male", *signs, ""]))
+    splits = [f"{name} {row // 8 % 3}" for row, name in enumerate(names)]
+    (folder / "list_eval_partition.txt").write_text("\n".join([*splits, ""]))
+
+
+def test_the_owners_files_serve_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The owners' page, which is named where data are missing, has no parquet files."""
+    write_celeba(tmp_path / "celeba", 48)
+    small = ["--row", "ERM", "--set", "train.batch_size=8", "--set", "model.layers=1", "--set", "train.epochs=1"]
+    assert run("reproduce", "table2", "--data-root", tmp_path, "--steps", "1", *small) == 0
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "a ViT of width 192" in said
+    assert "162,770" not in said, "said of the cut"
+    (config,) = tmp_path.glob("runs/paper/small-1-steps/runs/*/seed-0/config.yaml")
+    assert yaml.safe_load(config.read_text())["data"]["name"] == "celeba"
+    (tmp_path / "UTKFace").mkdir()
+    for item, there in {"table1": "utkface", "table7": "celeba", "table5": "celeba", "table4": "multinli"}.items():
+        cells = make_plan(ITEMS[item], Options(tmp_path, "small", data_root=tmp_path)).cells
+        assert {cell.experiment.to_dict()["data"]["name"] for cell in cells} == {there}
+    (tmp_path / "celeba64").mkdir()
+    cells = make_plan(ITEMS["table2"], Options(tmp_path, data_root=tmp_path)).cells
+    assert {cell.experiment.to_dict()["data"]["name"] for cell in cells} == {"celeba64"}, "the grid's own comes first"
 
 
 def test_all_says_what_each_missing_item_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -331,7 +375,7 @@ def test_max_steps_ends_every_stage(steps: int, tmp_path: Path) -> None:
     assert reproduce.train_here(cell) is None
     cost = json.loads((cell.folder / "cost.json").read_text())
     assert cost["steps"] == min(steps, 4) + steps  # the first stage has one epoch of four batches
-    assert cost["whole_steps"] == {"stage 1": 4, "stage 2": 2 * 4}
+    assert json.loads((cell.folder / "rehearsal.json").read_text())["steps"] == {"stage 1": 4, "stage 2": 2 * 4}
     history = json.loads((cell.folder / "metrics.json").read_text())["history"]
     last = {row["stage"]: row["step"] for row in history}
     assert last == {0: min(steps, 4), 1: steps}
@@ -347,8 +391,8 @@ def test_a_rehearsal_attacks_a_few_batches_and_counts_all(tmp_path: Path) -> Non
     options = Options(tmp_path, quick=True, settings=("train.max_steps=2", "train.checkpoint_seconds=0"))
     cell = next(cell for cell in make_plan(ITEMS["table2"], options).cells if cell.row == "DSA")
     train_run(cell.experiment, cell.folder, progress=watch)
-    cost = json.loads((cell.folder / "cost.json").read_text())
-    assert cost["whole_steps"] == {"stage 1": 2 * 4, "replacing patches": 4, "stage 2": 2 * 4}
+    whole_run = json.loads((cell.folder / "rehearsal.json").read_text())
+    assert whole_run["steps"] == {"stage 1": 2 * 4, "replacing patches": 4, "stage 2": 2 * 4}
     assert Counter(seen) == {"stage 1": 2, "replacing patches": 2, "stage 2": 2}
     assert not (cell.folder / "checkpoints").exists(), "a finished run has no use for what it had computed"
 
@@ -372,7 +416,7 @@ def test_a_rehearsal_predicts_a_few_rows_and_counts_the_seconds_of_all(
     train_run(cell.experiment, cell.folder)
     # The scout's epoch, what it gets wrong of the training rows, the network's epoch, and at the end.
     assert asked == [(16, 48), (16, 64), (16, 48), (16, 48)]
-    assert json.loads((cell.folder / "cost.json").read_text())["left_out_seconds"] == 3 * 32 + 48
+    assert json.loads((cell.folder / "rehearsal.json").read_text())["left_out_seconds"] == 3 * 32 + 48
     found = pd.read_parquet(cell.folder / "predictions-validation.parquet").filter(like="probability")
     pd.testing.assert_frame_equal(found[:16], found[16:32].reset_index(drop=True))
 
@@ -388,9 +432,8 @@ def test_steps_of_each_kind_are_timed_by_themselves(tmp_path: Path, monkeypatch:
         clock.now += 5
         folder.mkdir()
         whole = {"stage 1": 100, "replacing patches": 50, "stage 2": 100}
-        cost = {"whole_steps": whole, "whole_epochs": 2, "preparing_seconds": 3, "trained_parameters": 10}
-        cost["left_out_seconds"] = 40
-        write_json(folder / "cost.json", cost)
+        write_json(folder / "cost.json", {"preparing_seconds": 3, "trained_parameters": 10})
+        write_json(folder / "rehearsal.json", {"steps": whole, "epochs": 2, "left_out_seconds": 40})
         write_json(folder / "data.json", {"validation": {"rows": 160}})
 
     def write(path: Path, write: Any) -> None:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from levelhead.bench.grid import Cell
+from levelhead.runs.folder import REHEARSAL
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_atomically, write_json
 from levelhead.training.lab import STAGE
@@ -91,7 +92,7 @@ def _timed(cell: Cell, steps: int) -> tuple[float, float]:
         began = time.monotonic()
         train_run(experiment, place / "run", progress=watch, energy="off")
         whole = time.monotonic() - began
-        cost = read_json(place / "run" / "cost.json")
+        cost, whole_run = (read_json(place / "run" / name) for name in ("cost.json", REHEARSAL))
         rows, writing = read_json(place / "run" / "data.json")["validation"]["rows"], 0.0
         if cell.experiment.train.keep_epochs:  # each is written, and predicts the test split
             rows += len(experiment.data.examples("test").labels)
@@ -100,11 +101,11 @@ def _timed(cell: Cell, steps: int) -> tuple[float, float]:
             writing = time.monotonic() - began
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    wanted: dict[str, int] = cost["whole_steps"]
+    wanted: dict[str, int] = whole_run["steps"]
     step = {what: statistics.median(durations[what]) if durations[what] else whole for what in wanted}
     training = sum(number * step[what] for what, number in wanted.items())
     stages = [what for what in wanted if what.startswith(STAGE)]
     prediction = 0.4 * step[stages[-1]] * rows / experiment.train.batch_size  # a forward pass without a backward one
     other = max(0.0, whole - sum(sum(durations[what]) for what in wanted) - cost["preparing_seconds"])
-    other += cost["left_out_seconds"]
-    return max(step.values()), float(training + cost["whole_epochs"] * (prediction + writing) + other)
+    other += whole_run["left_out_seconds"]
+    return max(step.values()), float(training + whole_run["epochs"] * (prediction + writing) + other)

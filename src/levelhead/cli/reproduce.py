@@ -133,8 +133,8 @@ def _listed(root: Path, out: Path) -> Table:
 
     drawn = Table.grid(padding=(0, 2))
     for item in ITEMS.values():
-        folders = dict.fromkeys(SOURCES[name].folder for name in item.data.values())
-        data = [f"{folder}/ ({'found' if (root / folder).is_dir() else f'not in {root}'})" for folder in folders]
+        names = dict.fromkeys(name for sources in item.data.values() for name in sources)
+        data = [f"{name}/ ({'found' if SOURCES[name].is_below(root) else f'not in {root}'})" for name in names]
         own = [path for scale in item.grids if (path := out / scale / f"{item.name}.json").exists()]
         lines = [
             item.shows,

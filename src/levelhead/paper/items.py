@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from levelhead.types import ConfigError, quoted
@@ -11,43 +12,67 @@ from levelhead.types import ConfigError, quoted
 Scale = Literal["small", "paper"]
 SCALES: tuple[Scale, ...] = ("small", "paper")
 
-PICTURES_64 = "64x64 pictures in parquet files"
-
 
 @dataclass(frozen=True)
 class Source:
-    """Where the data of an item come from: ``folder`` is their place below ``--data-root``."""
+    """Where a data set comes from.
 
-    folder: str
+    ``folders`` are its names below ``--data-root``, any of which serves; ``files`` is what they hold. ``reason`` says
+    why figures on it differ from the published ones.
+    """
+
+    folders: tuple[str, ...]
     files: str
     owner: str
+    reason: str = ""
 
+    def is_below(self, root: Path) -> bool:
+        """Whether one of its folders is there."""
+        return any((root / folder).is_dir() for folder in self.folders)
+
+    def __str__(self) -> str:
+        return f"{self.folders[0]}/ with {self.files}"
+
+
+PICTURES_64 = "64x64 pictures in parquet files"
+_UTKFACE_OWNERS = "https://susanqq.github.io/UTKFace/"
+_CELEBA_OWNERS = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
 
 SOURCES = {
     "utkface64": Source(
-        "utkface64",
+        ("utkface64",),
         f"{PICTURES_64}: train.parquet, validation.parquet, test.parquet with image, gender and race",
-        "https://susanqq.github.io/UTKFace/",
+        _UTKFACE_OWNERS,
+        "7,722 cleaned pictures instead of about 23,700",
+    ),
+    "utkface": Source(
+        ("utkface", "UTKFace"),
+        "the owners' aligned and cropped pictures, which are called [age]_[gender]_[race]_[date&time].jpg",
+        _UTKFACE_OWNERS,
+        "pictures are dealt to splits by the dates in their names",
     ),
     "celeba64": Source(
-        "celeba64",
+        ("celeba64",),
         f"{PICTURES_64}: train.parquet, validation.parquet, test.parquet with image and the 40 attributes",
-        "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+        _CELEBA_OWNERS,
+        "33,790 of the 162,770 training and 4,535 of the 19,962 test pictures, the part at hand here",
     ),
     "celeba": Source(
-        "celeba",
+        ("celeba",),
         "the owners' layout: img_align_celeba/, list_attr_celeba.txt, list_eval_partition.txt",
-        "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+        _CELEBA_OWNERS,
     ),
     "hatexplain": Source(
-        "hatexplain", "dataset.json and post_id_divisions.json", "https://github.com/hate-alert/HateXplain"
+        ("hatexplain",), "dataset.json and post_id_divisions.json", "https://github.com/hate-alert/HateXplain"
     ),
     "multinli": Source(
-        "multinli",
+        ("multinli", "multinli_1.0"),
         "multinli_1.0_train.jsonl, multinli_1.0_dev_matched.jsonl, multinli_1.0_dev_mismatched.jsonl",
         "https://cims.nyu.edu/~sbowman/multinli/",
     ),
 }
+UTKFACE, CELEBA = ("utkface64", "utkface"), ("celeba64", "celeba")
+"""Of each the cut in parquet files, and the owners' files, which serve as well."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +80,9 @@ class Item:
     """A table or a figure.
 
     ``grids`` maps each scale to its grids, and each grid to the backbone whose published figures it is compared with
-    ("" where there is one). ``data`` are data sets by scale, names in :data:`SOURCES`. ``rows`` are the grid's rows
-    that are needed (empty: all). ``reasons`` says for each scale why figures will differ from the published ones.
+    ("" where there is one). ``data`` are data sets by scale, names in :data:`SOURCES`, of which the first that is there
+    is taken. ``rows`` are the grid's rows that are needed (empty: all). ``reasons`` says for each scale why figures
+    will differ from the published ones, whatever the data.
     ``cost`` is a sentence for each scale. ``results`` are committed aggregates, those of the small scale first.
     ``order`` says what ``levelhead reproduce all`` starts with: the smaller, the sooner. ``backbone`` names the
     pretrained network of a scale, and ``first`` what must be done before, where it is made here.
@@ -66,7 +92,7 @@ class Item:
     title: str
     shows: str
     grids: Mapping[Scale, Mapping[str, str]]
-    data: Mapping[Scale, str]
+    data: Mapping[Scale, tuple[str, ...]]
     reasons: Mapping[Scale, str]
     cost: Mapping[Scale, str]
     order: int
@@ -81,14 +107,21 @@ class Item:
         """Whether it is a picture."""
         return self.name.startswith("figure")
 
+    def source(self, scale: Scale, root: Path | None = None) -> str:
+        """Return the first of its data sets that is below ``root``; the first of all if none is."""
+        names = self.data[scale]
+        return next((name for name in names if root is not None and SOURCES[name].is_below(root)), names[0])
+
+    def reason(self, scale: Scale, source: str) -> str:
+        """Return why figures on these data will differ from the published ones."""
+        return "; ".join(part for part in (self.reasons[scale], SOURCES[source].reason) if part)
+
 
 SMALL_VIT = "a ViT of width 192 instead of 768"
 SELECTION = "epochs are chosen by validation loss; the released notebooks choose by the gap on the test rows"
-PART_OF_UTKFACE = "7,722 cleaned pictures instead of about 23,700"
-PART_OF_CELEBA = "33,790 of the 162,770 training and 4,535 of the 19,962 test pictures, the part at hand here"
 MINILM = "MiniLM (6 layers, width 384) instead of BERT"
-_CELEBA_SMALL = f"{SMALL_VIT}, 3 epochs, one seed; {PART_OF_CELEBA}; {SELECTION}"
-_CELEBA_PAPER = f"30 epochs, which the paper does not state; {SELECTION}; {PART_OF_CELEBA}"
+_CELEBA_SMALL = f"{SMALL_VIT}, 3 epochs, one seed; {SELECTION}"
+_CELEBA_PAPER = f"30 epochs, which the paper does not state; {SELECTION}"
 _TEXT_PAPER = f"the paper does not state its epochs; {SELECTION.replace('the gap on the test rows', 'test figures')}"
 
 ITEMS = {
@@ -99,10 +132,10 @@ ITEMS = {
             "Table 1",
             "UTKFace, perceived gender by white / not white as annotated: seven methods",
             {"small": {"table1_small": ""}, "paper": {"table1": ""}},
-            {"small": "utkface64", "paper": "utkface64"},
+            {"small": UTKFACE, "paper": UTKFACE},
             {
-                "small": f"{SMALL_VIT}, 6 epochs; {PART_OF_UTKFACE}; {SELECTION}",
-                "paper": f"30 epochs, which the paper does not state; {PART_OF_UTKFACE}; {SELECTION}",
+                "small": f"{SMALL_VIT}, 6 epochs; {SELECTION}",
+                "paper": f"30 epochs, which the paper does not state; {SELECTION}",
             },
             {
                 "small": "about 90 minutes of 2 cores",
@@ -121,7 +154,7 @@ ITEMS = {
             "Table 2",
             "CelebA, Blond_Hair by Male as annotated: seven methods",
             {"small": {"table2_small": ""}, "paper": {"table2": ""}},
-            {"small": "celeba64", "paper": "celeba64"},
+            {"small": CELEBA, "paper": CELEBA},
             {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
             {"small": "about two hours of 2 cores, and one more for DSA", "paper": "one GPU"},
             order=2,
@@ -135,7 +168,7 @@ ITEMS = {
                 "small": {"table3_small": "BERT base"},
                 "paper": {"table3_bert_large": "BERT large", "table3_bert_base": "BERT base"},
             },
-            {"small": "hatexplain", "paper": "hatexplain"},
+            {"small": ("hatexplain",), "paper": ("hatexplain",)},
             {"small": f"{MINILM}, 2 epochs, at most two seeds; {SELECTION}", "paper": _TEXT_PAPER},
             {"small": "about two hours of 2 cores", "paper": "one GPU with 24 GiB"},
             order=5,
@@ -150,7 +183,7 @@ ITEMS = {
                 "small": {"table4_small": "BERT base"},
                 "paper": {"table4_bert_large": "BERT large", "table4_bert_base": "BERT base"},
             },
-            {"small": "multinli", "paper": "multinli"},
+            {"small": ("multinli",), "paper": ("multinli",)},
             {
                 "small": f"{MINILM}, 2 epochs, two seeds; 20,000 training rows instead of 206,000; {SELECTION}",
                 "paper": _TEXT_PAPER,
@@ -168,10 +201,10 @@ ITEMS = {
             "Table 5",
             "CelebA on a pretrained ViT: everything trained (FT) or the last encoder alone (LE)",
             {"small": {"table5_small": ""}, "paper": {"table5": ""}},
-            {"small": "celeba64", "paper": "celeba"},
+            {"small": CELEBA, "paper": ("celeba",)},
             {
                 "small": "a small ViT pretrained on masked patches of the training pictures instead of DINO ViT-S/16; "
-                f"the task is Attractive instead of Blond_Hair; {PART_OF_CELEBA}; {SELECTION}",
+                f"the task is Attractive instead of Blond_Hair; {SELECTION}",
                 "paper": f"the released notebook for this table does not divide by the deviation; {SELECTION}",
             },
             {"small": "about half an hour of 2 cores, after `levelhead pretrain`", "paper": "one GPU with 24 GiB"},
@@ -191,7 +224,7 @@ ITEMS = {
                 "small": {"table6_small": "BERT base"},
                 "paper": {"table6_bert_large": "BERT large", "table6_bert_base": "BERT base"},
             },
-            {"small": "hatexplain", "paper": "hatexplain"},
+            {"small": ("hatexplain",), "paper": ("hatexplain",)},
             {"small": f"{MINILM}, 2 epochs (FT) or 6 (LE), two seeds; {SELECTION}", "paper": _TEXT_PAPER},
             {"small": "about an hour of 2 cores, of which table3 shares most", "paper": "one GPU with 24 GiB"},
             order=5,
@@ -203,7 +236,7 @@ ITEMS = {
             "Table 7",
             "CelebA, Blond_Hair: DAM with each ingredient left out",
             {"small": {"table7_small": ""}, "paper": {"table7": ""}},
-            {"small": "celeba64", "paper": "celeba64"},
+            {"small": CELEBA, "paper": CELEBA},
             {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
             {"small": "about 15 minutes of 2 cores beside table2", "paper": "one GPU"},
             order=3,
@@ -214,7 +247,7 @@ ITEMS = {
             "Figure 2",
             "CelebA, Blond_Hair: accuracy against the gap of equalized odds, options varied",
             {"small": {"figure2_small": ""}, "paper": {"figure2": ""}},
-            {"small": "celeba64", "paper": "celeba64"},
+            {"small": CELEBA, "paper": CELEBA},
             {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
             {"small": "about an hour of 2 cores beside table2", "paper": "one GPU"},
             order=4,
@@ -226,7 +259,7 @@ ITEMS = {
             "Figure 3",
             "CelebA, Blond_Hair: one dimension of the readout query and of a key, by group, of ERM and of DAM",
             {"small": {"table2_small": ""}, "paper": {"table2": ""}},
-            {"small": "celeba64", "paper": "celeba64"},
+            {"small": CELEBA, "paper": CELEBA},
             {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
             {"small": "two runs of table2", "paper": "two runs of table2"},
             order=8,
@@ -239,7 +272,7 @@ ITEMS = {
             "Figure 4",
             "CelebA, Blond_Hair: mean attention over the patches, by group and label, of ERM and of DAM",
             {"small": {"table2_small": ""}, "paper": {"table2": ""}},
-            {"small": "celeba64", "paper": "celeba64"},
+            {"small": CELEBA, "paper": CELEBA},
             {"small": _CELEBA_SMALL, "paper": _CELEBA_PAPER},
             {"small": "two runs of table2", "paper": "two runs of table2"},
             order=9,

@@ -31,7 +31,7 @@ from levelhead.paper.rehearsal import rehearsed
 from levelhead.paper.results import Protocol, Reproduction, reproduction
 from levelhead.report.page import command_line, write_page
 from levelhead.runs.recipe import assign, method_name, section
-from levelhead.storage import write_atomically, write_json, write_text
+from levelhead.storage import data_home, write_atomically, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
 
 RUNS = "runs"
@@ -114,8 +114,16 @@ def _grid(name: str, item: Item, options: Options) -> Grid:
     if options.backbone is not None and "backbone" in section(grid.base, "model"):
         shared.pop("model.backbone", None)
         grid = replace(grid, base=assign(grid.base, "model.backbone", options.backbone))
-    grid = replace(grid, shared=shared)
+    base, source = grid.base, _source(item, options)
+    if source != item.source(options.scale):  # the same task, on the owners' files
+        base = assign(base, "data.name", source)
+    grid = replace(grid, base=base, shared=shared)
     return rehearsed(grid, options.folder) if options.quick else grid
+
+
+def _source(item: Item, options: Options) -> str:
+    """Return the data set that an item is run on."""
+    return item.source(options.scale, None if options.quick else data_home(options.data_root))
 
 
 def _seeds(item: Item, grid: Grid, options: Options) -> tuple[int, ...]:
@@ -156,9 +164,9 @@ def check_plan(plan: Plan, options: Options, *, local: bool = True) -> None:
 
 def needs(item: Item, scale: Scale) -> str:
     """Return a sentence that says which files an item needs, in which folder, and on whose page they are."""
-    source = SOURCES[item.data[scale]]
+    sources = [SOURCES[name] for name in item.data[scale]]
     return (
-        f"{item.title} needs the folder {source.folder}/ with {source.files}. The owners' page: {source.owner}. Name "
+        f"{item.title} needs the folder {', or '.join(map(str, sources))}. The owners' page: {sources[0].owner}. Name "
         "the folder above it with --data-root. Without data, --quick shows on drawn data what will be written."
     )
 
@@ -238,7 +246,7 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
         return []
     stem = options.folder / (item.name if options.protocol == "label-only" else f"{item.name}-{options.protocol}")
     trial = "A TRIAL: it shows what will be written, and no result." if options.is_trial else ""
-    reason = item.reasons[options.scale]
+    reason = item.reason(options.scale, _source(item, options))
     record: dict[str, Any] = {"item": item.name, "scale": options.scale, "protocol": options.protocol}
     record |= {"trial": options.is_trial, "reasons": reason, "grids": {}}
     texts = [f"# {item.title}: {item.shows}", "", *([trial, ""] if trial else [])]

@@ -17,7 +17,9 @@
     inferred-parts.parquet            the part of each training row, where a method inferred parts; no demographic group
     metrics.json                      the kept checkpoint's label-only validation scores, and the history
     cost.json                         seconds, samples a second, steps, passes, peak memory, energy (docs/cost.md)
-    cost-so-far.json                  the same while a run is not finished, written every ten seconds
+    rehearsal.json                    with ``train.max_steps``: the steps and epochs of a whole run, and the seconds of
+                                      predictions that were left out
+    cost-so-far.json                  cost.json while a run is not finished, written every ten seconds
     predictions-<split>.parquet       written by ``evaluate``, with the group columns
     predictions-<split>-epochs.parquet  the same probabilities of each kept epoch
     evaluation-<split>.json           written by ``evaluate``: metrics with intervals
@@ -50,7 +52,7 @@ from levelhead.training.checkpoint import CHECKPOINTS, EPOCHS
 from levelhead.training.select import SELECTORS
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
-CONFIG = "config.yaml"
+CONFIG, REHEARSAL = "config.yaml", "rehearsal.json"
 
 
 def oracle_reason(experiment: Experiment) -> str | None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     pass
 from levelhead.runs.folder import (
     CONFIG,
+    REHEARSAL,
     locked,
     oracle_reason,
     predictions_table,
@@ -95,7 +96,7 @@ def _check_saved(
     model, whole = load_model(folder / "model").to(device), experiment.model.whole()
     if whole != experiment.model:
         validation = prepared(replace(experiment, model=whole), "validation", model)
-    index = torch.arange(min(16, len(logits)))
+    index = torch.arange(min(16, experiment.train.predicted_rows(len(logits))))
     with torch.no_grad():
         inputs = validation.inputs.batch(index)
         again = model(**{name: tensor.to(device) for name, tensor in inputs.items()}).logits.float().cpu()
@@ -212,9 +213,9 @@ def train_run(
             "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
             "preparing_seconds": preparing,
         }
-        if experiment.train.max_steps is not None:  # what would have been without
-            cost |= {"whole_steps": lab.whole_steps, "whole_epochs": lab.whole_epochs}
-            cost["left_out_seconds"] = lab.left_out_seconds
+        if experiment.train.max_steps is not None:
+            whole_run = {"steps": lab.whole_steps, "epochs": lab.whole_epochs}
+            write_json(folder / REHEARSAL, {**whole_run, "left_out_seconds": lab.left_out_seconds})
         metrics = keep_result(experiment, folder, model, validation, logits, cost, lab.history, lab.device)
         so_far.unlink(missing_ok=True)
         forget_progress(folder)

@@ -292,10 +292,9 @@ class Lab:
         """Return fp32 logits (n, classes) on the CPU of one of the lab's networks, in evaluation mode.
 
         With several processes all must call it; each computes its share, and all get the whole. In a rehearsal
-        (``config.max_steps``) only the first rows are predicted, so many batches; the others get their answers.
+        (``config.max_steps``) only the first rows are predicted; the others get their answers.
         """
-        whole, began = len(inputs), time.monotonic()
-        count = whole if self.config.max_steps is None else min(whole, self.config.max_steps * self.config.batch_size)
+        whole, count, began = len(inputs), self.config.predicted_rows(len(inputs)), time.monotonic()
         with self._shared():
             found = predict_logits(
                 model, inputs, self.config.evaluation_batch_size, self.device, rows=torch.arange(count)
