@@ -159,10 +159,13 @@ def page(item: Item) -> str:
             "At small scale a network is first pretrained on the training pictures: [pretrained](../pretrained.md).",
             "",
         ]
-    sources = dict.fromkeys(source for scale in item.data for source in item.data[scale])
-    shown = [f"the folder `{SOURCES[source].folders[0]}/` with {SOURCES[source].files}" for source in sources]
-    owners = dict.fromkeys(SOURCES[source].owner for source in sources)
-    lines += [f"Data: {'; or '.join(shown)}. Owners: {', '.join(f'<{owner}>' for owner in owners)}.", ""]
+    where: dict[Scale, str] = {"small": " at small scale", "paper": " at the paper's size"}
+    if len(set(item.data.values())) == 1:
+        where = {"small": ""}
+    for scale, words in where.items():
+        sources = [SOURCES[name] for name in item.data[scale]]
+        shown = "; or ".join(f"the folder `{source.folders[0]}/` with {source.files}" for source in sources)
+        lines += [f"Data{words}: {shown}. Owners: <{sources[0].owner}>.", ""]
     grids = ", ".join(f"`recipes/paper/{grid}.yaml`" for every in item.grids.values() for grid in every)
     lines += [f"Grids: {grids}. Runs that two items need are trained once.", ""]
     for grids_of in item.grids.values():

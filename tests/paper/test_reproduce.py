@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -296,10 +297,27 @@ def test_a_budget_runs_what_fits_and_writes_it(
     options = ("--quick", "--out", tmp_path, "--set", "train.epochs=1")
     assert run("reproduce", "table7", *options, "--gpu-minutes", 10) == 0
     said = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "4 runs fit into 10 minutes; 1 are left for later" in said
+    assert "Within 10 minutes: 4 runs; left for later: 1." in said
     record = json.loads((tmp_path / "small-quick" / "table7.json").read_text())
     assert record["grids"]["table7_small"]["missing"] == ["DAM without alignment"]
     assert "Not run yet: DAM without alignment" in said
+
+
+def test_timing_takes_from_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 10 minutes 5 are gone when five recipes have been timed, a minute each; runs of 200 seconds follow."""
+    late = SimpleNamespace(seconds=0.0)
+
+    def times(cell: Cell) -> float:
+        late.seconds += 60
+        return 200.0
+
+    monkeypatch.setattr(timing, "_time", times)
+    monkeypatch.setattr(reproduce, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late.seconds))
+    monkeypatch.setattr(reproduce, "run_all", lambda *arguments, **options: 0)
+    assert run("reproduce", "table7", "--quick", "--out", tmp_path, "--gpu-minutes", 10) == 0
+    assert "Within 10 minutes: 1 run; left for later: 4." in re.sub(r"\s+", " ", capsys.readouterr().out)
 
 
 def test_the_plan_times_each_recipe_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,8 +378,6 @@ def test_a_dry_run_predicts_about_what_a_run_takes(tmp_path: Path) -> None:
     options = Options(tmp_path, quick=True, settings=("train.epochs=12",))
     cell = make_plan(ITEMS["table7"], options).cells[0]
     seconds = timing._time(cell)
-    import time
-
     began = time.monotonic()
     assert reproduce.train_here(cell) is None
     taken = time.monotonic() - began

@@ -19,6 +19,7 @@ from levelhead.bench.looks import level_of
 from levelhead.bench.tables import collect
 from levelhead.data import Fold
 from levelhead.metrics.joint import MARGIN
+from levelhead.report import text
 from levelhead.terminal import counted
 
 
@@ -98,8 +99,8 @@ def _name(cell: Cell) -> str:
     return f"{cell.row}, seed {cell.experiment.seed}{fold}"
 
 
-def _line(console: Console, text: str) -> None:
-    console.print(escape(text), soft_wrap=True, highlight=False)
+def _line(console: Console, line: str) -> None:
+    console.print(escape(line), soft_wrap=True, highlight=False)
 
 
 def _announce(
@@ -108,10 +109,10 @@ def _announce(
     """Say how many runs there are; and that more at a time than processors make each slower, if so."""
     rows, seeds = {cell.row for cell in cells}, {cell.experiment.seed for cell in cells}
     done = "" if len(missing) == len(cells) else f"; {len(cells) - len(missing) if missing else 'all'} of them done"
-    times = f"{len(rows)} variants x {len(seeds)} seed{'s' * (len(seeds) != 1)}"
+    times = f"{text.counted(len(rows), 'variant')} x {text.counted(len(seeds), 'seed')}"
     folds = {cell.experiment.data.folds for cell in cells if isinstance(cell.experiment.data, Fold)}
     times += "".join(f" x {count} folds" for count in folds)
-    _line(console, f"{len(cells)} runs ({times}) in {folder}{done}.")
+    _line(console, f"{text.counted(len(cells), 'run')} ({times}) in {folder}{done}.")
     if workers is None or not missing:
         return
     threads = max(cell.experiment.train.threads or 1 for cell in missing)

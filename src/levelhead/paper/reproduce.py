@@ -30,6 +30,7 @@ from levelhead.paper.published import published
 from levelhead.paper.rehearsal import rehearsed
 from levelhead.paper.results import Protocol, Reproduction, reproduction
 from levelhead.report.page import command_line, write_page
+from levelhead.report.text import counted
 from levelhead.runs.recipe import assign, method_name, section
 from levelhead.storage import data_home, write_atomically, write_json, write_text
 from levelhead.types import ConfigError, DataError, LevelheadError, listed, quoted
@@ -189,8 +190,11 @@ def run_plans(
     cells, deadline = distinct(plans), math.inf
     if minutes is not None:
         deadline, wanted = time.monotonic() + 60 * minutes, len(cells)
-        cells = fitting(cells, predicted(cells, options.folder, console), 60 * minutes * workers)
-        _say(console, f"{len(cells)} runs fit into {minutes:g} minutes; {wanted - len(cells)} are left for later.")
+        seconds = predicted(cells, options.folder, console)
+        cells = fitting(cells, seconds, (deadline - time.monotonic()) * workers)  # timing took some of it, too
+        _say(
+            console, f"Within {minutes:g} minutes: {counted(len(cells), 'run')}; left for later: {wanted - len(cells)}."
+        )
     status = 0
     if cells:
         status = run_all(
