@@ -22,7 +22,7 @@ from transformers import BertModel, ViTConfig, ViTImageProcessorPil, ViTModel
 
 from levelhead.attention import DebiasConfig, append_encoder
 from levelhead.cli.app import main
-from levelhead.data.base import Inputs
+from levelhead.data.base import Inputs, fits
 from levelhead.data.cache_folder import alone
 from levelhead.data.texts import TokenInputs
 from levelhead.models import features, features_build, features_store
@@ -346,6 +346,31 @@ def test_a_large_file_is_verified_in_parts(cache: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(features, "hash_bytes", lambda part: seen.append(len(part)) or features_store.hash_bytes(part))
     read()
     assert seen == [512, size % 512 or 512]
+
+
+@pytest.mark.parametrize("kind", ["texts", "pictures"])
+def test_batches_gathered_in_a_gpu_s_memory_are_the_same(
+    cache: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code knows no device, so the processor stands in for a GPU; a test marked gpu trains on one."""
+    kept = read() if kind == "texts" else read(pictures(), vit())
+    assert kept.on(features.CPU) is kept
+    monkeypatch.setattr(features, "fits", lambda device, size: size == kept.values.nbytes)
+    gathered = kept.on(features.CPU)
+    assert len(gathered) == len(kept)
+    assert gathered.lengths is kept.lengths
+    shortest = kept._tokens.argsort()
+    for index in (torch.arange(len(kept)), shortest[:1], shortest[-1:], torch.tensor([3, 0, 3])):
+        here, there = kept.batch(index), gathered.batch(index)
+        assert here.keys() == there.keys()
+        for name, tensor in here.items():
+            torch.testing.assert_close(there[name], tensor, rtol=0, atol=0)
+
+
+def test_a_quarter_of_what_is_free_on_a_gpu_is_taken_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4000, 8000))
+    assert [fits(torch.device("cuda"), size) for size in (0, 1000, 1001)] == [True, True, False]
+    assert not fits(torch.device("cpu"), 0)
 
 
 def test_writing_into_the_tensor_does_not_reach_the_file(cache: Path) -> None:

@@ -339,6 +339,35 @@ def test_the_plan_times_each_recipe_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(timed) == 5, "what was timed is kept"
 
 
+def test_recipes_of_two_precisions_are_timed_in_one_process(tmp_path: Path) -> None:
+    """At the paper's size pictures train in bfloat16 and texts in float32, and accelerate keeps a process's first."""
+    cell = make_plan(ITEMS["table7"], Options(tmp_path, quick=True)).cells[0]
+    cells = []
+    for precision in ("no", "bf16", "no"):
+        train = replace(cell.experiment.train, precision=precision)
+        folder = tmp_path / f"{precision}-{len(cells)}" / "seed-0"
+        cells.append(Cell(precision, replace(cell.experiment, train=train), folder))
+    assert list(timing.predicted(cells, tmp_path, Terminal())) == [cell.folder for cell in cells]
+
+
+def test_a_recipe_that_fails_is_named_and_the_others_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def times(cell: Cell) -> float:
+        if cell.row == "DAM":
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return 60.0
+
+    monkeypatch.setattr(timing, "_time", times)
+    monkeypatch.setattr(reproduce, "run_all", lambda *arguments, **options: 0)
+    assert run("reproduce", "table7", "--quick", "--plan") == 1
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "DAM fails: CUDA out of memory." in said
+    assert "In all: 4.0 minutes. 1 run not counted: see above what fails." in said
+    assert run("reproduce", "table7", "--quick", "--minutes", 10) == 0
+    assert "Within 10 minutes: 4 runs; left for later: 1." in re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
 def test_two_plans_in_one_folder_keep_what_either_has_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(tmp_path, quick=True)
     cells = distinct([make_plan(ITEMS["table7"], options)])

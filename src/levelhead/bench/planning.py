@@ -27,7 +27,7 @@ from levelhead.bench.timing import predicted
 from levelhead.data import SPLITS, DataSet, Fold
 from levelhead.metrics.joint import OverSeeds, Paired, seed_by_row
 from levelhead.storage import read_record
-from levelhead.types import DataError
+from levelhead.types import DataError, LevelheadError, listed
 
 DISAGREEMENT, SHARED, OVER_SEEDS = 0.1, 0.2, 0.008
 """Assumed without a pilot, near what the runs of docs/comparison.md did: the share of rows that two variants answer
@@ -125,6 +125,9 @@ def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Con
     by_row = {cell.row: [spent[one.folder] for one in cells if one.row == cell.row and one.done] for cell in cells}
     unknown = [cell for cell in missing if not by_row[cell.row]]
     timed = predicted(unknown, folder, console) if unknown else {}
+    failing = dict.fromkeys(cell.row for cell in unknown if cell.folder not in timed)
+    if failing:
+        raise LevelheadError(f"Nothing can be planned while {listed(list(failing))} fails; see above why.")
     left = sum(float(np.mean(by_row[cell.row])) if by_row[cell.row] else timed[cell.folder] for cell in missing)
     source = "; ".join(["measured on runs that are done"] * bool(spent) + ["from a few steps of each"] * bool(unknown))
     hours = (

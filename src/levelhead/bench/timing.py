@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.markup import escape
 
@@ -20,7 +21,8 @@ from levelhead.runs.folder import REHEARSAL
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json, write_atomically, write_json
 from levelhead.training.lab import STAGE
-from levelhead.types import DataError
+from levelhead.training.processes import forget_training
+from levelhead.types import DataError, LevelheadError
 
 DRY_RUN_STEPS = 20
 SLOW_STEP = 0.5
@@ -32,7 +34,7 @@ def predicted(cells: Sequence[Cell], folder: Path, console: Console) -> dict[Pat
 
     Runs that differ in the seed or the fold alone are timed once, and remembered in ``folder``. A method whose later
     stages depend on what an earlier one learns, such as JTT, is judged by what a training of those few steps gives: it
-    may well be quicker.
+    may well be quicker. A run that fails within these steps is named, and absent.
     """
     missing = [cell for cell in cells if not cell.done]
     kept = folder / "dry-run.json"
@@ -41,10 +43,14 @@ def predicted(cells: Sequence[Cell], folder: Path, console: Console) -> dict[Pat
         name = cell.folder.parent.name
         if name not in known:
             console.print(escape(f"Timing a few steps: {cell.row} ({number})"), soft_wrap=True, highlight=False)
-            seconds = _time(cell)
+            try:
+                seconds = _time(cell)
+            except (LevelheadError, torch.OutOfMemoryError) as error:
+                console.print(escape(f"{cell.row} fails: {error}"), soft_wrap=True, highlight=False)
+                continue
             known |= _known(kept) | {name: seconds}  # another plan may have added to it
             write_json(kept, known)
-    return {cell.folder: known[cell.folder.parent.name] for cell in missing}
+    return {cell.folder: known[cell.folder.parent.name] for cell in missing if cell.folder.parent.name in known}
 
 
 def _known(file: Path) -> dict[str, float]:
@@ -101,6 +107,7 @@ def _timed(cell: Cell, steps: int) -> tuple[float, float]:
             writing = time.monotonic() - began
     finally:
         shutil.rmtree(place, ignore_errors=True)
+        forget_training()  # the next recipe may have another precision
     wanted: dict[str, int] = whole_run["steps"]
     step = {what: statistics.median(durations[what]) if durations[what] else whole for what in wanted}
     training = sum(number * step[what] for what, number in wanted.items())

@@ -150,8 +150,10 @@ def _listed(root: Path, out: Path) -> Table:
 def _show_times(plans: Sequence[Plan], options: Options, workers: int, console: Terminal) -> None:
     from levelhead.bench.timing import predicted
     from levelhead.paper.reproduce import distinct
+    from levelhead.report.text import counted
 
-    seconds = predicted(distinct(plans), options.folder, console)
+    cells = distinct(plans)
+    seconds = predicted(cells, options.folder, console)
     drawn = Table("name", "runs", "to do", "minutes")
     seen: set[Path] = set()
     for plan in sorted(plans, key=lambda plan: plan.item.order):
@@ -163,3 +165,7 @@ def _show_times(plans: Sequence[Plan], options: Options, workers: int, console: 
     drawn.caption = f"predicted from a few steps a run, for {workers} at a time; a run that two items share counts once"
     console.print(drawn)
     console.print(f"In all: {sum(seconds.values()) / 60 / workers:,.1f} minutes.", highlight=False)
+    failing = len({cell.folder for cell in cells if not cell.done} - seconds.keys())
+    if failing:
+        console.print(f"{counted(failing, 'run')} not counted: see above what fails.", highlight=False)
+        raise typer.Exit(1)

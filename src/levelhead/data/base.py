@@ -84,6 +84,11 @@ class Inputs(ABC):
         raise LevelheadError(f"{type(self).__name__} cannot be split into folds: it cannot be joined.")
 
 
+def fits(device: torch.device, size: int) -> bool:
+    """Whether ``size`` bytes are at most a quarter of what is free in a GPU's memory; False where there is no GPU."""
+    return device.type == "cuda" and size <= torch.cuda.mem_get_info(device)[0] / 4
+
+
 @dataclass(frozen=True)
 class Examples:
     """One split as the trainer sees it: no sensitive column, no file name, no identifier.

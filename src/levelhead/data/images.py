@@ -25,7 +25,7 @@ from PIL import Image, ImageOps
 from rich.progress import track
 from torch import Tensor
 
-from levelhead.data.base import Inputs
+from levelhead.data.base import Inputs, fits
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError
 
@@ -72,9 +72,7 @@ class ImageInputs(Inputs):
 
         A batch is then picked and normalised by the GPU, and nothing but row numbers is sent to it in training.
         """
-        if device.type != "cuda" or self.pixels.numel() > torch.cuda.mem_get_info(device)[0] / 4:
-            return self
-        return ImageInputs(self.pixels.to(device))
+        return ImageInputs(self.pixels.to(device)) if fits(device, self.pixels.numel()) else self
 
     def fingerprint(self) -> str:
         """Return a hash of the pixels."""

@@ -38,7 +38,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from levelhead.data.base import Inputs
+from levelhead.data.base import Inputs, fits
 from levelhead.data.cache_folder import ADVICE, alone, cache_folder
 from levelhead.models.features_build import Run, TooLarge, build
 from levelhead.models.features_store import (
@@ -108,6 +108,10 @@ class FeatureInputs(Inputs):
             batch["attention_mask"] = (torch.arange(longest) < lengths[:, None]).long()
         return batch
 
+    def on(self, device: torch.device) -> Inputs:
+        """Return the features in a GPU's memory if they take at most a quarter of what is free there."""
+        return _GatheredFeatures(self, device) if fits(device, self.values.nbytes) else self
+
     def fingerprint(self) -> str:
         """Return a hash of the stored values, their type and the lengths."""
         if self._digests is None:
@@ -116,6 +120,29 @@ class FeatureInputs(Inputs):
         digest = hashlib.sha256(kind.encode())
         digest.update(self._tokens.numpy().astype("<i8").data)
         return digest.hexdigest()[:32]
+
+
+class _GatheredFeatures(Inputs):
+    """The same batches, gathered where they are needed: row numbers alone are sent to the GPU."""
+
+    def __init__(self, features: FeatureInputs, device: torch.device) -> None:
+        self.lengths, self._tokens = features.lengths, features._tokens
+        self._starts, self._counts = features._starts.to(device), features._tokens.to(device)
+        padding = features.values.new_zeros(1, features.values.shape[1])
+        self._values = torch.cat([features.values.to(device), padding.to(device)])
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def batch(self, index: Tensor) -> dict[str, Tensor]:
+        """Return what :meth:`FeatureInputs.batch` does."""
+        longest, rows = int(self._tokens[index.cpu()].max()), index.to(self._values.device)
+        place = torch.arange(longest, device=rows.device)
+        inside = place < self._counts[rows, None]
+        batch = {"features": self._values[(self._starts[rows, None] + place).where(inside, len(self._values) - 1)]}
+        if self.lengths is not None:
+            batch["attention_mask"] = inside.long()
+        return batch
 
 
 def feature_inputs(

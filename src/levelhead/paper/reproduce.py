@@ -224,10 +224,13 @@ def train_here(cell: Cell) -> Failure | None:
 
 
 def fitting(cells: Sequence[Cell], seconds: Mapping[Path, float], budget: float) -> list[Cell]:
-    """Return the cells, in order, whose times fit into ``budget`` seconds; what is done costs nothing."""
+    """Return the cells, in order, whose times fit into ``budget`` seconds; what is done costs nothing.
+
+    A cell without a time, which failed when it was timed, does not fit.
+    """
     chosen, left = [], budget
     for cell in cells:
-        cost = 0.0 if cell.done else seconds[cell.folder]
+        cost = 0.0 if cell.done else seconds.get(cell.folder, math.inf)
         if cost <= left:
             chosen.append(cell)
             left -= cost

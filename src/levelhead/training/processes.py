@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, DistributedType, InitProcessGroupKwargs
 
 from levelhead.training.config import TrainConfig
@@ -50,6 +51,16 @@ def warn_of_slow_bfloat16() -> None:
             "float32: it has no instructions for it. Use train.precision: no (--set train.precision=no).",
             bfloat16_slowdown(),
         )
+
+
+def forget_training() -> None:
+    """Let the next training of this process choose its device and precision anew, and give back a GPU's memory.
+
+    Only for a process whose earlier trainings are over: their networks would compute in the new precision, too.
+    """
+    AcceleratorState._reset_state(reset_partial_state=True)  # accelerate has no public way
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def make_accelerator(config: TrainConfig) -> Accelerator:
