@@ -47,8 +47,12 @@ def table() -> str:
     lines += ["| Figure 1 | the method as a drawing | | | | nothing to run: [the method](methods/dam.md) |"]
     for item in sorted(ITEMS.values(), key=lambda item: (item.is_figure, item.name)):
         name = f"[`{item.name}`](paper/{item.name}.md)"
-        found = " | ".join([published_difference(item), measured(item), by_selection(item)])
-        lines.append(f"| {name} | {item.shows} | {found} | {state(item)} |")
+        parts = [published_difference(item), measured(item), by_selection(item), state(item)]
+        # An interval stays on its line, and each has one of its own.
+        found = " | ".join(
+            part.replace(", ", ",\u00a0").replace(" [", "\u00a0[").replace("; ", "<br>") for part in parts
+        )
+        lines.append(f"| {name} | {item.shows} | {found} |")
     figure_1 = lines.pop(2)
     lines.insert(2 + sum(not item.is_figure for item in ITEMS.values()), figure_1)
     return "\n".join(lines) + "\n"
@@ -82,7 +86,7 @@ def by_selection(item: Item) -> str:
         for name, figures in grid["published"].items():
             change = figures[MAIN]["by_selection_alone"]
             if name in ("ERM", "ERM-FT", "ERM-LE") and change is not None:
-                parts.append(f"{name[4:]} {interval(change, signed=True)}".strip())
+                parts.append(f"{name[4:]} {chosen_otherwise(change)}".strip())
     return "; ".join(parts)
 
 
@@ -226,7 +230,8 @@ def here(item: Item, scale: Scale) -> list[str]:
         *(["  \n".join(marks), ""] if marks else []),
         "Percent; in brackets 95% intervals over test rows and seeds, or over rows alone where there is one seed.",
         "*As released*: each run's epoch with the smallest gap on these test rows (LEAKING), as the released notebooks",
-        "choose it. *By selection alone*: that minus the epochs chosen by labels, on the same runs.",
+        "choose it. *By selection alone*: that minus the epochs chosen by labels, on the same runs; *same epochs* where",
+        "both rules choose alike.",
     ]
 
 
@@ -361,9 +366,16 @@ def against(grid: dict[str, Any], figure: str) -> list[str]:
         cells = dict.fromkeys(titles, "" if theirs is None else str(Published(**theirs)))
         cells |= {"here": interval(one["here"]), "here minus published": interval(one["difference"], signed=True)}
         cells |= {"as released": interval(one["as_released"])}
-        cells |= {"by selection alone": interval(one["by_selection_alone"], signed=True)}
+        cells |= {"by selection alone": chosen_otherwise(one["by_selection_alone"])}
         lines.append(f"| {' '.join([method, marks]).strip()} | {' | '.join(cells[title] for title in shown)} |")
     return [*lines, ""]
+
+
+def chosen_otherwise(figure: dict[str, Any] | None) -> str:
+    """Return what another choice of epochs changes; where it is the same epochs, that."""
+    if figure is not None and figure["value"] == figure["low"] == figure["high"] == 0:
+        return "same epochs"
+    return interval(figure, signed=True)
 
 
 def interval(figure: dict[str, Any] | None, *, signed: bool = False) -> str:
