@@ -490,12 +490,20 @@ def test_steps_of_each_kind_are_timed_by_themselves(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(timing, "write_atomically", write)
     monkeypatch.setattr(timing.time, "monotonic", lambda: clock.now)
     cell = make_plan(ITEMS["table7"], Options(tmp_path, quick=True)).cells[0]
-    step, seconds = timing._timed(cell, 3)
-    assert step == 20
+    step, seconds, preparing = timing._timed(cell, 3)
+    assert (step, preparing) == (20, 3)
     test_rows = len(cell.experiment.data.examples("test").labels)
     epoch = 0.4 * 2 * (160 + test_rows) / cell.experiment.train.batch_size + 0.7  # predicts two splits, and is written
     first_steps = 1 + 20 + 2
     assert seconds == pytest.approx(100 * 1 + 50 * 20 + 100 * 2 + 2 * epoch + first_steps + 5 - 3 + 40)
+
+
+def test_a_rehearsal_is_planned_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or else nothing of ``reproduce all --steps 5 --minutes 40`` fits."""
+    whole = make_plan(ITEMS["table7"], Options(tmp_path, quick=True, settings=("train.epochs=1000",))).cells[0]
+    train = replace(whole.experiment.train, max_steps=5)
+    rehearsed = Cell("short", replace(whole.experiment, train=train), tmp_path / "short" / "seed-0")
+    assert 20 * timing._time(rehearsed) < timing._time(whole)
 
 
 def test_two_rows_that_a_setting_makes_one_run_are_refused(tmp_path: Path) -> None:

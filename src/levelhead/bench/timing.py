@@ -73,15 +73,18 @@ def _known(file: Path) -> dict[str, float]:
 
 def _time(cell: Cell) -> float:
     """Return the seconds that a run will take: by a few steps where a step is slow, else by :data:`DRY_RUN_STEPS`."""
-    step, seconds = _timed(cell, 3)
-    return seconds if step > SLOW_STEP else _timed(cell, DRY_RUN_STEPS)[1]
+    step, seconds, _ = _timed(cell, 3)
+    if step > SLOW_STEP:
+        return seconds
+    _, seconds, preparing = _timed(cell, DRY_RUN_STEPS)
+    return seconds + preparing  # each run reads again what is kept of the data; what had to be made first is made now
 
 
-def _timed(cell: Cell, steps: int) -> tuple[float, float]:
+def _timed(cell: Cell, steps: int) -> tuple[float, float, float]:
     """Train ``steps`` steps of each stage in a folder that is thrown away.
 
     Returns:
-        seconds of the slowest kind of step, and of a whole run.
+        seconds of the slowest kind of step, of a whole run without reading its data, and of reading them.
     """
     durations: dict[str, list[float]] = defaultdict(list)
     last: dict[str, float] = {}
@@ -110,9 +113,12 @@ def _timed(cell: Cell, steps: int) -> tuple[float, float]:
         forget_training()  # the next recipe may have another precision
     wanted: dict[str, int] = whole_run["steps"]
     step = {what: statistics.median(durations[what]) if durations[what] else whole for what in wanted}
+    preparing = cost["preparing_seconds"]
+    if cell.experiment.train.max_steps is not None:  # no longer than what was just timed
+        return max(step.values()), whole - preparing, preparing
     training = sum(number * step[what] for what, number in wanted.items())
     stages = [what for what in wanted if what.startswith(STAGE)]
     prediction = 0.4 * step[stages[-1]] * rows / experiment.train.batch_size  # a forward pass without a backward one
-    other = max(0.0, whole - sum(sum(durations[what]) for what in wanted) - cost["preparing_seconds"])
+    other = max(0.0, whole - sum(sum(durations[what]) for what in wanted) - preparing)
     other += whole_run["left_out_seconds"]
-    return max(step.values()), float(training + whole_run["epochs"] * (prediction + writing) + other)
+    return max(step.values()), float(training + whole_run["epochs"] * (prediction + writing) + other), preparing
