@@ -230,8 +230,8 @@ def here(item: Item, scale: Scale) -> list[str]:
         *(["  \n".join(marks), ""] if marks else []),
         "Percent; in brackets 95% intervals over test rows and seeds, or over rows alone where there is one seed.",
         "*As released*: each run's epoch with the smallest gap on these test rows (LEAKING), as the released notebooks",
-        "choose it. *By selection alone*: that minus the epochs chosen by labels, on the same runs; *same epochs*: both",
-        "rules choose alike.",
+        "choose it. *By selection alone*: that minus the epochs chosen by labels, on the same runs; *same epochs*:",
+        "both rules choose alike.",
     ]
 
 
