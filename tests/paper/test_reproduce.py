@@ -303,6 +303,27 @@ def test_a_budget_runs_what_fits_and_writes_it(
     assert "Not run yet: DAM without alignment" in said
 
 
+def test_an_item_that_cannot_be_written_does_not_keep_back_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run folder was damaged by hand."""
+
+    def write(plan: Any, options: Options, console: Any) -> list[Path]:
+        if plan.item.name == "table1":
+            raise DataError("cost.json is no JSON.")
+        return [tmp_path / plan.item.name]
+
+    monkeypatch.setattr(reproduce, "run_all", lambda *arguments, **options: 0)
+    monkeypatch.setattr(reproduce, "write_item", write)
+    options = Options(tmp_path, quick=True)
+    plans = [make_plan(ITEMS[name], options) for name in ("table1", "table7")]
+    arguments: dict[str, Any] = {"workers": 1, "ray": None, "console": Terminal(), "again": "again"}
+    assert reproduce.run_plans(plans, options, **arguments) == 1
+    assert capsys.readouterr().out == "Table 1 cannot be written: cost.json is no JSON.\n"
+    with pytest.raises(DataError, match="no JSON"):
+        reproduce.run_plans(plans[:1], options, **arguments)
+
+
 def test_timing_takes_from_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -208,7 +208,14 @@ def run_plans(
             launch=train_here if options.quick and ray is None else None,
         )
     for plan in plans:
-        written = write_item(plan, options, console)
+        try:
+            written = write_item(plan, options, console)
+        except LevelheadError as error:
+            if len(plans) == 1:
+                raise
+            _say(console, f"{plan.item.title} cannot be written: {error}")
+            status = status or 1
+            continue
         if not written:
             _say(console, f"{plan.item.title}: nothing to show yet.")
     return status
