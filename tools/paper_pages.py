@@ -74,7 +74,7 @@ def state(item: Item) -> str:
         seeds = f" ({min(counts)} {'seed' if min(counts) == 1 else 'seeds'})" if counts else ""
         found = measured(item, "paper")
         return f"small scale; {', '.join(rows)} at the paper's size{seeds}" + (f": {found}" if found else "")
-    return "small scale only" if result_file(item).exists() or item.results else "not run"
+    return "small scale only" if result_file(item).exists() else "not run"
 
 
 def by_selection(item: Item) -> str:
@@ -130,16 +130,10 @@ def committed_gains(item: Item, scale: str) -> list[dict[str, Any]]:
 
 
 def comparisons(item: Item, scale: str = "small") -> list[dict[str, Any]]:
-    """Return ``{method: {figure: ...}}`` of every comparison of the item's newest result under the label-only rule."""
-    if result_file(item, scale).exists():
-        grids = read(result_file(item, scale)).get("grids", {}).values()
-        return [grid["label_only"]["methods"] for grid in grids]
-    found = []
-    for name in item.results if scale == "small" else ():
-        every = read(ROOT / "results" / name)["comparisons"]
-        chosen = every["own"] if isinstance(every, dict) else every[0]
-        found.append(chosen["methods"])
-    return found
+    """Return ``{method: {figure: ...}}`` of every comparison of the item's result under the label-only rule."""
+    if not result_file(item, scale).exists():
+        return []
+    return [grid["label_only"]["methods"] for grid in read(result_file(item, scale)).get("grids", {}).values()]
 
 
 @functools.cache
@@ -196,13 +190,10 @@ def published_table(rows: dict[str, dict[str, Published]]) -> list[str]:
 
 def here(item: Item, scale: Scale) -> list[str]:
     """Return what came out here."""
-    file, older = result_file(item, scale), item.results if scale == "small" else ()
+    file = result_file(item, scale)
     why = f"Most likely reasons for differences from the published figures: {item.reason(scale, item.source(scale))}."
     if not file.exists():
-        if not older:
-            return ["Not run.", "", why]
-        files = ", ".join(f"`results/{name}`" for name in older)
-        return [f"Made by earlier commands, which `results/README.md` names: {files}. {why}"]
+        return ["Not run.", "", why]
     record = read(file)
     command = f"the {'first' if scale == 'small' else 'second'} command above{made_with(item, record)}"
     lines = [f"Made by {command}; `results/{file.name}`. {why}", ""]

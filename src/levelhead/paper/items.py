@@ -199,7 +199,7 @@ ITEMS = {
         Item(
             "table5",
             "Table 5",
-            "CelebA on a pretrained ViT: everything trained (FT) or the last encoder alone (LE)",
+            "CelebA, Blond_Hair, on a pretrained ViT: everything trained (FT) or the last encoder alone (LE)",
             {"small": {"table5_small": ""}, "paper": {"table5": ""}},
             {"small": CELEBA, "paper": ("celeba",)},
             {
