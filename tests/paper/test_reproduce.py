@@ -275,6 +275,7 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
     gains = json.loads((folder / "table6.json").read_text())["grids"]["table6_small"]["gains"]
     assert {row: gain["baseline"] for row, gain in gains.items()} == {"DAM-FT": "ERM-FT", "DAM-LE": "ERM-LE"}
     page = (folder / "table6.html").read_text()
+    assert page.count("Every variant: one seed only.") == 1, "said once, of both kinds"
     for kind in ("FT", "LE"):
         assert f"EOd gap: difference to ERM-{kind}" in page
     assert "apart from its baseline’s" in page

@@ -13,7 +13,7 @@ import pytest
 from levelhead.bench import tables
 from levelhead.bench.tables import LEAKING, RunSet
 from levelhead.paper.published import Published, published
-from levelhead.paper.results import minus_published, published_gain
+from levelhead.paper.results import choice_of_epochs, minus_published, published_gain
 from levelhead.types import Estimate
 
 
@@ -50,6 +50,13 @@ def test_a_difference_joins_both_intervals() -> None:
     assert (exact.low, exact.high) == (pytest.approx(0.02), pytest.approx(0.09))
     undefined = Estimate.undefined("no positives")
     assert not minus_published(undefined, theirs).defined
+
+
+def test_the_same_epochs_are_called_so() -> None:
+    assert choice_of_epochs(Estimate(0.0, 0.0, 0.0, 100)) == "same epochs"
+    assert choice_of_epochs(Estimate(0.0, -0.01, 0.01, 100)) == "+0.00\n[-1.0, +1.0]"
+    assert "no positives" not in choice_of_epochs(Estimate.undefined("no positives"))
+    assert choice_of_epochs(None) == ""
 
 
 def test_a_published_gain_takes_the_two_as_independent() -> None:

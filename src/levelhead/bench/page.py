@@ -172,7 +172,7 @@ def comparison_page(
         about="; ".join(dict.fromkeys(one.comparison.title for one in every)) if not several else _shared_data(every),
         facts=[] if several else _facts(every[0]),
         lines=lines,
-        cautions=[*cautions, *(caution for one in every for caution in _cautions(one))],
+        cautions=list(dict.fromkeys([*cautions, *(caution for one in every for caution in _cautions(one))])),
         command=command,
     )
 

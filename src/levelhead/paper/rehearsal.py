@@ -38,7 +38,8 @@ def rehearsed(grid: Grid, folder: Path) -> Grid:
     """Return ``grid`` on drawn data with tiny networks; a pretrained one that it wants is drawn into ``folder``."""
     texts = section(grid.base, "data").get("name") in READ_TEXTS
     model = section(grid.base, "model")
-    shared = {key: value for key, value in grid.shared.items() if key != "model.backbone"} | TRAINING
+    shared = {key: value for key, value in grid.shared.items() if key != "model.backbone" and key[:5] != "data."}
+    shared |= TRAINING
     if "backbone" in model:
         backbone = _text_backbone(folder / "text-backbone") if texts else _picture_backbone(folder / "picture-backbone")
         model = model | {"backbone": str(backbone.absolute())} | ({"max_length": 24} if texts else {})

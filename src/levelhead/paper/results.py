@@ -188,7 +188,7 @@ class Reproduction:
             label = self.comparison.label(method)
             published = "" if one.published is None else str(one.published)
             parts = [_cell(one.here), _cell(one.difference, signed=True)]
-            parts += [_cell(one.released), _cell(one.selection, signed=True)]
+            parts += [_cell(one.released), choice_of_epochs(one.selection)]
             cells.append([label, published, *parts])
         caption = (
             "percent and points",
@@ -298,6 +298,13 @@ def reproduction(
 
 def _cell(estimate: Estimate | None, *, signed: bool = False) -> str:
     return "" if estimate is None else with_interval(estimate, signed=signed)
+
+
+def choice_of_epochs(estimate: Estimate | None) -> str:
+    """Return what another choice of epochs changes; where it is the same epochs, that."""
+    if estimate is not None and estimate.value == estimate.low == estimate.high == 0:
+        return "same epochs"
+    return _cell(estimate, signed=True)
 
 
 def _gain(value: float, low: float, high: float) -> str:
