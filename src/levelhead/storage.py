@@ -24,16 +24,8 @@ if TYPE_CHECKING:  # importing torch takes seconds, and an audit writes only tex
 
 RUN_FILES = (
     *("config.yaml", "grid.yaml", "klaad.json", "environment.json", "data.json", "pretrained.json", "metrics.json"),
-    *(
-        "rehearsal.json",
-        "cost*.json",
-        "log.jsonl",
-        "evaluation-*.json",
-        "predictions-*.parquet",
-        "answers-*.jsonl",
-        "scores-*.json",
-    ),
-    *("held-out*", "*.safetensors*", "tokenizer*", "vocab*", "generation_config.json", "config.json"),
+    *("cost*.json", "log.jsonl", "evaluation-*.json", "predictions-*.parquet", "answers-*.jsonl", "scores-*.json"),
+    *("rehearsal.json", "held-out*", "*.safetensors*", "tokenizer*", "vocab*", "generation_config.json", "config.json"),
 )
 """What folders of runs, grids, language models and trainings consist of, as patterns of file names."""
 

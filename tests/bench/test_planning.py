@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,3 +123,16 @@ def test_the_command_says_hours_rows_and_widths_and_trains_nothing(
     assert "6 of 6 runs are to be made: about 6.0 hours of one core each, 3.0 hours with 2 at a time" in printed
     assert "Test split: 60 rows" in printed
     assert not (tmp_path / "new").exists()
+
+
+def test_a_variant_that_fails_while_it_is_timed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def times(cells: Any, folder: Path, console: Any) -> dict[Path, float]:
+        return {cell.folder: 60.0 for cell in cells if cell.row != "dam"}
+
+    monkeypatch.setattr("levelhead.bench.planning.predicted", times)
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--data", "portraits", "--methods", "erm,dam", "--out", str(tmp_path / "new"), "--plan"])
+    assert ended.value.code
+    assert "see above why it fails: dam." in " ".join(capsys.readouterr().err.split())

@@ -162,6 +162,8 @@ def test_the_owners_files_serve_as_well(tmp_path: Path, capsys: pytest.CaptureFi
     for item, there in {"table1": "utkface", "table7": "celeba", "table5": "celeba", "table4": "multinli"}.items():
         cells = make_plan(ITEMS[item], Options(tmp_path, "small", data_root=tmp_path)).cells
         assert {cell.experiment.to_dict()["data"]["name"] for cell in cells} == {there}
+    assert "162,770" in ITEMS["table2"].reason("small", "celeba64")
+    assert ITEMS["table2"].reason("small", "mine:Faces") == ITEMS["table2"].reasons["small"]
     (tmp_path / "celeba64").mkdir()
     cells = make_plan(ITEMS["table2"], Options(tmp_path, data_root=tmp_path)).cells
     assert {cell.experiment.to_dict()["data"]["name"] for cell in cells} == {"celeba64"}, "the grid's own comes first"
@@ -520,7 +522,7 @@ def test_steps_of_each_kind_are_timed_by_themselves(tmp_path: Path, monkeypatch:
     assert seconds == pytest.approx(100 * 1 + 50 * 20 + 100 * 2 + 2 * epoch + first_steps + 5 - 3 + 40)
 
 
-def test_a_rehearsal_is_planned_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rehearsal_is_planned_as_one(tmp_path: Path) -> None:
     """Or else nothing of ``reproduce all --steps 5 --minutes 40`` fits."""
     whole = make_plan(ITEMS["table7"], Options(tmp_path, quick=True, settings=("train.epochs=1000",))).cells[0]
     train = replace(whole.experiment.train, max_steps=5)

@@ -127,7 +127,9 @@ def show_plan(cells: Sequence[Cell], folder: Path, *, workers: int, console: Con
     timed = predicted(unknown, folder, console) if unknown else {}
     failing = dict.fromkeys(cell.row for cell in unknown if cell.folder not in timed)
     if failing:
-        raise LevelheadError(f"Nothing can be planned while {listed(list(failing))} fails; see above why.")
+        raise LevelheadError(
+            f"Nothing can be planned before this is mended, see above why it fails: {listed(list(failing))}."
+        )
     left = sum(float(np.mean(by_row[cell.row])) if by_row[cell.row] else timed[cell.folder] for cell in missing)
     source = "; ".join(["measured on runs that are done"] * bool(spent) + ["from a few steps of each"] * bool(unknown))
     hours = (

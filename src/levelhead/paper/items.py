@@ -113,8 +113,9 @@ class Item:
         return next((name for name in names if root is not None and SOURCES[name].is_below(root)), names[0])
 
     def reason(self, scale: Scale, source: str) -> str:
-        """Return why figures on these data will differ from the published ones."""
-        return "; ".join(part for part in (self.reasons[scale], SOURCES[source].reason) if part)
+        """Return why figures on these data, also others than the item's, will differ from the published ones."""
+        about = SOURCES[source].reason if source in SOURCES else ""
+        return "; ".join(part for part in (self.reasons[scale], about) if part)
 
 
 SMALL_VIT = "a ViT of width 192 instead of 768"

@@ -115,16 +115,11 @@ def _grid(name: str, item: Item, options: Options) -> Grid:
     if options.backbone is not None and "backbone" in section(grid.base, "model"):
         shared.pop("model.backbone", None)
         grid = replace(grid, base=assign(grid.base, "model.backbone", options.backbone))
-    base, source = grid.base, _source(item, options)
+    base, source = grid.base, item.source(options.scale, None if options.quick else data_home(options.data_root))
     if source != item.source(options.scale):  # the same task, on the owners' files
         base = assign(base, "data.name", source)
     grid = replace(grid, base=base, shared=shared)
     return rehearsed(grid, options.folder) if options.quick else grid
-
-
-def _source(item: Item, options: Options) -> str:
-    """Return the data set that an item is run on."""
-    return item.source(options.scale, None if options.quick else data_home(options.data_root))
 
 
 def _seeds(item: Item, grid: Grid, options: Options) -> tuple[int, ...]:
@@ -191,7 +186,8 @@ def run_plans(
     if minutes is not None:
         deadline, wanted = time.monotonic() + 60 * minutes, len(cells)
         seconds = predicted(cells, options.folder, console)
-        cells = fitting(cells, seconds, (deadline - time.monotonic()) * workers)  # timing took some of it, too
+        left = max(0.0, deadline - time.monotonic())  # timing took some of it, too
+        cells = fitting(cells, seconds, left * workers)
         _say(
             console, f"Within {minutes:g} minutes: {counted(len(cells), 'run')}; left for later: {wanted - len(cells)}."
         )
@@ -260,7 +256,8 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
         return []
     stem = options.folder / (item.name if options.protocol == "label-only" else f"{item.name}-{options.protocol}")
     trial = "A TRIAL: it shows what will be written, and no result." if options.is_trial else ""
-    reason = item.reason(options.scale, _source(item, options))
+    data = plan.cells[0].experiment.to_dict()["data"]["name"]  # --set may have named other data than the item's
+    reason = item.reason(options.scale, data)
     record: dict[str, Any] = {"item": item.name, "scale": options.scale, "protocol": options.protocol}
     record |= {"trial": options.is_trial, "reasons": reason, "grids": {}}
     texts = [f"# {item.title}: {item.shows}", "", *([trial, ""] if trial else [])]
