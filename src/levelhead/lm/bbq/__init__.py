@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, answers_by_id, drawn_by
+from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, drawn_by
 from levelhead.lm.bbq.data import read_items
+from levelhead.lm.bbq.reading import first_number, match_option, read_predictions
 from levelhead.lm.bbq.score import score_answers
-from levelhead.types import ConfigError, DataError, quoted, require_columns
+from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
 
 __all__ = ["BBQ", "match_option", "read_predictions"]
-
-# The wordings of "unknown" that the owners use; an item shows one of them, and a generated answer may take another.
-UNKNOWN = (
-    "unknown",
-    "cannot be determined",
-    "can't be determined",
-    "not answerable",
-    "not known",
-    "not enough info",
-    "not enough information",
-    "cannot answer",
-    "can't answer",
-    "undetermined",
-)
 
 
 @dataclass(frozen=True)
@@ -116,8 +101,9 @@ class BBQ(Benchmark):
         prompts, names = [self.prompt(item) for item in items], [item.id for item in items]
         if self.choose == "generate":
             generated = model.generate(prompts, seed=0, max_new_tokens=self.max_new_tokens, greedy=True, names=names)
+            first = first_number(self.template)
             for index, text in generated:
-                yield Answer(items[index].id, {"answer": match_option(text, items[index]), "text": text})
+                yield Answer(items[index].id, {"answer": match_option(text, items[index], first), "text": text})
             return
         options = [[f" {text}" for text in item.content["options"]] for item in items]
         for index, found in model.option_log_likelihoods(prompts, options, names):
@@ -142,68 +128,3 @@ class BBQ(Benchmark):
     def read_predictions(self, path: Path, items: Sequence[Item]) -> list[Answer]:
         """Read the answers of any system, see :func:`read_predictions`."""
         return read_predictions(path, items)
-
-
-def match_option(text: str, item: Item) -> int | None:
-    """Return the option that a generated text gives, or None if it gives none, or several.
-
-    The first line that is not blank counts. It gives an option if it begins with the option's wording (the longest
-    that fits), or if it holds the wording of one option alone. Case, punctuation and a leading "the" do not matter, and
-    every wording of "unknown" that the owners use stands for the unknown option.
-    """
-    line = _plain(next((part for part in text.splitlines() if part.strip()), ""))
-    wordings = [(_plain(option), position) for position, option in enumerate(item.content["options"])]
-    wordings += [(_plain(wording), item.content["unknown"]) for wording in UNKNOWN]
-    begins = [(len(words), position) for words, position in wordings if f"{line} ".startswith(f"{words} ")]
-    if begins:
-        return max(begins)[1]
-    held = {position for words, position in wordings if f" {words} " in f" {line} "}
-    return held.pop() if len(held) == 1 else None
-
-
-def _plain(text: str) -> str:
-    words = re.sub(r"[^\w\s]", "", text.casefold()).split()
-    return " ".join(words[1:] if words[:1] == ["the"] else words)
-
-
-def read_predictions(path: Path, items: Sequence[Item]) -> list[Answer]:
-    """Read the answers of any system: JSON lines with ``category``, ``example_id`` and ``answer``.
-
-    ``answer`` is 0, 1 or 2, the answer's text (see :func:`match_option`), or null.
-
-    Raises:
-        DataError: for a broken line, and for items without an answer or with two; names the first few.
-    """
-    by_id = {item.id: item for item in items}
-    answers: list[Answer] = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}.") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        record = _record(line, where)
-        name = f"{record['category']}/{record['example_id']}"
-        chosen = record["answer"]
-        content: dict[str, Any] = {"answer": chosen}
-        if isinstance(chosen, str):
-            content = {"answer": match_option(chosen, by_id[name]) if name in by_id else None, "text": chosen}
-        elif chosen is not None and (isinstance(chosen, bool) or chosen not in (0, 1, 2)):
-            raise DataError(
-                f"{where} (item {name}): the answer is {quoted(chosen)}, and must be 0, 1, 2, a text or null."
-            )
-        answers.append(Answer(name, content))
-    return list(answers_by_id(items, answers, "BBQ").values())
-
-
-def _record(line: str, where: str) -> Mapping[str, Any]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where} is not JSON: {error}.") from None
-    if not isinstance(record, dict):
-        raise DataError(f"{where} is no JSON object.")
-    require_columns(list(record), ("category", "example_id", "answer"), where)
-    return record
