@@ -263,22 +263,31 @@ class JointCounts:
     """How many rows share each pattern of (group, label, prediction 1, ..., prediction P).
 
     ``patterns`` is int64 of shape (patterns, 2 + P): codes of the group, the true class and each prediction.
-    ``multiplicity`` (patterns,) int64 is the number of rows of each.
+    ``multiplicity`` (patterns,) int64 is the number of rows of each. ``places`` (rows,) is the pattern of each row,
+    None where the rows were counted and forgotten.
     """
 
     patterns: IntArray
     multiplicity: IntArray
     groups: tuple[Hashable, ...]
     classes: tuple[Hashable, ...]
+    places: IntArray | None = None
 
     @classmethod
-    def from_rows(cls, y_true: ArrayLike, group: ArrayLike, predictions: Sequence[ArrayLike]) -> JointCounts:
+    def from_rows(
+        cls,
+        y_true: ArrayLike,
+        group: ArrayLike,
+        predictions: Sequence[ArrayLike],
+        classes: Sequence[Hashable] = (),
+    ) -> JointCounts:
         """Find the distinct patterns.
 
         Args:
             y_true: (rows,) true classes.
             group: (rows,) groups.
             predictions: P arrays of shape (rows,), all made on the same rows in the same order.
+            classes: classes that exist, beside those that occur.
 
         Returns:
             the joint table.
@@ -288,15 +297,17 @@ class JointCounts:
         """
         if not len(predictions):
             raise DataError("There are no predictions to compare. Pass at least one array of them.")
-        codes, classes = encode_together(y_true, *predictions)
+        codes, found = encode_together(y_true, *predictions)
+        names = _sorted(list(dict.fromkeys([*found, *classes])))
+        codes = [_places(found, names)[one] for one in codes]
         members, groups = encode(group)
         if len(members) != len(codes[0]):
             raise DataError(f"{len(members)} group values for {len(codes[0])} labels. Pass one group for every row.")
         if not len(members):
             raise DataError("There are no rows to count. Pass at least one labelled prediction.")
         rows = np.stack([members, *codes], axis=1)
-        patterns, multiplicity = np.unique(rows, axis=0, return_counts=True)
-        return cls(patterns, multiplicity.astype(np.int64), tuple(groups), tuple(classes))
+        patterns, places, multiplicity = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+        return cls(patterns, multiplicity.astype(np.int64), tuple(groups), tuple(names), places.astype(np.int64))
 
     @property
     def n(self) -> int:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -39,7 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special, stats
 
 from levelhead.metrics.contrasts import Enough
-from levelhead.metrics.counts import Counts, IntArray, JointCounts, encode, encode_together
+from levelhead.metrics.counts import Counts, IntArray, JointCounts
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import (
     Resampled,
@@ -58,6 +58,8 @@ from levelhead.metrics.names import metric_of
 from levelhead.types import ConfigError, DataError, Estimate
 
 MARGIN = 0.02
+DRAWN = 1 << 22
+"""Rows that are drawn at a time."""
 Verdict = Literal["smaller", "larger", "within", "smaller within", "larger within", "undecided"]
 
 
@@ -207,6 +209,9 @@ def joint(
     shared_seeds: bool = False,
     clusters: ArrayLike | None = None,
     margin: float = MARGIN,
+    classes: Sequence[Hashable] = (),
+    min_count: int = 0,
+    left_out: Collection[Hashable] = (),
 ) -> JointTable:
     """Compare methods over test rows and training seeds at once.
 
@@ -214,7 +219,8 @@ def joint(
     variance is that of the mean under joint resampling of the test rows (all methods and seeds see the same resample)
     plus what the variance between seeds has beyond the noise of (seed x row), divided by the number of seeds; the
     interval uses Student's t with Satterthwaite's degrees of freedom, and with fewer than four seeds Cochran's wider
-    critical value. Ends are clipped to [0, 1] (differences to [-1, 1]).
+    critical value. Ends are clipped to [0, 1] (differences to [-1, 1]). A method's figures depend on its own
+    predictions and on ``seed``, not on the other methods.
 
     Args:
         y_true: (rows,) true classes.
@@ -231,6 +237,10 @@ def joint(
         clusters: (rows,) integers, equal for rows that belong together, such as pictures of one person; they are
             resampled together. None: every row by itself.
         margin: a difference smaller than this is as good as none; between 0 and 1.
+        classes: classes that exist, beside those that occur in these rows.
+        min_count: smallest denominator for a rate to enter a gap, as in :func:`estimate`. With 0, a rate over no rows
+            makes the gap undefined.
+        left_out: groups that no gap compares, such as that of rows without a group; accuracies count their rows.
 
     Returns:
         figures, intervals, differences to the baseline and p-values adjusted by Holm over methods, metric by
@@ -251,7 +261,8 @@ def joint(
             )
     if shared_seeds and len({len(values) for values in arrays.values()}) > 1:
         raise ConfigError("shared_seeds=True needs the same number of seeds for every method.")
-    analysis = Paired.build(y_true, group, arrays, positive, level, replicates, seed, clusters)
+    options = (positive, level, replicates, seed, clusters, classes, min_count, left_out)
+    analysis = Paired.build(y_true, group, arrays, *options)
     others = [method for method in arrays if method != baseline]
     rows: dict[str, dict[str, JointRow]] = {method: {} for method in arrays}
     chance = 1 / len(analysis.counts.classes)
@@ -336,16 +347,32 @@ class Inference:
         return max(self.arms[0].p_value(to_lower), self.arms[1].p_value(to_upper)) / 2
 
 
+class _Drawn(NamedTuple):
+    """One set of predictions and its resamples: all rows as one group, and the groups that gaps compare."""
+
+    whole: Resampled
+    compared: Resampled
+
+    def of(self, name: str) -> Resampled:
+        """Return the one that a metric is computed from."""
+        return self.whole if metric_of(name).kind == "level" else self.compared
+
+
 @dataclass(frozen=True)
 class Paired:
-    """Predictions of every method and seed on the same rows, resampled together."""
+    """Predictions of every method and seed on the same rows, resampled together.
+
+    ``counts`` are those of the first predictions over all groups, ``compared`` over the groups that gaps compare.
+    """
 
     counts: Counts
+    compared: Counts
     names: tuple[str, ...]
-    seeds: dict[str, list[Resampled]]
+    seeds: dict[str, list[_Drawn]]
     positive: int | None
     level: float
-    clustered: dict[str, list[Resampled]] | None = None
+    min_count: int = 0
+    clustered: dict[str, list[_Drawn]] | None = None
 
     @classmethod
     def build(
@@ -358,20 +385,23 @@ class Paired:
         replicates: int,
         seed: int,
         clusters: ArrayLike | None = None,
+        classes: Sequence[Hashable] = (),
+        min_count: int = 0,
+        left_out: Collection[Hashable] = (),
     ) -> Paired:
         """Count and resample the rows; arguments as :func:`joint` takes them."""
         check_options(level, replicates)
         flat = [one for values in predictions.values() for one in values]
-        table = JointCounts.from_rows(y_true, group, flat)
+        table = JointCounts.from_rows(y_true, group, flat, classes)
         sizes = {method: len(values) for method, values in predictions.items()}
-        plain = cls.from_counts(table, sizes, positive, level, replicates, seed)
+        plain = cls.from_counts(table, sizes, positive, level, replicates, seed, min_count, left_out)
         if clusters is None:
             return plain
         codes = _cluster_codes(clusters, table.n)
         if not len(codes) or int(codes.max()) + 1 >= table.n:
             return plain
-        stars = _resample_clusters(table, y_true, group, flat, codes, replicates, seed)
-        return replace(plain, clustered=_by_method(table, sizes, stars, positive, seed))
+        stars = _resample(table, sum(sizes.values()), replicates, np.random.default_rng([seed, 3]), codes)
+        return replace(plain, clustered=_by_method(table, sizes, stars, plain, seed))
 
     @classmethod
     def from_counts(
@@ -382,38 +412,62 @@ class Paired:
         level: float,
         replicates: int,
         seed: int,
+        min_count: int = 0,
+        left_out: Collection[Hashable] = (),
     ) -> Paired:
         """Resample joint counts; ``seeds_of`` says how many of its predictions, in turn, are seeds of each method."""
         check_options(level, replicates)
         counts = table.marginal(0)
-        stars = _resample_jointly(table, sum(seeds_of.values()), replicates, seed)
-        seeds = _by_method(table, seeds_of, stars, positive, seed)
-        return cls(counts, metric_names(len(counts.classes), positive), seeds, positive, level)
+        kept = [
+            group
+            for group, size in zip(counts.groups, counts.group_sizes, strict=True)
+            if size >= min_count and group not in left_out
+        ]
+        names = metric_names(len(counts.classes), positive)
+        empty = cls(counts, counts.keep(kept), names, {}, positive, level, min_count)
+        stars = _resample(table, sum(seeds_of.values()), replicates, np.random.default_rng(seed))
+        return replace(empty, seeds=_by_method(table, seeds_of, stars, empty, seed))
 
     @cached_property
     def _reasons(self) -> dict[str, str | None]:
         """Why a metric is undefined, by its name."""
-        return {name: undefined_reason(self.counts, name, self.positive) for name in self.names}
+        none = f"no group has {self.min_count} rows, and a gap needs two" if not self.compared.groups else None
+        found = {}
+        for name in self.names:
+            reason = undefined_reason(self._counts(name), name, self.positive, self.min_count)
+            found[name] = reason and (none if none and metric_of(name).kind != "level" else reason)
+        return found
+
+    def _counts(self, name: str) -> Counts:
+        """Return the counts that a metric rests on."""
+        return self.counts if metric_of(name).kind == "level" else self.compared
+
+    def _rows(self, name: str) -> int:
+        return rows_used(self._counts(name).table, name, self.positive, self.min_count)
+
+    def _resampled(self, name: str, method: str) -> list[Resampled]:
+        """Return the resamples of each seed, of clusters where rows belong together."""
+        return [one.of(name) for one in (self.clustered or self.seeds)[method]]
 
     def values(self, name: str, method: str) -> FloatArray:
         """Figure of each seed, NaN where the metric is undefined."""
         if self._reasons[name]:
             return np.full(len(self.seeds[method]), np.nan)
-        return np.array([float(seed.plain.values(name)) for seed in self.seeds[method]])
+        return np.array([float(seed.of(name).plain.values(name)) for seed in self.seeds[method]])
 
     def level_of(self, name: str, method: str) -> Inference:
         """Infer one method's mean over seeds."""
         if (missing := self._missing(name)) is not None:
             return missing
         values = self.values(name, method)
-        seeds = self.seeds[method]
+        seeds = [seed.of(name) for seed in self.seeds[method]]
         ends = [interval_ends(name, seed, self.level) for seed in seeds]
         excess = [seed.excess(name) for seed in seeds]
         moves = [_Outward.of(name, seed).largest_alone() for seed in seeds]
         down = values - [low for low, _ in ends]
         up = [high for _, high in ends] - values
         if self.clustered is not None:
-            together = [_Outward.of(name, seed).largest_alone() for seed in self.clustered[method]]
+            together = [_Outward.of(name, seed).largest_alone() for seed in self._resampled(name, method)]
             longer = [
                 max(1.0, float(one.std() / alone.std())) if alone.std() > 0 else 1.0
                 for one, alone in zip(together, moves, strict=True)
@@ -427,8 +481,7 @@ class Paired:
         if (missing := self._missing(name)) is not None:
             return missing
         a, b = self.values(name, method), self.values(name, other)
-        resampled = self.seeds if self.clustered is None else self.clustered
-        first, second = resampled[method], resampled[other]
+        first, second = self._resampled(name, method), self._resampled(name, other)
         outward = [[_Outward.of(name, seed) for seed in seeds] for seeds in (first, second)]
         alone = [[one.largest_alone() for one in own] for own in outward]
         down, up, moves = [], [], []
@@ -436,7 +489,7 @@ class Paired:
         # With unequal numbers of seeds the shorter list is gone through again.
         for position in range(max(len(first), len(second))):
             i, j = position % len(first), position % len(second)
-            low, high = _difference_ends(outward[0][i], outward[1][j], self.level, self.counts.n)
+            low, high = _difference_ends(outward[0][i], outward[1][j], self.level, self._counts(name).n)
             if metric_of(name).kind == "lowest":
                 low, high = -high, -low
             down.append(a[i] - b[j] - low)
@@ -455,9 +508,8 @@ class Paired:
 
         The result is (seeds, replicates). Of two methods with unequal numbers of seeds the first ones are taken.
         """
-        resampled = self.seeds if self.clustered is None else self.clustered
         parts = [
-            np.array([_Outward.of(name, seed).largest_alone() for seed in resampled[one]])
+            np.array([_Outward.of(name, seed).largest_alone() for seed in self._resampled(name, one)])
             for one in (method, other)
             if one is not None
         ]
@@ -467,7 +519,7 @@ class Paired:
     def _missing(self, name: str) -> Inference | None:
         if (reason := self._reasons[name]) is None:
             return None
-        missing = Estimate.undefined(reason, rows_used(self.counts.table, name, self.positive))
+        missing = Estimate.undefined(reason, self._rows(name))
         return Inference(missing, missing, math.nan, math.nan)
 
     def _infer(
@@ -487,7 +539,7 @@ class Paired:
         every seed, the mean's arm would be the mean arm; how much of it cancels is read off the resampled
         deviations ``moves`` (seeds, replicates).
         """
-        n = rows_used(self.counts.table, name, self.positive)
+        n = self._rows(name)
         z = normal_quantile(self.level)
         single = float(np.mean([move.std() for move in moves]))
         kept = float(np.mean(moves, axis=0).std()) / single if single > 0 else 1.0
@@ -509,43 +561,72 @@ class Paired:
 
 
 def _by_method(
-    table: JointCounts, seeds_of: Mapping[str, int], stars: FloatArray, positive: int | None, seed: int
-) -> dict[str, list[Resampled]]:
+    table: JointCounts, seeds_of: Mapping[str, int], stars: FloatArray, paired: Paired, seed: int
+) -> dict[str, list[_Drawn]]:
     """Part resampled counts (predictions, replicates, ...) by method and seed."""
-    enough = Enough.of(table.marginal(0).table, positive, 0)
-    found: dict[str, list[Resampled]] = {}
+    kept = [table.groups.index(group) for group in paired.compared.groups]
+    pooled = paired.counts.table.sum(0, keepdims=True)
+    positive = paired.positive
+    of_whole = Enough.of(pooled, positive, 0)
+    of_compared = Enough.of(paired.compared.table, positive, paired.min_count)
+    found: dict[str, list[_Drawn]] = {}
     position = 0
     for method, own in seeds_of.items():
         found[method] = []
         for _ in range(own):
-            one = table.marginal(position).table
+            one, drawn = table.marginal(position).table, stars[position]
             # Predictions that agree in every row are one and the same, chance included.
-            same = zlib.crc32(table.patterns[:, 2 + position].tobytes())
-            found[method].append(Resampled.build(one, stars[position], positive, enough, seed, same))
+            answers = table.patterns[:, 2 + position]
+            same = zlib.crc32((answers if table.places is None else answers[table.places]).tobytes())
+            whole, resampled = one.sum(0, keepdims=True), drawn.sum(1, keepdims=True)
+            found[method].append(
+                _Drawn(
+                    Resampled.build(whole, resampled, positive, of_whole, seed, same),
+                    Resampled.build(one[kept], drawn[:, kept], positive, of_compared, seed, same),
+                )
+            )
             position += 1
     return found
 
 
-def _resample_jointly(table: JointCounts, predictions: int, replicates: int, seed: int) -> FloatArray:
-    """Resample rows for all predictions at once: (predictions, replicates, groups, classes, classes)."""
+def _resample(
+    table: JointCounts,
+    predictions: int,
+    replicates: int,
+    rng: np.random.Generator,
+    clusters: IntArray | None = None,
+) -> FloatArray:
+    """Resample rows for all predictions at once: (predictions, replicates, groups, classes, classes).
+
+    With ``clusters`` (rows,) whole clusters are drawn. Known rows are drawn one by one: the resamples of one set of
+    predictions are then the same whatever the others are.
+    """
     groups, size = len(table.groups), len(table.classes)
-    cells = groups * size * size
+    cells, patterns = groups * size * size, len(table.multiplicity)
     base = (table.patterns[:, 0] * size + table.patterns[:, 1]) * size
     columns = (base[:, None] + table.patterns[:, 2:]) + cells * np.arange(predictions)
-    patterns = len(table.multiplicity)
     members = sparse.csr_matrix(
         (np.ones(columns.size), (columns.ravel(), np.repeat(np.arange(patterns), predictions))),
         shape=(cells * predictions, patterns),
     )
-    rng = np.random.default_rng(seed)
+    units = table.n
+    if table.places is not None:
+        codes = np.arange(table.n) if clusters is None else clusters
+        units = int(codes.max()) + 1
+        of_units = sparse.csr_matrix((np.ones(table.n), (table.places, codes)), shape=(patterns, units))
     result = np.empty((predictions, replicates, groups, size, size))
-    # Draws of all patterns for all replicates at once can be large; a hundred replicates are enough to be fast.
-    for start in range(0, replicates, 100):
-        stop = min(start + 100, replicates)
-        drawn = rng.multinomial(table.n, table.multiplicity / table.n, size=stop - start)
-        counted = members @ drawn.T.astype(np.float64)
-        shape = (predictions, groups, size, size, stop - start)
-        result[:, start:stop] = np.moveaxis(counted.reshape(shape), -1, 1)
+    # Draws of all units for all replicates at once can be large; a hundred replicates are enough to be fast.
+    block = max(1, min(100, DRAWN // units))
+    for start in range(0, replicates, block):
+        count = min(block, replicates - start)
+        if table.places is None:
+            drawn = rng.multinomial(table.n, table.multiplicity / table.n, size=count).T
+        else:
+            places = rng.integers(units, size=(count, units)) + units * np.arange(count)[:, None]
+            drawn = of_units @ np.bincount(places.ravel(), minlength=count * units).reshape(count, units).T
+        counted = members @ drawn.astype(np.float64)
+        shape = (predictions, groups, size, size, count)
+        result[:, start : start + count] = np.moveaxis(counted.reshape(shape), -1, 1)
     return result
 
 
@@ -556,40 +637,11 @@ def _cluster_codes(clusters: ArrayLike, rows: int) -> IntArray:
     return np.asarray(np.unique(codes, return_inverse=True)[1], np.int64)
 
 
-def _resample_clusters(
-    table: JointCounts,
-    y_true: ArrayLike,
-    group: ArrayLike,
-    predictions: Sequence[ArrayLike],
-    codes: IntArray,
-    replicates: int,
-    seed: int,
-) -> FloatArray:
-    """Resample whole clusters for all predictions at once: (predictions, replicates, groups, classes, classes)."""
-    answers, _ = encode_together(y_true, *predictions)
-    groups, size, number = len(table.groups), len(table.classes), int(codes.max()) + 1
-    cells = groups * size * size
-    base = (encode(group)[0] * size + answers[0]) * size
-    columns = np.stack([base + one + cells * position for position, one in enumerate(answers[1:])])
-    members = sparse.csr_matrix(
-        (np.ones(columns.size), (columns.ravel(), np.tile(codes, len(predictions)))),
-        shape=(cells * len(predictions), number),
-    )
-    rng = np.random.default_rng([seed, 3])
-    result = np.empty((len(predictions), replicates, groups, size, size))
-    for start in range(0, replicates, 100):
-        stop = min(start + 100, replicates)
-        drawn = rng.multinomial(number, np.full(number, 1 / number), size=stop - start)
-        counted = members @ drawn.T.astype(np.float64)
-        result[:, start:stop] = np.moveaxis(counted.reshape(len(predictions), groups, size, size, stop - start), -1, 1)
-    return result
-
-
 class _Outward(NamedTuple):
     """Contrasts whose largest is the metric, or minus the worst-group accuracy, as a mean over units.
 
-    ``value`` and ``rows``, those under the rarest rate, are (units, contrasts); ``shift``, the resampled deviations,
-    is (replicates, units, contrasts).
+    Contrasts that are not compared are minus infinity. ``value`` and ``rows``, those under the rarest rate, are
+    (units, contrasts); ``shift``, the resampled deviations, is (replicates, units, contrasts).
     """
 
     value: FloatArray
@@ -602,12 +654,15 @@ class _Outward(NamedTuple):
         shift, rows = shift - shift.mean(0), seed.plain.rarest(name)
         if metric_of(name).kind == "level":
             return cls(value, shift, rows)
+        kept = seed.plain.enough.contrasts(name)
         if metric_of(name).kind == "gap":
             value, shift = np.concatenate([value, -value], -1), np.concatenate([shift, -shift], -1)
-            rows = np.concatenate([rows, rows], -1)
+            rows, kept = np.concatenate([rows, rows], -1), np.concatenate([kept, kept], -1)
+        value = np.where(kept, value, -np.inf)
         if not name.endswith("_mean"):
-            value, shift, rows = value.reshape(1, -1), shift.reshape(len(shift), 1, -1), rows.reshape(1, -1)
-        return cls(value, shift, rows)
+            return cls(value.reshape(1, -1), shift.reshape(len(shift), 1, -1), rows.reshape(1, -1))
+        units = kept.any(-1)
+        return cls(value[units], shift[:, units], rows[units])
 
     def largest_alone(self) -> FloatArray:
         """Deviations (replicates,) of the contrasts that were the largest."""

@@ -1,0 +1,119 @@
+"""The joint table: each method's figures are its own, and small groups are left out as an audit leaves them out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import levelhead as lh
+from levelhead.metrics import joint
+
+ROWS = 300
+METRICS = ("accuracy", "balanced_accuracy", "worst_group_accuracy", "demographic_parity", "equalized_odds")
+
+
+def rows_of(seed: int, classes: int = 2) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Labels, groups and predictions of three methods, some of which are often wrong."""
+    rng = np.random.default_rng(seed)
+    label, group = rng.integers(classes, size=ROWS), rng.choice(["a", "b", "c"], size=ROWS)
+    answers = {}
+    for method, error in (("erm", 0.1), ("dam", 0.2), ("jtt", 0.4)):
+        wrong = rng.random((3, ROWS)) < error
+        answers[method] = np.where(wrong, rng.integers(classes, size=(3, ROWS)), label)
+    return label, group, answers
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_an_interval_depends_on_the_own_rows_and_the_seed_alone(clustered: bool) -> None:
+    label, group, answers = rows_of(0)
+    clusters = np.arange(ROWS) // 3 if clustered else None
+    alone = joint(label, group, {"erm": answers["erm"]}, baseline="erm", clusters=clusters)
+    two = joint(label, group, {"erm": answers["erm"], "dam": answers["dam"]}, baseline="erm", clusters=clusters)
+    every = joint(label, group, dict(reversed(answers.items())), baseline="dam", clusters=clusters)
+    for name in METRICS:
+        own = alone.rows["erm"][name].estimate
+        assert own.low < own.value < own.high
+        assert own == two.rows["erm"][name].estimate == every.rows["erm"][name].estimate
+    # The same holds for a difference.
+    other = joint(label, group, {**answers, "erm again": answers["jtt"]}, baseline="erm", clusters=clusters)
+    assert two.rows["dam"]["equalized_odds"].difference == other.rows["dam"]["equalized_odds"].difference
+
+
+def test_a_class_that_one_method_alone_predicts_moves_no_other_figure() -> None:
+    label, group, answers = rows_of(1, classes=3)
+    rare = {**answers, "jtt": np.where(np.arange(ROWS) == 0, 3, answers["jtt"])}
+    known = {"baseline": "erm", "classes": [0, 1, 2, 3], "min_count": 10}
+    before, after = (joint(label, group, one, **known) for one in (answers, rare))
+    for name in ("accuracy", "demographic_parity", "equalized_odds_mean", "worst_group_accuracy"):
+        assert before.rows["erm"][name].estimate == after.rows["erm"][name].estimate
+        assert before.rows["erm"][name].estimate.defined
+
+
+def test_predictions_that_agree_in_every_row_do_not_differ() -> None:
+    label, group, answers = rows_of(2)
+    found = joint(label, group, {"erm": answers["erm"], "twin": answers["erm"]}, baseline="erm")
+    for name in METRICS:
+        assert found.rows["erm"][name].estimate == found.rows["twin"][name].estimate
+        assert found.rows["twin"][name].difference.value == 0
+
+
+@pytest.mark.parametrize("positives", [0, 4])
+def test_a_group_with_too_few_rows_of_a_class_is_left_out_as_an_audit_leaves_it_out(positives: int) -> None:
+    label, group, answers = rows_of(3)
+    label[group == "c"] = 0
+    label[np.flatnonzero(group == "c")[:positives]] = 1
+    prediction = answers["erm"][0]
+    audited = lh.audit(label, prediction, sensitive_features=group, positive=1).metrics
+    found = joint(label, group, {"erm": prediction[None], "dam": answers["dam"]}, baseline="erm", min_count=10)
+    for name in METRICS:
+        assert found.rows["erm"][name].estimate.value == pytest.approx(audited[name].value)
+        assert found.rows["erm"][name].estimate.n == audited[name].n
+        assert found.rows["dam"][name].difference.defined
+    # Of the two groups that are compared the interval is that of the two alone.
+    both = group != "c"
+    pair = joint(label[both], group[both], {"erm": prediction[None, both]}, baseline="erm")
+    widths = [
+        one.rows["erm"]["equalized_odds"].estimate.high - one.rows["erm"]["equalized_odds"].estimate.low
+        for one in (found, pair)
+    ]
+    assert widths[0] == pytest.approx(widths[1], rel=0.1)
+
+
+def test_without_a_smallest_denominator_a_rate_over_no_rows_is_undefined() -> None:
+    label, group, answers = rows_of(3)
+    label[group == "c"] = 0
+    found = joint(label, group, answers, baseline="erm").rows["erm"]["equalized_odds"].estimate
+    assert np.isnan(found.value)
+    assert "no rows with label" in str(found.reason)
+
+
+def test_rows_without_a_group_count_in_accuracies_alone() -> None:
+    label, group, answers = rows_of(4)
+    group = group.astype("U9")
+    group[:60] = "(missing)"
+    options = {"baseline": "erm", "min_count": 10}
+    found = joint(label, group, answers, left_out=["(missing)"], **options).rows["erm"]
+    known = joint(label[60:], group[60:], {name: one[:, 60:] for name, one in answers.items()}, **options).rows["erm"]
+    assert found["accuracy"].estimate.value == pytest.approx((answers["erm"] == label).mean())
+    assert found["equalized_odds"].estimate.value == known["equalized_odds"].estimate.value
+    assert found["equalized_odds"].estimate.n == 240
+
+
+def test_no_gap_between_fewer_than_two_groups_is_undefined_and_accuracies_are_not() -> None:
+    label, group, answers = rows_of(5)
+    found = joint(label, group, answers, baseline="erm", min_count=10_000).rows["dam"]
+    assert found["accuracy"].estimate.defined
+    assert not found["demographic_parity"].estimate.defined
+    assert not found["equalized_odds"].difference.defined
+    assert "a gap needs two" in str(found["equalized_odds"].estimate.reason)
+
+
+def test_means_over_classes_leave_out_a_class_that_too_few_groups_have() -> None:
+    label, group, answers = rows_of(6, classes=3)
+    label[label == 2] = 0
+    label[:4] = 2
+    found = joint(label, group, answers, baseline="erm", min_count=10).rows["dam"]
+    for name in ("equalized_odds_mean", "equal_opportunity_mean", "equalized_odds"):
+        assert found[name].estimate.defined
+        assert found[name].difference.defined
+        assert found[name].difference.low <= found[name].difference.value <= found[name].difference.high
