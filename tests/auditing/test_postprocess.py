@@ -12,7 +12,7 @@ import pytest
 from scipy import optimize
 
 from levelhead.auditing.postprocess import METRICS, BiasRule, fit_rule, solve_dual
-from levelhead.auditing.postprocess_audit import measured_gap, postprocess_file
+from levelhead.auditing.postprocess_audit import measured_gap, postprocess_file, reversals
 from levelhead.cli.app import main
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
@@ -158,18 +158,120 @@ def test_what_the_command_says(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "rows that it was not fitted on, the measured gap in demographic parity went from" in said
     assert "Accuracy went from" in said
     out = pd.read_csv(tmp_path / "out.csv")
-    assert list(out.columns) == ["before", "after"]
+    assert list(out.columns) == ["before", "after", "fitted"]
     assert len(out) == 4000
     record: dict[str, Any] = read_json(tmp_path / "p.json")
     assert record["flipped"] == (out["before"] != out["after"]).sum()
     assert record["rule"]["uses_groups"] is True
 
 
+def command(*options: Any) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["postprocess", *map(str, options)])
+    return int(ended.value.code or 0)
+
+
+def named_rows(rows: int, seed: int) -> pd.DataFrame:
+    found = made(rows, seed=seed)
+    return found.assign(y=np.where(found["y"] == 1, "paid", "late"), loan=[f"L{row:05}" for row in range(rows)])
+
+
+def test_a_rule_decides_new_rows_without_labels_and_writes_ids_and_class_names(tmp_path: Path) -> None:
+    named_rows(3000, 1).to_csv(tmp_path / "old.csv", index=False)
+    named_rows(800, 2).drop(columns="y").to_csv(tmp_path / "new.csv", index=False)
+    columns = ("--score", "p", "--group", "g", "--id", "loan")
+    rule = tmp_path / "rule.json"
+    old, new = tmp_path / "old-out.csv", tmp_path / "new-out.csv"
+    assert command(tmp_path / "old.csv", *columns, "--label", "y", "--json", rule, "--out", old) == 0
+    assert command(tmp_path / "new.csv", *columns, "--rule", rule, "--out", new) == 0
+    decided = pd.read_csv(new)
+    assert list(decided.columns) == ["loan", "before", "after", "fitted"]
+    assert decided["loan"].tolist() == [f"L{row:05}" for row in range(800)]
+    assert set(decided["before"]) | set(decided["after"]) == {"late", "paid"}
+    assert (decided["before"] != decided["after"]).any()
+    assert (decided["fitted"] == 0).all()
+    rows = pd.read_csv(tmp_path / "new.csv")
+    expected = BiasRule.from_dict(read_json(rule)["rule"]).decide(rows["p"], rows["g"].to_numpy())
+    assert (decided["after"] == np.where(expected, "paid", "late")).all()
+
+
+def test_rows_that_a_rule_was_fitted_on_are_marked_and_not_measured(tmp_path: Path) -> None:
+    named_rows(3000, 1).to_csv(tmp_path / "old.csv", index=False)
+    columns = ("--score", "p", "--group", "g", "--label", "y")
+    rule, first, again = tmp_path / "rule.json", tmp_path / "first.csv", tmp_path / "again.csv"
+    assert command(tmp_path / "old.csv", *columns, "--json", rule, "--out", first) == 0
+    assert command(tmp_path / "old.csv", *columns, "--rule", rule, "--out", again, "--seed", 9) == 0
+    marks = pd.read_csv(first)["fitted"]
+    assert 1400 < marks.sum() < 1600
+    assert marks.tolist() == pd.read_csv(again)["fitted"].tolist()
+    found = postprocess_file(tmp_path / "old.csv", "p", "g", label="y", rule=rule)
+    assert (found.fitted_on, found.measured_on) == (marks.sum(), 3000 - marks.sum())
+    alone = postprocess_file(tmp_path / "old.csv", "p", "g")
+    assert alone.fitted.all()
+    assert "It was fitted on these very rows: on new rows the gap can be larger." in alone.sentences()
+
+
+def test_a_rule_and_options_of_its_choice_are_refused_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(400).to_csv(tmp_path / "p.csv", index=False)
+    columns = ("--score", "p", "--group", "g")
+    for option, value in (("--metric", "equalized_odds"), ("--delta", 0.02), ("--threshold", 0.5)):
+        assert command(tmp_path / "p.csv", *columns, "--rule", tmp_path / "p.csv", option, value) == 2
+        assert f"{option} belongs to the choice of a rule" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(ConfigError, match="The id column is called 'after'"):
+        postprocess_file(tmp_path / "p.csv", "p", "g", id_column="after")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rule": 1},
+        {"rule": None},
+        {"classes": "x"},
+        {"fitted": 3},
+        {"multipliers": [1.0, 2.0, 3.0]},
+        {"multipliers": [float("nan")]},
+        {"pairs": [[0, 7, None]]},
+        {"pairs": [[0, 1, 1]]},
+        {"metric": "fairness"},
+        {"groups": ["a", "a"]},
+        {"lines": []},
+    ],
+)
+def test_a_file_that_is_no_rule_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    made(400).to_csv(tmp_path / "p.csv", index=False)
+    record = postprocess_file(tmp_path / "p.csv", "p", "g", metric="demographic_parity").to_dict()
+    inside = not set(change) <= set(record)
+    record = {**record, "rule": {**record["rule"], **change}} if inside else {**record, **change}
+    (tmp_path / "rule.json").write_text(json.dumps(record))
+    with pytest.raises(DataError, match=r"rule\.json holds no rule"):
+        postprocess_file(tmp_path / "p.csv", "p", "g", rule=tmp_path / "rule.json")
+
+
+def test_a_gap_that_changed_its_sign_is_said() -> None:
+    """Before 3 of 4 and 1 of 4 are selected, after 1 of 4 and 2 of 4: from +50 points to -25."""
+    before, after = np.array([1, 1, 1, 0, 1, 0, 0, 0], bool), np.array([1, 0, 0, 0, 1, 1, 0, 0], bool)
+    group = np.array(["a"] * 4 + ["b"] * 4, object)
+    (found,) = reversals("demographic_parity", before, after, None, group, 1)
+    assert (found.groups, found.before, found.after) == (("a", "b"), 0.5, -0.25)
+    assert found.sentence() == (
+        "The gap changed its sign: the selection rate of 'a' was 50.0 points above that of 'b', and is now 25.0 points "
+        "below it."
+    )
+    assert reversals("demographic_parity", before, before, None, group, 1) == []
+    assert reversals("demographic_parity", before, after, None, group, 5) == []
+    assert reversals("equal_opportunity", before, after, None, group, 1) == []
+    label = np.array([1, 1, 0, 0, 1, 1, 0, 0], bool)
+    rates = [(one.label, one.before, one.after) for one in reversals("equalized_odds", before, after, label, group, 1)]
+    assert rates == [(1, 0.5, -0.5)]  # 2 of 2 and 1 of 2, then 1 of 2 and 2 of 2; false positives: from 1 of 2 to 0
+
+
 def test_without_labels_nothing_is_claimed(tmp_path: Path) -> None:
     made(500).drop(columns="y").to_csv(tmp_path / "p.csv", index=False)
     found = postprocess_file(tmp_path / "p.csv", "p", "g")
     assert found.audit is None
-    assert found.sentences()[1] == "What that does to gaps and accuracy is not known: name the labels with --label."
+    assert found.sentences()[-1] == "What that does to gaps and accuracy is not known: name the labels with --label."
 
 
 def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:

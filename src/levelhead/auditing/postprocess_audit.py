@@ -1,7 +1,8 @@
-"""Fit a rule that flips decisions, and measure what it changes on rows that it was not fitted on."""
+"""Fit a rule that flips decisions, or apply one, and measure what it changes on rows that it was not fitted on."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from levelhead.auditing.files import read_batches
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows
 from levelhead.auditing.postprocess import BiasRule, check_rule, fit_rule
 from levelhead.auditing.scores import ScoreRows, read_scores
@@ -19,6 +21,7 @@ from levelhead.auditing.vocabulary import LabelMap, in_order
 from levelhead.metrics.names import METRICS
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
 from levelhead.report.text import number
+from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, quoted
 
 FloatArray = NDArray[np.float64]
@@ -31,12 +34,103 @@ TRIED = (2.0, 1.5, 1.25, 1.0, 0.75, 0.5, 0.25, 0.0)
 """Bounds that are tried on labelled rows, in deltas: probabilities can be off, and labels say by how much."""
 
 
+OUTPUT = ("before", "after", "fitted")
+"""Columns of the decisions that are written, behind the id."""
+RATES = {None: "selection rate", 1: "true positive rate", 0: "false positive rate"}
+
+
+@dataclass(frozen=True)
+class SavedRule:
+    """A fitted rule with what applying it needs: ``classes`` (negative, positive), and which rows it was fitted on.
+
+    ``file`` is the SHA-256 of the file that holds those rows, and ``seed`` draws the half of it that was used; None:
+    all rows were.
+    """
+
+    rule: BiasRule
+    classes: tuple[str, str]
+    file: str = ""
+    seed: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        fitted = {"sha256": self.file, "half_of_seed": self.seed}
+        return {"rule": self.rule.to_dict(), "classes": list(self.classes), "fitted": fitted}
+
+    @classmethod
+    def read(cls, path: Path | str) -> SavedRule:
+        """Read what ``levelhead postprocess --json`` wrote; raises :class:`DataError` for any other file."""
+        record: Any = read_json(Path(path))
+        try:
+            rule = BiasRule.from_dict(record["rule"])
+            negative, positive = map(str, record.get("classes", ("0", "1")))
+            fitted: Any = record.get("fitted", {})
+            seed = fitted.get("half_of_seed")
+            if not _is_whole(rule):
+                raise ValueError
+            return cls(rule, (negative, positive), str(fitted.get("sha256", "")), None if seed is None else int(seed))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
+            raise DataError(f"{path} holds no rule. Pass the file that `levelhead postprocess --json` wrote.") from None
+
+    def fitted_rows(self, file: str, rows: int) -> NDArray[np.bool_]:
+        """Return which rows (rows,) of a file with this SHA-256 the rule was fitted on."""
+        if file != self.file:
+            return np.zeros(rows, bool)
+        return np.ones(rows, bool) if self.seed is None else half(self.seed, rows)
+
+
+def _is_whole(rule: BiasRule) -> bool:
+    """Whether the parts of a rule that was read fit together."""
+    numbers = [rule.delta, rule.threshold, *rule.multipliers.ravel(), *rule.shares.values(), *np.ravel(rule.lines)]
+    needed: dict[str, set[int | None]] = {
+        "demographic_parity": {None},
+        "equal_opportunity": {1},
+        "equalized_odds": {0, 1},
+    }
+    labels = needed.get(rule.metric, set())
+    return (
+        bool(np.isfinite(np.array(numbers, np.float64)).all())
+        and len(rule.lines) == len(rule.groups) == len(set(rule.groups)) >= 2
+        and rule.multipliers.shape == (len(rule.pairs),)
+        and all(label in labels and rule.shares.get((one, label), 0) > 0 for *both, label in rule.pairs for one in both)
+        and all(0 <= one < len(rule.groups) for *both, _ in rule.pairs for one in both)
+    )
+
+
+def half(seed: int, rows: int) -> NDArray[np.bool_]:
+    """Return which rows (rows,) a rule is fitted on where one file has to serve for both."""
+    return np.random.default_rng([seed, 1]).random(rows) < 0.5
+
+
+@dataclass(frozen=True)
+class Reversal:
+    """A difference of two groups' rates that changed its sign: ``groups[0]`` was ahead before, by ``before`` > 0.
+
+    ``after`` < 0 is the same difference after the flips. ``label`` is the label of the rows: None for all rows.
+    """
+
+    label: int | None
+    groups: tuple[str, str]
+    before: float
+    after: float
+
+    def sentence(self) -> str:
+        """Say which group is ahead now."""
+        first, second = map(quoted, self.groups)
+        return (
+            f"The gap changed its sign: the {RATES[self.label]} of {first} was {number(100 * self.before)} points "
+            f"above that of {second}, and is now {number(-100 * self.after)} points below it."
+        )
+
+
 @dataclass(frozen=True)
 class Postprocessed:
     """What :func:`postprocess_file` found.
 
-    ``rule`` is the fitted rule; ``decisions`` (rows,) those of it for every row of the file, and ``before`` those of
-    the threshold. ``audit`` compares the two on rows that the rule was not fitted on, None without labels.
+    ``rule`` is the rule, ``saved`` the rule with its classes; ``decisions`` (rows,) those of it for every row of the
+    file, and ``before`` those of the threshold. ``fitted`` (rows,) marks rows of the file that the rule was fitted on,
+    and ``ids`` (rows,) are the texts of the id column, None without one. ``audit`` compares decisions on the other
+    rows, None without labels; ``reversals`` are gaps that changed their sign there.
     """
 
     rule: BiasRule
@@ -46,15 +140,23 @@ class Postprocessed:
     column: str
     fitted_on: int
     measured_on: int
+    saved: SavedRule
+    fitted: NDArray[np.bool_]
+    ids: NDArray[Any] | None = None
+    reversals: tuple[Reversal, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         against = {} if self.audit is None else {"against": self.audit.to_dict()}
         return {
-            "rule": self.rule.to_dict(),
+            **self.saved.to_dict(),
             "rows_to_fit": self.fitted_on,
             "rows_to_measure": self.measured_on,
             "flipped": int((self.before != self.decisions).sum()),
+            "reversed": [
+                {"rate": RATES[one.label], "groups": list(one.groups), "before": one.before, "after": one.after}
+                for one in self.reversals
+            ],
             **against,
         }
 
@@ -62,8 +164,11 @@ class Postprocessed:
         """Say what the rule did to the gap, and what it cost."""
         flipped = int((self.before != self.decisions).sum())
         lines = [f"The rule flips {flipped:,} of {len(self.decisions):,} decisions."]
+        if self.fitted.all():
+            lines.append("It was fitted on these very rows: on new rows the gap can be larger.")
         if self.audit is None:
-            return [*lines, "What that does to gaps and accuracy is not known: name the labels with --label."]
+            unknown = "What that does to gaps and accuracy is not known: name the labels with --label."
+            return [*lines, *(one.sentence() for one in self.reversals), unknown]
         changes = self.audit.by_attribute[self.column].metrics
         metric = "equalized_odds_worst" if self.rule.metric == "equalized_odds" else self.rule.metric
         gap, accuracy = changes[metric], changes["accuracy"]
@@ -78,6 +183,7 @@ class Postprocessed:
                 f"{number(100 * gap.new)} points, a change of {number(100 * gap.difference.value, signed=True)}, "
                 f"{span(gap.difference)}."
             )
+            lines += [one.sentence() for one in self.reversals]
         else:
             lines.append(f"{where}, the gap is undefined: {gap.difference.reason}.")
         lines.append(
@@ -151,6 +257,8 @@ def postprocess_file(
     *,
     label: str | None = None,
     validation: Path | str | None = None,
+    rule: SavedRule | Path | str | None = None,
+    id_column: str | None = None,
     metric: str = "equalized_odds",
     delta: float = 0.02,
     threshold: float = 0.5,
@@ -159,7 +267,7 @@ def postprocess_file(
     level: float = 0.95,
     seed: int = 0,
 ) -> Postprocessed:
-    """Fit a rule and decide every row of a file with it.
+    """Fit a rule, or take one, and decide every row of a file with it.
 
     Args:
         path: a file with a probability a row.
@@ -168,6 +276,9 @@ def postprocess_file(
         label: column with the true class; None: nothing is measured.
         validation: file with the same columns to fit on. None: a random half of the rows, and the other half is
             measured.
+        rule: a rule that was fitted before, or the file that holds it; ``validation``, ``metric``, ``delta`` and
+            ``threshold`` are then the rule's. Labels are needed for measuring alone.
+        id_column: column with an id of each row, kept beside the decisions.
         metric: see :func:`levelhead.auditing.postprocess.fit_rule`.
         delta: see there.
         threshold: see there.
@@ -185,23 +296,43 @@ def postprocess_file(
     """
     check_seed(seed)
     check_rule(metric, delta, threshold)
-    if len({name for name in (score, group, label) if name is not None}) < 2 + (label is not None):
-        raise ConfigError("Score, group and label are different columns.")
+    named = [name for name in (score, group, label, id_column) if name is not None]
+    if len(set(named)) < len(named):
+        raise ConfigError("Score, group, label and id are different columns.")
+    if id_column in OUTPUT:
+        raise ConfigError(f"The id column is called {quoted(id_column)}, as a column of decisions. Rename it.")
+    if rule is not None and validation is not None:
+        raise ConfigError("A rule that was fitted before needs no validation file. Leave one of the two out.")
+    given = None if rule is None else rule if isinstance(rule, SavedRule) else SavedRule.read(rule)
+    if given is not None and positive is None:
+        positive = given.classes[1]
     rows = _Read.of(Path(path), score, group, label, positive)
-    if validation is None:
-        to_fit = np.random.default_rng([seed, 1]).random(len(rows.score)) < 0.5 if label is not None else None
-        fit = rows if to_fit is None else rows.only(to_fit)
-        measured = rows if to_fit is None else rows.only(~to_fit)
+    if given is not None:
+        if label is not None and rows.classes != given.classes:
+            raise DataError(f"{path} has the labels {rows.classes}, and the rule was fitted on {given.classes}.")
+        fitted = given.fitted_rows(_sha256(path), len(rows.score))
+        saved, fitted_on = given, int(fitted.sum())
     else:
-        fit, measured, to_fit = _Read.of(Path(validation), score, group, label, positive), rows, None
-        if label is not None and fit.classes != rows.classes:
-            raise DataError(f"{validation} and {path} have different labels: {fit.classes} and {rows.classes}.")
-    rule = choose_rule(fit.score, fit.group, fit.label, metric=metric, delta=delta, threshold=threshold, seed=seed)
-    before = rows.score >= threshold
-    decisions = rule.decide(rows.score, rows.group, seed=seed)
+        if validation is None:
+            fitted = np.ones(len(rows.score), bool) if label is None else half(seed, len(rows.score))
+            fit = rows.only(fitted)
+        else:
+            fitted, fit = np.zeros(len(rows.score), bool), _Read.of(Path(validation), score, group, label, positive)
+            if label is not None and fit.classes != rows.classes:
+                raise DataError(f"{validation} and {path} have different labels: {fit.classes} and {rows.classes}.")
+        chosen = choose_rule(
+            fit.score, fit.group, fit.label, metric=metric, delta=delta, threshold=threshold, seed=seed
+        )
+        halved = seed if validation is None and label is not None else None
+        saved, fitted_on = SavedRule(chosen, fit.classes, _sha256(validation or path), halved), len(fit.score)
+    found = saved.rule
+    before = rows.score >= found.threshold
+    decisions = found.decide(rows.score, rows.group, seed=seed)
+    # Without labels a rule is fitted on all rows, and they are all that there is to look at.
+    shown = np.ones(len(fitted), bool) if fitted.all() else ~fitted
+    measured = rows.only(shown)
     audit = None
     if measured.label is not None:
-        shown = slice(None) if to_fit is None else ~to_fit
         groups = in_order(set(measured.group.tolist()))
         column = np.unique(measured.group.astype(str), return_inverse=True)
         members: Column = column[1].astype(np.int64), [str(one) for one in column[0]]
@@ -224,7 +355,65 @@ def postprocess_file(
             seed=seed,
             names=("before", "after"),
         )
-    return Postprocessed(rule, before, decisions, audit, group, len(fit.score), len(measured.score))
+    return Postprocessed(
+        found,
+        before,
+        decisions,
+        audit,
+        group,
+        fitted_on,
+        len(measured.score),
+        saved,
+        fitted,
+        None if id_column is None else _texts(Path(path), id_column),
+        tuple(reversals(found.metric, before[shown], decisions[shown], measured.label, measured.group, min_count)),
+    )
+
+
+def reversals(
+    metric: str,
+    before: NDArray[np.bool_],
+    after: NDArray[np.bool_],
+    label: NDArray[np.bool_] | None,
+    group: NDArray[Any],
+    min_count: int,
+) -> list[Reversal]:
+    """Return the largest gap of each rate of a metric where the group that was ahead is behind after the flips.
+
+    Groups with fewer than ``min_count`` rows of a rate are left out. All arrays are (rows,).
+    """
+    labels = {"demographic_parity": (None,), "equal_opportunity": (1,), "equalized_odds": (1, 0)}[metric]
+    found = []
+    for one in labels:
+        if one is not None and label is None:
+            continue
+        inside = np.ones(len(group), bool) if one is None or label is None else label == bool(one)
+        rates = {
+            str(name): (float(before[rows].mean()), float(after[rows].mean()))
+            for name in np.unique(group.astype(str))
+            if (rows := inside & (group == name)).sum() >= max(1, min_count)
+        }
+        if len(rates) < 2:
+            continue
+        ahead, behind = (choose(rates, key=lambda name: rates[name][0]) for choose in (max, min))
+        old, new = (rates[ahead][at] - rates[behind][at] for at in (0, 1))
+        if old > 0 and new < 0:
+            found.append(Reversal(one, (ahead, behind), old, new))
+    return found
+
+
+def _sha256(path: Path | str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _texts(path: Path, column: str) -> NDArray[Any]:
+    """Return the texts of one column, (rows,) objects."""
+    parts = []
+    for batch in read_batches(path, [], [column]):
+        codes, values = batch[column]
+        parts.append(np.array(["" if one is None else str(one) for one in values], object)[codes])
+    return np.concatenate(parts)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import typer
 from levelhead.cli.options import FiguresFile
 from levelhead.storage import check_outputs, write_atomically, write_json
 from levelhead.terminal import Terminal
+from levelhead.types import ConfigError
 
 
 class Bounded(StrEnum):
@@ -44,11 +45,26 @@ def postprocess_command(
             show_default=False,
         ),
     ] = None,
-    metric: Annotated[Bounded, typer.Option(help="Which gap is bounded.")] = Bounded.equalized_odds,
-    delta: Annotated[float, typer.Option(help="The bound, a fraction: 0.02 is 2 points.")] = 0.02,
+    rule: Annotated[
+        Path | None,
+        typer.Option(
+            help="Apply the rule in this file (an earlier --json) instead of choosing one. New rows need no labels.",
+            show_default=False,
+        ),
+    ] = None,
+    metric: Annotated[
+        Bounded | None, typer.Option(help="Which gap is bounded. Default: equalized_odds.", show_default=False)
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="The bound, a fraction: 0.02 is 2 points. Default: 0.02.", show_default=False),
+    ] = None,
     threshold: Annotated[
-        float, typer.Option(help="Rows with at least this probability are positive before any flip.")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            help="Rows with at least this probability are positive before any flip. Default: 0.5.", show_default=False
+        ),
+    ] = None,
     positive: Annotated[
         str | None,
         typer.Option(
@@ -57,21 +73,35 @@ def postprocess_command(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the halves, and of the chance that equalized odds need.")] = 0,
+    id_column: Annotated[
+        str | None,
+        typer.Option("--id", help="Column with an id of each row, copied into --out.", show_default=False),
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the decisions here, as csv: one line for each row of FILE.", show_default=False),
+        typer.Option(
+            help="Write the decisions here, as csv: one line for each row of FILE, with the class before and after, "
+            "and whether the rule was fitted on the row.",
+            show_default=False,
+        ),
     ] = None,
     json_file: FiguresFile = None,
 ) -> None:
     """Flip the decisions that cost least, until a gap between groups is within a bound. USES GROUPS.
 
     Bias scoring (ICLR 2024): a rule that knows each row's group, chosen on a validation file or on half of FILE, and
-    measured on other rows: gaps and accuracy before and after, with 95% intervals. The rule is in the JSON.
+    measured on other rows: gaps and accuracy before and after, with 95% intervals. The rule is in the JSON, and --rule
+    applies it to new rows.
     A method that must not see groups is another thing: see levelhead list methods.
     """
-    inputs = [scores, *([] if validation is None else [validation])]
+    inputs = [scores, *(file for file in (validation, rule) if file is not None)]
+    fitted = {"--validation": validation, "--metric": metric, "--delta": delta, "--threshold": threshold}
+    if rule is not None and (named := [name for name, value in fitted.items() if value is not None]):
+        raise ConfigError(f"{named[0]} belongs to the choice of a rule, and --rule brings one. Leave one of them out.")
     check_outputs({"--out": out, "--json": json_file}, inputs=inputs)
     # Here, because importing scipy takes a second, and --help does not need it.
+    import numpy as np
+
     from levelhead.auditing.postprocess_audit import postprocess_file
 
     found = postprocess_file(
@@ -80,9 +110,11 @@ def postprocess_command(
         group,
         label=label,
         validation=validation,
-        metric=metric.value,
-        delta=delta,
-        threshold=threshold,
+        rule=rule,
+        id_column=id_column,
+        metric=(metric or Bounded.equalized_odds).value,
+        delta=0.02 if delta is None else delta,
+        threshold=0.5 if threshold is None else threshold,
         positive=positive,
         seed=seed,
     )
@@ -93,8 +125,13 @@ def postprocess_command(
         def write(path: Path) -> None:
             with path.open("w", newline="", encoding="utf-8") as file:
                 writer = csv.writer(file)
-                writer.writerow(["before", "after"])
-                writer.writerows(zip(found.before.astype(int), found.decisions.astype(int), strict=True))
+                classes = np.array(found.saved.classes, object)
+                columns = {"before": classes[found.before.astype(int)], "after": classes[found.decisions.astype(int)]}
+                columns["fitted"] = found.fitted.astype(int)
+                if id_column is not None:
+                    columns = {id_column: found.ids, **columns}
+                writer.writerow(columns)
+                writer.writerows(zip(*columns.values(), strict=True))
 
         write_atomically(out, write)
     console = Terminal()
