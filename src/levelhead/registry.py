@@ -1,9 +1,9 @@
 """Classes by name: our own, those that installed packages offer, and those in a user's own file.
 
 A recipe names a class of ours (``erm``), one that an installed package offers as an entry point (``focal``), or any
-class as ``module:Class`` (``mypackage.focal:Focal``), which is imported as ``python -m`` would import it: installed
-packages, ``PYTHONPATH``, and the current folder. Whoever reads a recipe or a run folder with such a name runs the
-code of that module; code out of the current folder is named in the log as it is run.
+class as ``module:Class`` (``mypackage.focal:Focal``): from installed packages, ``PYTHONPATH``, or the current folder.
+Whoever reads a recipe or a run folder with such a name runs the code of that module; code out of the current folder is
+named in the log as it is run. No other import reads the current folder: :class:`_CurrentFolder`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import sys
 import traceback
 import typing
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -28,6 +30,46 @@ from levelhead.types import ConfigError, listed, quoted, visible
 Base = TypeVar("Base")
 
 logger = logging.getLogger(__name__)
+
+
+class _CurrentFolder(MetaPathFinder):
+    """Finds a module that a user named in the current folder, and the modules beside it that this one imports.
+
+    The folder stays off ``sys.path``: there, a file such as pynvml.py would answer an import of any library.
+    """
+
+    def __init__(self) -> None:
+        self._named: tuple[str, str] | None = None  # a module and the folder in which it is looked for
+        self._folders: dict[str, str] = {}  # by the top-level modules that were found in them
+
+    def load(self, module: str, folder: str) -> Any:
+        """Import ``module``, from ``folder`` where Python's path has none of its name."""
+        if self not in sys.meta_path:
+            sys.meta_path.append(self)  # the last: no file can take the place of an installed module
+        self._named = module.partition(".")[0], folder
+        try:
+            return importlib.import_module(module)
+        finally:
+            self._named = None
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
+        """Return where the module is; None for an import by anything but the user's own modules."""
+        if path is not None:  # the modules of a package are found by the package
+            return None
+        if self._named is not None and self._named[0] == name:
+            folder: str | None = self._named[1]
+        else:
+            frame = sys._getframe(1)
+            while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("importlib"):
+                frame = frame.f_back
+            folder = self._folders.get(str(frame.f_globals.get("__name__")).partition(".")[0])
+        spec = None if folder is None else PathFinder.find_spec(name, [folder])
+        if spec is not None and folder is not None:
+            self._folders[name] = folder
+        return spec
+
+
+_current_folder = _CurrentFolder()
 
 
 class Registry(Mapping[str, type[Base]], Generic[Base]):
@@ -132,12 +174,10 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
                 f"{quoted(path)} does not name a {self.kind}: write module:Class, e.g. mypackage.focal:Focal."
             )
         here = str(Path.cwd())
-        if search_here and not {"", here} & set(sys.path):
-            sys.path.append(here)  # the last place: no file there can take the place of an installed module
         importlib.invalidate_caches()
         new = module not in sys.modules
         try:
-            loaded = importlib.import_module(module)
+            loaded = _current_folder.load(module, here) if search_here else importlib.import_module(module)
         except (Exception, SystemExit) as error:  # a script may end Python when it is imported
             if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
                 tried = f"the current folder {here} and " if search_here else ""

@@ -514,6 +514,13 @@ def _run_cells(
     return failures
 
 
+def order_of(cell: Cell) -> dict[str, Any]:
+    """Return what a process needs to train and evaluate ``cell``, as JSON can hold it."""
+    refitted = None if cell.refitted is None else str(cell.refitted)
+    places = {"folder": str(cell.folder), "refitted": refitted, "started_in": str(Path.cwd())}
+    return {"experiment": cell.experiment.to_dict(), **places}
+
+
 class LocalProcesses:
     """Launches each cell in a process of its own on this machine."""
 
@@ -522,27 +529,26 @@ class LocalProcesses:
 
     def __call__(self, cell: Cell) -> Failure | None:
         """Train and evaluate ``cell``; return its failure, if it failed."""
-        threads = cell.experiment.train.threads
+        failure = self.run(order_of(cell), cell.folder)
+        return None if failure is None else Failure(cell, failure)
+
+    def run(self, order: dict[str, Any], folder: Path) -> str | None:
+        """Do what :func:`order_of` says in a process of its own; return the last line of its failure, if it failed."""
+        threads = order["experiment"]["train"]["threads"]
         environment = os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
-        message = json.dumps(
-            {
-                "experiment": cell.experiment.to_dict(),
-                "folder": str(cell.folder),
-                "refitted": None if cell.refitted is None else str(cell.refitted),
-            }
-        )
         with subprocess.Popen(
             [sys.executable, "-m", "levelhead.bench.grid"],
-            env=environment,
+            cwd=order["started_in"] if Path(order["started_in"]).is_dir() else None,
+            env=environment | {"PYTHONSAFEPATH": "1"},  # no module is taken from the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
             self._running.add(process)
-            _, errors = process.communicate(message)
+            _, errors = process.communicate(json.dumps(order))
             self._running.discard(process)
-        trace = cell.folder.with_name(f"{cell.folder.name}-error.txt")
+        trace = folder.with_name(f"{folder.name}-error.txt")
         if process.returncode == 0:
             trace.unlink(missing_ok=True)
             return None
@@ -551,7 +557,7 @@ class LocalProcesses:
             write_text(trace, errors)
             said = f"{said} (where: {trace})"
         # A killed process had no time to say why; what it said last is about something else.
-        return Failure(cell, f"ended by signal {-process.returncode}" if process.returncode < 0 else said)
+        return f"ended by signal {-process.returncode}" if process.returncode < 0 else said
 
     def stop(self) -> None:
         """End what is running."""

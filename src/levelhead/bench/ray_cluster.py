@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from levelhead.bench.grid import Cell, Failure, Launcher, LocalProcesses
+from levelhead.bench.grid import Cell, Failure, Launcher, LocalProcesses, order_of
 from levelhead.types import ConfigError, LevelheadError
 
 
-def _run_on_node(cell: Cell, marker: str) -> Failure | None:
-    """Run on the node that Ray chose: a process of its own there, as on one machine."""
+def _run_on_node(order: dict[str, Any], marker: str) -> str | None:
+    """Run on the node that Ray chose, in a process of its own; return the last line of its failure, if it failed."""
     if not Path(marker).exists():
-        return Failure(cell, f"this node does not see {marker}: the folder of the runs must be shared by all nodes")
-    return LocalProcesses()(cell)
+        return f"this node does not see {marker}: the folder of the runs must be shared by all nodes"
+    return LocalProcesses().run(order, Path(order["folder"]))
+
+
+@contextmanager
+def _hidden_folder() -> Iterator[None]:
+    """Be in an empty folder while Ray connects: its workers look for modules in the driver's folder before all others.
+
+    The folder is gone before a worker starts.
+    """
+    with tempfile.TemporaryDirectory(prefix="levelhead-ray-") as empty, contextlib.chdir(empty):
+        yield
 
 
 @contextmanager
@@ -44,7 +56,8 @@ def connected(address: str, out: Path, timeout: float = 30.0) -> Iterator[tuple[
     mine = not ray.is_initialized()
     if mine:
         try:
-            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+            with _hidden_folder():
+                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(
                 f"No Ray cluster answers at {address!r} ({str(error).splitlines()[0]}). Start one with `ray start "
@@ -57,10 +70,10 @@ def connected(address: str, out: Path, timeout: float = 30.0) -> Iterator[tuple[
             here = replace(cell, folder=cell.folder.absolute(), refitted=cell.refitted and cell.refitted.absolute())
             task: Any = remote.options(num_cpus=cell.experiment.train.threads or 1)
             try:
-                failure: Failure | None = ray.get(task.remote(here, str(marker)))
+                failure: str | None = ray.get(task.remote(order_of(here), str(marker)))
             except ray.exceptions.RayError as error:  # a node that went away, a worker that was killed
                 return Failure(cell, f"Ray: {str(error).splitlines()[0]}")
-            return failure
+            return None if failure is None else Failure(cell, failure)
 
         slots = int(ray.cluster_resources().get("CPU", 0))
         if slots < 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -148,6 +149,7 @@ def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; a levelhead error is one clear sentence and exit status 2."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # no process that this one starts takes a module from the current folder
     atexit.register(gc.freeze)  # else Python ends with a search for garbage in all that torch loaded: a second or two
     try:
         return app(arguments)

@@ -1,0 +1,173 @@
+"""No file of the folder that levelhead is started in is imported, but a module that the user named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from levelhead.bench.grid import compare_methods, make_cells, run_grid
+from levelhead.bench.ray_cluster import connected
+from levelhead.cli.app import main
+from levelhead.registry import _CurrentFolder
+from test_plugins import FOCAL, TINY
+
+NAMES = (
+    *("random", "numpy", "json", "pynvml", "torch", "yaml", "logging", "secrets", "pandas", "pyarrow", "rich", "click"),
+    *("transformers", "matplotlib", "scipy", "PIL", "peft", "ray", "wandb", "psutil", "triton", "tensorflow", "socket"),
+    *(
+        "sitecustomize",
+        "usercustomize",
+        "typing_extensions",
+        "jax",
+        "datasets",
+        "vaderSentiment",
+        "codecarbon",
+        "IPython",
+    ),
+)
+GRID_BASE = {
+    "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": 80},
+    "model": {"hidden_size": 16, "layers": 2, "heads": 2},
+    "train": {"epochs": 1, "batch_size": 16, "device": "cpu", "threads": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with files of common names that note that they were imported."""
+    folder = tmp_path_factory.mktemp("hostile")
+    for name in NAMES:
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'taken')!r}, 'a').write({name!r} + ' ')\n")
+    (folder / "evil_backend.py").write_text(f"open({str(folder / 'taken')!r}, 'a').write('matplotlibrc ')\n")
+    (folder / "matplotlibrc").write_text("backend: module://evil_backend\n")
+    rows = "".join(f"{row % 2},{row % 3 % 2},{row % 5 / 4},{'ab'[row % 7 % 2]}\n" for row in range(400))
+    (folder / "rows.csv").write_text("label,prediction,score,group\n" + rows)
+    texts = "".join(f"the {'good' if row % 2 else 'bad'} book number {row},{row % 2}\n" for row in range(100))
+    (folder / "texts.csv").write_text("text,stars\n" + texts)
+    return folder
+
+
+def levelhead(folder: Path, *arguments: str, command: tuple[str, ...] = ("-m", "levelhead")) -> None:
+    """Run a command in a process of its own, as a user would, and look whether a file of the folder was imported."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    done = subprocess.run(
+        [sys.executable, *command, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    taken = (folder / "taken").read_text() if (folder / "taken").exists() else ""
+    assert (taken, done.returncode) == ("", 0), done.stdout + done.stderr
+
+
+AUDITS = [
+    "--version",
+    "list methods",
+    "list datasets",
+    "audit --example",
+    "audit rows.csv --label label --prediction prediction --group group --html audit.html --json audit.json",
+    "audit --plan gap=5 --rate 0.3",
+    "explain rows.csv --label label --score score --group group",
+    "postprocess rows.csv --label label --score score --group group --out rule",
+    "init texts.csv --out recipe.yaml",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", AUDITS)
+def test_no_audit_imports_a_file_of_the_current_folder(line: str, hostile: Path) -> None:
+    levelhead(hostile, *line.split())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_no_training_or_reading_of_runs_imports_a_file_of_the_current_folder(hostile: Path) -> None:
+    levelhead(hostile, "train", "portraits_dam", *TINY, "--out", "run")
+    levelhead(hostile, "evaluate", "run", "--json", "evaluation.json")
+    levelhead(hostile, "report", "run", "--html", "run.html")
+    levelhead(
+        hostile,
+        "audit",
+        "run/predictions-test.parquet",
+        *["--label", "label", "--prediction", "prediction"],
+        *["--group", "style"],
+    )
+    levelhead(hostile, "figure", "attention", "run", "--out", "attention")
+    levelhead(hostile, "refit", "run", "--method", "afr", "--out", "refitted")
+    levelhead(hostile, "reproduce", "list")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_no_worker_of_a_comparison_imports_a_file_of_the_current_folder(hostile: Path) -> None:
+    (hostile / "focal.py").write_text("import beside\n" + FOCAL)
+    (hostile / "beside.py").write_text("")
+    methods = ("--methods", "erm,focal:Focal", "--seeds", "0", "--workers", "2")
+    levelhead(hostile, "compare", "--data", "portraits", *methods, *TINY, "--out", "runs", "--html", "runs.html")
+    levelhead(hostile, "table", "runs")
+    levelhead(hostile, "figure", "pareto", "runs", "--out", "pareto.png")
+
+
+@pytest.mark.slow
+def test_no_process_of_a_pool_imports_a_file_of_the_current_folder(hostile: Path) -> None:
+    (hostile / "aside").mkdir()
+    script = hostile / "aside" / "pool.py"
+    script.write_text(
+        "from contextlib import suppress\nfrom levelhead.cli import main\nfrom levelhead.demo import _pool\n"
+        "if __name__ == '__main__':\n    with suppress(SystemExit):\n        main(['--version'])\n"
+        "    with _pool(1) as pool:\n        pool.submit(abs, -3).result()\n"
+    )
+    levelhead(hostile, command=(str(script),))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_no_worker_of_ray_imports_a_file_of_the_current_folder(
+    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "object_store_memory": 10**8}
+    )
+    try:
+        (hostile / "own.py").write_text(FOCAL)
+        monkeypatch.chdir(hostile)
+        grid = compare_methods(GRID_BASE, ["own:Focal"], [0], {})
+        with connected(cluster.address, tmp_path / "ray") as (launch, slots):
+            failures = run_grid(make_cells(grid, tmp_path / "ray"), workers=slots, launch=launch)
+        assert [failure.message for failure in failures] == []
+        assert Path.cwd() == hostile
+    finally:
+        cluster.shutdown()
+    assert not (hostile / "taken").exists()
+
+
+def test_a_module_that_the_user_names_may_import_those_beside_it_and_nobody_else_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "named_by_user.py").write_text("import imported_beside\n\ndef later():\n    import imported_later\n")
+    for name in ("imported_beside", "imported_later", "optional_library"):
+        (tmp_path / f"{name}.py").write_text("")
+    (tmp_path / "json.py").write_text("raise SystemExit\n")
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    before = list(sys.path)
+    finder = _CurrentFolder()
+    finder.load("named_by_user", str(tmp_path)).later()
+    assert {"imported_beside", "imported_later"} <= set(sys.modules)
+    assert sys.path == before
+    with pytest.raises(ModuleNotFoundError):
+        __import__("optional_library")
+    assert finder.load("json", str(tmp_path)).__file__ != str(tmp_path / "json.py")
+
+
+def test_what_the_command_starts_has_a_safe_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert os.environ["PYTHONSAFEPATH"] == "1"
