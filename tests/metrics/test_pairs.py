@@ -6,20 +6,102 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from levelhead.metrics.contrasts import pair_indices
-from levelhead.metrics.pairs import chance_range, detectable_gap, differences, rows_needed, variance_between
+from levelhead.metrics.pairs import (
+    chance_range,
+    detectable_gap,
+    differences,
+    proportion_ends,
+    rows_needed,
+    unlike,
+    variance_between,
+)
 
 HITS, ROWS = np.array([12, 20, 9, 30]), np.array([40, 50, 40, 60])
 
 
-def test_newcombes_interval_of_his_own_table() -> None:
+def test_newcombes_interval_of_his_own_table_lies_within_ours() -> None:
     """Newcombe 1998, table II, method 10: 56/70 less 48/80, 9/10 less 3/10, 10/10 less 0/20, 0/10 less 0/10."""
     hits, rows = np.array([56, 48, 9, 3, 10, 0, 0, 0]), np.array([70, 80, 10, 10, 10, 20, 10, 10])
     found = differences(hits, rows, np.array([0, 2, 4, 6]), np.array([1, 3, 5, 7]))
     assert found.value == pytest.approx([0.2, 0.6, 1.0, 0.0])
-    assert found.low.round(4).tolist() == [0.0524, 0.1705, 0.6791, -0.2775]
-    assert found.high.round(4).tolist() == [0.3339, 0.8090, 1.0, 0.2775]
+    newcombe = [0.0524, 0.1705, 0.6791, -0.2775], [0.3339, 0.8090, 1.0, 0.2775]
+    assert (found.low <= np.array(newcombe[0]) + 5e-5).all()
+    assert (found.high >= np.array(newcombe[1]) - 5e-5).all()
+    assert found.low == pytest.approx(newcombe[0], abs=0.03)
+    assert found.high == pytest.approx(newcombe[1], abs=0.02)
+
+
+def test_single_ends_are_the_outer_ones_of_wilson_and_jeffreys() -> None:
+    hits, rows, level = [0, 1, 5, 30, 60], 60, 0.9967
+    low, high = proportion_ends(np.array(hits), np.full(5, rows), 1 - level)
+    for one, (left, right) in zip(hits, zip(low, high, strict=True), strict=True):
+        wilson = stats.binomtest(one, rows).proportion_ci(level, "wilson")
+        jeffreys = stats.beta(one + 0.5, rows - one + 0.5).interval(level)
+        assert left == pytest.approx(min(wilson.low, jeffreys[0]), abs=1e-12)
+        assert right == pytest.approx(max(wilson.high, jeffreys[1]), abs=1e-12)
+
+
+def test_the_exact_test_is_fishers_with_the_smaller_tail_twice() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.integers(1, 60, 40), rng.integers(60, 20_000, 20)])
+    hits = rng.binomial(rows, rng.choice([0.02, 0.3, 0.9], 60))
+    first, second = pair_indices(60)
+    tails = np.array(
+        [
+            [
+                stats.fisher_exact([[hits[i], rows[i] - hits[i]], [hits[j], rows[j] - hits[j]]], side).pvalue
+                for side in ("less", "greater")
+            ]
+            for i, j in zip(first, second, strict=True)
+        ]
+    ).min(-1)
+    for error in (0.05, 0.05 / 30, 1e-9):
+        assert unlike(hits, rows, first, second, error).tolist() == (2 * tails <= error).tolist()
+
+
+def test_an_interval_leaves_out_0_only_where_the_exact_test_agrees() -> None:
+    """5 of 59 beside 284 of 13,328: Fisher's p times 15 comparisons is .13, but Wilson's ends leave out 0."""
+    hits, rows = np.array([5, 284]), np.array([59, 13_328])
+    first, second = np.array([0, 1]), np.array([1, 0])
+    found = differences(hits, rows, first, second, comparisons=15)
+    assert found.low[0] <= 0 < found.high[0]
+    assert found.low[1] < 0 <= found.high[1]
+    # 9 of 30 beside 1 of 30: twice the smaller tail is .0122.
+    one = differences(np.array([9, 1]), np.array([30, 30]), first[:1], second[:1], comparisons=5)
+    assert one.low[0] == 0
+    assert differences(np.array([9, 1]), np.array([30, 30]), first[:1], second[:1], comparisons=4).low[0] > 0
+
+
+@pytest.mark.parametrize("hits", [(0, 0), (3, 3), (0, 7), (3, 7), (1, 0)])
+def test_the_smallest_groups_tell_nothing_apart_that_chance_can(hits: tuple[int, int]) -> None:
+    found = differences(np.array(hits), np.array([3, 7]), np.array([0]), np.array([1]))
+    exact = min(stats.hypergeom.sf(hits[0] - 1, 10, sum(hits), 3), stats.hypergeom.cdf(hits[0], 10, sum(hits), 3))
+    assert (found.low[0] <= 0 <= found.high[0]) or 2 * exact <= 0.05
+
+
+DESIGNS = {
+    "14,000 and five of 60": ((14_000, *(60,) * 5), 0.02),
+    "30,000 and 20 of 30": ((30_000, *(30,) * 20), 0.005),
+    "30 of 15 to 15,000": (tuple(np.geomspace(15, 15_000, 30).astype(int)), 0.01),
+}
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.4])
+@pytest.mark.parametrize("design", DESIGNS)
+def test_intervals_hold_together_where_big_groups_stand_beside_tiny_ones(design: str, spread: float) -> None:
+    """Two rates; ``spread`` is how far the rates of groups lie off the middle one, at most, as a part of it."""
+    sizes, rate = DESIGNS[design]
+    rows, rng, held = np.array(sizes), np.random.default_rng(7), []
+    first, second = pair_indices(len(rows))
+    truth = rate * (1 + spread * rng.permutation(np.linspace(-1, 1, len(rows))))
+    true = truth[first] - truth[second]
+    for _ in range(300):
+        found = [differences(rng.binomial(rows, truth), rows, first, second, comparisons=2 * len(first)) for _ in "ab"]
+        held.append(all(((one.low <= true + 1e-12) & (one.high >= true - 1e-12)).all() for one in found))
+    assert np.mean(held) >= 0.945
 
 
 def test_all_pairs_hold_together_and_single_ones_do_not() -> None:

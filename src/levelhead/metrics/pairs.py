@@ -1,9 +1,14 @@
 """Pairs of groups: how far apart two rates are, how far chance alone spreads many, and which gap rows could show.
 
-*Intervals of pairs.* Newcombe's hybrid of two Wilson intervals (Newcombe 1998, "Interval estimation for the difference
+*Intervals of pairs.* Newcombe's hybrid of two single intervals (Newcombe 1998, "Interval estimation for the difference
 between independent proportions", method 10): it has no zero width at 0 of n, and stays within -1 and 1. Of several
 pairs each gets its part of the error probability (Bonferroni), so that all of them hold together, and the largest may
-be picked after the fact.
+be picked after the fact. Each single end is the outer one of Wilson's and Jeffreys': at such strict levels Wilson's
+inner end errs where few hits are expected, by a factor of ten and more, and Jeffreys' outer end is too near at 0 of n.
+
+*The exact test must agree.* An interval leaves out 0 only if Fisher's exact test (twice the smaller tail) rejects "the
+two rates are equal" with the same part of the error probability. Where groups are all alike, a pair is then named in
+at most 1 - level of all audits, whatever the sizes and rates are.
 
 *Chance.* The largest of many rates is above the smallest even where all groups are alike. What the range would be by
 chance is found by dealing the hits out anew over the rows of all groups; its rank among such deals is an exact p-value.
@@ -19,7 +24,8 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize
+from numpy.typing import NDArray
+from scipy import optimize, special, stats
 
 from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.counts import IntArray
@@ -65,18 +71,67 @@ def differences(
     Returns:
         (pairs,) each.
     """
-    z = normal_quantile(1 - (1 - level) / comparisons)
+    error = (1 - level) / comparisons
     n = np.maximum(rows, 1)  # weighted rows are worth at least one, too
     share = hits / n
-    scale = 1 + z * z / n
-    middle = (share + z * z / (2 * n)) / scale
-    half = z / scale * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    below, above = share - np.maximum(0.0, middle - half), np.minimum(1.0, middle + half) - share
-    below, above = np.maximum(0.0, below), np.maximum(0.0, above)
+    least, most = proportion_ends(hits, n, error)
+    below, above = np.maximum(0.0, share - least), np.maximum(0.0, most - share)
     value = share[first] - share[second]
-    low = value - np.hypot(below[first], above[second])
-    high = value + np.hypot(above[first], below[second])
-    return Differences(value, np.maximum(low, -1.0), np.minimum(high, 1.0))
+    low = np.maximum(value - np.hypot(below[first], above[second]), -1.0)
+    high = np.minimum(value + np.hypot(above[first], below[second]), 1.0)
+    apart = np.flatnonzero((low > 0) | (high < 0))
+    chance = apart[~unlike(hits, n, first[apart], second[apart], error)]
+    low[chance], high[chance] = np.minimum(low[chance], 0.0), np.maximum(high[chance], 0.0)
+    return Differences(value, low, high)
+
+
+def proportion_ends(
+    hits: IntArray | FloatArray, rows: IntArray | FloatArray, error: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of intervals of single proportions, which miss the truth with a probability of about ``error``.
+
+    Args:
+        hits: (groups,) successes; may be a fraction of what weighted rows are worth.
+        rows: (groups,) trials, at least 1.
+        error: probability, both sides together.
+
+    Returns:
+        (groups,) lower and upper ends: the outer one of Wilson's and Jeffreys', each.
+    """
+    z = normal_quantile(1 - error)
+    share, scale = hits / rows, 1 + z * z / rows
+    middle = (share + z * z / (2 * rows)) / scale
+    half = z / scale * np.sqrt(share * (1 - share) / rows + z * z / (4 * rows * rows))
+    by_beta = [special.betaincinv(hits + 0.5, rows - hits + 0.5, tail) for tail in (error / 2, 1 - error / 2)]
+    return np.minimum(np.maximum(0.0, middle - half), by_beta[0]), np.maximum(np.minimum(1.0, middle + half), by_beta[1])
+
+
+def unlike(
+    hits: IntArray | FloatArray, rows: IntArray | FloatArray, first: IntArray, second: IntArray, error: float
+) -> NDArray[np.bool_]:
+    """Say which pairs of groups Fisher's exact test tells apart: twice the smaller tail is at most ``error``.
+
+    Arguments are those of :func:`differences`; fractions of weighted rows are rounded to whole ones.
+
+    Returns:
+        (pairs,)
+    """
+    hits, rows = np.rint(hits), np.rint(rows)
+    # The tail of the group with the higher rate: hits that are dealt out anew give it at least as many.
+    higher = hits[first] * rows[second] > hits[second] * rows[first]
+    own, other = np.where(higher, first, second), np.where(higher, second, first)
+    x, n, all_hits, all_rows = hits[own], rows[own], hits[own] + hits[other], rows[own] + rows[other]
+    # Probabilities of x and of more fall at least as fast as from x to x + 1, so that a geometric series is no smaller
+    # than the tail. That settles nearly all pairs at once; SciPy's sums of the others take microseconds each.
+    missed = all_rows - all_hits - n + x
+    ratio = (all_hits - x) * (n - x) / ((x + 1) * (missed + 1))
+    chosen = special.gammaln(np.stack([all_hits, all_rows - all_hits, n, all_rows - n]) + 1).sum(0)
+    chosen -= special.gammaln(np.stack([all_rows, x, all_hits - x, n - x, missed]) + 1).sum(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = (ratio < 1) & (np.log(2) + chosen - np.log1p(-ratio) <= np.log(error))
+    rest = ~found
+    found[rest] = 2 * stats.hypergeom.sf(x[rest] - 1, all_rows[rest], all_hits[rest], n[rest]) <= error
+    return found
 
 
 class PairBlock(NamedTuple):
