@@ -102,8 +102,8 @@ def proportion_ends(
     share, scale = hits / rows, 1 + z * z / rows
     middle = (share + z * z / (2 * rows)) / scale
     half = z / scale * np.sqrt(share * (1 - share) / rows + z * z / (4 * rows * rows))
-    by_beta = [special.betaincinv(hits + 0.5, rows - hits + 0.5, tail) for tail in (error / 2, 1 - error / 2)]
-    return np.minimum(np.maximum(0.0, middle - half), by_beta[0]), np.maximum(np.minimum(1.0, middle + half), by_beta[1])
+    least, most = (special.betaincinv(hits + 0.5, rows - hits + 0.5, tail) for tail in (error / 2, 1 - error / 2))
+    return np.minimum(np.maximum(0.0, middle - half), least), np.maximum(np.minimum(1.0, middle + half), most)
 
 
 def unlike(

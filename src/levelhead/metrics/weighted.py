@@ -8,7 +8,8 @@ difference in 89% where hits had the larger weights, and those by the linearised
 weights spread far and rows were few. The smaller of the two numbers is used. With fewer than about ten rows of the
 rarer outcome, and weights that depend on it, no choice covers.
 
-*Intervals.* Wilson's, and for differences Newcombe's (:mod:`levelhead.metrics.pairs`), with these numbers of rows (Korn and Graubard 1998 put them into exact intervals).
+*Intervals.* Wilson's, and for differences Newcombe's (:mod:`levelhead.metrics.pairs`), with these numbers of rows (Korn
+and Graubard 1998 put them into exact intervals).
 Gaps come from intervals of all pairs that hold together (Bonferroni): the largest lower and the largest upper end.
 """
 
