@@ -74,7 +74,7 @@ def test_probabilities_and_their_log_odds_give_the_same_figures() -> None:
     label, score, group = drawn(1500)
     one = explain_gap(label, score, sensitive_features=group).to_dict()
     other = explain_gap(label, special.expit(score), sensitive_features=group).to_dict()
-    assert (one["scale"], other["scale"]) == ("logit", "probability")
+    assert (one["scale"], other["scale"]) == ("log-odds", "probability")
     for first, second in zip(
         one["by_attribute"]["group"]["pairs"], other["by_attribute"]["group"]["pairs"], strict=True
     ):

@@ -27,7 +27,8 @@ from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.own_metrics import Metric, OwnMetric, check_metrics, own_metrics
 from levelhead.auditing.paired import PairedRows, compare_rows, matched, read_rows
 from levelhead.auditing.result import AuditResult
-from levelhead.auditing.scores import ScoreRows, audit_scores, check_thresholds, default_threshold
+from levelhead.auditing.scale import AUTO, check_scale
+from levelhead.auditing.scores import ScoreRows, audit_scores, check_thresholds
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import LabelMap
 from levelhead.auditing.weights import OF_WEIGHTS, Weights, check_without
@@ -63,6 +64,7 @@ def audit(
     adjust: str = BONFERRONI,
     metrics: Mapping[str, Metric] | None = None,
     gedi: int | None = None,
+    scale: str = AUTO,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -111,6 +113,9 @@ def audit(
             ``f(y_true, scores)`` where only scores are passed; in ``result.own_metrics``. Their intervals resample
             rows, which is slower than counting (:mod:`levelhead.auditing.own_metrics`).
         gedi: degree of GeDI, to be reported along ``continuous`` columns as well.
+        scale: what ``scores`` are: "probability", "log-odds", "other", which needs a ``threshold``, or "auto":
+            probabilities where all lie in 0 to 1, give or take 1e-6; log odds where some are negative and most lie
+            outside 0 to 1.
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -118,8 +123,8 @@ def audit(
     Raises:
         DataError: no rows, unequal lengths, missing labels or predictions; predictions that share no value with the
             labels, would match one only if it were written differently, or are scores; more classes or groups than
-            can be compared; a group column of more than 20 numbers without ``bins``; or two sensitive columns of one
-            name.
+            can be compared; a group column of more than 20 numbers without ``bins``; two sensitive columns of one
+            name; or scores that lie mostly in 0 to 1 and partly outside, without ``scale``.
         ConfigError: ``positive`` is not a class, or an option is out of range.
 
     Examples:
@@ -135,7 +140,7 @@ def audit(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), name_of(y_true), adjust,
     )  # fmt: skip
-    thresholds = check_thresholds(threshold, scores is not None)
+    thresholds, scale = check_thresholds(threshold, scores is not None), check_scale(scale)
     if metrics is not None:
         check_metrics(metrics)
     _check_gedi(gedi, continuous is not None)
@@ -150,6 +155,8 @@ def audit(
                 "control_features=": control_features,
             }
         )
+    if scale != AUTO and scores is None:
+        raise ConfigError("A scale is one of scores: pass scores= (--score on the command line).")
     if y_pred is None and scores is None:
         raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
     label = outcome_of(y_true, "label")
@@ -177,7 +184,8 @@ def audit(
             raise DataError(f"{rows} labels and {len(values_of_scores)} scores. Pass one of each for every row.")
         of_scores = ScoreRows("The label", "The score", "The prediction", titles, intersect)
         of_scores.add(label, values_of_scores, columns, prediction)
-        result = _audit_scores(of_scores, thresholds, options, cuts)
+        result = _audit_scores(of_scores, thresholds, options, cuts, scale)
+        values_of_scores = of_scores.scores
     else:
         assert prediction is not None  # or there was nothing to audit
         tally = Tally("The label", "The prediction", titles, intersect, frozenset(cuts))
@@ -255,6 +263,7 @@ def audit_file(
     about: Mapping[str, str] | None = None,
     adjust: str = BONFERRONI,
     gedi: int | None = None,
+    scale: str = AUTO,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -286,6 +295,7 @@ def audit_file(
         about: see there.
         adjust: see there.
         gedi: see there.
+        scale: see there.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -309,7 +319,9 @@ def audit_file(
         positive_name, about_of(about), label, adjust,
     )  # fmt: skip
     options.check(len(names))
-    thresholds = check_thresholds(threshold, score is not None)
+    thresholds, scale = check_thresholds(threshold, score is not None), check_scale(scale)
+    if scale != AUTO and score is None:
+        raise ConfigError("A scale is one of scores: name their column with --score (scores= in Python).")
     _check_gedi(gedi, bool(continuous))
     if weight is not None:
         check_without(
@@ -377,7 +389,7 @@ def audit_file(
     result = (
         audit_tally(tally, options, cuts, weights)
         if of_scores is None
-        else _audit_scores(of_scores, thresholds, options, cuts)
+        else _audit_scores(of_scores, thresholds, options, cuts, scale)
     )
     if within:
         result = add_control(result, within, tuple(levels), options, cuts)
@@ -395,12 +407,12 @@ def audit_file(
 
 
 def _audit_scores(
-    rows: ScoreRows, thresholds: tuple[float, ...], options: AuditOptions, cuts: Mapping[str, Cuts]
+    rows: ScoreRows, thresholds: tuple[float, ...], options: AuditOptions, cuts: Mapping[str, Cuts], wanted: str
 ) -> AuditResult:
     """Audit the decisions at the first threshold, or the given predictions, and what scores show beside them."""
-    rows.check()
+    scale = rows.settle(wanted)
     positive, other = rows.positive(options.positive, options.label_map.targets)
-    thresholds = thresholds or (default_threshold(*rows.ends()),)
+    thresholds = thresholds or (scale.default_threshold(),)
     result = audit_tally(
         rows.tally(thresholds[0], positive, other, frozenset(cuts)), replace(options, positive=positive), cuts
     )
@@ -409,6 +421,7 @@ def _audit_scores(
         rows,
         positive,
         thresholds,
+        scale=scale,
         groups={key: [*members] for key, members in groups.items()},
         left_out=options.leaves_out,
         min_count=options.min_count,

@@ -32,6 +32,7 @@ from levelhead.auditing.explanation import (
 )
 from levelhead.auditing.files import read_batches
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
+from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import alike, in_order
 from levelhead.metrics import Counts, estimate, proportion
@@ -58,7 +59,6 @@ from levelhead.types import ConfigError, DataError, Estimate, check_seed, listed
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-SCALES = ("auto", "probability", "logit")
 MOST_GROUPS = 20
 """Groups with rows enough to be compared: these are 190 pairs."""
 SMALLEST = 1e-6
@@ -76,7 +76,7 @@ def explain_gap(
     sensitive_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike],
     positive: Hashable = None,
     threshold: float | None = None,
-    scale: str = "auto",
+    scale: str = AUTO,
     min_count: int = 10,
     level: float = 0.95,
     replicates: int = 1000,
@@ -96,7 +96,8 @@ def explain_gap(
             A missing value is a group of its own, named "(missing)". At most 20 groups are compared.
         positive: the class that the score is about. None: the second of two classes in sorted order.
         threshold: rows with at least this score are decided positive. None: 0.5 for a probability, 0 for log odds.
-        scale: "probability", "logit" (log odds), or "auto": probability if all scores lie between 0 and 1.
+        scale: "probability", "log-odds", or "auto": probabilities where all scores lie in 0 to 1, give or take 1e-6;
+            log odds where some are negative and most lie outside 0 to 1.
         min_count: positives, and negatives, that a group needs to be compared.
         level: confidence level of the intervals.
         replicates: bootstrap replicates.
@@ -107,7 +108,8 @@ def explain_gap(
 
     Raises:
         DataError: no rows, unequal lengths, missing values, labels of one class, scores that are neither probabilities
-            nor log odds, a threshold that all scores or none reach, or too many groups.
+            nor log odds or, without ``scale``, lie mostly in 0 to 1 and partly outside, a threshold that all scores or
+            none reach, or too many groups.
         ConfigError: ``positive`` is not a class or not named among three or more, or an option is out of range.
 
     Examples:
@@ -146,7 +148,7 @@ def explain_file(
     *,
     positive: Hashable = None,
     threshold: float | None = None,
-    scale: str = "auto",
+    scale: str = AUTO,
     min_count: int = 10,
     level: float = 0.95,
     replicates: int = 1000,
@@ -214,8 +216,8 @@ class _Options:
 
     def check(self) -> None:
         """Raise an error, before anything is read, for an option that is out of range."""
-        if self.scale not in SCALES:
-            raise ConfigError(f"scale={quoted(self.scale)} is unknown. Known: {listed(SCALES)}.")
+        if check_scale(self.scale) == OTHER:
+            raise ConfigError("An explanation needs probabilities or log odds, and scale says that these are neither.")
         if self.min_count < 2:
             raise ConfigError(
                 f"min_count={self.min_count} is below 2. Pass the fewest rows of a class, for example 10."
@@ -278,9 +280,10 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
         )
     positive = classes[1 if chosen is None else chosen]
     truth = label == rows.labels[positive]
-    scale, log_odds, warnings = _log_odds(score, rows.score, options.scale)
-    threshold = options.threshold if options.threshold is not None else (0.5 if scale == "probability" else 0.0)
-    if scale == "probability" and not 0 < threshold < 1:
+    scale, log_odds, warnings = _log_odds(score, rows.score, check_scale(options.scale))
+    score = scale.clip(score)
+    threshold = options.threshold if options.threshold is not None else scale.default_threshold()
+    if scale.probabilities and not 0 < threshold < 1:
         raise ConfigError(f"threshold={threshold:g} is not between 0 and 1, but the scores are probabilities.")
     decided = score >= threshold
     if decided.all() or not decided.any():
@@ -288,7 +291,7 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
             f"{rows.score}: {'every' if decided.all() else 'no'} score reaches the threshold {threshold:g}, so that "
             f"all rows are decided alike. Scores go from {score.min():g} to {score.max():g}; pass another threshold."
         )
-    cut = float(special.logit(np.clip(threshold, SMALLEST, 1 - SMALLEST))) if scale == "probability" else threshold
+    cut = float(special.logit(np.clip(threshold, SMALLEST, 1 - SMALLEST))) if scale.probabilities else threshold
     by_attribute = {}
     warnings += alike(rows.label, "classes", classes)
     for name, known in rows.groups.items():
@@ -303,10 +306,10 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
         column = _Attribute(name, names, place[codes], truth, score, log_odds, decided, cut, str(positive), options)
         by_attribute[name] = column.explain()
         warnings += column.warnings
-    return Explanation(by_attribute, warnings, str(positive), float(threshold), scale, options.level)
+    return Explanation(by_attribute, warnings, str(positive), float(threshold), scale.name, options.level)
 
 
-def _log_odds(score: FloatArray, title: str, scale: str) -> tuple[str, FloatArray, list[str]]:
+def _log_odds(score: FloatArray, title: str, wanted: str) -> tuple[Scale, FloatArray, list[str]]:
     """Return the scale of scores, their log odds, and warnings."""
     low, high = float(score.min()), float(score.max())
     if low == high:
@@ -316,19 +319,16 @@ def _log_odds(score: FloatArray, title: str, scale: str) -> tuple[str, FloatArra
             f"{title} holds 0 and 1 alone: these are decisions, not scores. Pass the probability or the log odds that "
             "they were made from."
         )
-    if scale == "auto":
-        if low >= 0 and high > 1:
-            raise DataError(
-                f"{title} goes from {low:g} to {high:g}: these are neither probabilities (0 to 1) nor log odds (some "
-                "below 0). Divide percentages by 100; if they are log odds, say so with scale logit."
-            )
-        scale = "probability" if low >= 0 and high <= 1 else "logit"
-    if scale == "logit":
+    scale = find_scale([score], title, wanted)
+    if scale.name == OTHER:
+        raise DataError(
+            f"{title} goes from {low:g} to {high:g}: these are neither probabilities (0 to 1) nor log odds (some "
+            "below 0). Divide percentages by 100; if they are log odds, say so with --scores log-odds."
+        )
+    if not scale.probabilities:
         return scale, score, []
-    if low < 0 or high > 1:
-        raise DataError(f"{title} goes from {low:g} to {high:g}, and probabilities lie between 0 and 1.")
     near = int(((score < SMALLEST) | (score > 1 - SMALLEST)).sum())
-    warnings = []
+    warnings = scale.warnings()
     if near:
         warnings.append(
             f"{near:,} of {len(score):,} probabilities lie within {SMALLEST:g} of 0 or 1 and count as that near, "

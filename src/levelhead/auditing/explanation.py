@@ -123,7 +123,7 @@ class Explanation:
 
     ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. ``positive`` is the class that scores are about; rows with a score of at least
-    ``threshold``, in the units of the score, are decided positive; ``scale`` is "probability" or "logit".
+    ``threshold``, in the units of the score, are decided positive; ``scale`` is "probability" or "log-odds".
 
     Examples:
         >>> import levelhead as lh

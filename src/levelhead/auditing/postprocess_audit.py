@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
+from scipy import special
 
 from levelhead.auditing.files import read_batches
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows
 from levelhead.auditing.postprocess import BiasRule, check_rule, fit_rule
+from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, Scale, check_scale
 from levelhead.auditing.scores import ScoreRows, read_scores
 from levelhead.auditing.tally import Column
 from levelhead.auditing.vocabulary import LabelMap, in_order
@@ -44,18 +46,24 @@ class SavedRule:
     """A fitted rule with what applying it needs: ``classes`` (negative, positive), and which rows it was fitted on.
 
     ``file`` is the SHA-256 of the file that holds those rows, and ``seed`` draws the half of it that was used; None:
-    all rows were.
+    all rows were. ``scale`` is that of the scores; the rule itself takes probabilities.
     """
 
     rule: BiasRule
     classes: tuple[str, str]
     file: str = ""
     seed: int | None = None
+    scale: str = PROBABILITY
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         fitted = {"sha256": self.file, "half_of_seed": self.seed}
-        return {"rule": self.rule.to_dict(), "classes": list(self.classes), "fitted": fitted}
+        return {
+            "rule": self.rule.to_dict(),
+            "classes": list(self.classes),
+            "fitted": fitted,
+            "scale": self.scale,
+        }
 
     @classmethod
     def read(cls, path: Path | str) -> SavedRule:
@@ -66,9 +74,11 @@ class SavedRule:
             negative, positive = map(str, record.get("classes", ("0", "1")))
             fitted: Any = record.get("fitted", {})
             seed = fitted.get("half_of_seed")
-            if not _is_whole(rule):
+            scale = record.get("scale", PROBABILITY)
+            if not _is_whole(rule) or scale not in (PROBABILITY, LOG_ODDS):
                 raise ValueError
-            return cls(rule, (negative, positive), str(fitted.get("sha256", "")), None if seed is None else int(seed))
+            seed = None if seed is None else int(seed)
+            return cls(rule, (negative, positive), str(fitted.get("sha256", "")), seed, scale)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
             raise DataError(f"{path} holds no rule. Pass the file that `levelhead postprocess --json` wrote.") from None
 
@@ -142,14 +152,22 @@ class Postprocessed:
     measured_on: int
     saved: SavedRule
     fitted: NDArray[np.bool_]
+    scale: Scale
     ids: NDArray[Any] | None = None
     reversals: tuple[Reversal, ...] = ()
+
+    @property
+    def threshold(self) -> float:
+        """That of the rule, in the units of the scores."""
+        return self.rule.threshold if self.scale.probabilities else float(special.logit(self.rule.threshold))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
         against = {} if self.audit is None else {"against": self.audit.to_dict()}
         return {
             **self.saved.to_dict(),
+            "threshold": self.threshold,
+            "clipped": self.scale.outside,
             "rows_to_fit": self.fitted_on,
             "rows_to_measure": self.measured_on,
             "flipped": int((self.before != self.decisions).sum()),
@@ -199,7 +217,8 @@ class Postprocessed:
 
     def table(self) -> Group:
         """Return what ``rich`` prints."""
-        shown: list[RenderableType] = [Text(USES_GROUPS), *map(Text, self.sentences())]
+        read_as = [self.scale.sentence(self.threshold), *self.scale.warnings()]
+        shown: list[RenderableType] = [Text(USES_GROUPS), *map(Text, [*self.sentences(), *read_as])]
         if self.audit is not None:
             shown += [one for one in self.audit.tables() if not isinstance(one, Text)]
         return Group(*shown, Text("USES GROUPS."))
@@ -261,7 +280,8 @@ def postprocess_file(
     id_column: str | None = None,
     metric: str = "equalized_odds",
     delta: float = 0.02,
-    threshold: float = 0.5,
+    threshold: float | None = None,
+    scale: str = AUTO,
     positive: str | None = None,
     min_count: int = 10,
     level: float = 0.95,
@@ -270,8 +290,8 @@ def postprocess_file(
     """Fit a rule, or take one, and decide every row of a file with it.
 
     Args:
-        path: a file with a probability a row.
-        score: column with the probability of the positive class.
+        path: a file with a score a row.
+        score: column with the probability or the log odds of the positive class.
         group: column with the group.
         label: column with the true class; None: nothing is measured.
         validation: file with the same columns to fit on. None: a random half of the rows, and the other half is
@@ -281,7 +301,9 @@ def postprocess_file(
         id_column: column with an id of each row, kept beside the decisions.
         metric: see :func:`levelhead.auditing.postprocess.fit_rule`.
         delta: see there.
-        threshold: see there.
+        threshold: rows with at least this score are positive before any flip; None: 0.5 for probabilities, 0 for log
+            odds.
+        scale: "probability", "log-odds" or "auto", as :func:`levelhead.audit` takes it.
         positive: the class that the probability is about; None: the second of two in sorted order.
         min_count: rows that a rate must rest on to be compared.
         level: confidence level of the intervals.
@@ -295,7 +317,9 @@ def postprocess_file(
         ConfigError: as the fit.
     """
     check_seed(seed)
-    check_rule(metric, delta, threshold)
+    check_rule(metric, delta, 0.5)
+    if (scale := check_scale(scale)) == OTHER:
+        raise ConfigError("A rule needs probabilities or log odds, and the scale says that these are neither.")
     named = [name for name in (score, group, label, id_column) if name is not None]
     if len(set(named)) < len(named):
         raise ConfigError("Score, group, label and id are different columns.")
@@ -306,7 +330,9 @@ def postprocess_file(
     given = None if rule is None else rule if isinstance(rule, SavedRule) else SavedRule.read(rule)
     if given is not None and positive is None:
         positive = given.classes[1]
-    rows = _Read.of(Path(path), score, group, label, positive)
+    if given is not None and scale == AUTO:  # a few new rows say little of their scale
+        scale = given.scale
+    rows = _Read.of(Path(path), score, group, label, positive, scale)
     if given is not None:
         if label is not None and rows.classes != given.classes:
             raise DataError(f"{path} has the labels {rows.classes}, and the rule was fitted on {given.classes}.")
@@ -317,14 +343,25 @@ def postprocess_file(
             fitted = np.ones(len(rows.score), bool) if label is None else half(seed, len(rows.score))
             fit = rows.only(fitted)
         else:
-            fitted, fit = np.zeros(len(rows.score), bool), _Read.of(Path(validation), score, group, label, positive)
+            fit = _Read.of(Path(validation), score, group, label, positive, scale)
+            fitted = np.zeros(len(rows.score), bool)
+            if fit.scale.name != rows.scale.name:
+                raise DataError(
+                    f"{validation} holds scores of the scale {fit.scale.name}, {path} those of {rows.scale.name}. Say "
+                    f"what both are: {ASK}."
+                )
             if label is not None and fit.classes != rows.classes:
                 raise DataError(f"{validation} and {path} have different labels: {fit.classes} and {rows.classes}.")
+        threshold = rows.scale.default_threshold() if threshold is None else threshold
+        if not rows.scale.probabilities:
+            threshold = float(special.expit(threshold))
+        check_rule(metric, delta, threshold)
         chosen = choose_rule(
             fit.score, fit.group, fit.label, metric=metric, delta=delta, threshold=threshold, seed=seed
         )
         halved = seed if validation is None and label is not None else None
-        saved, fitted_on = SavedRule(chosen, fit.classes, _sha256(validation or path), halved), len(fit.score)
+        saved = SavedRule(chosen, fit.classes, _sha256(validation or path), halved, rows.scale.name)
+        fitted_on = len(fit.score)
     found = saved.rule
     before = rows.score >= found.threshold
     decisions = found.decide(rows.score, rows.group, seed=seed)
@@ -365,6 +402,7 @@ def postprocess_file(
         len(measured.score),
         saved,
         fitted,
+        rows.scale,
         None if id_column is None else _texts(Path(path), id_column),
         tuple(reversals(found.metric, before[shown], decisions[shown], measured.label, measured.group, min_count)),
     )
@@ -422,22 +460,25 @@ class _Read:
     group: NDArray[Any]
     label: NDArray[np.bool_] | None
     classes: tuple[str, str]
+    scale: Scale
 
     @classmethod
-    def of(cls, path: Path, score: str, group: str, label: str | None, positive: str | None) -> _Read:
+    def of(cls, path: Path, score: str, group: str, label: str | None, positive: str | None, scale: str) -> _Read:
+        """Read a file; its scores become probabilities."""
         rows: ScoreRows = read_scores(path, label, score, [group])
-        values = rows.scores
-        low, high = float(values.min()), float(values.max())
-        if low < 0 or high > 1:
+        found = rows.settle(scale)
+        if found.name == OTHER:
             raise DataError(
-                f"{path}, column {quoted(score)} goes from {low:g} to {high:g}, and probabilities lie between 0 and 1."
+                f"{path}, column {quoted(score)} goes from {found.low:g} to {found.high:g}, and probabilities lie "
+                "between 0 and 1."
             )
+        values = rows.scores if found.probabilities else special.expit(rows.scores)
         members = rows.texts(group)
         if label is None:
-            return cls(values, members, None, ("0", "1"))
+            return cls(values, members, None, ("0", "1"), found)
         chosen, other = rows.positive(positive, {})
-        return cls(values, members, rows.positives(chosen), (str(other), str(chosen)))
+        return cls(values, members, rows.positives(chosen), (str(other), str(chosen)), found)
 
     def only(self, rows: NDArray[np.bool_]) -> _Read:
         label = None if self.label is None else self.label[rows]
-        return _Read(self.score[rows], self.group[rows], label, self.classes)
+        return _Read(self.score[rows], self.group[rows], label, self.classes, self.scale)

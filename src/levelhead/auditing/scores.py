@@ -21,6 +21,7 @@ from rich.text import Text
 from scipy import special
 
 from levelhead.auditing.files import read_batches_with_numbers
+from levelhead.auditing.scale import AUTO, Scale, find_scale
 from levelhead.auditing.tally import Column, Tally, occurring
 from levelhead.auditing.vocabulary import in_order
 from levelhead.metrics import Counts, estimate_all, estimate_to_dict
@@ -157,8 +158,8 @@ class AttributeScores:
 class ScoreAudit:
     """What :func:`audit_scores` found: by sensitive column, as :class:`~levelhead.auditing.result.AuditResult` has it.
 
-    ``positive`` is the class that scores are about; ``probabilities`` says whether all scores lie between 0 and 1, so
-    that their calibration can be measured. ``warnings`` are full sentences.
+    ``positive`` is the class that scores are about; ``probabilities`` says whether the scores are probabilities, so
+    that their calibration can be measured; ``scale`` says what they were read as. ``warnings`` are full sentences.
     """
 
     by_attribute: dict[Key, AttributeScores]
@@ -167,6 +168,7 @@ class ScoreAudit:
     probabilities: bool
     exact: bool
     level: float
+    scale: Scale
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -174,6 +176,10 @@ class ScoreAudit:
         names = attribute_names(self.by_attribute)
         return {
             "positive": self.positive,
+            "scale": self.scale.name,
+            "threshold": self.thresholds[0],
+            "read_as": self.scale.sentence(self.thresholds[0]),
+            "clipped": self.scale.outside,
             "thresholds": list(self.thresholds),
             "probabilities": self.probabilities,
             "exact": self.exact,
@@ -185,7 +191,7 @@ class ScoreAudit:
 
     def tables(self) -> list[Table | Text]:
         """Return what ``rich`` prints."""
-        shown: list[Table | Text] = []
+        shown: list[Table | Text] = [Text(self.scale.sentence(self.thresholds[0]))]
         names = attribute_names(self.by_attribute)
         for key, part in self.by_attribute.items():
             name = printable(names[key])
@@ -292,6 +298,13 @@ class ScoreRows:
         for at, scores in enumerate(self._parts.get("score", [])):
             for begin in range(0, len(scores), CHUNK):
                 yield {name: parts[at][begin : begin + CHUNK] for name, parts in self._parts.items()}
+
+    def settle(self, wanted: str = AUTO) -> Scale:
+        """Check the scores, find their scale (:func:`find_scale`), and keep probabilities between 0 and 1."""
+        self.check()
+        scale = find_scale((batch["score"] for batch in self._batches()), self.score, wanted)
+        self._parts["score"] = [scale.clip(part) for part in self._parts["score"]]
+        return scale
 
     def ends(self) -> tuple[float, float]:
         """Return the lowest and the highest score."""
@@ -414,26 +427,12 @@ def check_thresholds(threshold: float | Sequence[float] | None, scored: bool) ->
     return tuple(dict.fromkeys(float(one) for one in given))
 
 
-def default_threshold(low: float, high: float) -> float:
-    """Return 0.5 for probabilities, else 0; raise :class:`ConfigError` for numbers that are neither nor log odds.
-
-    Scores go from ``low`` to ``high``.
-    """
-    if low >= 0 and high <= 1:
-        return 0.5
-    if low < 0:
-        return 0.0
-    raise ConfigError(
-        f"The scores go from {low:g} to {high:g}, neither probabilities nor log odds: say from which score on a row is "
-        "decided positive, with --threshold (threshold= in Python)."
-    )
-
-
 def audit_scores(
     rows: ScoreRows,
     positive: Hashable,
     thresholds: Sequence[float],
     *,
+    scale: Scale,
     groups: Mapping[Key, Sequence[Key]],
     left_out: Callable[[Key], bool],
     min_count: int = 10,
@@ -447,6 +446,7 @@ def audit_scores(
         rows: labels, scores and groups.
         positive: the class that scores are about.
         thresholds: rows with at least this score are decided positive; all gaps are given at each.
+        scale: what :meth:`ScoreRows.settle` found.
         groups: the groups of every column and crossing, in their order.
         left_out: whether a group is in no gap.
         min_count: positives, and negatives, that a group needs to be compared.
@@ -458,8 +458,7 @@ def audit_scores(
         the figures; what cannot be computed is NaN with a reason.
     """
     low, high = rows.ends()
-    probabilities = low >= 0 and high <= 1
-    warnings = []
+    warnings = scale.warnings()
     if low == high:
         warnings.append(f"Every score is {low:g}: the scores order nothing.")
     for one in thresholds:
@@ -474,9 +473,18 @@ def audit_scores(
         counts = ScoreCounts.from_batches(batches, len(there), thresholds)
         exact &= counts.exact
         compared = np.array([not left_out(group) for group in groups[key]])
-        column = _Column(counts, list(groups[key]), compared, probabilities, min_count, level)
+        column = _Column(counts, list(groups[key]), compared, scale, min_count, level)
         by_attribute[key] = column.audit(thresholds, replicates, seed)
-    return ScoreAudit(by_attribute, str(positive), tuple(thresholds), probabilities, exact, level, tuple(warnings))
+    return ScoreAudit(
+        by_attribute,
+        str(positive),
+        tuple(thresholds),
+        scale.probabilities,
+        exact,
+        level,
+        scale,
+        tuple(warnings),
+    )
 
 
 @dataclass(frozen=True)
@@ -484,9 +492,18 @@ class _Column:
     counts: ScoreCounts
     keys: list[Key]
     compared: NDArray[np.bool_]
-    probabilities: bool
+    scale: Scale
     min_count: int
     level: float
+
+    @property
+    def probabilities(self) -> bool:
+        return self.scale.probabilities
+
+    @property
+    def no_scale(self) -> str:
+        outside = self.scale.low < 0 or self.scale.high > 1
+        return f"the scores are not probabilities{': some lie outside 0 to 1' if outside else ''}"
 
     def audit(self, thresholds: Sequence[float], replicates: int, seed: int) -> AttributeScores:
         counts, sizes = self.counts, self.counts.sizes
@@ -531,7 +548,7 @@ class _Column:
             own = Estimate.undefined(few, n)
             if not math.isnan(low[i]):
                 own = Estimate(float(value[i]), float(low[i]), float(high[i]), n)
-            no_scale = Estimate.undefined("the scores are not probabilities: some lie outside 0 to 1", n)
+            no_scale = Estimate.undefined(self.no_scale, n)
             mean, slope, intercept, squared = no_scale, no_scale, no_scale, math.nan
             if self.probabilities:
                 short_of = Estimate.undefined(f"{n} rows are too few", n)
@@ -580,7 +597,7 @@ class _Column:
         for at in listed_pairs.tolist():
             i, j = pairs[at]
             rows = int(n[i] + n[j])
-            residual = Estimate.undefined("the scores are not probabilities: some lie outside 0 to 1", rows)
+            residual = Estimate.undefined(self.no_scale, rows)
             if self.probabilities:
                 both = spread[i] + spread[j]
                 freedom = both**2 / (spread[i] ** 2 / (n[i] - 1) + spread[j] ** 2 / (n[j] - 1)) if both > 0 else 1.0

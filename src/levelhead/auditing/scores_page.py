@@ -18,7 +18,8 @@ def score_sections(name: str, part: Record, result: Record) -> list[Record]:
     if scores is None or name not in scores["by_attribute"]:
         return []
     own, level = scores["by_attribute"][name], f"{result.get('level', 0.95):.0%}"
-    order = [blocks.paragraph(sentence) for sentence in own["sentences"]]
+    read_as = [scores["read_as"]] if "read_as" in scores else []  # not in older files
+    order = [blocks.paragraph(sentence) for sentence in [*read_as, *own["sentences"]]]
     order += [_areas(name, own, level), *_pairs(name, own, level), *_roc(name, own), blocks.paragraph(NOTE)]
     thresholds = [*_thresholds(name, own, level), *_curves(name, own, scores, level)]
     calibration = [_calibration(name, own, level)] if scores["probabilities"] else []

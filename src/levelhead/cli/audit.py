@@ -93,6 +93,16 @@ def audit_command(
             rich_help_panel=COLUMNS,
         ),
     ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            "--scores",
+            metavar="SCALE",
+            help="What the scores are: probability, log-odds, other (needs --threshold), or auto: probability if all "
+            "lie in 0 to 1, log-odds if some are negative and most lie outside 0 to 1.",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = "auto",
     weight: Annotated[
         str | None,
         typer.Option(
@@ -443,6 +453,7 @@ def audit_command(
     if any(unrecorded.values()):
         others: dict[str, object] = {
             "--score": score,
+            "--scores": scale != "auto",
             "--threshold": threshold,
             "--weight": weight,
             "--with": with_,
@@ -489,6 +500,7 @@ def audit_command(
     if regression:
         others = {
             "--score": score,
+            "--scores": scale != "auto",
             "--threshold": threshold,
             "--weight": weight,
             "--with": with_,
@@ -530,6 +542,7 @@ def audit_command(
         group,
         score=score,
         threshold=threshold,
+        scale=scale,
         against=against,
         on=on,
         continuous=continuous or (),

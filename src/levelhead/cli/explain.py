@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import FiguresFile, HtmlFile, LabelColumn
+from levelhead.cli.options import FiguresFile, HtmlFile, LabelColumn, ScoreScale
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, printable
@@ -49,9 +49,7 @@ def explain_command(
             show_default=False,
         ),
     ] = None,
-    scale: Annotated[
-        str, typer.Option(help="probability, logit (log odds), or auto: probability if all scores are between 0 and 1.")
-    ] = "auto",
+    scale: ScoreScale = "auto",
     min_count: Annotated[
         int,
         typer.Option(help="Positives, and negatives, that a group needs. Groups with fewer are named and left out."),

@@ -27,6 +27,16 @@ FiguresFile = Annotated[
     Path | None,
     typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).", show_default=False),
 ]
+ScoreScale = Annotated[
+    str,
+    typer.Option(
+        "--scores",
+        "--scale",
+        metavar="SCALE",
+        help="What the scores are: probability, log-odds, other (needs --threshold), or auto: probability if all lie "
+        "in 0 to 1, log-odds if some are negative and most lie outside 0 to 1.",
+    ),
+]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)]
 
 

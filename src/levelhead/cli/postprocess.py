@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from levelhead.cli.options import FiguresFile
+from levelhead.cli.options import FiguresFile, ScoreScale
 from levelhead.storage import check_outputs, write_atomically, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
@@ -26,9 +26,9 @@ class Bounded(StrEnum):
 def postprocess_command(
     scores: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="File with one probability a row: .csv, .tsv (also .gz) or .parquet."),
+        typer.Argument(metavar="FILE", help="File with one score a row: .csv, .tsv (also .gz) or .parquet."),
     ],
-    score: Annotated[str, typer.Option(help="Column with the probability of the positive class.")],
+    score: Annotated[str, typer.Option(help="Column with the probability or the log odds of the positive class.")],
     group: Annotated[str, typer.Option(help="Column with the group that the rule reads.")],
     label: Annotated[
         str | None,
@@ -62,9 +62,12 @@ def postprocess_command(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Rows with at least this probability are positive before any flip. Default: 0.5.", show_default=False
+            help="Rows with at least this score are positive before any flip. Default: 0.5 for probabilities, 0 for "
+            "log odds.",
+            show_default=False,
         ),
     ] = None,
+    scale: ScoreScale = "auto",
     positive: Annotated[
         str | None,
         typer.Option(
@@ -114,7 +117,8 @@ def postprocess_command(
         id_column=id_column,
         metric=(metric or Bounded.equalized_odds).value,
         delta=0.02 if delta is None else delta,
-        threshold=0.5 if threshold is None else threshold,
+        threshold=threshold,
+        scale=scale,
         positive=positive,
         seed=seed,
     )
