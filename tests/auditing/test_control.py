@@ -56,6 +56,17 @@ def pair_of(found: dict[str, object], rate: str) -> dict[str, object]:
     return next(pair for pair in found["pairs"] if pair["rate"] == rate)  # type: ignore[attr-defined]
 
 
+def test_the_difference_without_levels_is_over_the_same_rows() -> None:
+    """In department art there are no men: its 400 women are in neither figure."""
+    frame = pd.concat([reversed_gap(), rows({("f", "art", 1, 1): 400})])
+    one, other = (pair_of(within(found), "selection_rate") for found in (reversed_gap(), frame))
+    assert other["left_out"] == ["art"]
+    assert other["difference"] == pytest.approx(one["difference"])
+    assert other["plain"] == pytest.approx(one["plain"])
+    said = " ".join(within(frame)["sentences"])
+    assert "Over the same rows, without levels, the difference is" in said
+
+
 def test_the_average_by_hand() -> None:
     found = within(reversed_gap())
     pair = pair_of(found, "true_positive_rate")

@@ -120,6 +120,27 @@ def test_the_share_is_undefined_where_base_rates_do_not_differ() -> None:
     assert "differ by no more than their noise" in str(rho.reason)
     assert result.pairs[0].implied.low == 0
     assert any("cannot be said" in sentence for sentence in result.sentences())
+    # What another share would do cannot be said either.
+    assert result.pairs[0].trade_off == ()
+    assert "If the score used another share" not in str(result)
+
+
+def test_a_gap_that_cannot_be_said_stands_in_no_table() -> None:
+    """Group b is ranked at chance: no gap is implied for its pair, and no rates are for it."""
+    label, score, group = drawn(1500)
+    chance = np.random.default_rng(4)
+    score = np.where(group == "b", chance.normal(size=len(score)) + 1e-2 * label, score)
+    result = explain_gap(label, score, sensitive_features=group)
+    assert not result.pairs[0].implied.defined
+    assert result.pairs[0].trade_off == ()
+    for one in result.groups.values():
+        assert np.isnan([*one.implied, *one.predicted]).all()
+
+
+def test_an_explanation_says_its_level_and_replicates() -> None:
+    label, score, group = drawn(1500)
+    page = explain_gap(label, score, sensitive_features=group, level=0.9, replicates=200).to_html()
+    assert "Intervals are of 90%, from 200 bootstrap replicates" in page
 
 
 def test_a_gap_that_is_no_lower_bound_is_never_called_a_floor() -> None:

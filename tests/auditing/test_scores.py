@@ -225,6 +225,42 @@ def test_the_curve_at_a_score_is_the_gap_at_that_threshold() -> None:
         assert curve.values[at] == pytest.approx(plain.metrics["demographic_parity"].value)
 
 
+def test_a_reference_names_the_pairs_of_areas_and_a_decided_pair_is_said_first() -> None:
+    """Groups t and u are tiny: the largest difference is one of theirs and undecided; that of a and b is decided."""
+    chance = np.random.default_rng(1)
+    group = np.repeat(["a", "b", "t", "u"], [3000, 3000, 24, 24])
+    label = np.arange(len(group)) % 2
+    score = chance.normal(np.select([group == "a", group == "t"], [1.2, 0.3], 0.8) * label)
+    part = lh.audit(label, scores=score, threshold=0, sensitive_features={"g": group}).scores.by_attribute["g"]
+    widest = max(part.pairs, key=lambda pair: abs(pair.area.value))
+    assert widest.area.low < 0 < widest.area.high
+    assert part.area_gap.value == pytest.approx(abs(widest.area.value))
+    decided = [not pair.area.low <= 0 <= pair.area.high for pair in part.pairs]
+    assert decided == sorted(decided, reverse=True)
+    assert decided[0]
+    assert part.pairs[0].groups == ("a", "b")
+    result = lh.audit(label, scores=score, threshold=0, sensitive_features={"g": group}, reference="b")
+    named = result.scores.by_attribute["g"]
+    assert [pair.groups[1] for pair in named.pairs] == ["b", "b", "b"]
+    assert named.pairs_in_all == 3
+    assert named.area_gap == part.area_gap
+    of = {frozenset(pair.groups): pair.area for pair in part.pairs}
+    for pair in named.pairs:  # three comparisons are allowed for, not six
+        assert pair.area.high - pair.area.low < of[frozenset(pair.groups)].high - of[frozenset(pair.groups)].low
+
+
+def test_a_threshold_beside_predictions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = made().assign(yhat=1)
+    with pytest.raises(ConfigError, match="Predictions and a threshold both decide the rows"):
+        lh.audit(rows["y"], rows["yhat"], scores=rows["p"], threshold=0.3, sensitive_features=rows["sex"])
+    rows.to_csv(tmp_path / "p.csv", index=False)
+    options = ["--label", "y", "--prediction", "yhat", "--score", "p", "--threshold", "0.3", "--group", "sex"]
+    with pytest.raises(SystemExit) as stop:
+        main(["audit", str(tmp_path / "p.csv"), *options])
+    assert stop.value.code == 2
+    assert "Leave out the threshold to audit the predictions" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_band_over_many_groups_is_that_of_a_few() -> None:
     table = np.random.default_rng(7).integers(20, 60, (3, 5, 2, 2))
     table[1:] = table[:1]  # the sizes of cells are the same at every threshold

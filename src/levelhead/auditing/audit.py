@@ -77,7 +77,7 @@ def audit(
         scores: (rows,) probability, log odds or any other score of the positive class, of two: their areas under the
             ROC curve, calibration and gaps at every threshold are in ``result.scores``.
         threshold: rows with at least this score are decided positive. Of several, the tables of groups are about the
-            first. None: 0.5 for probabilities, 0 for log odds.
+            first. None: 0.5 for probabilities, 0 for log odds. Not with ``y_pred``, which decides the rows.
         against: (rows,) predicted classes of another model for the same rows, in the same order: how each figure
             differs from that model's, and which groups gained and lost, are in ``result.against``.
         without: (rows,) predicted classes of a model that does not use the sensitive features, where ``y_pred`` are
@@ -140,7 +140,7 @@ def audit(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), name_of(y_true), adjust,
     )  # fmt: skip
-    thresholds, scale = check_thresholds(threshold, scores is not None), check_scale(scale)
+    thresholds, scale = check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale)
     if metrics is not None:
         check_metrics(metrics)
     _check_gedi(gedi, continuous is not None)
@@ -319,7 +319,7 @@ def audit_file(
         positive_name, about_of(about), label, adjust,
     )  # fmt: skip
     options.check(len(names))
-    thresholds, scale = check_thresholds(threshold, score is not None), check_scale(scale)
+    thresholds, scale = check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale)
     if scale != AUTO and score is None:
         raise ConfigError("A scale is one of scores: name their column with --score (scores= in Python).")
     _check_gedi(gedi, bool(continuous))
@@ -428,6 +428,7 @@ def _audit_scores(
         level=options.level,
         replicates=options.replicates,
         seed=options.seed,
+        reference=result.more.get("reference"),
     )
     return replace(result, scores=scores, warnings=[*result.warnings, *scores.warnings])
 

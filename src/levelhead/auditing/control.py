@@ -69,7 +69,7 @@ def controlled(
 
     Returns:
         JSON-able: ``column``; ``pairs``, the largest first, each with the standardised rates of both groups, their
-        ``difference`` averaged over levels, the ``plain`` one without levels, and the ``levels`` it is made of;
+        ``difference`` averaged over levels, the ``plain`` one of the same rows without levels, and its ``levels``;
         ``cells`` that are left out because they have too few rows; and ``sentences``.
     """
     made = [
@@ -170,7 +170,8 @@ def _pair(one: _Compared, at: int, found: Differences, by_level: Differences) ->
         i, j, value, low, high = j, i, -value, -high, -low
     used, weights = one.used[:, at], one.weights[:, at]
     sizes = one.counts.table.sum((-3, -2, -1))
-    plain = [float(one.hits[:, k].sum() / max(1, one.rows[:, k].sum())) for k in (i, j)]
+    # Over the same rows: levels that are left out of one side would make a difference of their own.
+    plain = [float(one.hits[used, k].sum() / max(1, one.rows[used, k].sum())) for k in (i, j)]
     levels = []
     for k in np.flatnonzero(used):
         ends = sorted(sign * float(part[k, at]) for part in (by_level.low, by_level.high))
@@ -236,8 +237,8 @@ def control_sentences(result: Record) -> list[str]:
     levels = len(pair["levels"]) + len(pair["left_out"])
     over = (
         f"That is the average over {len(pair['levels'])} of {counted(levels, 'level')}, each weighted by its share of "
-        f"the rows; they hold {number(100 * pair['covered'])}% of them. Without levels the difference is {plain} "
-        "points."
+        f"the rows; they hold {number(100 * pair['covered'])}% of them. Over the same rows, without levels, the "
+        f"difference is {plain} points."
     )
     if pair["left_out"]:
         named = [f"“{short(name, 40)}”" for name in pair["left_out"][:3]]

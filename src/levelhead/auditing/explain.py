@@ -306,7 +306,9 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
         column = _Attribute(name, names, place[codes], truth, score, log_odds, decided, cut, str(positive), options)
         by_attribute[name] = column.explain()
         warnings += column.warnings
-    return Explanation(by_attribute, warnings, str(positive), float(threshold), scale.name, options.level)
+    return Explanation(
+        by_attribute, warnings, str(positive), float(threshold), scale.name, options.level, options.replicates
+    )
 
 
 def _log_odds(score: FloatArray, title: str, wanted: str) -> tuple[Scale, FloatArray, list[str]]:
@@ -432,7 +434,9 @@ class _Attribute:
         groups = {}
         for a, name in enumerate(self.names):
             place = kept.index(a) if a in kept else None
-            groups[name] = self._group(a, table[a], observed if place is not None else None, place or 0)
+            own = [pair for pair in found if name in pair.groups]
+            said = any(pair.predicted.defined for pair in own), any(pair.implied.defined for pair in own)
+            groups[name] = self._group(a, table[a], observed if place is not None else None, place or 0, said)
         if len(self.names) < 2:
             self.warnings.append(f"{printable(self.name)}: there is one group alone, and a gap needs two.")
         return ExplainedAttribute(groups, tuple(found))
@@ -519,10 +523,9 @@ class _Attribute:
 
         fail = "the area under the curve is too near to 1/2 or 1 in a group for an interval"
         implied = _gap_estimate(now("implied"), moved("implied"), rows, fewest, options.level, fail)
-        trade = self._trade_off(seen, i, j)
         if not np.isfinite(seen.fit.slope):
             none = Estimate.undefined("no increasing logistic curve of the label on the score can be fitted", rows)
-            return ExplainedPair(pair, measured, implied, none, none, none, trade)
+            return ExplainedPair(pair, measured, implied, none, none, none)
         fail = "the logistic regression of the label on the score is too unsteady for an interval"
         predicted = _gap_estimate(now("predicted"), moved("predicted"), rows, fewest, options.level, fail)
         rest = Estimate.undefined(predicted.reason or "", rows)
@@ -531,9 +534,10 @@ class _Attribute:
             center = measured.value - predicted.value
             half = _quantile(options.level, fewest) * float(draws[np.isfinite(draws)].std())
             rest = Estimate(center, center - half, center + half, rows)
-        return ExplainedPair(
-            pair, measured, implied, self._rho(seen, replicates, i, j, rows, fewest), predicted, rest, trade
-        )
+        rho = self._rho(seen, replicates, i, j, rows, fewest)
+        # What another share would do is a matter of these two figures: without them there is nothing to say.
+        trade = self._trade_off(seen, i, j) if implied.defined and rho.defined else ()
+        return ExplainedPair(pair, measured, implied, rho, predicted, rest, trade)
 
     def _no_model(self, a: int, b: int) -> str | None:
         for c in (a, b):
@@ -574,12 +578,16 @@ class _Attribute:
         line = trade_off(seen.area[two], base, share, rate)
         return tuple((point.rho, point.accuracy - line[0].accuracy, point.gap) for point in line)
 
-    def _group(self, a: int, table: IntArray, seen: _Figures | None, place: int) -> ExplainedGroup:
+    def _group(
+        self, a: int, table: IntArray, seen: _Figures | None, place: int, said: tuple[bool, bool]
+    ) -> ExplainedGroup:
+        """Return one group; ``said``: whether a pair with it has a predicted, and an implied, gap."""
         level, (negatives, positives) = self.options.level, (int(size) for size in table.sum(-1))
         n = positives + negatives
         predicted = implied = (math.nan, math.nan)
-        if seen is not None:
+        if seen is not None and said[0]:
             predicted = (float(seen.predicted[0][place]), float(seen.predicted[1][place]))
+        if seen is not None and said[1]:
             implied = (float(seen.implied[0][place]), float(seen.implied[1][place]))
         return ExplainedGroup(
             n,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from levelhead.auditing.explanation import FIGURES, NOTE
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
-from levelhead.report.text import Record, estimate_from_dict, number, percent, percent_interval, short
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
 from levelhead.types import Estimate
 
 TITLES = {
@@ -30,7 +30,7 @@ def explain_page(result: Record, *, source: str = "", command: str = "") -> Reco
     """
     by_attribute = result["by_attribute"]
     sentences = result["sentences"] or ["No two groups have rows enough to be compared."]
-    level = f"{result['level']:.0%}"
+    level = level_text(result["level"])
     parts = [
         blocks.part(_sections(name, part, level), title=name if len(by_attribute) > 1 else "")
         for name, part in by_attribute.items()
@@ -39,7 +39,8 @@ def explain_page(result: Record, *, source: str = "", command: str = "") -> Reco
         blocks.paragraph(NOTE),
         blocks.paragraph(
             f"Positive: {short(result['positive'])} where the score is at least {result['threshold']:g} "
-            f"({result['scale']}). Intervals are of {level}, from 1,000 bootstrap replicates of the rows."
+            f"({result['scale']}). Intervals are of {level}, from "
+            f"{result.get('replicates', 1000):,} bootstrap replicates of the rows."
         ),
         blocks.paragraph(CAUTION),
     ]

@@ -141,6 +141,7 @@ class Explanation:
     threshold: float
     scale: str
     level: float = 0.95
+    replicates: int = 1000
 
     @property
     def pairs(self) -> tuple[ExplainedPair, ...]:
@@ -162,6 +163,7 @@ class Explanation:
             "threshold": self.threshold,
             "scale": self.scale,
             "level": self.level,
+            "replicates": self.replicates,
         }
 
     def sentences(self) -> list[str]:

@@ -180,7 +180,7 @@ def audit_tally(
         words["positive"] = options.positive_name
     if options.label_map:
         words["classes"] = options.label_map.shown
-    more_found: dict[str, Any] = {**found, "words": words}
+    more_found: dict[str, Any] = {**found, "words": words, "replicates": options.replicates}
     if weights is not None:
         more_found["weights"] = weights_found(weights, next(iter(weighted.values())), classes)
     if missing:

@@ -117,7 +117,7 @@ def draw_rates(result: AuditResult, attribute: str | None = None, rates: Sequenc
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_yticks(range(len(groups)), [_plain(group_name(group)) for group in groups])
     panels[0].set_ylim(len(groups) - 0.5, -0.5)
-    figure.suptitle(_plain(f"Groups of {name}, {result.level:.0%} intervals"), fontsize=10, x=0.01, ha="left")
+    figure.suptitle(_plain(f"Groups of {name}, {100 * result.level:g}% intervals"), fontsize=10, x=0.01, ha="left")
     return figure
 
 

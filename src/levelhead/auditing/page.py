@@ -22,7 +22,16 @@ from levelhead.report.sentences import (
     gap_sentence,
     range_sentence,
 )
-from levelhead.report.text import Record, counted, estimate_from_dict, number, percent, percent_interval, short
+from levelhead.report.text import (
+    Record,
+    counted,
+    estimate_from_dict,
+    level_text,
+    number,
+    percent,
+    percent_interval,
+    short,
+)
 from levelhead.types import Estimate
 
 MOST_TILES = 6
@@ -33,15 +42,12 @@ SMALL = 10
 """Groups, or cells of group and label, with fewer rows decide nothing and are flagged."""
 
 _METHOD = (
-    "95% of such intervals hold the true value. For gaps they come from 1,000 bootstrap replicates of the (group, "
-    "label, prediction) counts and invert tests of signed differences; for single rates they are Wilson’s."
+    "For gaps they come from {replicates} bootstrap replicates of the (group, label, prediction) counts and invert "
+    "tests of signed differences; for single rates they are Wilson’s."
 )
-
-
 _WEIGHTED = (
-    "95% of such intervals hold the true value. They are Wilson’s and Newcombe’s for what weighted rows are worth: the "
-    "smaller of Kish’s number and the one that the linearised variance gives. Gaps come from intervals of all pairs "
-    "that hold together (Bonferroni)."
+    "They are Wilson’s and Newcombe’s for what weighted rows are worth: the smaller of Kish’s number and the one that "
+    "the linearised variance gives. Gaps come from intervals of all pairs that hold together (Bonferroni)."
 )
 
 
@@ -109,7 +115,7 @@ def audit_facts(part: Record, level: float) -> list[tuple[str, str, str]]:
     accuracy = estimate_from_dict(part["metrics"].get("accuracy", {}))
     facts = [
         ("Rows", f"{sum(sizes):,}", f"in {counted(len(groups), 'group')}"),
-        ("Accuracy", percent(accuracy), f"percent, {level:.0%} interval {percent_interval(accuracy)}"),
+        ("Accuracy", percent(accuracy), f"percent, {level_text(level)} interval {percent_interval(accuracy)}"),
     ]
     if sizes:
         facts.append(("Smallest group", f"{sizes[-1]:,}", "row" if sizes[-1] == 1 else "rows"))
@@ -152,7 +158,7 @@ def audit_sections(name: str, part: Record, result: Record) -> list[Record]:
 
 def _gaps_section(name: str, part: Record, result: Record) -> list[Record]:
     """Return the section on the measured gaps."""
-    level = f"{result.get('level', 0.95):.0%}"
+    level = level_text(result.get("level", 0.95))
     figures, gaps, worst = _figures_of(part)
     forest = blocks.forest(
         f"Measured gaps between groups of {short(name)}, percentage points with {level} intervals",
@@ -184,7 +190,7 @@ def _gaps_section(name: str, part: Record, result: Record) -> list[Record]:
 
 def _groups_section(name: str, part: Record, result: Record) -> list[Record]:
     """Return the section on the groups: their sizes and rates."""
-    level = f"{result.get('level', 0.95):.0%}"
+    level = level_text(result.get("level", 0.95))
     return [blocks.section("The groups", [groups_table(name, part, Words(result)), *_rate_forests(name, part, level)])]
 
 
@@ -213,7 +219,7 @@ def _pairs_section(result: Record) -> list[Record]:
     if not pairs:
         return []
     count = finding["comparisons"]
-    level = f"{result.get('level', 0.95):.0%}"
+    level = level_text(result.get("level", 0.95))
     columns = ["Groups", "Difference", "Rate", "Each", "Rows"]
     rows = [(_pair_head(pair, words), _pair_cells(pair, result)) for pair in pairs]
     tables = [
@@ -436,9 +442,11 @@ def how(result: Record, source: str) -> Record:
     items.append(
         ("Positive class", "each class against the rest" if positive is None else words.of_class(str(positive)))
     )
+    level = level_text(result.get("level", 0.95))
+    method = _WEIGHTED if "weights" in result else _METHOD.format(replicates=f"{result.get('replicates', 1000):,}")
     items += [
-        ("Intervals", _WEIGHTED if "weights" in result else _METHOD),
-        ("Level", f"{result.get('level', 0.95):.0%}, each figure by itself; pairs of groups all together"),
+        ("Intervals", f"{level} of such intervals hold the true value. {method}"),
+        ("Level", f"{level}, each figure by itself; pairs of groups all together"),
     ]
     return blocks.section("How it was measured", [blocks.terms(items)])
 

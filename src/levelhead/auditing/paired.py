@@ -120,7 +120,8 @@ class PairedAudit:
     def sentences(self, key: Key) -> list[str]:
         """Say what was found by one sensitive column."""
         name, part = attribute_names(self.by_attribute)[key], self.by_attribute[key]
-        return personal_sentences(name, part) if self.personal else paired_sentences(name, part)
+        said = personal_sentences if self.personal else paired_sentences
+        return said(name, part, self.level)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -129,7 +130,7 @@ class PairedAudit:
             names[key]: {**part.to_dict(), "sentences": self.sentences(key)} for key, part in self.by_attribute.items()
         }
         for key, part in self.by_attribute.items() if self.personal else ():
-            by_attribute[names[key]]["worse"] = [group_name(group) for group in worse_groups(part)]
+            by_attribute[names[key]]["worse"] = [group_name(group) for group in worse_groups(part, self.level)]
         return {"old": self.old, "new": self.new, "personal": self.personal, "by_attribute": by_attribute}
 
     def tables(self) -> list[Table | Text]:
@@ -161,18 +162,19 @@ class PairedAudit:
         return shown
 
 
-def paired_sentences(name: str, part: PairedAttribute) -> list[str]:
+def _changed(part: PairedAttribute, level: float, direction: int) -> list[tuple[Key, Change]]:
+    """Return the groups whose accuracy rose (1) or fell (-1), decided with all changes allowed for, largest first."""
+    changes = [(key, group.rates["accuracy"]) for key, group in part.groups.items() if group.included]
+    decided = [(key, one) for key, one in changes if one.p_holm <= 1 - level and direction * one.difference.value > 0]
+    return sorted(decided, key=lambda item: -abs(item[1].difference.value))
+
+
+def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> list[str]:
     """Say which groups gained and lost, and whether a gap changed."""
     lines = []
     for direction, verb in ((1, "gained"), (-1, "lost")):
-        changed = [
-            (quoted(group_name(key)), group.rates["accuracy"])
-            for key, group in part.groups.items()
-            if group.included
-            and group.rates["accuracy"].p_holm <= 0.05
-            and direction * group.rates["accuracy"].difference.value > 0
-        ]
-        for group, change in sorted(changed, key=lambda one: -abs(one[1].difference.value))[:5]:
+        for key, change in _changed(part, level, direction)[:5]:
+            group = quoted(group_name(key))
             one = change.difference
             lines.append(
                 f"Group {group} of {printable(name)} {verb}: the new model is right for {100 * change.new:.1f}% of its "
@@ -196,16 +198,13 @@ def paired_sentences(name: str, part: PairedAttribute) -> list[str]:
     return lines
 
 
-def worse_groups(part: PairedAttribute) -> list[Key]:
+def worse_groups(part: PairedAttribute, level: float = 0.95) -> list[Key]:
     """Return the groups that the new model is right for less often, decided with all changes allowed for."""
-    return [
-        key
-        for key, group in part.groups.items()
-        if group.included and group.rates["accuracy"].p_holm <= 0.05 and group.rates["accuracy"].difference.value < 0
-    ]
+    there = {key for key, _ in _changed(part, level, -1)}
+    return [key for key in part.groups if key in there]
 
 
-def personal_sentences(name: str, part: PairedAttribute) -> list[str]:
+def personal_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> list[str]:
     """Say for which groups a model that uses the group is worse than one that does not, and for which it is better.
 
     Whoever gives a model their group should not fare worse for it (Ustun, Liu and Parkes, "Fairness without Harm",
@@ -213,11 +212,10 @@ def personal_sentences(name: str, part: PairedAttribute) -> list[str]:
     """
     groups = {key: group for key, group in part.groups.items() if group.included}
     changes = {key: group.rates["accuracy"] for key, group in groups.items()}
-    decided = {key: change for key, change in changes.items() if change.p_holm <= 0.05}
+    decided = {key for direction in (1, -1) for key, _ in _changed(part, level, direction)}
     lines = []
     for worse in (True, False):
-        named = [(key, one) for key, one in decided.items() if (one.difference.value < 0) == worse]
-        for key, change in sorted(named, key=lambda item: -abs(item[1].difference.value))[:10]:
+        for key, change in _changed(part, level, -1 if worse else 1)[:10]:
             one = change.difference
             sign, what = (-1, "worse") if worse else (1, "better")
             low, high = sorted((sign * one.low, sign * one.high))
@@ -227,7 +225,7 @@ def personal_sentences(name: str, part: PairedAttribute) -> list[str]:
                 f"{100 * change.old:.1f}%, {number(100 * abs(one.value))} points {'fewer' if worse else 'more'}, "
                 f"interval {number(100 * low)} to {number(100 * high)}, p {_p_value(change.p_holm)} (Holm)."
             )
-    if not worse_groups(part):
+    if not worse_groups(part, level):
         lines.insert(0, f"By {printable(name)}, these rows show for no group that the model which uses it is worse.")
     unknown = [key for key in changes if key not in decided]
     if unknown:
@@ -404,7 +402,8 @@ def compare_rows(
         left_out: whether a group is in no gap.
         label_map: which class of the predictions each label stands for.
         positive: text of the class that rates are about; None: every class against the rest.
-        min_count: rows of a group, and of each label in it, that gaps need; smaller groups are left out of them.
+        min_count: rows that a rate must rest on to be compared, as in an audit: rows of the group for demographic
+            parity, its positives for true positive rates, its negatives for false positive rates.
         level: confidence level of the intervals.
         replicates: bootstrap replicates for the figures of the whole.
         seed: of the bootstrap.
@@ -494,19 +493,16 @@ def _compare(
     size = len(counts.classes)
     table = np.zeros((len(keys), size, size, size), np.int64)  # group, label, old, new
     table[tuple(counts.patterns.T)] = counts.multiplicity
-    cells = table.sum((-2, -1))
-    asked = np.arange(size) if positive is None or size == 2 else np.array([positive])
-    present = cells[:, asked].sum(0) > 0
-    included = (cells[:, asked][:, present] >= min_count).all(-1) & (cells.sum(-1) >= min_count) & compared
-    metrics = _metric_changes(counts, included, positive, level, replicates, seed)
+    included = (table.sum((-3, -2, -1)) >= min_count) & compared
+    metrics = _metric_changes(counts, included, positive, min_count, level, replicates, seed)
     groups = {}
     changes: list[tuple[Key, str, tuple[int, int, int, int]]] = []
-    for i, key in enumerate(keys):
-        changes += [(key, rate, cell) for rate, cell in _discordant(table[i], positive, counts.classes)]
     p_values = []
-    for key, _, (_, gained, lost, _) in changes:
-        usable = included[list(keys).index(key)] if len(keys) < 2000 else True
-        p_values.append(_exact(gained, lost) if usable else np.nan)
+    for i, key in enumerate(keys):
+        for rate, cell in _discordant(table[i], positive, counts.classes):
+            changes.append((key, rate, cell))
+            _, gained, lost, rows = cell
+            p_values.append(_exact(gained, lost) if included[i] and rows >= max(1, min_count) else np.nan)
     adjusted = holm(p_values)
     rates: dict[Key, dict[str, Change]] = {key: {} for key in keys}
     for (key, rate, cell), p_value, p_holm in zip(changes, p_values, adjusted, strict=True):
@@ -523,39 +519,27 @@ def _compare(
 
 
 def _metric_changes(
-    counts: JointCounts, included: NDArray[np.bool_], positive: int | None, level: float, replicates: int, seed: int
+    counts: JointCounts,
+    included: NDArray[np.bool_],
+    positive: int | None,
+    min_count: int,
+    level: float,
+    replicates: int,
+    seed: int,
 ) -> dict[str, Change]:
-    """Return the figures of the whole: accuracies over all rows, gaps over the groups that have rows enough."""
-    place = np.cumsum(included) - 1
-    kept = included[counts.patterns[:, 0]]
-    few = JointCounts(
-        np.concatenate([place[counts.patterns[kept, :1]], counts.patterns[kept, 1:]], 1),
-        counts.multiplicity[kept],
-        tuple(group for group, one in zip(counts.groups, included, strict=True) if one),
-        counts.classes,
-    )
-    pooled = JointCounts(
-        np.concatenate([np.zeros_like(counts.patterns[:, :1]), counts.patterns[:, 1:]], 1),
-        counts.multiplicity,
-        ("all",),
-        counts.classes,
-    )
+    """Return the figures of the whole: accuracies over all rows, gaps over the groups that an audit compares."""
+    many = int(included.sum()) if included.sum() > FEW else 0
+    left_out = counts.groups if many else [group for group, one in zip(counts.groups, included, strict=True) if not one]
+    sides = {"old": 1, "new": 1}
+    paired = Paired.from_counts(counts, sides, positive, level, replicates, seed, min_count, left_out)
     found = {}
-    whole = Paired.from_counts(pooled, {"old": 1, "new": 1}, positive, level, replicates, seed)
-    many = included.sum() > FEW
-    parts = (
-        Paired.from_counts(few, {"old": 1, "new": 1}, positive, level, replicates, seed)
-        if included.any() and not many
-        else None
-    )
-    for name in whole.names:
+    for name in paired.names:
         if many and metric_of(name).kind != "level":
-            why = f"{int(included.sum())} groups are compared, and their pairs are too many: at most {FEW} groups"
+            why = f"{many} groups are compared, and their pairs are too many: at most {FEW} groups"
             found[name] = (np.nan, np.nan, Estimate.undefined(why), np.nan)
             continue
-        analysis = whole if name in ("accuracy", "balanced_accuracy") or parts is None else parts
-        inference = analysis.difference(name, "new", "old")
-        old, new = (float(analysis.values(name, method)[0]) for method in ("old", "new"))
+        inference = paired.difference(name, "new", "old")
+        old, new = (float(paired.values(name, method)[0]) for method in sides)
         # One seed each: the interval holds the rows alone, and says so elsewhere.
         found[name] = (old, new, inference.rows_only, inference.p_value)
     adjusted = holm([p_value for *_, p_value in found.values()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from levelhead.auditing.paired import rate_title
 from levelhead.metrics.names import metric_title
 from levelhead.report import blocks
-from levelhead.report.text import Record, estimate_from_dict, number, percent, percent_interval, short
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
 
 MOST_GROUPS = 20
 
@@ -15,7 +15,7 @@ def paired_sections(name: str, part: Record, result: Record) -> list[Record]:
     against = result.get("against")
     if against is None or name not in against["by_attribute"]:
         return []
-    own, level = against["by_attribute"][name], f"{result.get('level', 0.95):.0%}"
+    own, level = against["by_attribute"][name], level_text(result.get("level", 0.95))
     heads: list[str | tuple[str, str]] = [
         "Old",
         "New",

@@ -6,7 +6,17 @@ import math
 
 from levelhead.auditing.rates import FOUR_FIFTHS
 from levelhead.report import blocks
-from levelhead.report.text import Record, digits, estimate_from_dict, number, percent, percent_interval, short, span
+from levelhead.report.text import (
+    Record,
+    digits,
+    estimate_from_dict,
+    level_text,
+    number,
+    percent,
+    percent_interval,
+    short,
+    span,
+)
 from levelhead.types import Estimate
 
 
@@ -14,7 +24,7 @@ def rate_sections(name: str, part: Record, result: Record) -> list[Record]:
     """Return the section on one sensitive column; none where several classes are set against the rest."""
     rates = result.get("rates", {}).get(name)
     amplified = result.get("amplification", {}).get(name)
-    level = f"{result.get('level', 0.95):.0%}"
+    level = level_text(result.get("level", 0.95))
     shown = [] if rates is None else _rates(name, rates, level)
     if amplified is not None and amplified["pairs"]:
         shown += _amplified(name, amplified, level)
@@ -24,7 +34,7 @@ def rate_sections(name: str, part: Record, result: Record) -> list[Record]:
 def own_sections(name: str, part: Record, result: Record) -> list[Record]:
     """Return the section on the user's own metrics; none where none was passed."""
     own = result.get("own_metrics", {}).get(name, {})
-    level = f"{result.get('level', 0.95):.0%}"
+    level = level_text(result.get("level", 0.95))
     shown = [
         block
         for metric, found in own.items()

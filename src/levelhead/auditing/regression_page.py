@@ -5,7 +5,7 @@ from __future__ import annotations
 from levelhead.auditing.regression import QUANTITIES
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
-from levelhead.report.text import Record, counted, digits, estimate_from_dict, short, span
+from levelhead.report.text import Record, counted, digits, estimate_from_dict, level_text, short, span
 from levelhead.types import Estimate
 
 MOST_PAIRS = 12
@@ -21,8 +21,9 @@ _TERMS = (
     ),
     (
         "Interval",
-        "95% of such intervals hold the true mean. They are Student’s; of mean absolute errors the farther end of two, "
-        "on the plain and the log scale. Differences have theirs by variance recovery, adjusted for all comparisons.",
+        "A {level} interval holds the true mean in {level} of such studies. It is Student’s; of mean absolute errors "
+        "the farther end of two, on the plain and the log scale. Differences have theirs by variance recovery, "
+        "adjusted for all comparisons.",
     ),
 )
 
@@ -38,7 +39,7 @@ def regression_page(result: Record, *, source: str = "", command: str = "") -> R
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
-    about, level = result.get("about") or {}, f"{result['level']:.0%}"
+    about, level = result.get("about") or {}, level_text(result["level"])
     by_attribute, label = result["by_attribute"], short(result["label"], 60)
     parts = [blocks.part([_pairs_section(result, level), _along_section(result)])]
     parts += [
@@ -47,7 +48,11 @@ def regression_page(result: Record, *, source: str = "", command: str = "") -> R
     ]
     items = [("Predictions", source)] if source else []
     items += [("Label", label), ("Level", level)]
-    words = [blocks.terms(items), blocks.terms(_TERMS), blocks.paragraph(CAUTION)]
+    words = [
+        blocks.terms(items),
+        blocks.terms([(term, text.format(level=level)) for term, text in _TERMS]),
+        blocks.paragraph(CAUTION),
+    ]
     parts.append(blocks.part([blocks.section("How it was measured", words)]))
     said = [
         f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)

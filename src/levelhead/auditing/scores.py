@@ -127,9 +127,10 @@ class GapCurve:
 class AttributeScores:
     """The figures of one sensitive column, or of a crossing.
 
-    ``groups`` by key; ``pairs`` of the groups compared, largest difference of areas first; ``area_gap`` is the largest
-    difference of areas; ``at`` has the figures of each threshold that was asked for, ``curves`` each gap over all
-    thresholds (of more than 32 groups there are none);
+    ``groups`` by key; ``pairs`` of the groups compared (with a reference, those with it), first those whose difference
+    of areas is decided, largest first; ``area_gap`` is the largest difference of areas over all pairs; ``at`` has the
+    figures of each threshold that was asked for, ``curves`` each gap over all thresholds (of more than 32 groups there
+    are none);
     """
 
     groups: dict[Key, GroupScores]
@@ -223,7 +224,7 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
     """Say what the scores show between groups, the largest difference first."""
     if not part.pairs:
         return [f"By {printable(name)}, AUCs cannot be compared: {part.area_gap.reason}."]
-    pair = part.pairs[0]
+    pair = part.pairs[0]  # a decided one, if there is one
     first, second = (quoted(group) for group in pair.groups)
     areas = {group_name(key): group.area for key, group in part.groups.items()}
     values = [areas[group].value for group in pair.groups]
@@ -416,11 +417,21 @@ def read_scores(path: Path, label: str | None, score: str, groups: Sequence[str]
     return rows
 
 
-def check_thresholds(threshold: float | Sequence[float] | None, scored: bool) -> tuple[float, ...]:
-    """Return thresholds, each once, in the order given; raise :class:`ConfigError` for what is none."""
+def check_thresholds(
+    threshold: float | Sequence[float] | None, scored: bool, decided: bool = False
+) -> tuple[float, ...]:
+    """Return thresholds, each once, in the order given; raise :class:`ConfigError` for what is none.
+
+    ``decided`` says that predicted classes are given.
+    """
     given = () if threshold is None else threshold if isinstance(threshold, Sequence) else (threshold,)
     if given and not scored:
         raise ConfigError("A threshold is one of scores: name their column with --score (scores= in Python).")
+    if given and decided:
+        raise ConfigError(
+            "Predictions and a threshold both decide the rows. Leave out the threshold to audit the predictions, or "
+            "the predictions to audit decisions at the threshold."
+        )
     for one in given:
         if not math.isfinite(one):
             raise ConfigError(f"threshold={one} is not a finite number. Pass one in the units of the score.")
@@ -439,6 +450,7 @@ def audit_scores(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    reference: Mapping[str, str] | None = None,
 ) -> ScoreAudit:
     """Measure what scores show by group.
 
@@ -453,6 +465,7 @@ def audit_scores(
         level: confidence level of the intervals.
         replicates: bootstrap replicates of the gaps at the thresholds.
         seed: of the bootstrap.
+        reference: the group of each column, by its name, that the others are compared with; None: all pairs.
 
     Returns:
         the figures; what cannot be computed is NaN with a reason.
@@ -473,7 +486,8 @@ def audit_scores(
         counts = ScoreCounts.from_batches(batches, len(there), thresholds)
         exact &= counts.exact
         compared = np.array([not left_out(group) for group in groups[key]])
-        column = _Column(counts, list(groups[key]), compared, scale, min_count, level)
+        named = (reference or {}).get(attribute_names(groups)[key])
+        column = _Column(counts, list(groups[key]), compared, scale, min_count, level, named)
         by_attribute[key] = column.audit(thresholds, replicates, seed)
     return ScoreAudit(
         by_attribute,
@@ -495,6 +509,7 @@ class _Column:
     scale: Scale
     min_count: int
     level: float
+    reference: str | None = None
 
     @property
     def probabilities(self) -> bool:
@@ -509,13 +524,13 @@ class _Column:
         counts, sizes = self.counts, self.counts.sizes
         included = (sizes >= self.min_count).all(-1) & self.compared
         kept = np.flatnonzero(included)
-        grid = counts.grid(CURVE_POINTS if len(kept) <= FEW else FEW_POINTS)
+        enough = (sizes.sum(-1) >= self.min_count) & self.compared
+        grid = counts.grid(CURVE_POINTS if enough.sum() <= FEW else FEW_POINTS)
         tables = counts.tables(grid)
         at = {}
         for threshold in thresholds:
             table = counts.tables([threshold])[0]
             names = [group_name(key) for key in self.keys]
-            enough = (sizes.sum(-1) >= self.min_count) & self.compared
             at[threshold] = estimate_all(
                 Counts(table, tuple(names), (0, 1)).keep([names[i] for i in np.flatnonzero(enough)]),
                 positive=1,
@@ -525,12 +540,19 @@ class _Column:
                 min_count=self.min_count,
             )
         groups = self._groups(tables, included)
+        # A gap at a threshold compares the groups that it compares in an audit's table, rate by rate.
+        curves = self._curves(grid, tables[:, enough])
         pairs = list(itertools.combinations(kept.tolist(), 2))
         if not pairs:
             few = f"fewer than two groups have {self.min_count} positives and {self.min_count} negatives"
-            return AttributeScores(groups, (), Estimate.undefined(few), at, {}, 0)
+            return AttributeScores(groups, (), Estimate.undefined(few), at, curves, 0)
         found, gap = self._pairs(np.array(pairs))
-        return AttributeScores(groups, found, gap, at, self._curves(grid, tables[:, kept]), len(pairs))
+        if self.reference is not None:
+            names = [group_name(key) for key in self.keys]
+            place = names.index(self.reference)
+            pairs = [(one, place) for one in kept.tolist() if one != place] if included[place] else []
+            found = self._pairs(np.array(pairs))[0] if pairs else ()
+        return AttributeScores(groups, found, gap, at, curves, len(pairs))
 
     def _groups(self, tables: IntArray, included: NDArray[np.bool_]) -> dict[Key, GroupScores]:
         counts, level, z = self.counts, self.level, normal_quantile(self.level)
@@ -580,9 +602,10 @@ class _Column:
         difference = own[0][0] - own[1][0]
         low, high = score_metrics.mover(*own[0], *own[1])
         n = sizes.sum(-1)
-        order = np.argsort(-np.abs(difference), kind="stable")
+        # Decided pairs first, as everywhere: the largest of all may be that of the two smallest groups.
+        order = np.lexsort((-np.abs(difference), (low <= 0) & (high >= 0)))
         listed_pairs = order if len(pairs) <= MOST_PAIRS else order[:1]
-        top = int(order[0])
+        top = int(np.argmax(np.abs(difference)))
         away = np.maximum(0, np.maximum(low, -high))  # how far from 0 each interval stays
         value = float(abs(difference[top]))
         widest = Estimate(
@@ -627,7 +650,7 @@ class _Column:
             return {}
         enough = Enough.of(tables[0], 1, self.min_count)
         plain, smooth = Contrasts(tables, 1, enough, smooth=False), Contrasts(tables, 1, enough)
-        curves = {name: band(name, plain, smooth, self.level) for name in gaps()}
+        curves = {name: band(name, plain, smooth, self.level) for name in gaps() if enough.classes(name).all()}
         return {
             name: GapCurve(tuple(grid.tolist()), *(tuple(one.tolist()) for one in found))
             for name, found in curves.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from levelhead.auditing.scores import NOTE
 from levelhead.metrics.names import METRICS
 from levelhead.report import blocks
-from levelhead.report.text import Record, estimate_from_dict, number, percent, percent_interval, short
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
 from levelhead.types import Estimate
 
 MOST_LINES = 6
@@ -17,7 +17,7 @@ def score_sections(name: str, part: Record, result: Record) -> list[Record]:
     scores = result.get("scores")
     if scores is None or name not in scores["by_attribute"]:
         return []
-    own, level = scores["by_attribute"][name], f"{result.get('level', 0.95):.0%}"
+    own, level = scores["by_attribute"][name], level_text(result.get("level", 0.95))
     read_as = [scores["read_as"]] if "read_as" in scores else []  # not in older files
     order = [blocks.paragraph(sentence) for sentence in [*read_as, *own["sentences"]]]
     order += [_areas(name, own, level), *_pairs(name, own, level), *_roc(name, own), blocks.paragraph(NOTE)]

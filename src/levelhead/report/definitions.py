@@ -11,9 +11,10 @@ DEFINITIONS = {name: (metric.heading, metric.definition) for name, metric in MET
 STATISTICS = {
     "interval": (
         "Interval",
-        "A range that holds the true value in 95 of 100 such studies, if rows (and seeds) are a fair sample. For gaps "
-        "it inverts tests of signed differences, so that it can hold a true gap of 0; an interval that starts at 0 "
-        "does not show a gap: a wide one cannot tell whether there is one, a narrow one says how large it is at most.",
+        "A range that holds the true value in as many such studies as its level says (in 95 of 100 at 95%), if rows "
+        "and seeds are a fair sample. For gaps it inverts tests of signed differences, so that it can hold a true gap "
+        "of 0; an interval that starts at 0 does not show a gap: a wide one cannot tell whether there is one, a narrow "
+        "one says how large it is at most.",
     ),
     "interval_over_items": (
         "Interval",

@@ -51,6 +51,11 @@ def percent_interval(figure: Estimate, digits: int = 1, *, signed: bool = False)
     return interval(100 * figure.low, 100 * figure.high, digits, signed=signed)
 
 
+def level_text(level: float) -> str:
+    """Return a confidence level in percent, such as 95% or 99.5%."""
+    return f"{100 * level:g}%"
+
+
 def digits(value: float) -> str:
     """Return a figure of any unit with three significant digits, and all digits before the point."""
     if not math.isfinite(value):

@@ -9,7 +9,7 @@ from levelhead.auditing.overall import NOBODYS_GROUP, TITLES
 from levelhead.auditing.page import appendix, audit_facts, audit_sections, how, main_gap
 from levelhead.report import blocks, marks
 from levelhead.report.sentences import one_run_sentence
-from levelhead.report.text import Record, estimate_from_dict, number, percent, percent_interval, short
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
 from levelhead.runs.cost_block import cost_block
 from levelhead.runs.cost_table import mean_cost
 from levelhead.runs.finished import require_finished
@@ -61,7 +61,7 @@ def _run_page(folder: Path, split: str, command: str) -> Record:
         lines = [NOBODYS_GROUP]
         facts = [
             ("Rows", f"{overall['rows']:,}", f"of the {split} split"),
-            ("Accuracy", percent(accuracy), f"percent, {level:.0%} interval {percent_interval(accuracy)}"),
+            ("Accuracy", percent(accuracy), f"percent, {level_text(level)} interval {percent_interval(accuracy)}"),
         ]
         parts = [blocks.part([_by_class(overall["by_class"], level)])]
         ending, definitions = [], []
@@ -116,7 +116,7 @@ def _by_class(figures: Record, level: float) -> Record:
                 else blocks.undefined_cell(found.reason)
             )
         rows.append((name, cells))
-    caption = f"Each class, all rows together: percent, {level:.0%} interval"
+    caption = f"Each class, all rows together: percent, {level_text(level)} interval"
     titles = [title.capitalize() for title in TITLES.values()]
     return blocks.section("Accuracy by class", [blocks.table(caption, ["Class", *titles], rows)])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from levelhead.auditing.page import appendix, audit_sections, how
 from levelhead.auditing.paired_page import paired_sections
 from levelhead.report import blocks
-from levelhead.report.text import Record, estimate_from_dict, number, percent, percent_interval, short
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
 
 HOW = (
     "Both models predicted the same rows, so that rows which both get right, or both wrong, do not widen any interval. "
@@ -22,7 +22,7 @@ def two_models_page(result: Record, *, command: str = "") -> Record:
     """
     from levelhead.runs.two_models import NO_GROUPS
 
-    audit, level = result["audit"], f"{result['level']:.0%}"
+    audit, level = result["audit"], level_text(result["level"])
     sentences = [result["sentence"]]
     parts = [blocks.part([_whole_section(result, level), _models_section(result)])]
     metrics = ["accuracy", "balanced_accuracy"]

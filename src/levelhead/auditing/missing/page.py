@@ -5,7 +5,7 @@ from __future__ import annotations
 from levelhead.auditing.missing.gaps import TITLES
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
-from levelhead.report.text import Record, estimate_from_dict, number, short
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
 
 METHODS = {
     "labelled subset": ("Labelled rows", "corrected by what is known of all others (PPI++)"),
@@ -27,7 +27,7 @@ def indirect_page(result: Record, *, source: str = "", command: str = "") -> Rec
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
     parts = result["parts"]
-    level = f"{result.get('level', 0.95):.0%}"
+    level = level_text(result.get("level", 0.95))
     pages = [
         blocks.part(_sections(name, part, level), title=name if len(parts) > 1 else "") for name, part in parts.items()
     ]
