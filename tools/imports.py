@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ORDER = (
-    ("_version", "types", "renamed", "plain_yaml", "terminal", "storage", "registry", "distributed", "loading"),
+    ("_version", "types", "arrays"),
+    ("renamed", "plain_yaml", "terminal", "storage", "registry", "distributed", "loading"),
     ("metrics", "report"),
     ("data", "auditing"),
     ("attention", "objectives"),

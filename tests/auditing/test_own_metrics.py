@@ -160,7 +160,7 @@ def test_resamplings_without_a_figure_take_the_interval_away():
         ({}, "names and functions"),
         ({"f1": 3}, "is int: each metric is a name and a function"),
         ({"": accuracy}, "each metric is a name"),
-        ([accuracy], "names and functions"),
+        ([accuracy], "metrics is a list; it takes a dict"),
     ],
 )
 def test_what_is_no_metric_is_refused_before_any_work(metrics, message):

@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from levelhead.arrays import aligned, checked
 from levelhead.auditing.bins import Bins, Cuts, cuts_of
-from levelhead.auditing.columns import column_title, columns_of, name_of, outcome_of
+from levelhead.auditing.columns import by_name, column_title, columns_of, name_of, outcomes_of
 from levelhead.auditing.continuous import NumberRows, check_degree
 from levelhead.auditing.figures import LEAVE_OUT, AuditOptions, about_of, audit_tally, ordered_groups
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
-from levelhead.auditing.finding import BONFERRONI
-from levelhead.auditing.frames import named_columns
+from levelhead.auditing.finding import BONFERRONI, Reference
 from levelhead.auditing.levels import add_control, check_control, control_tallies, levels_of
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.own_metrics import Metric, OwnMetric, check_metrics, own_metrics
@@ -37,6 +37,7 @@ from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, printable, quoted
 
 
+@checked
 def audit(
     y_true: ArrayLike,
     y_pred: ArrayLike | None = None,
@@ -46,7 +47,7 @@ def audit(
     threshold: float | Sequence[float] | None = None,
     against: ArrayLike | None = None,
     without: ArrayLike | None = None,
-    continuous: Mapping[str, ArrayLike] | pd.DataFrame | None = None,
+    continuous: Mapping[str, ArrayLike] | pd.DataFrame | ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
     control_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike] | None = None,
     positive: Hashable = None,
@@ -55,9 +56,9 @@ def audit(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
-    bins: Bins | Sequence[str] | None = None,
+    bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
-    reference: Sequence[str] | str | None = None,
+    reference: Reference = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
     positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
@@ -83,7 +84,7 @@ def audit(
         without: (rows,) predicted classes of a model that does not use the sensitive features, where ``y_pred`` are
             those of one that does: ``result.against`` then says for which groups the use of them makes it worse.
         continuous: columns of numbers, such as ages, (rows,) each: how decisions change along them, without cutting
-            them into groups, is in ``result.continuous``.
+            them into groups, is in ``result.continuous``. One column goes by its name, or as ``number``.
         sample_weight: (rows,) how many rows each row stands for, 0 or more; a row with 0 is left out. Rates are
             weighted, and intervals rest on what the rows are worth (:mod:`levelhead.metrics.weighted`). Not with
             ``scores``, ``against``, ``continuous`` or ``control_features``. ``min_count`` counts real rows.
@@ -102,8 +103,8 @@ def audit(
             ``"quantiles:4"``; ``"values"`` says that the numbers are codes of groups.
         missing: "leave out" shows rows without a group beside the others, in the group "(missing)", and leaves them
             out of the gaps; "group" makes them a group like any other.
-        reference: the group that the others are compared with, as ``Male`` or ``sex=Male``; several are a list. Only
-            the pairs with it are named; the largest gaps stay those over all pairs.
+        reference: the group that the others are compared with, as ``Male``, ``sex=Male`` or ``{"sex": "Male"}``;
+            several are a list, or a dict. Only the pairs with it are named; the largest gaps stay those over all pairs.
         label_map: which class of the predictions each label stands for, as ``{">50K": 1, "<=50K": 0}``.
         positive_name: the positive class in words, for sentences: a verb ("earns over 50K") or a noun ("light hair").
         about: title, model, author and purpose, for the page and the JSON.
@@ -136,6 +137,17 @@ def audit(
         >>> round(result.metrics["demographic_parity"].value, 2)
         0.5
     """
+    rows_given: dict[str, Any] = {
+        "y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "scores": scores,
+        "against": against, "without": without, "continuous": continuous, "sample_weight": sample_weight,
+        "control_features": control_features,
+    }  # fmt: skip
+    rows_given, matched_by_index = aligned(rows_given)
+    y_true, y_pred, sensitive_features, scores, against, without, continuous, sample_weight, control_features = (
+        rows_given.values()
+    )
+    outcomes = {"label": y_true, "prediction": y_pred, "prediction of the other model": _other(against, without)}
+    outcome, positive, by_position = outcomes_of(outcomes, positive)
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), name_of(y_true), adjust,
@@ -159,9 +171,8 @@ def audit(
         raise ConfigError("A scale is one of scores: pass scores= (--score on the command line).")
     if y_pred is None and scores is None:
         raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
-    label = outcome_of(y_true, "label")
+    label, prediction = outcome["label"], outcome.get("prediction")
     rows = len(label[0])
-    prediction = None if y_pred is None else outcome_of(y_pred, "prediction")
     if prediction is not None and rows != len(prediction[0]):
         raise DataError(f"{rows} labels and {len(prediction[0])} predictions. Pass one of each for every row.")
     if not rows:
@@ -200,15 +211,16 @@ def audit(
             _add_weighted(tally, weights, values, label, prediction, columns)
             weights.check()
         result = audit_tally(tally, options, cuts, weights)
+    result = replace(result, warnings=[*matched_by_index, *by_position, *result.warnings])
     if levels and prediction is not None:
         within = control_tallies(("The label", "The prediction"), titles, of_levels, intersect, frozenset(cuts))
         for tally in within.values():
             tally.add(label, prediction, {name: both[name] for name in tally.groups})
         result = add_control(result, within, tuple(levels), options, cuts)
     if continuous is not None:
-        given = named_columns(continuous) or dict(continuous)
-        along = NumberRows([str(name) for name in given])
-        numbers = {str(name): numbers_of_array(one, f"The column {quoted(name)}") for name, one in given.items()}
+        given = by_name(continuous, "number", "columns of numbers")
+        along = NumberRows(list(given))
+        numbers = {name: numbers_of_array(one, f"The column {quoted(name)}") for name, one in given.items()}
         for name, values in numbers.items():
             if len(values) != rows:
                 raise DataError(f"{rows} labels and {len(values)} values of {quoted(name)}. Pass one for every row.")
@@ -219,14 +231,13 @@ def audit(
     if metrics is not None:
         passed = values_of_scores if prediction is None else prediction
         result = _measured_by(metrics, result, label, passed, columns, options, cuts)
-    if against is not None and without is not None:
-        raise ConfigError("against= and without= both name another model: pass one of them.")
-    name, against = ("against=", against) if without is None else ("without=", without)
-    if against is None:
+    other = outcome.get("prediction of the other model")
+    if other is None:
         return result
     if prediction is None:
-        raise ConfigError(f"{name} compares predicted classes: pass y_pred as well.")
-    other = outcome_of(against, "prediction of the other model")
+        raise ConfigError(
+            f"{'against' if without is None else 'without'}= compares predicted classes: pass y_pred as well."
+        )
     if len(other[0]) != rows:
         raise DataError(f"{rows} labels and {len(other[0])} predictions of the other model. Pass one for every row.")
     new, old = (PairedRows.of(label, one, columns, titles) for one in (prediction, other))
@@ -235,6 +246,14 @@ def audit(
     return _compared(result, new, old, options)
 
 
+def _other(against: Any, without: Any) -> Any:
+    """Return the predictions of the other model, of which there is one at most."""
+    if against is not None and without is not None:
+        raise ConfigError("against= and without= both name another model: pass one of them.")
+    return against if without is None else without
+
+
+@checked
 def audit_file(
     path: Path | str,
     label: str,
@@ -255,9 +274,9 @@ def audit_file(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
-    bins: Bins | Sequence[str] | None = None,
+    bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
-    reference: Sequence[str] | str | None = None,
+    reference: Reference = None,
     label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
     positive_name: str | None = None,
     about: Mapping[str, str] | None = None,

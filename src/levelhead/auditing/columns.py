@@ -3,21 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from numbers import Number
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from levelhead.arrays import class_names
 from levelhead.auditing.frames import named_columns
 from levelhead.auditing.tally import Column
 from levelhead.metrics.counts import distinct
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 
+def outcomes_of(given: Mapping[str, Any], positive: Hashable) -> tuple[dict[str, Column], Hashable, list[str]]:
+    """Return columns of labels and predictions, where columns of class labels (``datasets.ClassLabel``) have names.
+
+    Classes are matched by those names. Numbers beside them are positions in the names of the first such column.
+
+    Args:
+        given: columns by what errors call them, the labels first; None is left out.
+        positive: the positive class, by value, name or position.
+
+    Returns:
+        the columns, the positive class in their words, and a warning where numbers were taken as positions. Of two
+        classes with names the positive one is the second, where nobody named it.
+
+    Raises:
+        DataError: a value is missing, or a column names a class that the first does not.
+    """
+    labels = next(iter(given))
+    columns = {what: outcome_of(one, what) for what, one in given.items() if what == labels or one is not None}
+    known = {what: names for what in columns if (names := class_names(given[what])) is not None}
+    if not known:
+        return columns, positive, []
+    first, names = next(iter(known.items()))
+    numbered = [
+        what
+        for what, (_, values) in columns.items()
+        if what not in known and all(isinstance(value, Number) for value in values)
+    ]  # fmt: skip
+    for what, own in known.items():
+        codes, values = columns[what]
+        if unknown := [own[int(str(code))] for code in values if own[int(str(code))] not in names]:
+            raise DataError(
+                f"The {what} column has the class {quoted(unknown[0])}, and the {first} column has {listed(names)}. "
+                "Give both the same names."
+            )
+        columns[what] = codes, [own[int(str(code))] for code in values]
+        if numbered:
+            columns[what] = codes, [names.index(name) for name in columns[what][1]]
+    if numbered:
+        said = (
+            f"The {first} column has the class names {listed(names, 5)}; the numbers of the {numbered[0]} column are "
+            "read as positions in these names, from 0."
+        )
+        return columns, names.index(positive) if isinstance(positive, str) and positive in names else positive, [said]
+    if isinstance(positive, int) and not isinstance(positive, bool) and 0 <= positive < len(names):
+        positive = names[positive]
+    if positive is None and len(names) == 2 and any(names[1] in values for _, values in columns.values()):
+        positive = names[1]
+    return columns, positive, []
+
+
 def outcome_of(values: ArrayLike, what: str) -> Column:
     """Return codes and values of a column of labels or predictions; a missing value is an error."""
-    codes, names = distinct(values, f"The {what} column")
+    codes, names = distinct(values, f"The {what} column", names=False)
     missing = np.flatnonzero(codes < 0)
     if len(missing):
         shown = ", ".join(str(row + 1) for row in missing[:5]) + (", ..." if len(missing) > 5 else "")
@@ -33,21 +85,9 @@ def columns_of(
     features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike], rows: int
 ) -> dict[str, Column]:
     """Bring every accepted form of sensitive features into named columns."""
-    if isinstance(features, pd.DataFrame):
-        given: list[tuple[Any, Any]] = [(name, features.iloc[:, at]) for at, name in enumerate(features.columns)]
-    elif isinstance(features, Mapping):
-        given = list(features.items())
-    elif (named := named_columns(features)) is not None:
-        given = list(named.items())
-    else:
-        name = getattr(features, "name", None)
-        given = [("group" if name is None else name, features)]
     columns: dict[str, Column] = {}
-    for key, values in given:
-        name = str(key)
-        if name in columns:
-            raise DataError(f"Two sensitive columns are named {quoted(name)}. Rename or remove one of them.")
-        codes, names = distinct(values, column_title(name))
+    for name, values in by_name(features, "group").items():
+        codes, names = distinct(values, column_title(name), hint="Several columns go into a frame or a dict.")
         if len(codes) != rows:
             raise DataError(
                 f"Sensitive column {quoted(name)} has shape {codes.shape}, but there are {rows} rows. "
@@ -56,6 +96,29 @@ def columns_of(
         # Code -1 marks missing values.
         columns[name] = np.where(codes < 0, len(names), codes), [*names, None]
     return columns
+
+
+def by_name(columns: Any, otherwise: str, what: str = "sensitive columns") -> dict[str, Any]:
+    """Return the columns of a frame, a table or a dict by their names; a single column by its own, or ``otherwise``.
+
+    Raises:
+        DataError: two columns have one name.
+    """
+    if isinstance(columns, pd.DataFrame):
+        given: list[tuple[Any, Any]] = [(name, columns.iloc[:, at]) for at, name in enumerate(columns.columns)]
+    elif isinstance(columns, Mapping):
+        given = list(columns.items())
+    elif (named := named_columns(columns)) is not None:
+        given = list(named.items())
+    else:
+        name = None if callable(columns) else getattr(columns, "name", None)
+        given = [(otherwise if name is None else name, columns)]
+    found: dict[str, Any] = {}
+    for key, values in given:
+        if str(key) in found:
+            raise DataError(f"Two {what} are named {quoted(str(key))}. Rename or remove one of them.")
+        found[str(key)] = values
+    return found
 
 
 def column_title(name: str) -> str:

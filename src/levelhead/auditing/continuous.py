@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from rich.text import Text
 from scipy import stats
 
+from levelhead.arrays import aligned, checked
 from levelhead.auditing.numbers import numbers_of_array
 from levelhead.auditing.tally import Column, occurring
 from levelhead.metrics import estimate_to_dict
@@ -105,6 +106,7 @@ def check_degree(gedi: int) -> None:
         raise ConfigError(f"gedi={quoted(gedi)} is not a degree from 1 to 10.")
 
 
+@checked
 def continuous_gap(
     prediction: ArrayLike,
     attribute: ArrayLike,
@@ -142,6 +144,7 @@ def continuous_gap(
     """
     if gedi is not None:
         check_degree(gedi)
+    prediction, attribute = aligned({"prediction": prediction, "attribute": attribute})[0].values()
     values, along = numbers_of_array(prediction, "The prediction"), numbers_of_array(attribute, f"The {title}")
     if len(values) != len(along):
         raise DataError(

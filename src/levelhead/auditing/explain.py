@@ -22,7 +22,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from levelhead.auditing.columns import column_title, columns_of, outcome_of, positive_index
+from levelhead.arrays import aligned, checked
+from levelhead.auditing.columns import column_title, columns_of, outcomes_of, positive_index
 from levelhead.auditing.explanation import (
     CalibrationBin,
     ExplainedAttribute,
@@ -69,6 +70,7 @@ CELLS_AT_ONCE = 1 << 20
 CALIBRATION_BINS = 5
 
 
+@checked
 def explain_gap(
     y_true: ArrayLike,
     score: ArrayLike,
@@ -124,9 +126,12 @@ def explain_gap(
         >>> round(pair.measured.value, 1), round(pair.implied.value, 1), round(pair.rho.value, 1)
         (0.4, 0.4, 1.0)
     """
+    columns_given, matched = aligned({"y_true": y_true, "score": score, "sensitive_features": sensitive_features})
+    y_true, score, sensitive_features = columns_given.values()
+    outcomes, positive, _ = outcomes_of({"label": y_true}, positive)
+    label = outcomes["label"]
     options = _Options(positive, threshold, scale, min_count, level, replicates, seed)
     options.check()
-    label = outcome_of(y_true, "label")
     values = numbers_of_array(score, "The score")
     if len(values) != len(label[0]):
         raise DataError(f"{len(label[0])} labels and {len(values)} scores. Pass one of each for every row.")
@@ -137,9 +142,11 @@ def explain_gap(
         raise DataError("There is no sensitive column. Pass at least one.")
     rows = _Rows("The label", "The score", {name: column_title(name) for name in columns})
     rows.add(label, values, columns)
-    return _explain(rows, options)
+    found = _explain(rows, options)
+    return replace(found, warnings=[*matched, *found.warnings])
 
 
+@checked
 def explain_file(
     path: Path | str,
     label: str,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from levelhead.auditing.bins import Cuts
 from levelhead.auditing.columns import positive_index
-from levelhead.auditing.finding import BONFERRONI, MAX_T, find, references
+from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference, find, references
 from levelhead.auditing.rates import MoreRates, more_rates
 from levelhead.auditing.result import AttributeAudit, AuditResult, GroupFigures
 from levelhead.auditing.tally import Tally
@@ -42,7 +42,7 @@ class AuditOptions:
     replicates: int
     seed: int
     missing: str = LEAVE_OUT
-    reference: Sequence[str] | str | None = None
+    reference: Reference = None
     label_map: LabelMap = field(default_factory=lambda: LabelMap(None))
     positive_name: str | None = None
     about: Mapping[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ hold together (Bonferroni), so that the largest gap can be named without flatter
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -234,11 +234,15 @@ def _answers(pooled: Counts, balanced: Estimate) -> dict[str, Any]:
     }
 
 
-def references(asked: Sequence[str] | str | None, groups: Mapping[Key, Sequence[Key]]) -> dict[Key, Key]:
+Reference = Mapping[str, Hashable] | Sequence[Hashable] | Hashable
+"""Groups that the others are compared with: one, several, or by column; a group is its name or its value."""
+
+
+def references(asked: Reference, groups: Mapping[Key, Sequence[Key]]) -> dict[Key, Key]:
     """Find which group of each column is the reference.
 
     Args:
-        asked: names of groups, ``Male``, or of columns and groups, ``sex=Male``.
+        asked: groups, ``Male`` or ``1``, or columns and groups, ``sex=Male`` or ``{"sex": "Male"}``.
         groups: the groups of each column.
 
     Returns:
@@ -248,7 +252,7 @@ def references(asked: Sequence[str] | str | None, groups: Mapping[Key, Sequence[
         ConfigError: no column has such a group, or one column would have two.
     """
     found: dict[Key, Key] = {}
-    for name in [asked] if isinstance(asked, str) else asked or ():
+    for name in _asked(asked):
         matches: list[tuple[Key, Key]] = [
             (attribute, group)
             for attribute, members in groups.items()
@@ -265,3 +269,11 @@ def references(asked: Sequence[str] | str | None, groups: Mapping[Key, Sequence[
                     f"{quoted(group_name(found[attribute]))} and {quoted(group_name(group))}. Name one of them."
                 )
     return found
+
+
+def _asked(asked: Reference) -> list[str]:
+    if asked is None:
+        return []
+    if isinstance(asked, Mapping):
+        return [f"{column}={group}" for column, group in asked.items()]
+    return [str(one) for one in (asked if isinstance(asked, Sequence) and not isinstance(asked, str) else [asked])]

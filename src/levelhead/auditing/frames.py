@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, group_name
-from levelhead.types import ConfigError, Estimate, listed, printable, quoted
+from levelhead.types import ConfigError, Estimate, listed, printable, quoted, refuse_duplicates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,8 +30,14 @@ def named_columns(features: Any) -> dict[str, Any] | None:
     """
     names = getattr(features, "column_names", None)
     names = getattr(features, "columns", None) if names is None else names
-    if names is None or isinstance(features, Mapping) or not all(isinstance(name, str) for name in names):
+    if (
+        names is None
+        or isinstance(features, (Mapping, type))
+        or isinstance(names, str)
+        or not all(isinstance(name, str) for name in names)
+    ):
         return None
+    refuse_duplicates(list(names), names, "The table")
     return {name: features[name] for name in names}
 
 

@@ -7,13 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from levelhead.auditing.bins import Cuts
-from levelhead.auditing.columns import columns_of
+from levelhead.auditing.columns import by_name, columns_of
 from levelhead.auditing.control import LevelCounts, controlled
 from levelhead.auditing.figures import AuditOptions, find_classes, ordered_groups
-from levelhead.auditing.frames import named_columns
 from levelhead.auditing.result import AuditResult
 from levelhead.auditing.tally import Column, Tally
 from levelhead.metrics.names import Key, attribute_names, group_name, parts_of
@@ -23,11 +21,7 @@ from levelhead.types import ConfigError, DataError, listed, printable, quoted
 
 def levels_of(features: Any, rows: int) -> dict[str, Column]:
     """Bring control features into named columns."""
-    if not isinstance(features, (pd.DataFrame, Mapping)):
-        table = named_columns(features)
-        named = table is None and getattr(features, "name", None) is not None
-        features = features if named else {"control": features} if table is None else table
-    return columns_of(features, rows)
+    return columns_of(by_name(features, "control", "control columns"), rows)
 
 
 def check_control(levels: Sequence[str], groups: Sequence[str], decided: bool) -> None:

@@ -10,22 +10,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from levelhead.arrays import array_of
 from levelhead.auditing.vocabulary import NUMBER
 from levelhead.types import DataError, quoted
 
 FloatArray = NDArray[np.float64]
+OF_TWO = "Of predict_proba, pass the column of the positive class, [:, 1]."
 OF_SCORES = "Pass the probability or the log odds of the positive class, written like 0.25."
 
 
 def numbers_of_array(score: ArrayLike, title: str, advice: str = OF_SCORES) -> FloatArray:
     """Return one number a row, NaN where it is missing; errors name it by ``title`` and end in ``advice``."""
-    if isinstance(score, np.ma.MaskedArray):
-        score = score.tolist()  # masked values become None
-    array = np.asarray(score, dtype=object if isinstance(score, (list, tuple)) else None)
-    if array.ndim != 1:
-        raise DataError(f"{title} has shape {array.shape}, and needs one number a row. {advice}")
+    array = array_of(score, title, hint=OF_TWO, names=False, one="number")
     if array.dtype.kind in "iuf":
         return array.astype(np.float64)
+    if array.dtype.kind in "mM":
+        raise DataError(f"{title} holds dates or times, and no numbers. {advice}")
     return numbers_of_column(array.tolist(), title, advice)
 
 

@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from levelhead.arrays import checked
 from levelhead.metrics.pairs import detectable_gap, rows_needed
 from levelhead.types import ConfigError, printable, quoted
 
@@ -85,6 +86,7 @@ class Plan:
         return self.sentence
 
 
+@checked
 def plan_audit(
     *,
     gap: float | None = None,

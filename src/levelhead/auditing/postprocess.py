@@ -28,6 +28,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
+from levelhead.arrays import aligned, checked
+from levelhead.auditing.numbers import numbers_of_array
+from levelhead.metrics.counts import distinct
 from levelhead.metrics.scores import SMALLEST
 from levelhead.types import ConfigError, DataError, listed, quoted
 
@@ -61,9 +64,8 @@ class BiasRule:
     shares: dict[tuple[int, int | None], float]
     lines: tuple[tuple[float, float], ...]
 
-    def decide(
-        self, probability: ArrayLike, group: Sequence[str] | NDArray[Any], *, seed: int = 0
-    ) -> NDArray[np.bool_]:
+    @checked
+    def decide(self, probability: ArrayLike, group: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
         """Return decisions (rows,); a group that the rule was not fitted on is an error.
 
         ``seed`` is of the chance that equalized odds need; other metrics need none.
@@ -119,9 +121,10 @@ class BiasRule:
         )
 
 
+@checked
 def fit_rule(
     probability: ArrayLike,
-    group: Sequence[str] | NDArray[Any],
+    group: ArrayLike,
     *,
     metric: str = "equalized_odds",
     delta: float = 0.0,
@@ -290,10 +293,15 @@ def _calibrated(values: FloatArray, codes: IntArray, lines: Sequence[tuple[float
     return np.asarray(special.expit(intercept[codes] + slope[codes] * log_odds))
 
 
-def _checked(probability: ArrayLike, group: Sequence[str] | NDArray[Any]) -> tuple[FloatArray, NDArray[Any]]:
-    values, members = np.asarray(probability, np.float64), np.asarray(group, dtype=object)
-    if values.ndim != 1 or members.shape != values.shape:
-        raise DataError(f"Probabilities have shape {values.shape}, groups {members.shape}. Pass one of each for a row.")
+def _checked(probability: ArrayLike, group: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
+    probability, group = aligned({"probability": probability, "group": group})[0].values()
+    values = numbers_of_array(probability, "The probability", "Pass one between 0 and 1 for every row.")
+    members, names = distinct(group, "The group column")
+    if len(members) != len(values):
+        raise DataError(f"{len(values)} probabilities and {len(members)} groups. Pass one of each for every row.")
+    if (members < 0).any():
+        row = np.flatnonzero(members < 0)[0] + 1
+        raise DataError(f"{(members < 0).sum()} groups are missing, first in row {row} (counted from 1).")
     if not len(values):
         raise DataError("There are no rows.")
     wrong = np.flatnonzero(~((values >= 0) & (values <= 1)))
@@ -301,4 +309,4 @@ def _checked(probability: ArrayLike, group: Sequence[str] | NDArray[Any]) -> tup
         raise DataError(
             f"{len(wrong)} probabilities are missing or outside 0 to 1, first in row {wrong[0] + 1} (counted from 1)."
         )
-    return values, members
+    return values, np.array([str(name) for name in names], object)[members]

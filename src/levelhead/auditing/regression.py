@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,13 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special
 
+from levelhead.arrays import aligned, checked
 from levelhead.auditing.bins import Bins, cuts_of
-from levelhead.auditing.columns import columns_of, name_of
+from levelhead.auditing.columns import by_name, columns_of, name_of
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.figures import LEAVE_OUT, about_of, check_grouping, ordered_groups
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
-from levelhead.auditing.frames import named_columns, regression_frame
+from levelhead.auditing.frames import regression_frame
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.result_tables import warning_lines
@@ -191,16 +192,17 @@ class RegressionAudit:
         return regression_frame(self)
 
 
+@checked
 def regression_audit(
     y_true: ArrayLike,
     y_pred: ArrayLike,
     *,
     sensitive_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike],
-    continuous: Mapping[str, ArrayLike] | pd.DataFrame | None = None,
+    continuous: Mapping[str, ArrayLike] | pd.DataFrame | ArrayLike | None = None,
     intersect: bool = False,
     min_count: int = 10,
     level: float = 0.95,
-    bins: Bins | Sequence[str] | None = None,
+    bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
     about: Mapping[str, str] | None = None,
 ) -> RegressionAudit:
@@ -210,7 +212,8 @@ def regression_audit(
         y_true: (rows,) true numbers.
         y_pred: (rows,) predicted numbers, in the same unit.
         sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each audited on its own.
-        continuous: columns of numbers, such as ages, (rows,) each: how errors change along them.
+        continuous: columns of numbers, such as ages, (rows,) each: how errors change along them. One column
+            goes by its name, or as ``number``.
         intersect: also audit the crossing of all columns, under the tuple of their names.
         min_count: rows of a group that is compared; smaller ones are shown, and named in a warning.
         level: confidence level of the intervals.
@@ -234,6 +237,10 @@ def regression_audit(
         >>> print(result.to_dict()["sentences"][0])
         By group, predictions are 2.50 too high for b and 0.500 too high for a on average: 2.00 apart, interval ...
     """
+    given, matched = aligned(
+        {"y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "continuous": continuous}
+    )
+    y_true, y_pred, sensitive_features, continuous = given.values()
     label = _finite(numbers_of_array(y_true, "The label", ADVICE), "The label")
     prediction = _finite(numbers_of_array(y_pred, "The prediction", ADVICE), "The prediction")
     rows = len(label)
@@ -248,16 +255,18 @@ def regression_audit(
         if cut.quantiles:
             cut.find([columns[name]], titles[name])
     numbers = {}
-    along: Any = {} if continuous is None else named_columns(continuous) or dict(continuous)
-    for key in along:
+    along = {} if continuous is None else by_name(continuous, "number", "columns of numbers")
+    for key, values in along.items():
         title = f"The column {quoted(key)}"
-        numbers[str(key)] = _finite(numbers_of_array(along[key], title, ADVICE), title)
-        if len(numbers[str(key)]) != rows:
-            raise DataError(f"{rows} labels and {len(numbers[str(key)])} values of {quoted(key)}. Pass one a row.")
+        numbers[key] = _finite(numbers_of_array(values, title, ADVICE), title)
+        if len(numbers[key]) != rows:
+            raise DataError(f"{rows} labels and {len(numbers[key])} values of {quoted(key)}. Pass one a row.")
     counts.add(label, prediction, columns, numbers)
-    return counts.audit(name_of(y_true), about_of(about))
+    found = counts.audit(name_of(y_true), about_of(about))
+    return replace(found, warnings=[*matched, *found.warnings])
 
 
+@checked
 def regression_audit_file(
     path: Path | str,
     label: str,
@@ -268,7 +277,7 @@ def regression_audit_file(
     intersect: bool = False,
     min_count: int = 10,
     level: float = 0.95,
-    bins: Bins | Sequence[str] | None = None,
+    bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
     about: Mapping[str, str] | None = None,
 ) -> RegressionAudit:

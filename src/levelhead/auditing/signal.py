@@ -11,9 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
+from levelhead.arrays import aligned, checked
+from levelhead.auditing.columns import outcome_of
 from levelhead.auditing.files import read_batches
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.counts import distinct
+from levelhead.metrics.intervals import check_level
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.types import DataError, Estimate, check_seed, listed, quoted
 
@@ -54,6 +58,7 @@ class SignalArea:
         return {"group": self.group, **{name: estimate_to_dict(getattr(self, name)) for name in names}}
 
 
+@checked
 def signal_area(
     y_true: ArrayLike, score: ArrayLike, signal: ArrayLike, *, group: ArrayLike, level: float = 0.95, seed: int = 0
 ) -> SignalArea:
@@ -68,7 +73,7 @@ def signal_area(
         y_true: (rows,) labels, two of them.
         score: (rows,) numbers.
         signal: (rows,) numbers.
-        group: (rows,) group of each row, two of them.
+        group: (rows,) group of each row, two of them. Rows without a group are left out.
         level: confidence level of the intervals.
         seed: of the division into fifths.
 
@@ -91,25 +96,35 @@ def signal_area(
         True
     """
     check_seed(seed)
-    labels, groups = np.asarray(y_true), np.asarray(group).astype(str)
+    check_level(level)
+    given, _ = aligned({"y_true": y_true, "score": score, "signal": signal, "group": group})
+    y_true, score, signal, group = given.values()
+    labels, classes = outcome_of(y_true, "label")
+    members, groups = distinct(group, "The group column")
+    if len(members) != len(labels):
+        raise DataError(f"{len(labels)} labels and {len(members)} groups. Pass one of each for every row.")
+    known = members >= 0
     numbers = {"score": numbers_of_array(score, "The score"), "signal": numbers_of_array(signal, "The signal")}
     for name, values in numbers.items():
         if len(values) != len(labels):
             raise DataError(
                 f"{len(labels)} labels and {len(values)} numbers of the {name}. Pass one of each for every row."
             )
+        numbers[name] = values = values[known]
         if not np.isfinite(values).all():
             raise DataError(
                 f"The {name} has {(~np.isfinite(values)).sum()} missing or infinite numbers: leave those rows out."
             )
-        if np.ptp(values) == 0:
+        if len(values) and np.ptp(values) == 0:
             raise DataError(f"The {name} is {values[0]:g} in every row: it tells nothing apart.")
-    if len(groups) != len(labels):
-        raise DataError(f"{len(labels)} labels and {len(groups)} groups. Pass one of each for every row.")
-    for what, column in (("label", labels), ("group", groups)):
-        if len(values := np.unique(column)) != 2:
-            raise DataError(f"The {what} must have two values; it has {len(values)}: {listed(map(str, values), 5)}.")
-    truth, inside = labels == np.unique(labels)[1], groups == np.unique(groups)[1]
+    labels, members = labels[known], members[known]
+    second = []
+    for what, codes, column in (("label", labels, classes), ("group", members, groups)):
+        there = [column[code] for code in np.unique(codes).tolist()]
+        if len(there) != 2:
+            raise DataError(f"The {what} must have two values; it has {len(there)}: {listed(there, 5)}.")
+        second.append(max(there, key=str))
+    truth, inside = labels == classes.index(second[0]), members == groups.index(second[1])
     if (fewest := min(inside.sum(), (~inside).sum())) < FEWEST:
         raise DataError(f"The smaller group has {fewest} rows; at least {FEWEST} are needed.")
     scaled = {name: (values - values.mean()) / values.std() for name, values in numbers.items()}
@@ -122,9 +137,7 @@ def signal_area(
     areas = area_under_roc(inside, everyone, guesses, positive=True, baseline="without", level=level)
     found, difference = areas["with"]["all"]
     assert difference is not None, "there is a baseline"
-    return SignalArea(
-        str(np.unique(groups)[1]), areas["without"]["all"][0], found, difference, areas["alone"]["all"][0]
-    )
+    return SignalArea(str(second[1]), areas["without"]["all"][0], found, difference, areas["alone"]["all"][0])
 
 
 def signal_areas_of_file(

@@ -15,16 +15,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from levelhead.arrays import aligned, array_of
 from levelhead.types import DataError, quoted
 
 IntArray = NDArray[np.int64]
 
 ONE_KIND = {"string", "bytes", "integer", "floating", "decimal", "boolean", "datetime64", "datetime", "date", "empty"}
 """What pandas calls the content of an object array that holds values of one kind, beside missing ones."""
+OF_CLASSES = "Of scores or one-hot rows, pass the class of each: .argmax(axis=1)."
 MOST_CELLS = 1 << 27  # a table of one gigabyte
 
 
-def distinct(values: ArrayLike, title: str = "A column") -> tuple[IntArray, list[Hashable]]:
+def distinct(
+    values: ArrayLike, title: str = "A column", *, names: bool = True, hint: str = OF_CLASSES
+) -> tuple[IntArray, list[Hashable]]:
     """Tell the values of a column apart, exactly.
 
     Numbers are the same where they are equal, texts where every character is; a number is never a text.
@@ -32,6 +36,8 @@ def distinct(values: ArrayLike, title: str = "A column") -> tuple[IntArray, list
     Args:
         values: (rows,) numbers, booleans, strings or other hashables; None, NaN and the like are missing.
         title: what errors call the column.
+        names: whether class labels of datasets are told apart by the names of their classes.
+        hint: what errors say of several values a row.
 
     Returns:
         codes (rows,) int64, -1 where the value is missing, and the distinct values in the order of their first rows.
@@ -40,34 +46,20 @@ def distinct(values: ArrayLike, title: str = "A column") -> tuple[IntArray, list
         DataError: the values are not one-dimensional or not hashable, or some are equal or print alike although they
             are of different kinds, such as 1 and "1", or 1 and True.
     """
-    array = _array(values, title)
-    if array.ndim != 1:
-        raise DataError(f"{title} has shape {array.shape}, and needs one value a row, not scores or one-hot rows.")
+    array = array_of(values, title, hint=hint, names=names)
     try:
         if array.dtype == object and pd.api.types.infer_dtype(array, skipna=True) not in ONE_KIND:
             return _distinct_objects(array, title)
         codes, uniques = pd.factorize(array)
-    except (TypeError, ValueError):
+    except DataError:
+        raise
+    except Exception:  # values of somebody else's types may raise anything where they are compared
         raise DataError(
             f"{title} holds values that cannot be distinguished, such as lists. Pass numbers, truth values or texts."
         ) from None
     if array.dtype.kind in "mM":
         uniques = pd.Series(uniques).astype(object).to_numpy()
-    names = [value.item() if isinstance(value, np.generic) else value for value in uniques]
-    return codes.astype(np.int64), names
-
-
-def _array(values: ArrayLike, title: str) -> NDArray[Any]:
-    """Return an array in which no value has changed its kind: NumPy turns 1 beside "1" into text."""
-    try:
-        if isinstance(values, np.ma.MaskedArray):
-            values = np.array(values.tolist(), dtype=object)  # masked values become None
-        array = np.asarray(values)
-        return np.asarray(values, dtype=object) if array.dtype.kind in "US" else array
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"{title} cannot be read as an array ({(str(error).splitlines() or [''])[0]}). Pass one value a row."
-        ) from None
+    return codes.astype(np.int64), [value.item() if isinstance(value, np.generic) else value for value in uniques]
 
 
 def _distinct_objects(array: NDArray[Any], title: str) -> tuple[IntArray, list[Hashable]]:
@@ -201,7 +193,9 @@ class Counts:
         Raises:
             DataError: lengths differ, there are no rows, or values are missing.
         """
-        (labels, predictions), classes = encode_together(y_true, y_pred)
+        columns, _ = aligned({"y_true": y_true, "y_pred": y_pred, "group": group})
+        (labels, predictions), classes = encode_together(columns["y_true"], columns["y_pred"])
+        group = columns["group"]
         members, groups = encode(group)
         if len(members) != len(labels):
             raise DataError(f"{len(members)} group values for {len(labels)} labels. Pass one group for every row.")

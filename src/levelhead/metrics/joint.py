@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special, stats
 
+from levelhead.arrays import aligned, array_of, checked, table_of
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.counts import Counts, IntArray, JointCounts
 from levelhead.metrics.group import FloatArray
@@ -55,7 +56,7 @@ from levelhead.metrics.intervals import (
     undefined_reason,
 )
 from levelhead.metrics.names import metric_of
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.types import ConfigError, DataError, Estimate, quoted
 
 MARGIN = 0.02
 DRAWN = 1 << 22
@@ -159,6 +160,7 @@ class JointTable:
         }
 
 
+@checked
 def compare(
     y_true: ArrayLike,
     group: ArrayLike,
@@ -191,11 +193,14 @@ def compare(
         DataError: lengths differ or values are missing.
         ConfigError: an option is out of range.
     """
-    predictions = {"a": np.asarray(prediction_a)[None], "b": np.asarray(prediction_b)[None]}
+    given, _ = aligned({"y_true": y_true, "group": group, "prediction_a": prediction_a, "prediction_b": prediction_b})
+    y_true, group, *both = given.values()
+    predictions = {name: array_of(values, f"prediction_{name}")[None] for name, values in zip("ab", both, strict=True)}
     analysis = Paired.build(y_true, group, predictions, positive, level, replicates, seed)
     return {name: analysis.difference(name, "a", "b").estimate for name in analysis.names}
 
 
+@checked
 def joint(
     y_true: ArrayLike,
     group: ArrayLike,
@@ -250,15 +255,11 @@ def joint(
         DataError: lengths differ or values are missing.
         ConfigError: unknown baseline, shared seeds of unequal number, or an option out of range.
     """
-    arrays = {method: np.asarray(values) for method, values in predictions.items()}
+    y_true, group, clusters = aligned({"y_true": y_true, "group": group, "clusters": clusters})[0].values()
+    arrays = {method: table_of(values, f"Predictions of {quoted(method)}") for method, values in predictions.items()}
     check_margin(margin)
     if baseline not in arrays:
         raise ConfigError(f"The baseline {baseline!r} has no predictions. Methods: {', '.join(arrays)}.")
-    for method, values in arrays.items():
-        if values.ndim != 2:
-            raise DataError(
-                f"Predictions of {method!r} have shape {values.shape}. Pass (seeds, rows), one row of it a seed."
-            )
     if shared_seeds and len({len(values) for values in arrays.values()}) > 1:
         raise ConfigError("shared_seeds=True needs the same number of seeds for every method.")
     options = (positive, level, replicates, seed, clusters, classes, min_count, left_out)

@@ -13,7 +13,8 @@ import pyarrow
 import pyarrow.parquet
 from numpy.typing import ArrayLike
 
-from levelhead.auditing.columns import columns_of, outcome_of, positive_index
+from levelhead.arrays import TAKEN, aligned, array_of, checked
+from levelhead.auditing.columns import columns_of, outcomes_of, positive_index
 from levelhead.auditing.files import read_batches_with_numbers
 from levelhead.auditing.missing.answer import PERSONS, IndirectAudit, IndirectPart
 from levelhead.auditing.missing.choice import Options, answer_responses, answer_strongest
@@ -27,6 +28,7 @@ from levelhead.metrics.intervals import check_options
 from levelhead.types import ConfigError, DataError, quoted
 
 
+@checked
 def indirect_audit(
     y_true: ArrayLike,
     y_pred: ArrayLike,
@@ -75,7 +77,17 @@ def indirect_audit(
         >>> part.method, round(part.gaps[0].bounds.high, 3)
         ('bounds', 0.5)
     """
-    label, prediction = outcome_of(y_true, "label"), outcome_of(y_pred, "prediction")
+    given, matched = aligned(
+        {
+            "y_true": y_true, "y_pred": y_pred, "labelled": labelled, "proxies": proxies, "inclusion": inclusion,
+            "responses": responses, "strata": strata,
+        }
+    )  # fmt: skip
+    y_true, y_pred, labelled, proxies, inclusion, responses, strata = given.values()
+    if y_pred is None:
+        raise DataError(f"y_pred is None. {TAKEN}")
+    outcomes, positive, by_position = outcomes_of({"label": y_true, "prediction": y_pred}, positive)
+    label, prediction = outcomes["label"], outcomes["prediction"]
     rows = len(label[0])
     if rows != len(prediction[0]):
         raise DataError(f"{rows} labels and {len(prediction[0])} predictions. Pass one of each for every row.")
@@ -87,9 +99,8 @@ def indirect_audit(
         if isinstance(values, Mapping | pd.DataFrame):
             found = columns_of(values, rows)
         else:
-            kept = np.asarray(values)
-            numbers = kept.ndim == 1 and kept.dtype.kind == "f" and name in ("proxy", "inclusion")
-            if numbers and len(kept) == rows:
+            kept = array_of(values, f"The {name} column")
+            if kept.dtype.kind == "f" and name in ("proxy", "inclusion") and len(kept) == rows:
                 found = {name: (kept.astype(np.float64), [])}
             else:
                 found = columns_of({name: values}, rows)
@@ -120,9 +131,11 @@ def indirect_audit(
     tallies = known.tallies("The label", "The prediction", {name: f"The column {quoted(name)}" for name in columns})
     for tally in tallies.values():
         tally.add(label, prediction, columns)
-    return _answer(known, tallies, positive, level, replicates, seed)
+    found = _answer(known, tallies, positive, level, replicates, seed)
+    return replace(found, warnings=[*matched, *by_position, *found.warnings])
 
 
+@checked
 def indirect_audit_file(
     path: Path | str,
     label: str,

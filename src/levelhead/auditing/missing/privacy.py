@@ -6,11 +6,14 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from levelhead.arrays import array_of, checked
 from levelhead.types import ConfigError, DataError, check_seed
 
 
+@checked
 def randomize(
     values: ArrayLike, epsilon: float, seed: int | None = None, *, categories: Sequence[Hashable] | None = None
 ) -> NDArray[Any]:
@@ -43,13 +46,11 @@ def randomize(
     """
     from levelhead.auditing.missing.responses import Response  # not at once: the package's name needs no statistics
 
-    kept = np.asarray(values)
-    if kept.ndim != 1:
-        raise DataError(f"The values have shape {kept.shape}. Pass one group for every row.")
+    kept = array_of(values, "The column of values")
     if seed is not None:
         check_seed(seed)
     given = kept.tolist()
-    missing = sum(value is None or value != value for value in given)
+    missing = int(pd.isna(kept).sum())
     if missing:
         raise DataError(f"{missing} values are missing. Make not answering a category of its own, or leave them out.")
     known = list(dict.fromkeys(categories)) if categories is not None else sorted(set(given), key=str)

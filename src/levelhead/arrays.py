@@ -1,0 +1,449 @@
+"""The one door for what a Python caller passes: columns of any library, their rows and their names, and options.
+
+On the way in nothing is merged: integers beside missing values stay integers, masked values are missing, and classes
+keep their names. What cannot be taken ends in one sentence that says what was given and what is taken.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import functools
+import inspect
+import math
+import numbers
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Hashable, Iterator, Mapping, Set
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from levelhead.types import ConfigError, DataError, listed, quoted
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EXACT = 2**53
+"""Up to here, a float64 holds every whole number."""
+TAKEN = "Pass one value a row: a list, an array, a tensor or one column of a frame."
+
+# ---------------------------------------------------------------------------------------------------- columns
+
+
+def array_of(values: Any, what: str, *, hint: str = "", names: bool = True, one: str = "value") -> NDArray[Any]:
+    """Return a column of any library as an array (rows,) in which every value is what it was.
+
+    Args:
+        values: a list, tuple or range; an array, masked or not; a tensor, with or without a gradient; a column of
+            pandas, polars, pyarrow or datasets.
+        what: what errors call it.
+        hint: what to do where there are several numbers a row.
+        names: whether a column of class labels (``datasets.ClassLabel``) gives the names of its classes.
+        one: what errors call what a row has.
+
+    Raises:
+        DataError: these are no values, or not one a row.
+    """
+    array = _array(values, what, names)
+    if array.ndim != 1 or array.dtype.kind == "V":
+        one_column = array.shape[1:] == (1,)
+        advice = "Of one column, pass [:, 0]." if one_column else hint if array.ndim == 2 and hint else TAKEN
+        raise DataError(f"{what} has shape {array.shape}, and needs one {one} a row. {advice}")
+    return array
+
+
+def _array(values: Any, what: str, names: bool) -> NDArray[Any]:
+    try:
+        return _read(values, what, names)
+    except DataError:
+        raise
+    except Exception as error:  # an object of somebody else's may raise anything where it is read
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{what} cannot be read as an array ({reason}). {TAKEN}") from None
+
+
+def table_of(values: Any, what: str) -> NDArray[Any]:
+    """Return several columns of one length, (columns, rows), each read as :func:`array_of` reads one."""
+    if isinstance(values, (list, tuple)) and values and all(map(_is_sized, values)):
+        columns = [array_of(one, what) for one in values]
+        if len(set(map(len, columns))) > 1:
+            raise DataError(f"{what} have rows of the lengths {sorted(set(map(len, columns)))}. Pass equal ones.")
+        return np.stack(columns)
+    array = _array(values, what, True)
+    if array.ndim != 2:
+        raise DataError(f"{what} have shape {array.shape}. Pass (seeds, rows), one row of it a seed.")
+    return array
+
+
+def _is_sized(one: Any) -> bool:
+    return isinstance(one, collections.abc.Sized) and not isinstance(one, (str, bytes)) and getattr(one, "ndim", 1) > 0
+
+
+def _read(values: Any, what: str, names: bool) -> NDArray[Any]:
+    if values is None or isinstance(values, (str, bytes, bytearray, Mapping, Set, Iterator, type)):
+        raise DataError(f"{what} is {shown(values)}. {TAKEN}")
+    if is_tensor(values):
+        values = _array_of_tensor(values, what)
+    elif isinstance(values, np.ma.MaskedArray):
+        values = np.where(np.ma.getmaskarray(values), _NONE, np.asarray(values.data, object))
+    elif (classes := class_names(values)) is not None:
+        codes = [None if code is None or code < 0 else code for code in objects_of(list(values)).tolist()]
+        return objects_of([None if code is None else classes[code] for code in codes] if names else codes)
+    elif hasattr(values, "to_pandas") and hasattr(values, "null_count"):  # of pyarrow
+        values = values.to_pandas(integer_object_nulls=True)
+    elif hasattr(values, "to_list") and callable(getattr(values, "null_count", None)):  # of polars
+        values = values.to_list()
+    if isinstance(values, (pd.Series, pd.Index)):
+        values = values.array
+    if isinstance(values, pd.api.extensions.ExtensionArray) and not isinstance(values.dtype, np.dtype):
+        values = np.asarray(values.astype(object))
+    if isinstance(values, (list, tuple)):
+        nested = any(isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value) for value in values)
+        return np.asarray(values) if nested else objects_of(list(values))
+    array = np.asarray(values)
+    if array.dtype.kind in "US":  # NumPy turns 1 beside "1" into text
+        array = np.asarray(values, dtype=object)
+    return objects_of(array.tolist()) if array.dtype == object and array.ndim == 1 else array
+
+
+def objects_of(values: list[Any]) -> NDArray[Any]:
+    """Return a list in the type that holds each of its values exactly, which is often that of objects."""
+    kinds = set(map(type, values))
+    if not kinds <= _PLAIN:
+        values = [_plain(value) for value in values]
+        kinds = set(map(type, values))
+    if kinds and kinds <= {int, float}:
+        whole = [value for value in values if type(value) is int]
+        low, high = (min(whole), max(whole)) if whole else (0, 0)
+        fractions = len(whole) < len(values) and any(value == value for value in values if type(value) is float)
+        if not whole or (fractions and low >= -EXACT and high <= EXACT):
+            return np.array(values, np.float64)
+        if len(whole) == len(values) and low >= -(2**63) and high < 2**63:
+            return np.array(values, np.int64)
+    return np.fromiter(values, object, len(values)) if kinds != {bool} else np.array(values)
+
+
+_NONE = np.array(None, object)
+_PLAIN = {int, float, str, bool, type(None)}
+
+
+def _plain(value: Any) -> Any:
+    """Return what a scalar of NumPy or torch holds; None for a masked one."""
+    if value is np.ma.masked:
+        return None
+    if is_tensor(value):
+        return value.item() if value.ndim == 0 else _array_of_tensor(value, "A row")
+    if isinstance(value, np.ndarray):
+        return value[()] if value.ndim == 0 else value
+    return value.item() if isinstance(value, (np.bool_, np.integer, np.floating, np.str_)) else value
+
+
+def is_tensor(values: Any) -> bool:
+    """Whether this is a tensor of torch; nobody has one who has not imported torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(values, torch.Tensor)
+
+
+def _array_of_tensor(values: Any, what: str) -> NDArray[Any]:
+    if values.is_meta:
+        raise DataError(f"{what} is a tensor on the meta device, which holds no values. Move it to the CPU.")
+    values = values.detach().cpu()
+    values = values.to_dense() if values.is_sparse or values.layout != sys.modules["torch"].strided else values
+    if values.is_floating_point() and values.dtype.itemsize < 4:  # NumPy has no bfloat16 and no 8 bits
+        values = values.float()
+    return np.asarray(values.resolve_conj().resolve_neg().numpy())
+
+
+def class_names(values: Any) -> tuple[str, ...] | None:
+    """Return the names of a column of class labels (``datasets.ClassLabel``), or None."""
+    if isinstance(values, (np.ndarray, pd.Series, list)):
+        return None
+    names = getattr(getattr(values, "features", None), "names", None)
+    return None if names is None else tuple(map(str, names))
+
+
+def aligned(columns: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Bring pandas columns whose index is in another order into that of the first.
+
+    Args:
+        columns: by the names of the arguments, the labels first; each is a column, a frame, a dict of columns, or None.
+
+    Returns:
+        the columns, and a sentence for the warnings where rows were matched by their index. Columns without an index,
+        or with one beside no other, are as they were.
+
+    Raises:
+        DataError: two indices of one length hold different rows, or a row twice in another order; or they are in two
+            orders and the labels have no index that says in which order theirs are.
+    """
+    labels, moved = next(iter(columns)), []
+    first = next((name for name, _, one in _indexed(columns)), None)
+    if first is None:
+        return dict(columns), []
+    index = next(one.index for _, _, one in _indexed(columns))
+
+    def ordered(name: str, values: Any) -> Any:
+        if isinstance(values, Mapping):
+            return {key: ordered(name, one) for key, one in values.items()}
+        if not isinstance(values, (pd.Series, pd.DataFrame)) or len(values) != len(index) or values.index.equals(index):
+            return values
+        try:
+            places = values.index.get_indexer(index) if index.is_unique and values.index.is_unique else np.array([-1])
+        except Exception:  # indices of kinds that pandas cannot compare
+            places = np.array([-1])
+        if (places < 0).any():
+            raise DataError(
+                f"The index of {name} has other rows than that of {first}. Pass columns of one frame; to match rows by "
+                "position, pass .to_numpy() or .reset_index(drop=True) of each."
+            )
+        if first != labels:
+            raise DataError(
+                f"The index of {name} is in another order than that of {first}, and {labels} has no index. Pass "
+                "columns of one frame; to match rows by position, pass .to_numpy() of each."
+            )
+        moved.append(name)
+        return values.iloc[places]
+
+    found = {name: ordered(name, values) for name, values in columns.items()}
+    said = f"Rows were matched by their pandas index: that of {first} has another order than that of {listed(moved)}."
+    return found, [said] if moved else []
+
+
+def _indexed(columns: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for name, values in columns.items():
+        for key, one in values.items() if isinstance(values, Mapping) else [(None, values)]:
+            if isinstance(one, (pd.Series, pd.DataFrame)):
+                yield name, key, one
+
+
+# ---------------------------------------------------------------------------------------------------- options
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Check the arguments of a public function against its annotations before it runs, and name what is wrong.
+
+    Numbers of NumPy become those of Python. What no annotation describes, such as an array, the function reads itself.
+
+    Raises:
+        ConfigError: an argument is of a type that the function does not take.
+    """
+    signature = inspect.signature(function)
+    hints = functools.cache(lambda: _hints(function.__annotations__, function.__globals__))  # torch may be imported
+    take = _take_arguments
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        taken, named = take(signature, hints, args, kwargs)
+        return function(*taken, **named)
+
+    # In the globals of its own module, where doctest looks for it.
+    kept = types.FunctionType(call.__code__, function.__globals__, function.__name__, None, call.__closure__)
+    return functools.update_wrapper(kept, function)
+
+
+def _take_arguments(
+    signature: inspect.Signature, hints: Callable[[], Mapping[str, Any]], args: Any, kwargs: Any
+) -> tuple[Any, Any]:
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError:
+        return args, kwargs  # Python says which argument is missing or unknown
+    for name, value in bound.arguments.items():
+        if name in hints() and value is not signature.parameters[name].default:
+            bound.arguments[name] = option(name, value, hints()[name])
+    return bound.args, bound.kwargs
+
+
+def check_fields(instance: Any) -> None:
+    """Check the fields of a dataclass of options as :func:`checked` checks arguments; for ``__post_init__``."""
+    kind: Any = type(instance)
+    for name, hint in _field_hints(kind).items():
+        value = getattr(instance, name)
+        if (taken := option(name, value, hint)) is not value:
+            object.__setattr__(instance, name, taken)
+
+
+@functools.cache
+def _field_hints(kind: Any) -> dict[str, Any]:
+    annotations = {field.name: field.type for field in dataclasses.fields(kind)}
+    return _hints(annotations, vars(sys.modules[kind.__module__]))
+
+
+def option(name: str, value: Any, hint: Any) -> Any:
+    """Return an option as the type hint has it; raise :class:`ConfigError` where it is of another type."""
+    try:
+        return _take(value, hint)
+    except _WrongType:
+        raise ConfigError(f"{name} is {shown(value)}; it takes {_words(hint)}.") from None
+
+
+class _WrongType(Exception):  # noqa: N818  (never leaves this module)
+    """A value is not of the type that a hint says."""
+
+
+def _hints(annotations: Mapping[str, Any], names: dict[str, Any]) -> dict[str, Any]:
+    """Return the types of arguments; one that only type checkers know takes everything."""
+    found = {}
+    for name, hint in annotations.items():
+        try:
+            found[name] = eval(hint, names) if isinstance(hint, str) else hint
+        except NameError:
+            found[name] = Any
+    return found
+
+
+def _take(value: Any, hint: Any) -> Any:
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, TypeVar):
+        return value if hint.__bound__ is None else _take(value, hint.__bound__)
+    if origin in (typing.Union, types.UnionType):
+        if all(map(_closed, inside)):
+            for one in inside:
+                try:
+                    return _take(value, one)
+                except _WrongType:
+                    continue
+            raise _WrongType
+        return value
+    if not _closed(hint):
+        return value
+    if origin is typing.Literal:
+        if isinstance(value, Hashable) and any(type(value) is type(one) and value == one for one in inside):
+            return value
+        raise _WrongType
+    if hint is Hashable:
+        return _name(value)
+    if origin is collections.abc.Callable:
+        return _if(callable(value), value)
+    if origin is collections.abc.Mapping or origin is dict:
+        if not isinstance(value, Mapping):
+            raise _WrongType
+        return {key: _take(one, inside[1]) for key, one in value.items()} if inside[1] in (int, float) else value
+    if origin in (collections.abc.Sequence, collections.abc.Iterable, tuple, list):
+        return _several(value, origin, inside)
+    return _one(value, hint)
+
+
+def _several(value: Any, origin: Any, inside: tuple[Any, ...]) -> Any:
+    if isinstance(value, (str, bytes, bytearray, Mapping, Set)) or not isinstance(value, collections.abc.Iterable):
+        raise _WrongType
+    if isinstance(value, Iterator) or not hasattr(value, "__len__"):
+        return _if(origin is collections.abc.Iterable, value)  # it can be read once only
+    if not inside or inside[0] not in _WORDS:
+        return value
+    try:
+        members = value if isinstance(value, (list, tuple)) else array_of(value, "").tolist()
+    except DataError:
+        raise _WrongType from None
+    if origin is tuple and inside[-1] is not ... and len(inside) != len(members):
+        raise _WrongType
+    found = [_take(one, inside[0]) for one in members]
+    return tuple(found) if isinstance(value, tuple) or origin is tuple else found
+
+
+def _one(value: Any, hint: Any) -> Any:
+    if hint is None or hint is type(None):
+        return _if(value is None, value)
+    if hint is bool:
+        if (isinstance(value, numbers.Integral) and value in (0, 1)) or isinstance(value, np.bool_):
+            return bool(value)
+    elif hint in (int, float):
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, Decimal)):
+            raise _WrongType
+        try:
+            number = float(value)
+        except (OverflowError, ValueError):
+            raise _WrongType from None
+        if hint is float:
+            return value if isinstance(value, (int, float)) and not isinstance(value, np.floating) else number
+        if math.isfinite(number) and number.is_integer() and abs(number) < 2**64:
+            return int(number) if isinstance(value, float) else int(typing.cast(Any, value))
+    elif hint is Path:
+        if isinstance(value, os.PathLike) and not isinstance(value, str):
+            return value if isinstance(value, Path) else Path(os.fspath(value))
+    elif isinstance(value, hint):
+        return value
+    raise _WrongType
+
+
+def _name(value: Any) -> Any:
+    """Return a class or a group that was named; a scalar of NumPy or torch is what it holds."""
+    if is_tensor(value):
+        return _if(value.ndim == 0 and not value.is_meta, value).item()
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return value.item()
+    try:
+        hash(value)
+    except TypeError:
+        raise _WrongType from None
+    return value.item() if isinstance(value, (np.bool_, np.number)) else value
+
+
+def _if(good: bool, value: Any) -> Any:
+    if not good:
+        raise _WrongType
+    return value
+
+
+def _closed(hint: Any) -> bool:
+    """Whether a value can be checked against a hint; an array, a protocol and what only type checkers know cannot."""
+    origin = typing.get_origin(hint)
+    if hint is None or hint is Hashable or origin in (typing.Literal, *_MANY, collections.abc.Callable):
+        return True
+    if isinstance(hint, TypeVar):
+        return hint.__bound__ is not None
+    return isinstance(hint, type) and origin is None and not getattr(hint, "_is_protocol", False) and hint is not object
+
+
+_MANY: dict[Any, str] = {
+    collections.abc.Mapping: "a dict",
+    dict: "a dict",
+    collections.abc.Sequence: "a list",
+    collections.abc.Iterable: "a list",
+    list: "a list",
+    tuple: "a tuple",
+}
+_WORDS: dict[Any, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a path",
+    None: "None",
+    types.NoneType: "None",
+    Hashable: "a class or a group",
+}
+
+
+def _words(hint: Any) -> str:
+    """Say what an option takes."""
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, TypeVar):
+        return _words(hint.__bound__)
+    if origin in (typing.Union, types.UnionType):
+        each = list(dict.fromkeys(map(_words, inside)))
+        return each[0] if len(each) == 1 else f"{', '.join(each[:-1])} or {each[-1]}"
+    if origin is typing.Literal:
+        return " or ".join(map(repr, inside))
+    if origin is collections.abc.Callable:
+        return "a function"
+    if origin in _MANY:
+        of = {int: " of whole numbers", float: " of numbers", str: " of texts"}
+        return _MANY[origin] + ("" if not inside or _MANY[origin] == "a dict" else of.get(inside[0], ""))
+    return _WORDS.get(hint) or f"a {hint.__name__}"
+
+
+def shown(value: Any) -> str:
+    """Say what a value is: short ones themselves, of all others the type."""
+    if value is None or isinstance(value, (str, bytes, bool, int, float, complex, Decimal, np.generic)):
+        return quoted(value)
+    if isinstance(value, type):
+        return f"the type {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

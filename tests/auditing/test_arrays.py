@@ -1,0 +1,395 @@
+"""What a Python caller passes: aligned by index, matched by name, nothing merged, and one sentence for all else."""
+
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pytest
+import torch
+
+import levelhead as lh
+from levelhead.auditing.continuous import continuous_gap
+from levelhead.auditing.postprocess import fit_rule
+from levelhead.metrics import Counts, compare, joint
+from levelhead.types import ConfigError, DataError, LevelheadError
+
+ROWS = 240
+LABEL = np.arange(ROWS) % 2
+PREDICTION = np.where(np.arange(ROWS) % 7 == 0, 1 - LABEL, LABEL)
+SEX = np.where(np.arange(ROWS) % 3 == 0, "women", "men")
+SCORE = np.clip(0.2 + 0.5 * LABEL + 0.2 * np.sin(np.arange(ROWS)), 0.01, 0.99)
+WEIGHT = 1.0 + np.arange(ROWS) % 4
+AGE = 20.0 + np.arange(ROWS) % 50
+BIG = 2**53
+
+
+def shuffled(values, seed=1, name=None):
+    """Return a Series with the same index 0, 1, ... in another order."""
+    return pd.Series(values, name=name).sample(frac=1, random_state=seed)
+
+
+def same(found, expected):
+    """Compare two results, but for the sentence that says how rows were matched."""
+    found, expected = found.to_dict(), expected.to_dict()
+    for one in (found, expected):
+        one.pop("warnings")
+    assert found == expected
+
+
+# ------------------------------------------------------------------------------------- aligned by index
+
+
+LABELS = pd.Series(LABEL)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"y_pred": shuffled(PREDICTION)},
+        {"sensitive_features": shuffled(SEX, name="group")},
+        {"sensitive_features": shuffled(SEX).to_frame("group")},
+        {"sensitive_features": {"group": shuffled(SEX)}},
+        {"scores": shuffled(SCORE)},
+        {"against": shuffled(LABEL)},
+        {"without": shuffled(LABEL)},
+        {"continuous": shuffled(AGE).to_frame("age")},
+        {"continuous": {"age": shuffled(AGE)}},
+        {"control_features": shuffled(AGE > 40, name="control")},
+        {"sample_weight": shuffled(WEIGHT)},
+        {"y_pred": shuffled(PREDICTION, 2), "sensitive_features": shuffled(SEX, 3, "group"), "scores": shuffled(SCORE)},
+        {"sensitive_features": shuffled(AGE, name="group"), "bins": {"group": [30, 50]}},
+    ],
+    ids=lambda one: "+".join(one),
+)
+def test_an_index_in_another_order_is_aligned_in_an_audit(changed):
+    plain = {"y_pred": PREDICTION, "sensitive_features": SEX}
+    ordered = {
+        name: value.sort_index()
+        if hasattr(value, "sort_index")
+        else {key: one.sort_index() if hasattr(one, "sort_index") else one for key, one in value.items()}
+        for name, value in changed.items()
+    }
+    found = lh.audit(LABELS, **{**plain, **changed})
+    same(found, lh.audit(LABELS, **{**plain, **ordered}))
+    assert any("index" in warning for warning in found.warnings), "the choice is printed"
+
+
+def test_texts_multi_indices_and_dates_are_aligned_too():
+    for index in (
+        [f"row {n}" for n in range(ROWS)],
+        pd.date_range("2020-01-01", periods=ROWS),
+        pd.MultiIndex.from_product([range(ROWS // 2), ["a", "b"]]),
+        np.arange(ROWS) / 8,
+    ):
+        label, groups = pd.Series(LABEL, index), pd.Series(SEX, index).sample(frac=1, random_state=0)
+        expected = lh.audit(LABEL, PREDICTION, sensitive_features=SEX)
+        assert lh.audit(label, PREDICTION, sensitive_features=groups).metrics == expected.metrics
+
+
+def test_other_functions_align_by_index():
+    exact = lh.explain_gap(LABEL, SCORE, sensitive_features=SEX, min_count=5)
+    same(lh.explain_gap(LABELS, shuffled(SCORE), sensitive_features=shuffled(SEX, 2, "group"), min_count=5), exact)
+    price = AGE * 100
+    exact = lh.regression_audit(price, price + 5 * LABEL, sensitive_features=SEX, continuous={"age": AGE})
+    found = lh.regression_audit(
+        pd.Series(price), shuffled(price + 5 * LABEL), sensitive_features=shuffled(SEX, name="group"),
+        continuous={"age": shuffled(AGE, 4)},
+    )  # fmt: skip
+    same(found, exact)
+    known = pd.Series(np.where(np.arange(ROWS) % 2, SEX, None), dtype=object)
+    exact = lh.indirect_audit(LABELS, PREDICTION, labelled=known)
+    same(lh.indirect_audit(LABELS, shuffled(PREDICTION), labelled=shuffled(known)), exact)
+    areas = lh.signal_area(LABEL, SCORE, AGE + LABEL, group=SEX)
+    assert lh.signal_area(LABELS, shuffled(SCORE), shuffled(AGE + LABEL, 2), group=shuffled(SEX, 3)) == areas
+    rule = fit_rule(SCORE, SEX, metric="demographic_parity")
+    assert fit_rule(pd.Series(SCORE), shuffled(SEX), metric="demographic_parity").to_dict() == rule.to_dict()
+    assert (rule.decide(pd.Series(SCORE), shuffled(SEX)) == rule.decide(SCORE, SEX)).all()
+    assert continuous_gap(LABELS, shuffled(AGE)) == continuous_gap(LABEL, AGE)
+
+
+def test_metrics_align_by_index():
+    counts = Counts.from_rows(LABEL, PREDICTION, SEX)
+    assert (Counts.from_rows(LABELS, shuffled(PREDICTION), shuffled(SEX, 5)).table == counts.table).all()
+    assert compare(LABELS, shuffled(SEX), PREDICTION, shuffled(LABEL)) == compare(LABEL, SEX, PREDICTION, LABEL)
+    models = {"a": PREDICTION[None], "b": LABEL[None]}
+    assert joint(LABELS, shuffled(SEX), models, baseline="a") == joint(LABEL, SEX, models, baseline="a")
+
+
+@pytest.mark.parametrize(
+    "index",
+    [np.arange(ROWS) + 1, [f"{n}" for n in range(ROWS)], np.arange(ROWS) // 2, [*range(ROWS - 1), 0]],
+    ids=["shifted", "texts", "twice", "one twice"],
+)
+def test_an_index_that_is_no_reordering_is_refused(index):
+    with pytest.raises(DataError, match=r"index.*(to_numpy|reset_index)"):
+        lh.audit(LABELS, PREDICTION, sensitive_features=pd.Series(SEX, index))
+    with pytest.raises(DataError, match="index"):
+        lh.explain_gap(LABELS, SCORE, sensitive_features=pd.Series(SEX, index))
+    with pytest.raises(DataError, match="index"):
+        lh.regression_audit(LABELS, SCORE, sensitive_features=pd.Series(SEX, index))
+    with pytest.raises(DataError, match="index"):
+        Counts.from_rows(LABELS, PREDICTION, pd.Series(SEX, index))
+
+
+def test_an_index_that_occurs_twice_in_one_order_is_by_position():
+    index = np.arange(ROWS) // 2
+    expected = lh.audit(LABEL, PREDICTION, sensitive_features=SEX)
+    found = lh.audit(pd.Series(LABEL, index), PREDICTION, sensitive_features=pd.Series(SEX, index))
+    assert found.metrics == expected.metrics
+    assert found.warnings == expected.warnings
+
+
+def test_two_orders_beside_labels_without_an_index_are_refused():
+    with pytest.raises(DataError, match="index"):
+        lh.audit(LABEL, shuffled(PREDICTION), sensitive_features=shuffled(SEX, 2))
+    found = lh.audit(LABEL, pd.Series(PREDICTION), sensitive_features=pd.Series(SEX))
+    assert found.metrics == lh.audit(LABEL, PREDICTION, sensitive_features=SEX).metrics
+
+
+def test_one_index_alone_is_by_position():
+    found = lh.audit(LABEL, PREDICTION, sensitive_features=pd.Series(SEX, np.arange(ROWS)[::-1]))
+    assert found.metrics == lh.audit(LABEL, PREDICTION, sensitive_features=SEX).metrics
+
+
+# ---------------------------------------------------------------------------------------- matched by name
+
+
+def class_labels(values, names):
+    datasets = pytest.importorskip("datasets")
+    feature = datasets.ClassLabel(names=names)
+    return datasets.Dataset.from_dict({"y": values}, features=datasets.Features({"y": feature}))["y"]
+
+
+def test_names_of_a_class_label_are_groups():
+    codes = [None if n == 5 else int(one == "women") for n, one in enumerate(SEX)]
+    found = lh.audit(LABEL, PREDICTION, sensitive_features=class_labels(codes, ["men", "women"]))
+    assert set(found.groups) == {"men", "women", "(missing)"}
+    assert found.groups["women"].n == (SEX == "women").sum() - (SEX[5] == "women")
+    explained = lh.explain_gap(LABEL, SCORE, sensitive_features={"sex": class_labels(codes, ["men", "women"])})
+    assert set(explained.by_attribute["sex"].groups) >= {"men", "women"}
+
+
+def test_names_of_a_class_label_match_predicted_names():
+    labels = class_labels(LABEL.tolist(), ["no", "yes"])
+    expected = lh.audit(np.where(LABEL, "yes", "no"), np.where(PREDICTION, "yes", "no"), sensitive_features=SEX)
+    texts = lh.audit(labels, np.where(PREDICTION, "yes", "no"), sensitive_features=SEX)
+    assert texts.metrics == expected.metrics
+    turned = class_labels((1 - PREDICTION).tolist(), ["yes", "no"])
+    assert lh.audit(labels, turned, sensitive_features=SEX).metrics == expected.metrics
+    assert lh.audit(labels, PREDICTION, against=turned, sensitive_features=SEX).against is not None
+    against = lh.audit(labels, np.where(PREDICTION, "yes", "no"), against=turned, sensitive_features=SEX).against
+    assert against.by_attribute["group"].groups["men"].rates["accuracy"].difference.value == 0
+    indirect = lh.indirect_audit(labels, turned, shares={"women": 1 / 3})
+    assert indirect.parts == lh.indirect_audit(LABEL, PREDICTION, shares={"women": 1 / 3}).parts
+
+
+def test_numbers_beside_a_class_label_are_its_positions_and_that_is_said():
+    labels = class_labels(LABEL.tolist(), ["yes", "no"])
+    found = lh.audit(labels, PREDICTION, sensitive_features=SEX)
+    assert found.metrics == lh.audit(LABEL, PREDICTION, sensitive_features=SEX).metrics
+    assert any("position" in one and "yes" in one for one in found.warnings)
+
+
+# ------------------------------------------------------------------------------------------ nothing is merged
+
+INTEGERS = {
+    "Int64": lambda one: pd.Series(one, dtype="Int64"),
+    "category": lambda one: pd.Series(one, dtype=object).astype("category"),
+    "arrow": lambda one: pyarrow.array(one, pyarrow.int64()),
+    "chunked": lambda one: pyarrow.chunked_array([one[:90], one[90:]], pyarrow.int64()),
+    "dictionary": lambda one: pyarrow.array(one, pyarrow.int64()).dictionary_encode(),
+    "pandas arrow": lambda one: pd.Series(one, dtype=pd.ArrowDtype(pyarrow.int64())),
+    "list with NaN": lambda one: [float("nan") if n is None else n for n in one],
+    "list with NA": lambda one: [pd.NA if n is None else n for n in one],
+    "masked": lambda one: np.ma.masked_array([n or 0 for n in one], [n is None for n in one]),
+    "list with masked": lambda one: [np.ma.masked if n is None else n for n in one],
+    "tuple": tuple,
+    "objects": lambda one: np.array(one, object),
+}
+
+
+@pytest.mark.parametrize("form", INTEGERS)
+def test_integers_above_2_to_the_53_stay_apart_beside_missing_ones(form):
+    ids = [None if row == 5 else BIG + row % 2 for row in range(ROWS)]
+    found = lh.audit(LABEL, PREDICTION, sensitive_features=INTEGERS[form](ids))
+    assert {name: one.n for name, one in found.groups.items()} == {
+        str(BIG): ROWS // 2, str(BIG + 1): ROWS // 2 - 1, "(missing)": 1,
+    }  # fmt: skip
+
+
+def test_integers_of_every_size_in_a_list_stay_apart():
+    for pair in ([2**63, -1], [2**64, 2**64 + 1], [BIG + 1, 0.5], [-(2**63), 2**63]):
+        found = lh.audit(LABEL, PREDICTION, sensitive_features=[pair[row % 2] for row in range(ROWS)])
+        assert set(found.groups) == set(map(str, pair))
+
+
+def test_one_and_true_in_a_list_are_refused_as_they_are_in_an_array():
+    with pytest.raises(DataError, match="both"):
+        lh.audit(LABEL, PREDICTION, sensitive_features=[1 if row % 2 else True for row in range(ROWS)])
+
+
+def test_a_missing_group_of_a_signal_is_no_second_group():
+    groups = np.where(np.arange(ROWS) % 3 == 0, "women", "men").astype(object)
+    groups[7::11] = None
+    kept = np.array([one is not None for one in groups])
+    signal = AGE + LABEL
+    exact = lh.signal_area(LABEL[kept], SCORE[kept], signal[kept], group=groups[kept])
+    for given in (
+        groups, pd.Series(groups), pyarrow.array(groups.tolist()), np.where(kept, groups, np.nan),
+        np.ma.masked_array(np.where(kept, groups, "x").astype(str), ~kept), class_labels(
+            [None if one is None else int(one == "women") for one in groups], ["men", "women"]
+        ),
+    ):  # fmt: skip
+        found = lh.signal_area(LABEL, SCORE, signal, group=given)
+        assert found.group == "women"
+        assert (found.without.value, found.alone.value) == (exact.without.value, exact.alone.value)
+    with pytest.raises(DataError, match=r"two values; it has 1"):
+        lh.signal_area(LABEL, SCORE, signal, group=np.where(np.arange(ROWS) % 2, "a", None))
+
+
+def test_masked_arrays_keep_their_mask_everywhere():
+    masked = np.ma.masked_array(LABEL, np.arange(ROWS) < 3)
+    for call in (
+        lambda: lh.audit(masked, PREDICTION, sensitive_features=SEX),
+        lambda: lh.audit(LABEL, masked, sensitive_features=SEX),
+        lambda: lh.explain_gap(masked, SCORE, sensitive_features=SEX),
+        lambda: lh.signal_area(masked, SCORE, AGE, group=SEX),
+        lambda: lh.indirect_audit(masked, PREDICTION, shares={"women": 0.3}),
+        lambda: Counts.from_rows(LABEL, PREDICTION, masked),
+    ):
+        with pytest.raises(DataError, match="missing"):
+            call()
+    known = np.ma.masked_array(SEX, np.arange(ROWS) % 2 == 0)
+    found = lh.indirect_audit(LABEL, PREDICTION, labelled=known)
+    assert found.parts == lh.indirect_audit(LABEL, PREDICTION, labelled=known.tolist()).parts
+    with pytest.raises(DataError, match="missing"):
+        lh.privacy.randomize(known, 1.0, seed=0)
+    with pytest.raises(DataError, match="missing"):
+        fit_rule(np.ma.masked_array(SCORE, np.arange(ROWS) < 3), SEX)
+
+
+# ---------------------------------------------------------------------------------------- taken, or one sentence
+
+
+@pytest.mark.parametrize("kind", ["bf16", "half", "grad", "float8", "list of tensors", "numpy scalars"])
+def test_scores_of_every_tensor_are_taken(kind):
+    plain = torch.from_numpy(SCORE)
+    given = {
+        "bf16": lambda: plain.bfloat16(),
+        "half": lambda: plain.half(),
+        "grad": lambda: plain.clone().requires_grad_() * 1,
+        "float8": lambda: plain.float().to(torch.float8_e4m3fn),
+        "list of tensors": lambda: list(plain.clone().requires_grad_() * 1),
+        "numpy scalars": lambda: [np.float32(one) for one in SCORE],
+    }[kind]()
+    rounded = SCORE.astype(np.float32) if kind == "numpy scalars" else None
+    if rounded is None:
+        rounded = plain if isinstance(given, list) else given.detach()
+        rounded = rounded.double().numpy()
+    found = lh.audit(torch.from_numpy(LABEL), scores=given, sensitive_features=SEX)
+    assert found.metrics == lh.audit(LABEL, scores=rounded, sensitive_features=SEX).metrics
+    assert lh.audit(LABEL, scores=rounded, sensitive_features=torch.tensor(LABEL)).metrics
+    predicted = [torch.tensor(int(one)) for one in PREDICTION]
+    assert lh.audit(LABEL, predicted, sensitive_features=SEX).metrics["accuracy"].value == (LABEL == PREDICTION).mean()
+
+
+def test_a_reference_is_a_number_or_a_dict_too():
+    groups = {"sex": LABEL[::-1], "age": np.where(AGE > 40, "old", "young")}
+    expected = lh.audit(LABEL, PREDICTION, sensitive_features=groups, reference="sex=1").to_dict()
+    for given in (1, np.int64(1), {"sex": 1}, {"sex": "1"}, [1], {"sex": np.int64(1)}):
+        assert lh.audit(LABEL, PREDICTION, sensitive_features=groups, reference=given).to_dict() == expected
+    both = lh.audit(LABEL, PREDICTION, sensitive_features=groups, reference={"sex": 1, "age": "old"})
+    assert both.more["reference"] == {"sex": "1", "age": "old"}
+    truth = lh.audit(LABEL, PREDICTION, sensitive_features=LABEL[::-1] == 1, reference=True)
+    assert truth.more["reference"] == {"group": "True"}
+    with pytest.raises(ConfigError, match=r"'sex=2'.*There|Groups there"):
+        lh.audit(LABEL, PREDICTION, sensitive_features=groups, reference={"sex": 2})
+
+
+def test_continuous_takes_an_array_or_a_series():
+    expected = lh.audit(LABEL, PREDICTION, sensitive_features=SEX, continuous={"age": AGE}).continuous["age"]
+    for given in (AGE, AGE.tolist(), torch.from_numpy(AGE), pd.Series(AGE), pyarrow.array(AGE)):
+        found = lh.audit(LABEL, PREDICTION, sensitive_features=SEX, continuous=given).continuous
+        assert list(found) == ["number"]
+        assert found["number"].slope == expected.slope
+        numbers = lh.regression_audit(AGE, AGE + LABEL, sensitive_features=SEX, continuous=given).continuous
+        assert list(numbers) == ["number"]
+    named = lh.audit(LABEL, PREDICTION, sensitive_features=SEX, continuous=pd.Series(AGE, name="age")).continuous
+    assert named == {"age": expected}
+
+
+def test_two_columns_of_probabilities_get_one_sentence():
+    both = np.stack([1 - SCORE, SCORE], 1)
+    for given in (both, both.tolist(), pd.DataFrame(both), torch.from_numpy(both)):
+        with pytest.raises(DataError, match=r"\(240, 2\).*\[:, 1\]"):
+            lh.audit(LABEL, scores=given, sensitive_features=SEX)
+        with pytest.raises(DataError, match=r"\(240, 2\)"):
+            lh.explain_gap(LABEL, given, sensitive_features=SEX)
+    with pytest.raises(DataError, match=r"\(240, 1\).*\[:, 0\]"):
+        lh.audit(LABEL, scores=SCORE[:, None], sensitive_features=SEX)
+    with pytest.raises(DataError, match=r"\(240, 2\).*argmax"):
+        lh.audit(LABEL, both, sensitive_features=SEX)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None, "women", b"x", 3, 0.5, True, {"a": 1}, {1, 2}, frozenset([1]), iter([0, 1]), (n for n in [1]), object(),
+        torch.empty(ROWS, device="meta"), torch.tensor(1.0), np.array(1), np.empty((2, 2, 2)), print, int, Decimal(1),
+        pd.DataFrame({"a": LABEL, "b": LABEL}), np.zeros(ROWS, "V2"),
+        pd.DataFrame(np.stack([LABEL, LABEL], 1), columns=["a", "a"]), [[1], [2, 3]], [{"a": 1}],
+    ],
+    ids=lambda one: type(one).__name__,
+)  # fmt: skip
+def test_what_is_no_column_gets_one_sentence(wrong):
+    for call in (
+        lambda: lh.audit(wrong, PREDICTION, sensitive_features=SEX),
+        lambda: lh.audit(LABEL, wrong, sensitive_features=SEX),
+        lambda: lh.explain_gap(LABEL, wrong, sensitive_features=SEX),
+        lambda: lh.regression_audit(wrong, AGE, sensitive_features=SEX),
+        lambda: lh.signal_area(LABEL, SCORE, wrong, group=SEX),
+        lambda: lh.signal_area(LABEL, SCORE, AGE, group=wrong),
+        lambda: Counts.from_rows(LABEL, PREDICTION, wrong),
+        lambda: fit_rule(wrong, SEX),
+        lambda: fit_rule(SCORE, wrong),
+    ):
+        with pytest.raises(LevelheadError) as error:
+            call()
+        assert 20 < len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("level", "0.95", "level is '0.95'; it takes a number"),
+        ("replicates", "many", "replicates is 'many'; it takes a whole number"),
+        ("replicates", 1000.5, "replicates is 1000.5; it takes a whole number"),
+        ("min_count", None, "min_count is None; it takes a whole number"),
+        ("seed", [1], "seed is a list; it takes a whole number"),
+        ("intersect", "yes", "intersect is 'yes'; it takes True or False"),
+        ("threshold", "half", "threshold is 'half'; it takes a number"),
+        ("positive", [1], "positive is a list; it takes"),
+        ("positive_name", 3, "positive_name is 3; it takes a text"),
+        ("about", "me", "about is 'me'; it takes a dict"),
+        ("missing", 0, "missing is 0; it takes a text"),
+        ("bins", 5, "bins is 5; it takes"),
+        ("label_map", 5, "label_map is 5; it takes"),
+        ("level", torch.empty(1, device="meta"), "level is a Tensor; it takes a number"),
+        ("level", 10**400, "level is .*; it takes a number"),
+        ("gedi", "2", "gedi is '2'; it takes a whole number"),
+    ],
+)
+def test_an_option_of_a_wrong_type_is_named_with_what_it_takes(option, value, said):
+    scores = {"scores": SCORE} if option == "threshold" else {}
+    with pytest.raises(ConfigError, match=said):
+        lh.audit(LABEL, PREDICTION, sensitive_features=SEX, **scores, **{option: value})
+
+
+def test_numpy_numbers_and_whole_floats_are_options():
+    expected = lh.audit(LABEL, PREDICTION, sensitive_features=SEX, replicates=200, level=0.9, seed=3, min_count=5)
+    found = lh.audit(
+        LABEL, PREDICTION, sensitive_features=SEX, replicates=np.int64(200), level=np.float64(0.9), seed=np.uint8(3),
+        min_count=5.0, intersect=np.bool_(False),
+    )  # fmt: skip
+    assert found.to_dict() == expected.to_dict()
