@@ -7,6 +7,7 @@ standard errors (of the gap between the two groups that truly differ most).
     python benchmarks/coverage.py --workers 2    # about ten minutes on two cores
     python benchmarks/coverage.py --trials 200   # a look
     python benchmarks/coverage.py --pairs        # pairs of groups alone, a minute; the rest of the file stays
+    python benchmarks/coverage.py --headlines    # headlines of tiny groups beside big ones alone, an hour on one core
     python benchmarks/coverage.py --more         # scores, paired changes, ratios, numbers alone: coverage_more.py
 
 *Plain cells*: every group has the same number of positives and negatives in expectation, TPR 65% and FPR 20% before the
@@ -24,6 +25,9 @@ coverage is required. Elsewhere it must be 94 to 97.5% (bounds, and answers afte
 *Differences*: of two predictors on the same rows of small cells, whose errors have a correlation of 0.9.
 
 *Pairs*: the differences of all pairs of groups, whose intervals are to hold together (Bonferroni).
+
+*Headlines*: audits of big groups beside tiny ones at low rates, with both adjustments. Where all groups are alike, the
+headline must name a pair in at most 5.5% of 1,000 audits; where rates are spread, all intervals must hold together.
 
 With 1,000 trials the standard error of a coverage of 95% is 0.7 points, and many of the tests are exact: of so many
 cells some would fall below 94% by chance. A cell that does is simulated four times as often, and all its trials count.
@@ -53,6 +57,8 @@ from coverage_more import simulate_more
 from numpy.typing import NDArray
 from scipy import special
 
+from levelhead.auditing.finding import BONFERRONI, MAX_T
+from levelhead.auditing.finding import _rates as error_rates
 from levelhead.auditing.missing.bounds import by_shares, opportunity_bounds, parity_bounds
 from levelhead.auditing.missing.gaps import GAPS as MISSING_GAPS
 from levelhead.auditing.missing.gaps import rate_gap, rows_of
@@ -61,9 +67,9 @@ from levelhead.auditing.missing.responses import Response, by_responses
 from levelhead.auditing.missing.three_proxies import by_proxies
 from levelhead.metrics import Counts, estimate_all
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.contrasts import pair_indices
+from levelhead.metrics.contrasts import FEW, pair_indices
 from levelhead.metrics.joint import Paired
-from levelhead.metrics.pairs import differences
+from levelhead.metrics.pairs import PairBlock, comparisons_by_max_t, differences
 
 FloatArray = NDArray[np.float64]
 
@@ -646,6 +652,79 @@ def simulate_pairs(trials: int, seed: int) -> list[dict[str, Any]]:
     return records
 
 
+HEADLINES = {
+    "14,000 rows and 5 groups of 60": ((14_000, *(60,) * 5), 0.05, 0.7, 0.02),
+    "10 groups of 12 to 12,000": (tuple(np.geomspace(12, 12_000, 10).astype(int)), 0.5, 0.02, 0.02),
+    "20,000 rows and 19 groups of 30": ((20_000, *(30,) * 19), 0.5, 0.02, 0.005),
+    "24 groups of 15 to 15,000": (tuple(np.geomspace(15, 15_000, 24).astype(int)), 0.5, 0.05, 0.01),
+    "60 groups of 20 to 20,000": (tuple(np.geomspace(20, 20_000, 60).astype(int)), 0.5, 0.005, 0.05),
+}
+"""Sizes of the groups, share of positives, true and false positive rate."""
+SPREAD = 0.4
+MOST_FALSE = 0.055
+
+
+def run_headlines(design: str, spread: float, trials: int, seed: int) -> list[dict[str, Any]]:
+    """How often the headline of an audit names a pair, and how often the intervals of all pairs hold together.
+
+    The rates of groups lie up to ``spread`` times the rate off it, to both sides. One record an adjustment.
+    """
+    sizes, positives, tpr, fpr = HEADLINES[design]
+    rng = np.random.default_rng((seed, 11, list(HEADLINES).index(design), round(100 * spread)))
+    off = 1 + spread * rng.permutation(np.linspace(-1, 1, len(sizes)))
+    truth = {"true_positive_rate": tpr * off, "false_positive_rate": fpr * off}
+    cell = Cell({}, binary(positives, *truth.values()), sizes)
+    names = tuple(f"group {place}" for place in range(len(sizes)))
+    found: dict[str, list[tuple[bool, bool]]] = {BONFERRONI: [], MAX_T: []}
+    for trial in range(trials):
+        rates = error_rates("group", Counts(cell.draw(rng), names, (0, 1)), 1, 10, None, None)
+        blocks = [PairBlock(rate.hits, rate.rows, rate.first, rate.second) for rate in rates]
+        for adjust, kept in found.items():
+            allowed: float = max(1, sum(len(block.first) for block in blocks))
+            if adjust == MAX_T:
+                if len(sizes) > FEW:
+                    continue  # that is Bonferroni's
+                allowed = comparisons_by_max_t(blocks, seed=trial)
+            named, held = False, True
+            for rate, block in zip(rates, blocks, strict=True):
+                of_groups = truth[rate.rate][[names.index(group) for group in rate.groups]]
+                true = of_groups[rate.first] - of_groups[rate.second]
+                one = differences(*block, comparisons=allowed)
+                named |= bool(((one.low > 0) | (one.high < 0)).any())
+                held &= bool(((one.low <= true + 1e-12) & (one.high >= true - 1e-12)).all())
+            kept.append((named, held))
+    return [
+        {
+            "design": design, "groups": len(sizes), "spread": spread, "adjust": adjust, "trials": trials,
+            "named": float(np.mean([named for named, _ in kept])),
+            "coverage": float(np.mean([held for _, held in kept])),
+        }
+        for adjust, kept in found.items()
+        if kept
+    ]  # fmt: skip
+
+
+def simulate_headlines(trials: int, seed: int, workers: int, wanted: str = "") -> list[dict[str, Any]]:
+    """Simulate the headlines of the designs whose names hold ``wanted``, alike and spread, and print them."""
+    cells = [(design, spread) for design in HEADLINES if wanted in design for spread in (0.0, SPREAD)]
+    records = []
+    with ProcessPoolExecutor(workers) as pool:
+        for own in pool.map(partial(run_headlines, trials=trials, seed=seed), *zip(*cells, strict=True)):
+            records += own
+            for one in own:
+                print(
+                    f"{one['design']}, spread {one['spread']:g}, {one['adjust']}: a pair named in "
+                    f"{100 * one['named']:.1f}%, all held in {100 * one['coverage']:.1f}%",
+                    flush=True,
+                )
+    return records
+
+
+def missed_headline(record: dict[str, Any]) -> bool:
+    """Whether headlines were false too often, or intervals missed."""
+    return bool(record["coverage"] < LOWEST or (record["spread"] == 0 and record["named"] > MOST_FALSE))
+
+
 class Job(NamedTuple):
     """One cell: an audit, or the difference of two predictors where there is ``other``; ``seed`` of its own stream."""
 
@@ -680,16 +759,19 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=Path("results/coverage.json"))
     parser.add_argument("--figure", type=Path, default=Path("docs/images/coverage.png"))
     parser.add_argument("--pairs", action="store_true", help="simulate pairs of groups alone")
+    parser.add_argument("--headlines", action="store_true", help="simulate headlines alone")
     parser.add_argument("--more", action="store_true", help="simulate scores, changes, ratios and numbers alone")
-    parser.add_argument("--cells", default="", help="with --more: only cells whose names hold this; the others stay")
+    parser.add_argument("--cells", default="", help="with --more or --headlines: only cells whose names hold this")
     parser.add_argument("--missing-attributes", action="store_true", help="simulate audits without the attribute alone")
     options = parser.parse_args()
 
     start = time.perf_counter()
-    by_pairs, without, by_more = [], [], []
-    alone = options.pairs or options.more or options.missing_attributes
+    by_pairs, without, by_more, headlines = [], [], [], []
+    alone = options.pairs or options.headlines or options.more or options.missing_attributes
     if options.pairs or not alone:
         by_pairs = simulate_pairs(options.trials, options.seed)
+    if options.headlines or not alone:
+        headlines = simulate_headlines(options.trials, options.seed, options.workers, options.cells)
     if options.more or not alone:
         by_more = simulate_more(options.trials, options.seed, options.cells)
     if options.missing_attributes or not alone:
@@ -698,6 +780,12 @@ def main() -> int:
         f"pairs of {one['design']}, rate {one['rate']:g}, gap {one['gap']:g}: {100 * one['coverage']:.1f}%"
         for one in by_pairs
         if one["coverage"] < LOWEST
+    ]
+    missed_others += [
+        f"headlines of {one['design']}, spread {one['spread']:g}, {one['adjust']}: {100 * one['named']:.1f}% named, "
+        f"{100 * one['coverage']:.1f}% held"
+        for one in headlines
+        if missed_headline(one)
     ]
     missed_others += [
         f"{one['figure']}, {one['design']}: {100 * one['coverage']:.1f}%"
@@ -712,10 +800,10 @@ def main() -> int:
     if alone:
         known = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
         known |= {"pairs": by_pairs} if options.pairs else {}
-        if options.more:
-            simulated_now = {one["design"] for one in by_more}
-            kept = [one for one in known.get("more", []) if options.cells and one["design"] not in simulated_now]
-            known["more"] = [*kept, *by_more]
+        for key, asked, records in (("more", options.more, by_more), ("headlines", options.headlines, headlines)):
+            simulated_now = {one["design"] for one in records}
+            kept = [one for one in known.get(key, []) if options.cells and one["design"] not in simulated_now]
+            known |= {key: [*kept, *records]} if asked else {}
         known |= {"missing_attributes": without} if options.missing_attributes else {}
         options.json.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
         print(*(f"missed: {line}" for line in missed_others), sep="\n")
@@ -765,6 +853,7 @@ def main() -> int:
         "small_cells": by_kind[0],
         "differences": by_kind[1],
         "pairs": by_pairs,
+        "headlines": headlines,
         "more": by_more,
         "missing_attributes": without,
     }
