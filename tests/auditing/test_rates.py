@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +15,11 @@ import pytest
 import levelhead as lh
 from levelhead.auditing.continuous import continuous_gap
 from levelhead.auditing.page import audit_page
-from levelhead.auditing.rates import more_rates, ratio
+from levelhead.auditing.rates import more_rates, rate_sentences, ratio
 from levelhead.cli.app import main
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.amplification import amplification, audited_amplification, signs
+from levelhead.metrics.pairs import unlike
 from levelhead.report import render
 from levelhead.types import ConfigError, DataError
 
@@ -80,6 +83,167 @@ def test_the_interval_of_a_ratio_holds_the_truth(rates: tuple[float, float], siz
     assert np.mean(held) > 0.94
 
 
+DENIED = {"women": (100, 400), "men": (250, 250), "others": (110, 390)}
+"""Approved and denied rows of each group: women are approved 0.4 times as often as men, men denied 0.625 times."""
+
+
+def denials(shares: dict[str, tuple[int, int]] = DENIED) -> dict[str, list[str]]:
+    rows = [
+        (group, answer)
+        for group, (approved, denied) in shares.items()
+        for answer, count in (("approved", approved), ("denied", denied))
+        for _ in range(count)
+    ]
+    return {"group": [group for group, _ in rows], "answer": [answer for _, answer in rows]}
+
+
+def four_fifths(shares: dict[str, tuple[int, int]] = DENIED, **options: Any) -> list[str]:
+    rows = denials(shares)
+    result = lh.audit(rows["answer"], rows["answer"], sensitive_features=rows["group"], replicates=100, **options)
+    said = result.to_dict()["rates"]["group"]["sentences"]
+    text = " ".join(str(result).split())
+    assert all(sentence in text for sentence in said)
+    page = html.unescape(render(audit_page(result.to_dict())))
+    assert all(sentence in page for sentence in said)
+    return said
+
+
+def test_without_a_favourable_class_there_is_no_four_fifths_verdict() -> None:
+    """The positive class is "denied", the second in sorted order: its ratio would accuse the men."""
+    ratios, question = four_fifths()
+    assert ratios == (
+        "By group, group 'men' is predicted 'denied' 0.62 times as often as group 'women', interval 0.55 to 0.70; "
+        "group 'women' is predicted 'approved' 0.40 times as often as group 'men', interval 0.31 to 0.51."
+    )
+    assert question == (
+        "Which outcome is favourable? Name it for the four-fifths rule: --favourable 'denied' or --favourable "
+        "'approved' (favourable= in Python)."
+    )
+
+
+@pytest.mark.parametrize("positive", [None, "denied", "approved"])
+def test_the_four_fifths_rule_is_about_the_favourable_class_whatever_is_positive(positive: str | None) -> None:
+    assert four_fifths(favourable="approved", positive=positive) == [
+        "By group, group 'women' is predicted 'approved', the favourable outcome, 0.40 times as often as group 'men', "
+        "interval 0.31 to 0.51: below four fifths.",
+        "By group, group 'others' is predicted 'approved', the favourable outcome, 0.44 times as often as group 'men', "
+        "interval 0.35 to 0.55: below four fifths.",
+    ]
+
+
+def test_each_group_below_four_fifths_gets_its_sentence_and_no_other() -> None:
+    shares = {"a": (500, 500), "b": (250, 750), "c": (380, 620), "d": (470, 530), "e": (2, 3)}
+    said = four_fifths(shares, favourable="approved")
+    assert [sentence.split("'")[1] for sentence in said] == ["b", "c"]
+    assert "0.50 times" in said[0]
+    assert said[1].endswith("these rows cannot tell whether it is below four fifths.")
+    one = four_fifths({"a": (500, 500), "b": (490, 510)}, favourable="approved")
+    assert [sentence.rpartition(": ")[2] for sentence in one] == ["not below four fifths."]
+
+
+def test_a_reference_group_is_that_of_four_fifths_too() -> None:
+    said = four_fifths(favourable="approved", reference="others")
+    assert len(said) == 1
+    assert (
+        "group 'women' is predicted 'approved', the favourable outcome, 0.91 times as often as group 'others'"
+        in said[0]
+    )
+    json.dumps(said)
+
+
+def test_many_groups_below_four_fifths_are_counted_on_the_terminal() -> None:
+    shares = {f"g{place:02}": (100, 900) for place in range(14)} | {"best": (500, 500)}
+    rows = denials(shares)
+    result = lh.audit(
+        rows["answer"], rows["answer"], sensitive_features=rows["group"], favourable="approved", replicates=100
+    )
+    assert len(result.to_dict()["rates"]["group"]["sentences"]) == 14
+    assert "And 4 more ratios below four fifths: in the JSON and on the page." in " ".join(str(result).split())
+
+
+def test_the_json_has_both_outcomes_and_which_is_favourable() -> None:
+    rows = denials()
+    plain, named = (
+        lh.audit(
+            rows["answer"], rows["answer"], sensitive_features=rows["group"], favourable=one, replicates=100
+        ).to_dict()["rates"]["group"]
+        for one in (None, "approved")
+    )
+    assert plain["favourable"] is None
+    assert [one["outcome"] for one in plain["outcomes"]] == ["denied", "approved"]
+    assert plain["outcomes"][1]["reference"] == "men"
+    assert named["favourable"] == "approved"
+    assert named["outcomes"] == plain["outcomes"][1:]
+    assert named["outcomes"][0]["ratios"]["women"]["value"] == pytest.approx(0.4)
+    assert set(named["outcomes"][0]["ratios"]) == {"women", "others"}
+    assert named["groups"] == plain["groups"]
+
+
+def test_three_classes_have_a_favourable_one_beside_a_positive_one() -> None:
+    label = ["approve", "refer", "deny"] * 100
+    group = ["a"] * 150 + ["b"] * 150
+    predicted = ["approve"] * 100 + ["deny"] * 50 + ["approve"] * 40 + ["refer"] * 110
+    with pytest.raises(ConfigError, match="three classes or more, name it with --positive, too"):
+        lh.audit(label, predicted, sensitive_features=group, favourable="approve")
+    said = lh.audit(label, predicted, sensitive_features=group, positive="deny", favourable="approve", replicates=100)
+    assert "group 'b' is predicted 'approve', the favourable outcome, 0.40 times" in str(
+        said.to_dict()["rates"]["group"]["sentences"]
+    )
+    other = lh.audit(label, predicted, sensitive_features=group, positive="deny", replicates=100).to_dict()
+    assert "is predicted another class than the positive one" in other["rates"]["group"]["sentences"][0]
+    assert "four-fifths rule: --favourable CLASS" in other["rates"]["group"]["sentences"][1]
+
+
+def test_a_favourable_class_is_found_by_the_labels_word_and_among_scores() -> None:
+    rows = made(600)
+    mapped = lh.audit(
+        ["good" if one else "bad" for one in rows["y"]], rows["yhat"], sensitive_features=rows["sex"],
+        label_map={"good": 1, "bad": 0}, favourable="bad", replicates=100,
+    ).to_dict()["rates"]["sex"]  # fmt: skip
+    plain = lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"], favourable=0, replicates=100).to_dict()
+    assert mapped["favourable"] == "bad"
+    assert mapped["outcomes"][0]["ratios"] == plain["rates"]["sex"]["outcomes"][0]["ratios"]
+    scored = lh.audit(
+        rows["y"], scores=rows["yhat"] * 0.5 + 0.2, threshold=0.5, sensitive_features=rows["sex"], favourable="0",
+        replicates=100,
+    ).to_dict()  # fmt: skip
+    assert scored["rates"]["sex"]["outcomes"] == plain["rates"]["sex"]["outcomes"]
+    with pytest.raises(ConfigError, match="The favourable class 'yes' is not among the classes: 0, 1"):
+        lh.audit(rows["y"], rows["yhat"], sensitive_features=rows["sex"], favourable="yes")
+    with pytest.raises(ConfigError, match="favourable= cannot be used with weights"):
+        lh.audit(
+            rows["y"], rows["yhat"], sensitive_features=rows["sex"], favourable=1, sample_weight=np.ones(len(rows))
+        )
+
+
+def test_chance_puts_no_group_below_four_fifths() -> None:
+    """Selected alike in 2% of 14,000 and of five times 60 rows: at most 5 of 100 audits may say "below"."""
+    rng, sizes, below = np.random.default_rng(0), np.array([14_000, *(60,) * 5]), 0
+    names = [f"g{place}" for place in range(6)]
+    for _ in range(400):
+        selected = rng.binomial(sizes, 0.02)
+        table = np.zeros((6, 2, 2), np.int64)
+        table[:, 0, 1], table[:, 0, 0] = selected, sizes - selected
+        found = more_rates(Counts(table, tuple(names), (0, 1)), names, 1, replicates=100, favourable=1)
+        below += any(sentence.endswith(": below four fifths.") for sentence in rate_sentences("g", found))
+    assert below <= 0.05 * 400
+
+
+def test_a_ratio_leaves_out_1_only_where_the_exact_test_agrees() -> None:
+    rng, sizes = np.random.default_rng(1), np.array([3000, 60, 60, 25])
+    names = list("abcd")
+    for _ in range(60):
+        selected = rng.binomial(sizes, 0.03)
+        table = np.zeros((4, 2, 2), np.int64)
+        table[:, 0, 1], table[:, 0, 0] = selected, sizes - selected
+        found = more_rates(Counts(table, tuple(names), (0, 1)), names, 1, replicates=100, reference="a")
+        for place, name in enumerate(names[1:], 1):
+            one = found.groups[name].selection_ratio
+            assert one is not None
+            told = unlike(selected, sizes, np.array([place]), np.array([0]), 0.05 / 3)[0]
+            assert told or one.low <= 1 <= one.high
+
+
 def test_what_is_said_of_four_fifths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made().to_csv(tmp_path / "p.csv", index=False)
     with pytest.raises(SystemExit) as ended:
@@ -88,8 +252,7 @@ def test_what_is_said_of_four_fifths(tmp_path: Path, capsys: pytest.CaptureFixtu
                 "audit",
                 str(tmp_path / "p.csv"),
                 *["--label", "y", "--prediction", "yhat", "--group", "sex", "--reference", "m"],
-                "--continuous",
-                "age",
+                *["--continuous", "age", "--favourable", "1"],
                 "--html",
                 str(tmp_path / "p.html"),
             ]
@@ -97,14 +260,27 @@ def test_what_is_said_of_four_fifths(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not ended.value.code
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "By sex, group 'f' is predicted positive 0.74 times as often as group 'm', interval 0.67 to 0.82: these rows "
-        "cannot tell whether it is below four fifths." in said
+        "By sex, group 'f' is predicted '1', the favourable outcome, 0.74 times as often as group 'm', interval 0.67 "
+        "to 0.82: these rows cannot tell whether it is below four fifths." in said
     )
     assert "More rates by group of sex, 95% intervals, ratios to m" in said
     assert "The positive rate changes by +" in said
     page = (tmp_path / "p.html").read_text()
     assert "More figures of the field" in page
     assert "Along numbers" in page
+
+
+@pytest.mark.parametrize("option", ["--regression", "--labelled-group"])
+def test_a_favourable_class_is_refused_where_it_would_be_ignored(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(60).to_csv(tmp_path / "p.csv", index=False)
+    more = ["--regression", "--group", "sex"] if option == "--regression" else ["--labelled-group", "sex"]
+    columns = ["--label", "y", "--prediction", "yhat", "--favourable", "1"]
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", str(tmp_path / "p.csv"), *columns, *more])
+    assert ended.value.code == 2
+    assert "--favourable" in capsys.readouterr().err
 
 
 def test_with_no_reference_ratios_are_to_the_highest_and_intervals_hold_for_any() -> None:

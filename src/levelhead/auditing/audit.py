@@ -66,6 +66,7 @@ def audit(
     metrics: Mapping[str, Metric] | None = None,
     gedi: int | None = None,
     scale: str = AUTO,
+    favourable: Hashable = None,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -117,6 +118,8 @@ def audit(
         scale: what ``scores`` are: "probability", "log-odds", "other", which needs a ``threshold``, or "auto":
             probabilities where all lie in 0 to 1, give or take 1e-6; log odds where some are negative and most lie
             outside 0 to 1.
+        favourable: the class that is the favourable outcome, such as "approved". The four-fifths rule is about it;
+            None: both outcomes' ratios are given, and no verdict. Not with ``sample_weight``.
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -150,7 +153,7 @@ def audit(
     outcome, positive, by_position = outcomes_of(outcomes, positive)
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, about_of(about), name_of(y_true), adjust,
+        positive_name, about_of(about), name_of(y_true), adjust, favourable,
     )  # fmt: skip
     thresholds, scale = check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale)
     if metrics is not None:
@@ -165,6 +168,7 @@ def audit(
                 "without=": without,
                 "continuous=": continuous,
                 "control_features=": control_features,
+                "favourable=": favourable,
             }
         )
     if scale != AUTO and scores is None:
@@ -283,6 +287,7 @@ def audit_file(
     adjust: str = BONFERRONI,
     gedi: int | None = None,
     scale: str = AUTO,
+    favourable: Hashable = None,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -315,6 +320,7 @@ def audit_file(
         adjust: see there.
         gedi: see there.
         scale: see there.
+        favourable: see there.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -335,7 +341,7 @@ def audit_file(
     names, path = list(dict.fromkeys(groups)), Path(path)
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, about_of(about), label, adjust,
+        positive_name, about_of(about), label, adjust, favourable,
     )  # fmt: skip
     options.check(len(names))
     thresholds, scale = check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale)
@@ -349,6 +355,7 @@ def audit_file(
                 "another model to compare with": against if without is None else without,
                 "a continuous column": tuple(continuous),
                 "a control column": tuple(control),
+                "a favourable class": favourable,
             }
         )
     if prediction is None and score is None:

@@ -126,8 +126,8 @@ def column_title(name: str) -> str:
     return f"The sensitive column {quoted(name)}"
 
 
-def positive_index(classes: list[Hashable], positive: Hashable) -> int | None:
-    """Find the positive class by value, or by its text (as a command line passes it)."""
+def positive_index(classes: list[Hashable], positive: Hashable, what: str = "positive") -> int | None:
+    """Find the positive class by value, or by its text (as a command line passes it); ``what`` else errors call it."""
     if positive is None:
         return None
     if positive in classes:
@@ -135,7 +135,7 @@ def positive_index(classes: list[Hashable], positive: Hashable) -> int | None:
     as_text = [str(value) for value in classes]
     if str(positive) in as_text:
         return as_text.index(str(positive))
-    raise ConfigError(f"The positive class {quoted(positive)} is not among the classes: {listed(as_text)}.")
+    raise ConfigError(f"The {what} class {quoted(positive)} is not among the classes: {listed(as_text)}.")
 
 
 def name_of(values: object, otherwise: str = "label") -> str:

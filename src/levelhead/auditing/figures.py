@@ -48,6 +48,7 @@ class AuditOptions:
     about: Mapping[str, str] = field(default_factory=dict)
     label: str = "label"
     adjust: str = BONFERRONI
+    favourable: Hashable = None
 
     def leaves_out(self, group: Key) -> bool:
         """Whether no gap compares a group, because it stands for rows without one."""
@@ -112,6 +113,7 @@ def audit_tally(
         warnings += weights.sentences()
     place = {value: position for position, value in enumerate(classes)}
     names = attribute_names(tally.counts)
+    favourable = _favourable_index(options, classes, chosen)
     counted, members = {}, {}
     weighted: dict[Key, WeightedCounts] = {}
     for attribute, patterns in tally.counts.items():
@@ -198,7 +200,11 @@ def audit_tally(
         amplified[attribute] = audited_amplification(
             counts.keep(kept).table, tuple(kept), words_of, level=options.level
         )
-    rates = {} if only is None else _more_rates(counted, members, chosen_references, compared_classes[0], options)
+    rates = (
+        {}
+        if only is None
+        else _more_rates(counted, members, chosen_references, compared_classes[0], options, favourable)
+    )
     return AuditResult(by_attribute, warnings, options.level, only, more_found, rates=rates, amplification=amplified)
 
 
@@ -208,6 +214,7 @@ def _more_rates(
     chosen: Mapping[Key, Key],
     positive: int,
     options: AuditOptions,
+    favourable: int | None,
 ) -> dict[Key, MoreRates]:
     """Return ratios, precision and balanced error by column, to its reference where one was named."""
     found = {}
@@ -223,8 +230,23 @@ def _more_rates(
             level=options.level,
             replicates=options.replicates,
             seed=options.seed,
+            favourable=favourable,
+            words=options.label_map.shown,
         )
     return found
+
+
+def _favourable_index(options: AuditOptions, classes: list[Hashable], positive: int | None) -> int | None:
+    """Return the place of the class that is the favourable outcome, by its text in the predictions or the labels."""
+    wanted = options.favourable
+    if wanted is None:
+        return None
+    if len(group_metrics.classes_compared(len(classes), positive)) > 1:
+        raise ConfigError(
+            "favourable is about the ratios of one class: with three classes or more, name it with --positive, too "
+            "(positive= in Python)."
+        )
+    return positive_index(classes, options.label_map.targets.get(str(wanted), wanted), "favourable")
 
 
 def _merged(rows: Mapping[Hashable, int], as_class: Mapping[Hashable, Hashable]) -> dict[Hashable, int]:

@@ -1,27 +1,33 @@
 """More of the figures that the field uses, for two classes: ratios and the four-fifths rule, precision, balanced error.
 
 Ratios compare each group's selection rate and true positive rate with a reference group. The four-fifths rule of the
-Uniform Guidelines on Employee Selection Procedures (US EEOC 1978, section 4D) asks whether a group is selected less
-than 0.8 times as often as the group that is selected most. It is a rule of thumb, not a finding of discrimination.
+Uniform Guidelines on Employee Selection Procedures (US EEOC 1978, section 4D) asks whether a group gets the favourable
+outcome less than 0.8 times as often as the group that gets it most. It is a rule of thumb, not a finding of
+discrimination. Only the user knows which outcome is favourable: where the positive class is a denial, the ratio of
+selection rates would clear the group that is harmed. So there is no verdict until it is named.
 
-All intervals come from counts. A single proportion has Wilson's; a ratio of two combines theirs by MOVER (Donner and
-Zou, Statistical Methods in Medical Research 2012, equation 9), at a level that holds for all ratios together
-(Bonferroni); a balanced error combines those of its two rates. Predictive parity is equal opportunity with label and
+All intervals come from counts. A single proportion has Wilson's; a ratio of two combines those of
+:func:`~levelhead.metrics.pairs.proportion_ends` by MOVER (Donner and Zou, Statistical Methods in Medical Research 2012,
+equation 9), at a level that holds for all ratios together (Bonferroni), and leaves out 1 only where Fisher's exact test
+agrees; a balanced error combines the intervals of its two rates. Predictive parity is equal opportunity with label and
 prediction changed over, interval and all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
 from levelhead.metrics import Counts, estimate, estimate_to_dict, proportion
+from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import Key, group_name
+from levelhead.metrics.pairs import proportion_ends, unlike
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 FOUR_FIFTHS = 0.8
@@ -49,16 +55,46 @@ class GroupRates:
 
 
 @dataclass(frozen=True)
+class OutcomeRatios:
+    """How often each group is predicted one outcome, as a ratio to the reference group; plain numbers, not percent.
+
+    ``outcome`` is a class as the user writes it; None: every class but the positive one. ``ratios`` has all other
+    groups, also those whose ratio is undefined.
+    """
+
+    outcome: str | None
+    reference: Key | None
+    ratios: dict[Key, Estimate]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {
+            "outcome": self.outcome,
+            "reference": None if self.reference is None else group_name(self.reference),
+            "ratios": {group_name(key): estimate_to_dict(one) for key, one in self.ratios.items()},
+        }
+
+    @property
+    def lowest_first(self) -> list[tuple[Key, Estimate]]:
+        """The groups whose ratio is defined."""
+        return sorted((one for one in self.ratios.items() if one[1].defined), key=lambda one: one[1].value)
+
+
+@dataclass(frozen=True)
 class MoreRates:
     """The figures of one sensitive column; ``reference`` is the group that ratios are to, ``chosen`` if by the user.
 
-    ``predictive_parity`` is the largest difference of precision between two groups.
+    ``predictive_parity`` is the largest difference of precision between two groups. ``outcomes`` has the ratios that
+    the four-fifths rule is about: those of the ``favourable`` class, or, where it is None, of the positive class and of
+    what is not positive.
     """
 
     groups: dict[Key, GroupRates]
     predictive_parity: Estimate
     reference: Key | None
     chosen: bool
+    favourable: str | None = None
+    outcomes: tuple[OutcomeRatios, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -67,6 +103,8 @@ class MoreRates:
             "predictive_parity": estimate_to_dict(self.predictive_parity),
             "reference": None if self.reference is None else group_name(self.reference),
             "reference_is_given": self.chosen,
+            "favourable": self.favourable,
+            "outcomes": [one.to_dict() for one in self.outcomes],
         }
 
 
@@ -80,6 +118,8 @@ def more_rates(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    favourable: int | None = None,
+    words: Mapping[str, str] | None = None,
 ) -> MoreRates:
     """Compute the figures of one column.
 
@@ -92,6 +132,8 @@ def more_rates(
         level: confidence level.
         replicates: bootstrap replicates for predictive parity.
         seed: of the bootstrap.
+        favourable: index of the class that is the favourable outcome; None: not known.
+        words: what the user calls each class, where that is not its own text.
 
     Raises:
         ConfigError: there is no such group.
@@ -104,33 +146,61 @@ def more_rates(
     positives, selected, rows = table[:, positive].sum(-1), table[:, :, positive].sum(-1), table.sum((-2, -1))
     negatives, alarms = rows - positives, selected - right
 
-    def share(hits: int, of: int, what: str, at: float = level) -> Estimate:
+    def share(hits: int, of: int, what: str) -> Estimate:
         if of < min_count:
             return Estimate.undefined(f"{of:,} {what}, fewer than {min_count}", of)
-        return proportion(hits, of, level=at)
+        return proportion(hits, of, level=level)
 
     usable = [i for i in range(len(keys)) if rows[i] >= min_count]
-    best = max(usable, key=lambda i: selected[i] / rows[i], default=None)
-    place = names.index(reference) if reference is not None else best
     # Whichever group turned out to be highest: the level holds for all pairs then.
     compared = max(1, len(usable) - 1 if reference is not None else math.comb(len(usable), 2))
-    strict = 1 - (1 - level) / compared
+    error = (1 - level) / compared
+
+    def referred(hits: IntArray) -> int | None:
+        """Return the place of the reference group: that of the highest rate unless the user named one."""
+        best = max(usable, key=lambda i: hits[i] / rows[i], default=None)
+        return names.index(reference) if reference is not None else best
+
+    def ratios(hits: IntArray, of: IntArray, what: str, place: int | None) -> list[Estimate | None]:
+        """Return the ratio of each group to that at ``place``, for which there is none."""
+        if place is None:
+            return [None] * len(keys)
+        lows, highs = proportion_ends(hits, np.maximum(of, 1), error)
+        told = unlike(hits, of, np.arange(len(keys)), np.full(len(keys), place), error)
+        sides = [
+            Estimate(hits[i] / of[i], min(lows[i], hits[i] / of[i]), max(highs[i], hits[i] / of[i]), int(of[i]))
+            if of[i] >= max(1, min_count)
+            else share(int(hits[i]), int(of[i]), what)
+            for i in range(len(keys))
+        ]
+        return [None if i == place else ratio(sides[i], sides[place], alike=not told[i]) for i in range(len(keys))]
+
+    place = referred(selected)
+    by_selection = ratios(selected, rows, "rows", place)
+    by_recall = ratios(right, positives, "rows with the positive label", place)
     found: dict[Key, GroupRates] = {}
     for i, key in enumerate(keys):
         missed = share(int(positives[i] - right[i]), int(positives[i]), "rows with the positive label")
         alarm = share(int(alarms[i]), int(negatives[i]), "rows with another label")
-        ratios: list[Estimate | None] = []
-        for hits, of, what in ((selected, rows, "rows"), (right, positives, "rows with the positive label")):
-            if place is None or i == place:
-                ratios.append(None)
-                continue
-            own, other = (share(int(hits[j]), int(of[j]), what, strict) for j in (i, place))
-            ratios.append(ratio(own, other))
         found[key] = GroupRates(
             share(int(right[i]), int(selected[i]), "rows that are predicted positive"),
             missed,
             balanced(missed, alarm),
-            *ratios,
+            by_selection[i],
+            by_recall[i],
+        )
+    texts = [(words or {}).get(str(one), str(one)) for one in counts.classes]
+    wanted: list[tuple[str | None, IntArray]] = [(texts[positive], selected)]
+    if favourable is not None:
+        wanted = [(texts[favourable], table[:, :, favourable].sum(-1))]
+    elif len(texts) > 1:
+        wanted.append((texts[1 - positive] if len(texts) == 2 else None, rows - selected))
+    outcomes = []
+    for outcome, hits in wanted:
+        to = referred(hits)
+        each = zip(keys, ratios(hits, rows, "rows", to), strict=True)
+        outcomes.append(
+            OutcomeRatios(outcome, None if to is None else keys[to], {key: one for key, one in each if one is not None})
         )
     kept = [names[i] for i in usable]
     # One class against the rest, with label and prediction changed over.
@@ -147,7 +217,14 @@ def more_rates(
     if not gap.defined:
         few = f"fewer than two groups have {min_count} rows that are predicted positive"
         gap = Estimate.undefined(few, gap.n)
-    return MoreRates(found, gap, None if place is None else keys[place], reference is not None)
+    return MoreRates(
+        found,
+        gap,
+        None if place is None else keys[place],
+        reference is not None,
+        None if favourable is None else texts[favourable],
+        tuple(outcomes),
+    )
 
 
 def _two_by_two(table: Any, positive: int) -> Any:
@@ -160,8 +237,11 @@ def _two_by_two(table: Any, positive: int) -> Any:
     return found
 
 
-def ratio(first: Estimate, second: Estimate) -> Estimate:
-    """Return first / second of independent rates, with MOVER's interval from theirs; the upper end may be infinite."""
+def ratio(first: Estimate, second: Estimate, *, alike: bool = False) -> Estimate:
+    """Return first / second of independent rates, with MOVER's interval from theirs; the upper end may be infinite.
+
+    ``alike``: an exact test cannot tell the two rates apart, so that the interval holds 1.
+    """
     n = first.n + second.n
     for one in (first, second):
         if not one.defined:
@@ -177,6 +257,8 @@ def ratio(first: Estimate, second: Estimate) -> Estimate:
     low = 0.0 if p == 0 else first.low * (2 * p - first.low) / root(first.low, second.high)
     below = second.low * (2 * q - second.low)
     high = root(first.high, second.low) / below if below > 0 else math.inf
+    if alike:
+        low, high = min(low, 1.0), max(high, 1.0)
     return Estimate(p / q, max(0.0, low), high, n)
 
 
@@ -192,27 +274,50 @@ def balanced(missed: Estimate, alarm: Estimate) -> Estimate:
 
 
 def rate_sentences(name: str, part: MoreRates) -> list[str]:
-    """Say how the lowest ratio of selection rates stands to four fifths."""
-    ratios = {
-        key: group.selection_ratio
-        for key, group in part.groups.items()
-        if group.selection_ratio is not None and group.selection_ratio.defined
-    }
-    if not ratios or part.reference is None:
+    """Say how groups stand to four fifths of the favourable outcome, or both ratios if nobody said which that is.
+
+    Each group whose ratio is measured below four fifths gets a sentence, the lowest first; where there is none, the
+    group with the lowest ratio does.
+    """
+    if part.favourable is None:
+        return _both_ratios(name, part)
+    sentences = []
+    for outcome in part.outcomes:
+        for key, one in outcome.lowest_first:
+            if sentences and one.value >= FOUR_FIFTHS:
+                break
+            if one.high < FOUR_FIFTHS:
+                verdict = "below four fifths"
+            elif one.low >= FOUR_FIFTHS:
+                verdict = "not below four fifths"
+            else:
+                verdict = "these rows cannot tell whether it is below four fifths"
+            sentences.append(
+                f"By {printable(name)}, {_compared(outcome, key, one, ', the favourable outcome,')}: {verdict}."
+            )
+    return sentences
+
+
+def _both_ratios(name: str, part: MoreRates) -> list[str]:
+    told = [_compared(one, *one.lowest_first[0]) for one in part.outcomes if one.lowest_first]
+    if not told:
         return []
-    lowest = min(ratios, key=lambda key: ratios[key].value)
-    one = ratios[lowest]
-    high = f"{one.high:.2f}" if math.isfinite(one.high) else "any size"
-    if one.high < FOUR_FIFTHS:
-        verdict = "below four fifths"
-    elif one.low >= FOUR_FIFTHS:
-        verdict = "not below four fifths"
-    else:
-        verdict = "these rows cannot tell whether it is below four fifths"
+    texts = [one.outcome for one in part.outcomes if one.outcome is not None]
+    classes = " or ".join(f"--favourable {quoted(text)}" for text in texts) if len(texts) > 1 else "--favourable CLASS"
     return [
-        f"By {printable(name)}, group {quoted(group_name(lowest))} is predicted positive {one.value:.2f} times as "
-        f"often as group {quoted(group_name(part.reference))}, interval {one.low:.2f} to {high}: {verdict}."
+        f"By {printable(name)}, {'; '.join(told)}.",
+        f"Which outcome is favourable? Name it for the four-fifths rule: {classes} (favourable= in Python).",
     ]
+
+
+def _compared(outcome: OutcomeRatios, key: Key, one: Estimate, which: str = "") -> str:
+    high = f"{one.high:.2f}" if math.isfinite(one.high) else "any size"
+    what = "another class than the positive one" if outcome.outcome is None else quoted(outcome.outcome)
+    assert outcome.reference is not None  # or there were no ratios
+    return (
+        f"group {quoted(group_name(key))} is predicted {what}{which} {one.value:.2f} times as often as group "
+        f"{quoted(group_name(outcome.reference))}, interval {one.low:.2f} to {high}"
+    )
 
 
 def rate_table(name: str, part: MoreRates, level: float) -> Table:

@@ -88,6 +88,12 @@ def _rates(name: str, rates: Record, level: str) -> list[Record]:
         else f"Predictive parity is undefined: {gap.reason}."
     )
     chosen = "as asked" if rates["reference_is_given"] else "the group with the highest selection rate"
+    # Pages of results that were written before the favourable class could be named have no such key.
+    about = (
+        f"The four-fifths rule asks whether it is below {FOUR_FIFTHS}, where positive is the favourable outcome."
+        if rates.get("favourable") is None
+        else f"The sentence above says which ratio the four-fifths rule asks about: it is below {FOUR_FIFTHS} or not."
+    )
     to = "" if reference is None else f"Ratios are to {short(reference)}, {chosen}; their intervals hold together."
     return [
         *(blocks.paragraph(sentence) for sentence in rates["sentences"]),
@@ -98,7 +104,7 @@ def _rates(name: str, rates: Record, level: str) -> list[Record]:
                 ("Precision", "Of the rows that are predicted positive, the share that is. Percent."),
                 ("False negative rate", "Of the positive rows, the share that is missed. Percent."),
                 ("Balanced error", "Mean of false negative and false positive rate. Percent."),
-                ("Ratio of selection rates", f"The four-fifths rule asks whether it is below {FOUR_FIFTHS}."),
+                ("Ratio of selection rates", f"How often predicted positive, beside the reference group. {about}"),
                 ("Ratio of true positive rates", "1 is the rate of the reference group."),
             ],
             rows,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from levelhead.auditing.result import AttributeAudit, AuditResult
 
 RATES_BESIDE, RATES_PRINTED, PAIRS_PRINTED, RANGES_PRINTED, WARNINGS_PRINTED = 4, 40, 10, 6, 10
+RATIOS_PRINTED = 10
 """How many rates stand beside each other in a terminal, and how much is printed; JSON and page have all."""
 
 
@@ -164,7 +165,12 @@ def _rates(result: AuditResult) -> list[RenderableType]:
     names, shown = attribute_names(result.by_attribute), list[RenderableType]()
     for key, part in result.rates.items():
         shown += [rate_table(names[key], part, result.level)] if part.chosen else []
-        shown += map(Text, rate_sentences(names[key], part))
+        sentences = rate_sentences(names[key], part)
+        shown += map(Text, sentences[:RATIOS_PRINTED])
+        if rest := len(sentences) - RATIOS_PRINTED:
+            shown += (
+                [Text(f"And {rest:,} more ratios below four fifths: in the JSON and on the page.")] if rest > 0 else []
+            )
     return [*shown, *continuous_table(result.continuous)]
 
 

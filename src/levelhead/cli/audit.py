@@ -306,6 +306,15 @@ def audit_command(
             rich_help_panel=WORDS,
         ),
     ] = None,
+    favourable: Annotated[
+        str | None,
+        typer.Option(
+            help="Class that is the favourable outcome, such as 'approved': applies the four-fifths rule to it. "
+            "Default: both outcomes' ratios, and no verdict.",
+            show_default=False,
+            rich_help_panel=WORDS,
+        ),
+    ] = None,
     positive_name: Annotated[
         str | None,
         typer.Option(
@@ -468,6 +477,7 @@ def audit_command(
             "--bins": bins,
             "--reference": reference,
             "--label-map": label_map,
+            "--favourable": favourable,
             "--positive-name": positive_name,
             "--title": title,
             "--model": model,
@@ -510,6 +520,7 @@ def audit_command(
             "--reference": reference,
             "--adjust": adjust is not Adjust.bonferroni,
             "--positive": positive,
+            "--favourable": favourable,
             "--positive-name": positive_name,
             "--label-map": label_map,
         }
@@ -559,6 +570,7 @@ def audit_command(
         reference=reference,
         label_map=label_map,
         positive_name=positive_name,
+        favourable=favourable,
         about=about,
     )
     written = _write(result, json_file, html_file, source)
@@ -566,6 +578,7 @@ def audit_command(
         console = Terminal()
         words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
         words += ["--positive-name", positive_name] if positive_name else []
+        words += ["--favourable", favourable] if favourable else []
         console.print(ABOUT, "This is the command for it, and for a file of your own:", sep="\n")
         console.print(shlex.join(words), markup=False, highlight=False, soft_wrap=True)
     _show(result, written, matched)
