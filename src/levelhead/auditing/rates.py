@@ -281,7 +281,7 @@ def rate_sentences(name: str, part: MoreRates) -> list[str]:
     """
     if part.favourable is None:
         return _both_ratios(name, part)
-    sentences = []
+    sentences: list[str] = []
     for outcome in part.outcomes:
         for key, one in outcome.lowest_first:
             if sentences and one.value >= FOUR_FIFTHS:
