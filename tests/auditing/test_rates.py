@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.auditing.continuous import continuous_gap
+from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.page import audit_page
 from levelhead.auditing.rates import more_rates, rate_sentences, ratio
 from levelhead.cli.app import main
@@ -23,6 +23,7 @@ from levelhead.metrics.pairs import unlike
 from levelhead.report import render
 from levelhead.types import ConfigError, DataError
 
+HILL = [1 - (2 * place / 199 - 1) ** 2 for place in range(200)]
 AGES, PREDICTED = [20.0, 30, 40, 50, 60], [0.1, 0.3, 0.2, 0.6, 0.8]
 
 
@@ -264,7 +265,7 @@ def test_what_is_said_of_four_fifths(tmp_path: Path, capsys: pytest.CaptureFixtu
         "to 0.82: these rows cannot tell whether it is below four fifths." in said
     )
     assert "More rates by group of sex, 95% intervals, ratios to m" in said
-    assert "The positive rate changes by +" in said
+    assert "Along age, the positive rate goes from " in said
     page = (tmp_path / "p.html").read_text()
     assert "More figures of the field" in page
     assert "Along numbers" in page
@@ -333,6 +334,69 @@ def test_gedi_of_a_high_degree_is_noise_under_independence() -> None:
         for _ in range(10)
     ]
     assert np.mean([one.gedi[0] for one in found if one.gedi is not None]) > 1
+
+
+def arched(rows: int = 2000) -> ContinuousGap:
+    """Along ages of 17 to 90, decisions go from 0 through 35% to 16%: no straight line."""
+    chance = np.random.default_rng(0)
+    ages = np.concatenate([[17, 90], chance.triangular(17, 30, 90, rows - 2).round()])
+    at = (ages - 17) / 73
+    rate = np.interp(at, [0, 0.45, 1], [0, 0.35, 0.1])
+    return continuous_gap((chance.random(rows) < rate).astype(float), ages, title="age")
+
+
+def test_the_sentence_has_the_curve_at_both_ends_and_its_peak() -> None:
+    found = arched()
+    points = {name: (round(at), round(100 * value, 1)) for name, (at, value) in found.points.items()}
+    assert list(points) == ["start", "end", "peak"]
+    assert points["peak"][1] == max(round(100 * value, 1) for _, value in found.curve)
+    assert continuous_sentence("age", found) == (
+        "Along age, the positive rate goes from {start[1]:.1f}% at {start[0]} to {end[1]:.1f}% at {end[0]}, with a "
+        "peak of {peak[1]:.1f}% at {peak[0]} (a curve of degree 3, permutation p below 0.005).".format(**points)
+    )
+    assert "points from" not in continuous_sentence("age", found)
+    assert found.to_dict()["points"]["peak"] == pytest.approx(found.points["peak"])
+
+
+def test_a_low_between_the_ends_is_named_and_a_steady_curve_has_neither() -> None:
+    valley = continuous_gap(1 - np.array(HILL), range(200), title="age")
+    assert set(valley.points) == {"start", "end", "low"}
+    assert "with a low of " in continuous_sentence("age", valley)
+    steady = continuous_gap(np.arange(200) / 400, np.arange(200), title="age")
+    assert set(steady.points) == {"start", "end"}
+    assert continuous_sentence("age", steady) == (
+        "Along age, the positive rate goes from 2.5% at 10 to 47.3% at 189 (a curve of degree 3, permutation p below "
+        "0.005)."
+    )
+
+
+def test_a_curve_that_chance_makes_is_not_decided_and_the_level_counts() -> None:
+    chance = np.random.default_rng(5)
+    flat = continuous_gap((chance.random(300) < 0.3).astype(float), chance.random(300), title="age")
+    assert flat.range_p > 0.1
+    assert continuous_sentence("age", flat).startswith(
+        f"These rows cannot tell whether the positive rate changes along age (permutation p {flat.range_p:.2f}); a "
+    )
+    lenient = continuous_gap((chance.random(300) < 0.3).astype(float), chance.random(300), level=0.01)
+    assert "cannot tell" not in continuous_sentence("age", lenient)
+
+
+def test_a_share_is_never_said_to_be_below_0_and_places_are_told_apart() -> None:
+    steep = continuous_gap([0.0] * 180 + [1.0] * 20, [1.7e12 + place for place in range(200)], title="time")
+    assert min(value for _, value in steep.curve) < 0
+    said = continuous_sentence("time", steep)
+    assert "−" not in said.replace(" −", "")
+    assert "1700000000010" in said
+    numbers = continuous_sentence("time", steep, subject="the mean error", scale=1.0, unit="")
+    assert "−" in numbers
+    assert "%" not in numbers
+
+
+@pytest.mark.parametrize("span", [1e-300, 1e-7, 0.3, 5.0, 1e6, 1e18, 1e300])
+def test_any_span_can_be_said(span: float) -> None:
+    said = continuous_sentence("x", continuous_gap(HILL, np.linspace(0, span, 200), permutations=9))
+    assert len(said) < 400
+    assert "nan" not in said
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.4])

@@ -114,8 +114,8 @@ def test_crossings_ranges_and_numbers():
     assert list(result.by_attribute["age"]) == ["under 30", "30 to under 50", "50 and over"]
     assert ("men", "under 30") in result.by_attribute["sex", "age"]
     assert result.continuous["years"].slope.value == pytest.approx(0.2 * 49, abs=2.5)
-    assert "The mean error changes by +" in str(result)
-    assert "from years 20 to 69" in " ".join(str(result).split())
+    assert "Along years, the mean error goes from −" in " ".join(str(result).split())
+    assert " at 22 to " in " ".join(str(result).split())
 
 
 @pytest.mark.parametrize(

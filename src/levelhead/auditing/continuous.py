@@ -10,6 +10,9 @@ in demographic parity. Its interval has the variance HC3 (MacKinnon and White, J
 of the attribute: a slope of 0 can hide that both ends fare worse. The range is never negative, so it has no interval
 that could hold 0; a permutation test says how often shuffled rows have one as large.
 
+*Sentences* give the curve at both ends, and at a peak or a low between them, and decide by that test. A slope times the
+range of the attribute would be a straight line's change, where there may be no such line.
+
 GeDI with k > 1 is a sum of absolute coefficients of powers. It depends on the unit and the degree, and independent data
 have a mean of 0.5 at k = 2 and of 3 at k = 3 (500 rows), so it is reported on request alone, beside its mean over
 permutations.
@@ -17,6 +20,7 @@ permutations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +85,7 @@ class ContinuousGap:
     ``slope`` is the change of the prediction over the whole range of the attribute, ``lowest`` to ``highest``;
     ``range`` that of the fitted curve between the 5th and the 95th percentile, with ``range_p``; ``curve`` its places
     (attribute, prediction). ``gedi`` is None unless asked for, else (figure, its mean over permutations, p-value).
+    ``level`` is that of the interval and of what sentences decide.
     """
 
     slope: Estimate
@@ -90,6 +95,21 @@ class ContinuousGap:
     highest: float
     curve: tuple[tuple[float, float], ...]
     gedi: tuple[float, float, float] | None = None
+    level: float = 0.95
+
+    @property
+    def points(self) -> dict[str, tuple[float, float]]:
+        """The curve at its ``start`` and ``end``, and at a ``peak`` and a ``low`` that lie clearly between them."""
+        if not self.curve:
+            return {}
+        ends, beyond = [self.curve[0], self.curve[-1]], 0.02 * self.range
+        found = {"start": ends[0], "end": ends[1]}
+        peak, low = (most(self.curve, key=lambda point: point[1]) for most in (max, min))
+        if peak[1] > max(value for _, value in ends) + beyond:
+            found["peak"] = peak
+        if low[1] < min(value for _, value in ends) - beyond:
+            found["low"] = low
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -97,7 +117,8 @@ class ContinuousGap:
             name: finite_or_none(getattr(self, name)) for name in ("range", "range_p", "lowest", "highest")
         }
         more = {} if self.gedi is None else {"gedi": [finite_or_none(one) for one in self.gedi]}
-        return found | more | {"curve": [list(place) for place in self.curve]}
+        points = {name: list(point) for name, point in self.points.items()}
+        return found | more | {"points": points, "curve": [list(place) for place in self.curve]}
 
 
 def check_degree(gedi: int) -> None:
@@ -159,7 +180,7 @@ def continuous_gap(
     low, high = (float(along.min()), float(along.max())) if rows else (np.nan, np.nan)
     if rows < FEWEST or low == high:
         why = f"{rows} rows, fewer than {FEWEST}" if rows < FEWEST else f"every {title} is {low:g}"
-        return ContinuousGap(Estimate.undefined(why, rows), np.nan, np.nan, low, high, ())
+        return ContinuousGap(Estimate.undefined(why, rows), np.nan, np.nan, low, high, (), None, level)
     scaled = (along - low) / (high - low)
     slope = _slope(scaled, values, level)
     places = np.linspace(float(np.quantile(scaled, 0.05)), float(np.quantile(scaled, 0.95)), POINTS)
@@ -196,6 +217,7 @@ def continuous_gap(
         high,
         tuple(zip(at.tolist(), curve.tolist(), strict=True)),
         found,
+        level,
     )
 
 
@@ -238,33 +260,46 @@ def _powers(scaled: FloatArray, degree: int) -> FloatArray:
 
 
 def continuous_sentence(
-    title: str, found: ContinuousGap, *, subject: str = "the positive rate", scale: float = 100.0, unit: str = " points"
+    title: str, found: ContinuousGap, *, subject: str = "the positive rate", scale: float = 100.0, unit: str = "%"
 ) -> str:
-    """Say how ``subject`` changes along the attribute, in a unit of which the figures times ``scale`` are."""
+    """Say what ``subject`` is along the attribute, in a unit of which the figures times ``scale`` are.
 
-    def shown(value: float, *, signed: bool = True) -> str:
-        if scale == 100.0:
-            return number(scale * value, signed=signed)
-        return ("+" if signed and value > 0 else "") + digits(scale * value)
+    Percent are those of a share: a curve that leaves 0 to 100 is said to be at the end that it leaves by.
+    """
+
+    def shown(point: tuple[float, float]) -> str:
+        at, value = point
+        size = number(min(100.0, max(0.0, scale * value))) if unit == "%" else digits(scale * value)
+        return f"{size}{unit} at {_place(at, found.highest - found.lowest)}"
 
     name = printable(title)
     if not found.slope.defined:
         return f"Along {name}, nothing can be said: {found.slope.reason}."
-    ends = f"from {name} {found.lowest:g} to {found.highest:g}"
-    size = shown(found.slope.value)
-    span = f"interval {shown(found.slope.low)} to {shown(found.slope.high)}"
-    if found.slope.low <= 0 <= found.slope.high:
-        said = f"These rows cannot tell whether {subject} changes evenly {ends}: {size}{unit}, {span}."
-    else:
-        said = f"{subject[0].upper()}{subject[1:]} changes by {size}{unit} {ends}, {span}."
+    points = found.points
     p_value = "below 0.005" if found.range_p < 0.005 else f"{found.range_p:.2f}"
-    said += f" A curve of degree 3 has a range of {shown(found.range, signed=False)}{unit} (p {p_value})."
+    between = [f"a {what} of {shown(points[what])}" for what in ("peak", "low") if what in points]
+    curve = f"from {shown(points['start'])} to {shown(points['end'])}" + (
+        f", with {' and '.join(between)}" if between else ""
+    )
+    if found.range_p <= 1 - found.level:
+        said = f"Along {name}, {subject} goes {curve} (a curve of degree 3, permutation p {p_value})."
+    else:
+        said = (
+            f"These rows cannot tell whether {subject} changes along {name} (permutation p {p_value}); a curve of "
+            f"degree 3 goes {curve}."
+        )
     if found.gedi is not None:
         value, chance, p_value_of_gedi = found.gedi
         said += (
             f" GeDI is {digits(value)}; of shuffled rows it is {digits(chance)} on average (p {p_value_of_gedi:.2f})."
         )
     return said
+
+
+def _place(at: float, span: float) -> str:
+    """Return a value of the attribute with as many decimals as tell a fiftieth of its span, ``span``, apart."""
+    decimals = max(0, 1 - math.floor(math.log10(span)))
+    return f"{at:.{decimals}f}" if decimals <= 6 and abs(at) < 1e15 else f"{at:.6g}"
 
 
 def continuous_table(parts: dict[str, ContinuousGap]) -> list[Text]:
