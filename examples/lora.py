@@ -10,7 +10,7 @@ which of two tokens was put into the text.
 import tempfile
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import get_peft_model
 from transformers import BertConfig, BertForSequenceClassification
 
 import levelhead as lh
@@ -36,13 +36,8 @@ lh.calibrate(model, batches)  # so that evaluation means something before the fi
 
 with tempfile.TemporaryDirectory() as folder:
     model.save_pretrained(f"{folder}/base")
-    lora = LoraConfig(
-        r=8,
-        target_modules=["query", "key", "value", "dense"],
-        # Trained and saved whole. Without "debias" the adapter would lose the running statistics.
-        modules_to_save=["classifier", "alignment_head", "debias"],
-    )
-    model = get_peft_model(model, lora)
+    # On all linear layers. The head, the projector and the running statistics are trained and saved whole.
+    model = get_peft_model(model, lh.lora_config(model, r=8))
     model.print_trainable_parameters()
 
     optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), 5e-3)
@@ -55,7 +50,7 @@ with tempfile.TemporaryDirectory() as folder:
             optimizer.step()
     model.eval()
     model.save_pretrained(f"{folder}/adapter")
-    loaded = PeftModel.from_pretrained(lh.from_pretrained(f"{folder}/base"), f"{folder}/adapter").eval()
+    loaded = lh.from_pretrained(f"{folder}/adapter")  # with its base
 
 with torch.no_grad():
     logits, again = model(input_ids=test_tokens).logits, loaded(input_ids=test_tokens).logits

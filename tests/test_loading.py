@@ -211,9 +211,15 @@ def test_an_adapter_that_lacks_matrices_is_an_error(tmp_path: Path) -> None:
         LanguageModel.load(tmp_path / "adapter", "cpu")
     save_file(weights, file)
     settings = tmp_path / "adapter" / "adapter_config.json"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "r": 10**9}))
-    with pytest.raises(ConfigError, match="gives no adapter"):
-        LanguageModel.load(tmp_path / "adapter", "cpu")
+    usual = json.loads(settings.read_text())
+    for entries, match in (
+        ({"r": 10**9}, "gives no adapter"),
+        ({"target_modules": "(([a-z._0-9])+)+!"}, "takes more than 5 seconds"),
+        ({"base_model_name_or_path": str(tmp_path / "adapter")}, "stands on it in turn"),
+    ):
+        settings.write_text(json.dumps({**usual, **entries}))
+        with pytest.raises(ConfigError, match=match):
+            LanguageModel.load(tmp_path / "adapter", "cpu")
 
 
 def test_the_commands_have_the_switch() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from levelhead.attention import describe as describe
     from levelhead.attention import detach as detach
     from levelhead.attention import from_pretrained as from_pretrained
+    from levelhead.attention import lora_config as lora_config
     from levelhead.attention import read_one_row as read_one_row
     from levelhead.attention import readout_only as readout_only
     from levelhead.auditing.audit import audit as audit
@@ -90,6 +91,7 @@ _HOME = {
     "signal_area": "auditing.signal",
     "fit": "methods.fit",
     "from_pretrained": "attention",
+    "lora_config": "attention",
     "model_card": "runs.own_card",
     "plan_audit": "auditing.plan",
     "pretrain": "pretraining.train",

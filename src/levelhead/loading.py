@@ -12,6 +12,8 @@ import logging
 import math
 import pickle
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,6 +35,20 @@ MEASURE = re.compile(r"^(num|n)_|_(size|heads|layers|dim)$")
 IMPLEMENTATION = re.compile(r"(attn|experts)_implementation$")
 SPARE_NUMBERS, SPARE_TENSORS = 2**26, 256  # for tables that are computed (masks, positions), and for tied weights
 PACKED = 8  # numbers of 4 bits in one of 32, in files of quantised weights
+PATIENCE = 5  # seconds for the regular expressions of an adapter, which take milliseconds
+REPEATS = re.compile(r"[*+?{]")
+MATCH_ALL = r"""
+import json, re, sys
+patterns, names = json.load(sys.stdin)
+for pattern in patterns:
+    for form in ("%s", r"(.*\.)?(%s)$", r"(^|.*\.)%s($|\..*)", r"(?:^|.*?\.)%s\.(?P<idx>\d+)\."):
+        try:
+            compiled = re.compile(form.replace("%s", pattern))
+        except (re.error, OverflowError, RecursionError):
+            continue
+        for name in names:
+            compiled.fullmatch(name) or compiled.match(name)
+"""
 CLASSIFICATIONS = ("IMAGE", "SEQUENCE", "AUDIO", "VIDEO")
 # What pretraining left in a checkpoint beside the network that is used: no language model reads it.
 OF_PRETRAINING = re.compile(r"(^|\.)(pooler|seq_relationship|sop_classifier)\.")
@@ -227,11 +243,82 @@ def classifier_class(option: str, place: str, config: Any) -> Any:
     return known[str(named[0])]
 
 
+def adapter_tensors(place: str) -> dict[str, int]:
+    """Return how many numbers each tensor of the adapter in ``place`` holds."""
+    file = Path(place) / "adapter_model.safetensors"
+    return _shapes(file if file.is_file() else file.with_suffix(".bin"))
+
+
 def refuse_adapter_mismatch(what: str, expected: Iterable[str], place: str) -> None:
     """Raise :class:`ConfigError` unless the adapter file in ``place`` holds exactly the matrices ``expected``."""
-    file = Path(place) / "adapter_model.safetensors"
-    there, names = set(_shapes(file if file.is_file() else file.with_suffix(".bin"))), set(expected)
+    there, names = set(adapter_tensors(place)), set(expected)
     _refuse_mismatch(what, "adapter", sorted(there - names), sorted(names - there), [], False)
+
+
+def refuse_circular_adapter(option: str, place: str) -> None:
+    """Raise :class:`ConfigError` if the bases that adapters name, from ``place`` on, lead back to one of them."""
+    seen: set[Path] = set()
+    while (folder := _adapter_folder(place)) is not None:
+        if folder.resolve() in seen:
+            raise ConfigError(
+                f"{option} {place} names an adapter as its base that stands on it in turn. Write the name or folder of "
+                f"the trained model as base_model_name_or_path in {ADAPTER}."
+            )
+        seen.add(folder.resolve())
+        try:
+            base = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
+            place = base if Path(base).is_dir() else str(folder / base)
+        except (OSError, ValueError, LookupError, TypeError):  # whoever loads it says so
+            return
+
+
+def _adapter_folder(place: str) -> Path | None:
+    """Return the folder of an adapter that stands at ``place``, or in ``model`` below it, and not beside a model."""
+    for folder in (Path(place), Path(place) / "model"):
+        if (folder / "config.json").is_file():
+            return None
+        if (folder / ADAPTER).is_file():
+            return folder
+    return None
+
+
+def refuse_slow_patterns(option: str, place: str, names: Iterable[str]) -> None:
+    """Raise :class:`ConfigError` for an adapter with a regular expression that takes seconds to match ``names``.
+
+    Matching cannot be stopped within a process, so another one tries it. PEFT puts some expressions into longer ones.
+    """
+    try:
+        settings = json.loads((Path(place) / ADAPTER).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # whoever loads it says so
+        return
+    patterns = sorted({text for text in _texts(settings) if REPEATS.search(text)})
+    if not patterns:
+        return
+    try:
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", MATCH_ALL],
+            input=json.dumps([patterns, list(names)]).encode(),
+            timeout=PATIENCE,
+            check=False,
+            capture_output=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"{option} {place} has a regular expression in {ADAPTER} that takes more than {PATIENCE} seconds to match. "
+            "Name its target_modules in a list."
+        ) from None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a JSON value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for key in value:
+            yield from _texts(key)
+        if isinstance(value, dict):
+            for inner in value.values():
+                yield from _texts(inner)
 
 
 def _weights_there(place: str, options: Mapping[str, Any]) -> dict[str, int] | None:

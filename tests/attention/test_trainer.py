@@ -73,7 +73,8 @@ def test_accumulated_gradient_is_the_mean_over_micro_batches(kind, family, tmp_p
             return optimizer
 
     trainer = Spy(model, arguments(tmp_path, gradient_accumulation_steps=2), train_dataset=Rows(family))
-    result = trainer.train()
+    with pytest.warns(UserWarning, match="accumulated"):
+        result = trainer.train()
     assert result.training_loss == pytest.approx((sum(losses) / 2).item(), rel=1e-5)
     expected = {n: p.grad for n, p in reference.named_parameters() if p.grad is not None}
     assert gradients.keys() == expected.keys()

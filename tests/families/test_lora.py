@@ -1,11 +1,15 @@
 """Debiased models under LoRA: they train, and their adapter carries statistics and projector."""
 
+import json
+import time
+
 import pytest
 import tokenizers
 import torch
 import torch.nn.functional as F
 import transformers
 from family_table import LABELS, build, named
+from safetensors.torch import load_file, save_file
 
 import levelhead as lh
 from levelhead.attention.aligning import debiased_attention
@@ -111,25 +115,157 @@ def test_calibrate(name, kind):
     torch.testing.assert_close(model.eval()(**family.batch()).logits, plain.eval()(**family.batch()).logits)
 
 
-@pytest.mark.parametrize("calibrated", [False, True])
-def test_forgotten_statistics_are_noticed_only_if_the_base_has_none(calibrated, tmp_path):
-    family = named("bert")
-    base, _ = wrap(family, "attach")
+def without_statistics(folder, *, calibrated):
+    """A base, and an adapter on it that was saved without the running statistics, as an earlier version allowed."""
+    base, config = wrap(named("bert"), "attach")
     if calibrated:
-        lh.calibrate(base, [family.batch(5)])
-    base.save_pretrained(tmp_path / "base")
-    config = peft.LoraConfig(r=2, target_modules=r".*\.self\.query", modules_to_save=["classifier", "alignment_head"])
+        lh.calibrate(base, [named("bert").batch(5)])
+    base.save_pretrained(folder / "base")
+    config.target_modules, config.modules_to_save = r".*\.self\.query", ["classifier", "alignment_head", "debias"]
     model = peft.get_peft_model(base, config).train()
-    model(**family.batch(), labels=LABELS)
-    model.save_pretrained(tmp_path / "adapter")
+    model(**named("bert").batch(), labels=LABELS)
+    model.save_pretrained(folder / "adapter")
+    file = folder / "adapter" / "adapter_model.safetensors"
+    save_file({name: x for name, x in load_file(file).items() if ".debias." not in name}, file)
+    settings = json.loads((folder / "adapter" / "adapter_config.json").read_text())
+    settings["modules_to_save"].remove("debias")
+    (folder / "adapter" / "adapter_config.json").write_text(json.dumps(settings))
+
+
+NAIVE = [
+    ("attach", {"target_modules": "all-linear"}),
+    ("attach", {"target_modules": "all-linear", "task_type": "SEQ_CLS"}),
+    ("attach", {"target_modules": ["dense"], "modules_to_save": ["classifier"]}),
+    ("append", {"target_modules": ["dense"], "modules_to_save": ["classifier"]}),
+    ("append", {"target_modules": "all-linear", "task_type": "SEQ_CLS"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), NAIVE)
+def test_an_adapter_that_would_lose_the_statistics_does_not_train(kind, options):
+    base, _ = wrap(named("bert"), kind)
+    model = peft.get_peft_model(lh.calibrate(base, [named("bert").batch(5)]), peft.LoraConfig(r=2, **options))
+    with pytest.warns(UserWarning, match="has no running statistics") as caught:
+        [model.eval()(**named("bert").batch()) for _ in range(2)]
+    assert len(caught) == 1
+    with pytest.raises(ConfigError, match=r"levelhead\.lora_config\(model\)"):
+        model.train()(**named("bert").batch(), labels=LABELS)
+
+
+@pytest.mark.parametrize("kind", ["attach", "append"])
+def test_other_kinds_of_adapters_do_not_train_without_statistics(kind):
+    base, _ = wrap(named("bert"), kind)
+    ia3 = peft.IA3Config(target_modules=["intermediate.dense"], feedforward_modules=["intermediate.dense"])
+    with pytest.raises(ConfigError, match=r"levelhead\.lora_config"):
+        peft.get_peft_model(base, ia3).train()(**named("bert").batch(), labels=LABELS)
+    base, _ = wrap(named("bert"), kind)
+    base.add_adapter(peft.LoraConfig(r=2, target_modules=["dense"]))  # of transformers, without a PeftModel
+    with pytest.raises(ConfigError, match=r"levelhead\.lora_config"):
+        base.train()(**named("bert").batch(), labels=LABELS)
+
+
+@pytest.mark.parametrize("kind", ["attach", "append"])
+def test_what_peft_itself_refuses_names_the_way_out(kind):
+    base, _ = wrap(named("bert"), kind)
+    with pytest.raises(ValueError, match=r"RunningMoments\(for LoRA, use levelhead\.lora_config\)"):
+        peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["query", "value"]))
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_an_adapter_without_statistics_does_not_load(calibrated, tmp_path):
+    without_statistics(tmp_path, calibrated=calibrated)
+    with pytest.raises(ConfigError, match="saved without the running statistics"):
+        lh.from_pretrained(tmp_path / "adapter")
     loaded = peft.PeftModel.from_pretrained(lh.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
-    if calibrated:  # nothing warns: the statistics are there, but they are the base's
-        assert not torch.equal(loaded(**family.batch()).logits, model.eval()(**family.batch()).logits)
-        assert updates(loaded) == 1
-        assert updates(model) == 2
-    else:
-        with pytest.warns(UserWarning, match="evaluated before any training step"):
-            loaded(**family.batch())
+    match = "has no running statistics" if calibrated else "has no running statistics|before any training step"
+    with pytest.warns(UserWarning, match=match):
+        loaded(**named("bert").batch())
+    lh.from_pretrained(tmp_path / "adapter", allow_mismatched_weights=True)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.parametrize("target", ["all-linear", "projections"])
+def test_lora_config_saves_what_is_needed(name, kind, target, tmp_path):
+    family = named(name)
+    base, _ = wrap(family, kind)
+    base.save_pretrained(tmp_path / "base")
+    options = {} if target == "all-linear" else {"target_modules": list(family.projections[::2])}
+    model = peft.get_peft_model(base, lh.lora_config(base, r=2, **options)).train()
+    adapted = [path for path, part in model.named_modules() if hasattr(part, "lora_A")]
+    assert adapted
+    assert not [path for path in adapted if "modules_to_save" in path or "original_module" in path]
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2)
+    for step in range(4):
+        optimizer.zero_grad()
+        model(**family.batch(step % 2), labels=LABELS).loss.backward()
+        optimizer.step()
+    assert all(p.grad is not None for p in model.alignment_head.parameters() if p.requires_grad)
+    model.eval().save_pretrained(tmp_path / "adapter")
+    loaded = lh.from_pretrained(tmp_path / "adapter")
+    assert updates(loaded) == 4
+    assert torch.equal(loaded(**family.batch()).logits, model(**family.batch()).logits)
+
+
+def test_lora_config_keeps_every_new_part_and_no_old_one():
+    two = transformers.DistilBertForSequenceClassification(
+        transformers.DistilBertConfig(vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16)
+    )
+    assert set(lh.lora_config(lh.attach(two)).modules_to_save) == {
+        "pre_classifier", "classifier", "alignment_head", "debias"
+    }  # fmt: skip
+    plain = lh.attach(named("bert").classify(), lh.DebiasConfig(normalize=False))
+    assert "debias" not in lh.lora_config(plain).modules_to_save
+    more = lh.lora_config(plain, modules_to_save=["pooler"], r=4, target_modules=["dense"])
+    assert (more.r, more.target_modules) == (4, {"dense"})
+    assert {"pooler", "classifier", "alignment_head"} == set(more.modules_to_save)
+    t5 = transformers.T5EncoderModel(
+        transformers.T5Config(vocab_size=50, d_model=16, d_ff=16, d_kv=8, num_heads=2, num_layers=1)
+    )
+    model = lh.append_encoder(t5, 3, freeze=False, layers=2)
+    wrapped = peft.get_peft_model(model, lh.lora_config(model))  # its own layers are called block, too
+    assert not [name for name, p in wrapped.named_parameters() if p.requires_grad and "encoder.block" in name
+                and "lora_" not in name]  # fmt: skip
+    assert wrapped.below[0].attention.query.weight.requires_grad
+    wrapped.train()(input_ids=torch.randint(1, 50, (6, 5)), labels=LABELS).loss.backward()
+
+
+def test_lora_config_refuses_what_it_cannot_help():
+    with pytest.raises(ConfigError, match="freeze=False"):
+        lh.lora_config(lh.append_encoder(named("bert").encoder(), 3))
+    with pytest.raises(ConfigError, match="got a BertModel"):
+        lh.lora_config(named("bert").encoder())
+    base, config = wrap(named("bert"), "attach")
+    with pytest.raises(ConfigError, match="before peft"):
+        lh.lora_config(peft.get_peft_model(base, config))
+
+
+def test_an_adapter_that_names_itself_as_its_base_says_so(tmp_path):
+    _, config = wrap(named("bert"), "attach")
+    for name, points_to in (("a", tmp_path / "a"), ("b", tmp_path / "c"), ("c", tmp_path / "b")):
+        peft.get_peft_model(wrap(named("bert"), "attach")[0], config).save_pretrained(tmp_path / name)
+        settings = json.loads((tmp_path / name / "adapter_config.json").read_text())
+        settings["base_model_name_or_path"] = str(points_to)
+        (tmp_path / name / "adapter_config.json").write_text(json.dumps(settings))
+        if name != "b":
+            with pytest.raises(ConfigError, match="stands on it in turn"):
+                lh.from_pretrained(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "entry", ["target_modules", "exclude_modules", "rank_pattern", "alpha_pattern", "modules_to_save"]
+)
+def test_a_regular_expression_bomb_ends_within_seconds(entry, tmp_path):
+    base, config = wrap(named("bert"), "attach")
+    base.save_pretrained(tmp_path / "base")
+    peft.get_peft_model(base, config).save_pretrained(tmp_path / "adapter")
+    settings = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    bomb = "(([a-z._0-9])+)+!"
+    settings[entry] = {bomb: 2} if "pattern" in entry else [bomb] if entry == "modules_to_save" else bomb
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(settings))
+    begun = time.monotonic()
+    with pytest.raises(ConfigError, match="takes more than 5 seconds"):
+        lh.from_pretrained(tmp_path / "adapter")
+    assert time.monotonic() - begun < 10
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)

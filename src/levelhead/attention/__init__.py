@@ -1,5 +1,6 @@
 """Debiased attention: attach it to a model, or append a debiased layer to a pretrained backbone."""
 
+from levelhead.attention.adapters import lora_config
 from levelhead.attention.aligning import alignment
 from levelhead.attention.attach import attach, detach, read_one_row, readout_only
 from levelhead.attention.block import DebiasedBlock, append_encoder
@@ -21,6 +22,7 @@ __all__ = [
     "describe",
     "detach",
     "from_pretrained",
+    "lora_config",
     "read_one_row",
     "readout_only",
 ]

@@ -1,4 +1,4 @@
-"""LoRA and other adapters of PEFT on a debiased model: the base that they stand on, and how they load again.
+"""LoRA and other adapters of PEFT on a debiased model: what they must save, their base, and how they load again.
 
 PEFT itself would load the base with an Auto class of transformers, which refuses the type of a debiased model (ADR
 0016); so the base is loaded here, and PEFT puts the adapter on it.
@@ -7,14 +7,85 @@ PEFT itself would load the base with an Auto class of transformers, which refuse
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from levelhead.loading import ADAPTER, explained
+from torch import nn
+
+from levelhead.loading import (
+    ADAPTER,
+    adapter_tensors,
+    explained,
+    refuse_circular_adapter,
+    refuse_slow_patterns,
+)
 from levelhead.types import ConfigError
 
 OPTION = "The adapter"
+logger = logging.getLogger(__name__)
+
+
+def lora_config(model: nn.Module, *, modules_to_save: Iterable[str] = (), **options: Any) -> Any:
+    """Return PEFT's ``LoraConfig`` for a debiased model, with all that its adapter has to save.
+
+    LoRA's matrices go into the original layers. The debiased layer's running statistics, the projector and what is new
+    (the head, and with :func:`append_encoder` the appended layers) are trained and saved whole.
+
+    Args:
+        model: from :func:`attach`, or from :func:`append_encoder` with ``freeze=False``; not yet wrapped by PEFT.
+        modules_to_save: further modules to train and save whole.
+        options: of ``LoraConfig``, such as ``r=8``; ``target_modules`` is ``"all-linear"`` unless given.
+
+    Returns:
+        A ``peft.LoraConfig``, for ``peft.get_peft_model(model, config)``.
+
+    Errors: :class:`~levelhead.ConfigError` without peft, for a model that is not debiased or wrapped already, and for
+    a frozen backbone.
+
+    Examples:
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> import levelhead as lh
+        >>> small = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
+        >>> model = lh.attach(BertForSequenceClassification(small))
+        >>> sorted(lh.lora_config(model, r=4).modules_to_save)
+        ['alignment_head', 'classifier', 'debias']
+    """
+    try:
+        from peft import LoraConfig
+    except ImportError:
+        raise ConfigError("lora_config needs peft: pip install 'levelhead[peft]'") from None
+    record = getattr(getattr(model, "config", None), "levelhead", None)
+    if not isinstance(record, dict) or hasattr(model, "peft_config"):
+        raise ConfigError(
+            f"lora_config takes a model of levelhead.attach or levelhead.append_encoder, before peft.get_peft_model; "
+            f"it got a {type(model).__name__}."
+        )
+    if record.get("freeze"):
+        raise ConfigError(
+            "The backbone is frozen, so LoRA in it would get no gradient. Use append_encoder(..., freeze=False): PEFT "
+            "freezes the backbone's own weights."
+        )
+    parts = dict(model.named_children())
+    original = "backbone" if record["kind"] == "append" else record["attention"].partition(".")[0]
+    new = [name for name, part in parts.items() if name != original and any(True for _ in part.parameters())]
+    kept = [name for part in new for name in _apart(part, parts[part], parts[original])]
+    if record["kind"] == "attach" and "debias" in model.get_submodule(record["attention"])._modules:
+        kept.append("debias")
+    chosen = {"target_modules": "all-linear", **options}
+    return LoraConfig(modules_to_save=sorted({*kept, *modules_to_save}), **chosen)
+
+
+def _apart(name: str, part: nn.Module, original: nn.Module) -> list[str]:
+    """Return names for ``part`` that PEFT, which compares the ends of paths, finds nowhere in the original model.
+
+    PEFT wraps no list of modules, only its members.
+    """
+    elsewhere = any(path.split(".")[-1].endswith(name) for path, _ in original.named_modules())
+    if not elsewhere and not isinstance(part, nn.ModuleList):
+        return [name]
+    return [f"{name}.{child}" for child, _ in part.named_children()] or [name]
 
 
 def is_adapter(place: str | Path) -> bool:
@@ -22,18 +93,19 @@ def is_adapter(place: str | Path) -> bool:
     return (Path(place) / ADAPTER).is_file() and not (Path(place) / "config.json").is_file()
 
 
-def load_adapter(place: str | Path, load_base: Callable[[str], Any]) -> Any:
+def load_adapter(place: str | Path, load_base: Callable[[str], Any], *, allow_mismatched_weights: bool = False) -> Any:
     """Load the base model that the adapter in ``place`` names, and put the adapter on it.
 
     Args:
         place: a folder that ``save_pretrained`` of a PEFT model wrote.
         load_base: loads a model by its folder or its name on the Hub.
+        allow_mismatched_weights: take an adapter without running statistics all the same; a warning says so.
 
     Returns:
         the ``PeftModel`` in evaluation mode.
 
-    Errors: :class:`~levelhead.ConfigError` without peft, for an adapter that names no base, and for one that does not
-    fit it.
+    Errors: :class:`~levelhead.ConfigError` without peft, for an adapter that names no base, for one that does not fit
+    it, and for one that was saved without the running statistics of the debiased layer.
     """
     try:
         from peft import PeftModel
@@ -46,8 +118,23 @@ def load_adapter(place: str | Path, load_base: Callable[[str], Any]) -> Any:
             f"The adapter {place} names no base model in {ADAPTER}. Load the base yourself, with "
             "levelhead.from_pretrained, then peft.PeftModel.from_pretrained(base, adapter)."
         )
+    refuse_circular_adapter(OPTION, str(place))
     if not Path(base).is_dir() and (Path(place) / base).is_dir():  # moved together
         base = str(Path(place) / base)
     network = load_base(base)
+    refuse_slow_patterns(OPTION, str(place), (name for name, _ in network.named_modules()))
+    with explained(OPTION, str(place), None, "weights"):
+        there = set(adapter_tensors(str(place)))
+    lost = [
+        name for name in network.state_dict() if ".debias." in name and not {name, f"base_model.model.{name}"} & there
+    ]
+    if lost:
+        what = f"{OPTION} {place} was saved without the running statistics of the debiased layer ({lost[0]})"
+        if not allow_mismatched_weights:
+            raise ConfigError(
+                f"{what}, so it would predict with those of its base. Train it with levelhead.lora_config(model), "
+                "or set allow_mismatched_weights if you mean it."
+            )
+        logger.warning("%s: those of its base are used, as allow_mismatched_weights says.", what)
     with explained(OPTION, str(place), None, "weights"):
         return PeftModel.from_pretrained(network, str(place)).eval()

@@ -6,6 +6,8 @@ pulled together by class; the whole loss is task + alpha * alignment.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
 
 
 @dataclass
+class Pass:
+    """One training pass of a whole model: whether it got labels, its alignment term is in a loss, and it went back."""
+
+    labelled: bool
+    aligned: bool
+    went_back: bool = False
+
+
+@dataclass
 class Reading:
     """What alignment needs of one forward pass.
 
@@ -31,7 +42,7 @@ class Reading:
     value size): the only one with a graph; ``readout`` (batch,) or None; ``valid`` (batch, tokens) or None. With
     ``project``, ``value`` is instead what values are made of, (batch, 1, tokens, width), and ``project`` makes them,
     (batch, t, width) to (batch, t, heads x value size): a layer that computes one row has no need of the values of all
-    tokens.
+    tokens. ``of`` is the pass that it was taken in.
     """
 
     logits: Tensor
@@ -39,6 +50,7 @@ class Reading:
     readout: Tensor | None
     valid: Tensor | None
     project: Callable[[Tensor], Tensor] | None = None
+    of: Pass | None = None
 
 
 class Tap:
@@ -54,9 +66,11 @@ class Tap:
         self.readout, self.debias = readout, debias
         self.attention_temperature = 1.0 if debias is None else debias.notebook.attention_temperature
         self.padding_mask = debias is None or debias.notebook.padding_mask
-        self.armed = False
+        self.current: Pass | None = None  # while a whole model trains
         self.used = False
         self.reading: Reading | None = None
+        self.adapter_told = False
+        self.steps: int | None = 0  # backward passes looked at for gradient accumulation; None once that is settled
         self.aligned: Tensor | None = None  # the latest alignment term, without its graph: for who watches training
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -89,8 +103,8 @@ class Tap:
         self, query: Tensor, key: Tensor, value: Tensor, row: Tensor | None, valid: Tensor | None, scaling: float
     ) -> None:
         """Keep what alignment needs, when a top-level training pass asked for it."""
-        # A layer that gradient checkpointing runs again in the backward pass finds the tap no longer armed.
-        if not self.armed or not self.alpha:
+        # A layer that gradient checkpointing runs again in the backward pass finds the tap without a pass.
+        if self.current is None or not self.alpha:
             return
         query = query.detach()
         if row is not None:
@@ -100,12 +114,90 @@ class Tap:
         else:
             weight = valid[:, None, :, None].to(query.dtype)
             query = (query * weight).sum(dim=2) / weight.sum(dim=2).clamp(min=1)
-        self.reading = Reading(readout_logits(query, key.detach(), scaling), value, row, valid)
+        self.reading = Reading(readout_logits(query, key.detach(), scaling), value, row, valid, of=self.current)
 
     def take_row(self, reading: Reading) -> None:
         """Keep what a layer that computed the readout row alone has for alignment, when it is asked for."""
-        if self.armed and self.alpha:
+        if self.current is not None and self.alpha:
+            reading.of = self.current
             self.reading = reading
+
+    def watch(self, output: Tensor, attention: nn.Module) -> None:
+        """Check the training loop when the backward pass arrives at ``output``, what the layer's attention returns.
+
+        Raises :class:`~levelhead.LevelheadError` there if the loss leaves alignment out, or if a part of the model
+        ran alone. Warns once of gradient accumulation. Gradient checkpointing runs a layer again within the backward
+        pass, and torch.compile knows no such hooks: neither is checked.
+        """
+        if self.debias is None or not output.requires_grad or torch.compiler.is_compiling() or in_backward():
+            return
+        current = self.current
+        if current is None and not attention.training:
+            return
+
+        def check(gradient: Tensor) -> None:
+            if current is None:
+                raise LevelheadError(PART_ALONE)
+            self.require_alignment(current)
+            if not current.went_back:
+                current.went_back = True
+                self._note_accumulation(attention)
+
+        output.register_hook(check)
+
+    def require_alignment(self, current: Pass) -> None:
+        """Raise :class:`~levelhead.LevelheadError` for a pass whose alignment term no loss has."""
+        if not current.aligned:
+            self.reading, current.aligned = None, True  # say it once
+            raise LevelheadError(OWN_LOSS if current.labelled else NO_LABELS)
+
+    def _note_accumulation(self, attention: nn.Module) -> None:
+        """Warn once if a gradient of an earlier backward pass still lies in a weight of ``attention``.
+
+        A weight that has a gradient at the first look is one behind the attention: it says nothing, ever.
+        """
+        if self.steps is None:
+            return
+        weight = next((weight for weight in attention.parameters() if weight.requires_grad), None)
+        gradient = None if weight is None else weight.grad
+        before, self.steps = self.steps, self.steps + 1
+        if gradient is None:
+            return
+        if type(gradient) is not Tensor or before > 8:  # of FSDP; or zeroed in each step, which is costly to see
+            self.steps = None
+        elif bool(gradient.any()):
+            self.steps = None
+            if before:
+                warnings.warn(ACCUMULATION, UserWarning, stacklevel=2)
+
+
+WITHOUT_STATISTICS = (
+    "The adapter of PEFT on this model has no running statistics of the debiased layer: it would be saved without "
+    "them, and predicts with those of its base. Make it with peft.get_peft_model(model, levelhead.lora_config(model))."
+)
+NO_LABELS = (
+    "This model is trained without its alignment term: its forward pass got no labels and "
+    "levelhead.alignment(model, labels) was not called. Label smoothing in the Hugging Face Trainer "
+    "removes the labels: set label_smoothing_factor=0. If no alignment is wanted, use alpha=0."
+)
+OWN_LOSS = (
+    "This model is trained without its alignment term: the loss is your own, and outputs.loss is not part of it. Call "
+    "the model without labels and add alpha * levelhead.alignment(model, labels). Without alignment, use alpha=0."
+)
+PART_ALONE = (
+    "A part of this debiased model is trained alone, so its statistics and its alignment are lost. Call the whole "
+    "model: model(**inputs), not its encoder."
+)
+ACCUMULATION = (
+    "Gradients of several batches are accumulated. Debiased attention takes statistics and alignment pairs from each "
+    "micro-batch alone, which changes the method. Use one larger batch with gradient checkpointing or, for an "
+    "appended model, model.micro_batch."
+)
+
+
+def in_backward() -> bool:
+    """Return whether a backward pass is running in this thread: gradient checkpointing computes a layer again."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def debiased_attention(model: nn.Module) -> nn.Module:
@@ -123,20 +215,24 @@ def debiased_attention(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def training_pass(model: nn.Module) -> Iterator[Tap]:
+def training_pass(model: nn.Module, labelled: bool = False) -> Iterator[Tap]:
     """Wrap one top-level forward pass: take its reading, then move the running statistics exactly once."""
     attention = debiased_attention(model)
     if model.training and torch.distributed.is_available() and torch.distributed.is_initialized():
         refuse_sharded(model)
     tap: Tap = attention.tap  # type: ignore[assignment]
-    tap.armed, tap.used, tap.reading = model.training, False, None
+    _check_adapter(model, attention, tap)
+    if tap.reading is not None and tap.reading.of is not None:
+        tap.reading.of.aligned = True  # of two passes without labels in one loss, the later one is aligned
+    tap.used, tap.reading = False, None
+    tap.current = Pass(labelled, aligned=not tap.alpha) if model.training else None
     # Searched for, because PEFT's modules_to_save wraps the standardizer; a copy that did not run has nothing new. And
     # before the pass: afterwards torch.compile would break its graph here.
     standardizers = [module for module in attention.modules() if isinstance(module, QueryKeyStandardizer)]
     try:
         yield tap
     finally:
-        tap.armed = False
+        tap.current = None
     if not tap.used:
         raise ConfigError(
             "The debiased attention did not run: the attention implementation of this model was switched after attach. "
@@ -145,6 +241,26 @@ def training_pass(model: nn.Module) -> Iterator[Tap]:
     if model.training:
         for standardizer in standardizers:
             standardizer.commit()
+
+
+def _check_adapter(model: nn.Module, attention: nn.Module, tap: Tap) -> None:
+    """Refuse to train, and warn once to use, an adapter of PEFT beside running statistics that it does not save."""
+    tuners: Any = sys.modules.get("peft.tuners.tuners_utils")
+    if tuners is None or torch.compiler.is_compiling():
+        return
+    if not isinstance(attention._modules.get("debias"), QueryKeyStandardizer):  # wrapped, or there is none
+        return
+    adapted = saved = False
+    for name, module in model.named_modules():
+        adapted = adapted or isinstance(module, tuners.BaseTunerLayer)
+        saved = saved or (module is attention and "modules_to_save" in name)
+    if not adapted or saved:
+        return
+    if model.training:
+        raise ConfigError(WITHOUT_STATISTICS)
+    if not tap.adapter_told:
+        tap.adapter_told = True
+        warnings.warn(WITHOUT_STATISTICS, UserWarning, stacklevel=2)
 
 
 def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -179,10 +295,18 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
         >>> (task + 1.0 * lh.alignment(model, labels)).backward()
     """
     check_labels(labels)
-    if getattr(model, "alignment_head", None) is None:
+    owner = None
+    for name, module in model.named_modules():  # a wrapper (PEFT, DDP), or a network of one's own around a block
+        if "alignment_head" in module._modules and "original_module" not in name:
+            owner = module
+    if owner is None:
         raise ConfigError("This model has no alignment head: it was made with alpha=0, or is not debiased.")
-    tap: Tap = debiased_attention(model).tap  # type: ignore[assignment]
-    return align(model, tap, labels, weight)
+    tap: Tap = debiased_attention(owner).tap  # type: ignore[assignment]
+    current = None if tap.reading is None else tap.reading.of
+    loss = align(owner, tap, labels, weight)
+    if current is not None:
+        current.aligned = True
+    return loss
 
 
 def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -266,25 +390,3 @@ def check_labels(labels: Tensor) -> None:
             f"Alignment needs one integer class per example; got labels of shape {tuple(labels.shape)} and type "
             f"{labels.dtype}. Multi-label and regression targets have no single class and are not supported."
         )
-
-
-def refuse_lost_labels(tap: Tap, logits: Tensor) -> None:
-    """Make the backward pass fail if it starts from ``logits`` and their alignment was never asked for.
-
-    A model cannot see that a trainer took the labels away (label smoothing in the Hugging Face Trainer does), but it
-    can see that it is being trained without half of its loss.
-    """
-    reading = tap.reading
-    if reading is None or not logits.requires_grad:
-        return
-
-    def check(gradient: Tensor) -> None:
-        if tap.reading is reading:
-            tap.reading = None
-            raise LevelheadError(
-                "This model is trained without its alignment term: its forward pass got no labels and "
-                "levelhead.alignment(model, labels) was not called. Label smoothing in the Hugging Face Trainer "
-                "removes the labels: set label_smoothing_factor=0. If no alignment is wanted, use alpha=0."
-            )
-
-    logits.register_hook(check)

@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar, cast
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from levelhead.attention import interface, one_row
-from levelhead.attention.aligning import Tap, align, check_labels, refuse_lost_labels, training_pass
+from levelhead.attention.aligning import Tap, align, check_labels, training_pass
 from levelhead.attention.config import NOT_WANTED, DebiasConfig
 from levelhead.attention.contrastive import AlignmentHead
 from levelhead.attention.probe import (
@@ -287,17 +288,26 @@ def forward_with_alignment(model: PreTrainedModel, labels: Tensor | None, forwar
             "replica statistics of its own share of the batch and lose most of them. Let the process see one GPU: "
             "CUDA_VISIBLE_DEVICES=0."
         )
-    with training_pass(model) as tap:
-        alpha = tap.alpha
+    with training_pass(model, labels is not None) as tap:
+        alpha, current = tap.alpha, tap.current
         if labels is not None and alpha:
             check_labels(labels)
         output = forward()
-    if not model.training or not alpha:
+    if current is None or not alpha:
         return output
+    # A trainer may take the labels away (label smoothing does), or take the logits and leave the loss. The model sees
+    # it when the backward pass arrives. The attention sees it as well, unless nothing below it is trained.
+    watched = not torch.compiler.is_compiling()
+    logits = output[0 if labels is None else 1]
+    if watched and isinstance(logits, Tensor) and logits.requires_grad:
+        logits.register_hook(lambda _: tap.require_alignment(current))
     if labels is None:
-        refuse_lost_labels(tap, output[0])
         return output
     added = alpha * align(model, tap, labels)
+    if watched and added.requires_grad:
+        added.register_hook(lambda _: vars(current).update(aligned=True))
+    else:
+        current.aligned = True
     if isinstance(output, tuple):
         return (output[0] + added, *output[1:])
     output["loss"] = output["loss"] + added

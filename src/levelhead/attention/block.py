@@ -70,6 +70,7 @@ class BlockAttention(nn.Module):
         if interface.is_observed():
             interface.show(interface.Attended(self, raw_query, raw_key, query, key, mask, scaling, row))
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
+        self.tap.watch(mixed, self)
         return cast(Tensor, self.output(mixed.transpose(1, 2).flatten(2)))
 
     def reads_one_row(self, padded: bool = False) -> bool:
@@ -112,6 +113,7 @@ class BlockAttention(nn.Module):
             # In training padding is left out altogether; a graph for export must have a fixed number of rows.
             pack=self.training and not torch.compiler.is_compiling(),
         )
+        self.tap.watch(mixed, self)
         return cast(Tensor, self.output(mixed))
 
 

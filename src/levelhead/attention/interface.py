@@ -157,6 +157,8 @@ def levelhead_attention(
         mask = whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
         show(Attended(module, raw_query, raw_key, query, key, mask, factor, row))
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    if tap is not None:
+        tap.watch(output, module)
     return output, None
 
 

@@ -304,6 +304,8 @@ def _first_row(layer: Any, family: Family, attention: Any, hidden: Tensor, mask:
         # A graph for export must have a fixed number of rows.
         pack=layer.training and not torch.compiler.is_compiling(),
     )
+    if tap is not None:
+        tap.watch(mixed, attention)
     return family.leave(layer, mixed[:, None], hidden[:, :1])
 
 

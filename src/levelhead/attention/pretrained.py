@@ -52,7 +52,9 @@ def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False,
     place = str(path)
     if is_adapter(place):
         base_options = {**options, "allow_mismatched_weights": allow_mismatched_weights}
-        wrapped: PreTrainedModel = load_adapter(place, lambda base: from_pretrained(base, **base_options))
+        wrapped: PreTrainedModel = load_adapter(
+            place, lambda base: from_pretrained(base, **base_options), allow_mismatched_weights=allow_mismatched_weights
+        )
         return wrapped
     config = load_config(OPTION, place, **{name: value for name, value in options.items() if name in PLACES})
     record = getattr(config, "levelhead", None)

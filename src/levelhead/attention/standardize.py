@@ -122,6 +122,10 @@ class RunningMoments(nn.Module):
         if twice:
             self.register_buffer("absolute_mean", torch.zeros(heads, rows, size, dtype=torch.float32))
 
+    def extra_repr(self) -> str:
+        """Say what helps where PEFT takes this for a projection of its name, and prints it in an error."""
+        return "for LoRA, use levelhead.lora_config"
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningMoments:
         def move_only(tensor: Tensor) -> Tensor:
             moved = fn(tensor)

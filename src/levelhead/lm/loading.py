@@ -15,6 +15,8 @@ from levelhead.loading import (
     load_tokenizer_of,
     load_weights,
     refuse_adapter_mismatch,
+    refuse_circular_adapter,
+    refuse_slow_patterns,
 )
 from levelhead.types import ConfigError
 
@@ -89,12 +91,14 @@ def _with_adapter(option: str, place: str, **options: Any) -> tuple[Any, Any, bo
         raise ConfigError(
             f"{option} {place} holds LoRA's matrices, which need peft: pip install 'levelhead[peft]'"
         ) from None
+    refuse_circular_adapter(option, place)
     with explained(option, place, None, "adapter"):
         adapter = PeftConfig.from_pretrained(place)
     base = str(adapter.base_model_name_or_path)
     network, tokenizer, causal = load_checkpoint(
         f"The base model of {option} {place},", place_of(base), revision=adapter.revision, **options
     )
+    refuse_slow_patterns(option, place, (name for name, _ in network.named_modules()))
     with explained(option, place, None, "adapter"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Found missing adapter keys")  # an error below
         # Without memory at first: matrices of another rank than those in the file are noticed before they take any.

@@ -1,0 +1,203 @@
+"""A training loop that leaves the alignment term out ends in an error; gradient accumulation is said once."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_trainer import InOrder, Rows, arguments
+from tiny_models import LABELS, batch, bert_config, build
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers import BertModel
+
+from levelhead.attention import DebiasConfig, alignment, append_encoder, attach
+from levelhead.attention.aligning import debiased_attention
+from levelhead.types import LevelheadError
+
+KINDS = [("attach", "vit"), ("attach", "bert"), ("append", "bert")]
+
+
+def make(kind, family, **options):
+    torch.manual_seed(0)
+    debias = DebiasConfig(**options)
+    return (
+        attach(build(family), debias)
+        if kind == "attach"
+        else append_encoder(BertModel(bert_config()), 3, False, debias)
+    )
+
+
+class Weighted(InOrder):
+    """The commonest recipe for class weights: the labels are read, not popped."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        outputs = model(**inputs)
+        loss = F.cross_entropy(outputs.logits, inputs.get("labels"), torch.tensor([1.0, 2.0, 3.0]))
+        return (loss, outputs) if return_outputs else loss
+
+
+class WeightedWithAlignment(InOrder):
+    """What the error tells to do."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        labels = inputs.pop("labels")
+        outputs = model(**inputs)
+        loss = F.cross_entropy(outputs.logits, labels, torch.tensor([1.0, 2.0, 3.0]))
+        if model.training:
+            loss = loss + alignment(model, labels)
+        return (loss, outputs) if return_outputs else loss
+
+
+@pytest.mark.parametrize(("kind", "family"), KINDS)
+def test_a_trainer_that_computes_its_own_loss_is_refused(kind, family, tmp_path):
+    trainer = Weighted(make(kind, family), arguments(tmp_path), train_dataset=Rows(family))
+    with pytest.raises(LevelheadError, match=r"alpha \* levelhead.alignment\(model, labels\)"):
+        trainer.train()
+
+
+@pytest.mark.parametrize(("kind", "family"), KINDS)
+def test_the_way_that_the_error_names_trains(kind, family, tmp_path):
+    model = make(kind, family)
+    trainer = WeightedWithAlignment(model, arguments(tmp_path), train_dataset=Rows(family))
+    logged = trainer.train().training_loss
+    reference = make(kind, family).train()
+    logits = reference(**Rows(family).inputs[0]).logits
+    expected = F.cross_entropy(logits, LABELS, torch.tensor([1.0, 2.0, 3.0])) + alignment(reference, LABELS)
+    assert logged == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "family"), KINDS)
+def test_with_alpha_0_an_own_loss_trains(kind, family, tmp_path):
+    Weighted(make(kind, family, alpha=0), arguments(tmp_path), train_dataset=Rows(family)).train()
+
+
+def losses(outputs):
+    yield "logits", outputs.logits.square().mean()
+    yield "one logit", outputs.logits[0, 0]
+    yield "hidden states", outputs.hidden_states[-1].square().mean()
+
+
+@pytest.mark.parametrize("position", range(3))
+def test_a_loss_on_any_output_is_seen(family, position, labels):
+    model = attach(build(family)).train()
+    outputs = model(**batch(family), labels=labels, output_hidden_states=True)
+    _, loss = list(losses(outputs))[position]
+    with pytest.raises(LevelheadError, match="is not part of it"):
+        loss.backward()
+
+
+def test_a_loss_beside_that_of_the_model_is_free(family, labels):
+    model = attach(build(family)).train()
+    outputs = model(**batch(family), labels=labels, output_hidden_states=True)
+    (outputs.loss + sum(loss for _, loss in losses(outputs))).backward()
+    model.zero_grad()
+    outputs = model(**batch(family), labels=labels)
+    outputs.loss.backward(retain_graph=True)
+    outputs.logits.sum().backward()  # a second look, such as a gradient of one class
+
+
+@pytest.mark.parametrize("return_dict", [True, False])
+def test_frozen_below_the_head_an_own_loss_is_seen(family, labels, return_dict):
+    model = attach(build(family)).train()
+    model.requires_grad_(False)
+    model.classifier.requires_grad_(True)
+    model.alignment_head.requires_grad_(True)
+    outputs = model(**batch(family), labels=labels, return_dict=return_dict)
+    with pytest.raises(LevelheadError, match="is not part of it"):
+        F.cross_entropy(outputs[1], labels).backward()
+
+
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated:FutureWarning")
+def test_gradient_checkpointing_hides_no_own_loss(family, labels):
+    model = attach(build(family)).train()
+    model.gradient_checkpointing_enable()
+    outputs = model(**batch(family), labels=labels)
+    with pytest.raises(LevelheadError, match="is not part of it"):
+        F.cross_entropy(outputs.logits, labels).backward()
+
+
+def test_a_part_trained_alone_is_refused(family, labels):
+    model = attach(build(family)).train()
+    hidden = model.base_model(**batch(family)).last_hidden_state
+    with pytest.raises(LevelheadError, match="Call the whole model"):
+        hidden.square().mean().backward()
+    model = append_encoder(BertModel(bert_config()), 3).train()
+    with pytest.raises(LevelheadError, match="Call the whole model"):
+        model.block(torch.randn(4, 5, 16)).sum().backward()
+    model(**batch("bert"), labels=labels)
+    model.eval()
+    model.block(torch.randn(4, 5, 16, requires_grad=True)).sum().backward()  # a saliency map, for instance
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_model_run_under_a_checkpoint_of_ones_own_trains(family, reentrant):
+    model = attach(build(family), DebiasConfig(alpha=0)).train()
+    inputs = batch(family)
+    anchor = torch.zeros(1, requires_grad=True)  # the reentrant kind needs an input with a gradient
+    logits = checkpoint(lambda x: model(**inputs).logits + x, anchor, use_reentrant=reentrant)
+    logits.sum().backward()
+    assert model.classifier.weight.grad is not None
+
+
+@pytest.mark.parametrize(("kind", "family"), KINDS)
+def test_gradient_accumulation_is_said_once(kind, family, tmp_path):
+    options = arguments(tmp_path, gradient_accumulation_steps=2)
+    options.max_steps = 3
+    with pytest.warns(UserWarning, match="accumulated") as caught:
+        InOrder(make(kind, family), options, train_dataset=Rows(family)).train()
+    assert len([one for one in caught if "accumulated" in str(one.message)]) == 1
+
+
+@pytest.mark.parametrize("alpha", [0, 1])
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_loop_without_accumulation_is_quiet_and_one_with_it_is_not(family, labels, alpha, to_none):
+    model = attach(build(family), DebiasConfig(alpha=alpha)).train()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    for _ in range(12):  # the gradient of the step before still lies there in the forward pass
+        loss = model(**batch(family), labels=labels).loss
+        optimizer.zero_grad(set_to_none=to_none)
+        loss.backward()
+        optimizer.step()
+    model = attach(build(family), DebiasConfig(alpha=alpha)).train()
+    model(**batch(family), labels=labels).loss.backward()
+    with pytest.warns(UserWarning, match="micro-batch alone"):
+        model(**batch(family), labels=labels).loss.backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(**batch(family), labels=labels).loss.backward()
+
+
+def test_a_weight_behind_the_attention_does_not_look_like_accumulation(labels):
+    model = attach(build("bert"), DebiasConfig(alpha=0)).train()
+    model.requires_grad_(False)
+    attention = debiased_attention(model)
+    model.bert.embeddings.requires_grad_(True)
+    attention.register_module("after", nn.Linear(16, 16))  # as an adapter on the output projection would be
+    model.bert.encoder.layer[1].register_forward_hook(lambda module, args, output: attention.after(output))
+    for _ in range(3):
+        model.zero_grad()
+        model(**batch("bert"), labels=labels).loss.backward()
+
+
+def test_two_passes_in_one_loss_are_no_accumulation(family, labels):
+    model = attach(build(family)).train()
+    for _ in range(2):
+        model.zero_grad()
+        first, second = (model(**batch(family, seed), labels=labels).loss for seed in (1, 2))
+        (first + second).backward()
+
+
+def test_alignment_finds_its_head_below_a_wrapper(family, labels):
+    class Wrapper(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def forward(self, **inputs):
+            return self.module(**inputs)
+
+    model = Wrapper(attach(build(family)).train())
+    logits = model(**batch(family)).logits
+    (F.cross_entropy(logits, labels) + alignment(model, labels)).backward()
+    assert model.module.alignment_head.hidden.weight.grad is not None
