@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from levelhead.types import visible
 
+SHORT = 8  # cells of a line that stays whole
 LAYOUT = "\n\t"  # the control characters that our own texts use
 
 
@@ -45,6 +48,34 @@ class Terminal(Console):
         if isinstance(renderable, Text) and renderable.plain != (shown := visible(renderable.plain, LAYOUT)):
             renderable = Text(shown, style=renderable.style, justify=renderable.justify, overflow=renderable.overflow)
         return super().render(renderable, options)
+
+
+class WholeWords(Table):
+    """A table that breaks no word and no short line, such as a figure with its mark, where not all lines fit.
+
+    The first column gives way where even that does not fit.
+    """
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Choose the widths for this console, and draw."""
+        texts = [[column.header, *column.cells] for column in self.columns]
+        lines = [[line for cell in cells for line in _plain(cell).split("\n")] for cells in texts]
+        most = [max((cell_len(line) for line in each), default=1) for each in lines]
+        words = [
+            [word for line in each for word in ([line] if cell_len(line) <= SHORT else line.split())] for each in lines
+        ]
+        least = [max(map(cell_len, each), default=1) for each in words]
+        left = options.max_width - 3 * len(least) - 1 - sum(least)
+        if left < 0:
+            least[0], left = max(8, least[0] + left), 0
+        for place in sorted(range(len(least)), key=lambda place: most[place] - least[place]):
+            more = min(left, most[place] - least[place])
+            self.columns[place].width, left = least[place] + more, left - more
+        yield from super().__rich_console__(console, options)
+
+
+def _plain(cell: RenderableType) -> str:
+    return Text.from_markup(cell).plain if isinstance(cell, str) else str(cell)
 
 
 def plain_text(shown: RenderableType, width: int = 80) -> str:

@@ -100,19 +100,19 @@ def group(runs: Path) -> RunSet:
 
 @pytest.mark.slow
 def test_the_frontier_is_that_of_the_runs(group: RunSet) -> None:
-    comparison = group.compare("erm")
-    found = baseline_rates(group, "erm")
+    comparison = group.compare("erm", min_count=1)
+    found = baseline_rates(group, "erm", 1)
     for seed, one in enumerate(found):
         assert one.accuracy == pytest.approx(comparison.table.rows["erm"]["accuracy"].by_seed[seed])
         assert one.equalized_odds == pytest.approx(comparison.table.rows["erm"]["equalized_odds"].by_seed[seed])
-    frontier = baseline_frontier(group, comparison)
+    frontier = baseline_frontier(group, comparison, min_count=1)
     assert frontier.by_seed.shape == (2, len(frontier.gaps))
     with pytest.raises(ConfigError, match="runs' own predictions"):
         baseline_frontier(group, group.compare("erm", threshold="matched"))
 
 
 def test_what_sees_groups_is_marked_and_not_in_the_set(group: RunSet) -> None:
-    comparison = group.compare("erm")
+    comparison = group.compare("erm", min_count=1)
     able = replace(comparison, table=replace(comparison.table, at_chance=(), few_seeds=()))
     value = pareto_to_dict(able)
     by_row = {point["row"]: point for point in value["points"]}
@@ -124,7 +124,7 @@ def test_what_sees_groups_is_marked_and_not_in_the_set(group: RunSet) -> None:
 
 @pytest.mark.parametrize("field", ["at_chance", "few_seeds"])
 def test_no_marked_row_is_in_the_set_also_where_all_are_marked(group: RunSet, field: str, tmp_path: Path) -> None:
-    comparison = group.compare("erm")
+    comparison = group.compare("erm", min_count=1)
     table = replace(comparison.table, at_chance=(), few_seeds=())
     for rows in (("erm",), ("dam",), ("erm", "dam")):
         marked = replace(comparison, table=replace(table, **{field: rows}))
@@ -136,7 +136,7 @@ def test_no_marked_row_is_in_the_set_also_where_all_are_marked(group: RunSet, fi
 
 
 def test_a_row_at_chance_far_from_the_others_is_named_and_not_drawn(group: RunSet) -> None:
-    comparison = group.compare("erm")
+    comparison = group.compare("erm", min_count=1)
     rows = {name: dict(row) for name, row in comparison.table.rows.items()}
     rows["dam"]["accuracy"] = replace(
         rows["dam"]["accuracy"], estimate=replace(rows["dam"]["accuracy"].estimate, value=-5.0, low=-5.0, high=-5.0)
@@ -154,10 +154,12 @@ def test_a_row_at_chance_far_from_the_others_is_named_and_not_drawn(group: RunSe
 
 @pytest.mark.slow
 def test_two_pictures_of_one_comparison_are_equal(group: RunSet, tmp_path: Path) -> None:
-    comparison = group.compare("erm")
+    comparison = group.compare("erm", min_count=1)
     for kind in ("png", "svg"):
         for copy in ("a", "b"):
-            draw_pareto(comparison, tmp_path / f"{copy}.{kind}", frontier=baseline_frontier(group, comparison))
+            draw_pareto(
+                comparison, tmp_path / f"{copy}.{kind}", frontier=baseline_frontier(group, comparison, min_count=1)
+            )
         assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
     for wrong, message in (
         ({"x": "accuracy"}, "are both 'accuracy'"),
@@ -172,7 +174,7 @@ def test_two_pictures_of_one_comparison_are_equal(group: RunSet, tmp_path: Path)
 def test_from_the_command_line(runs: Path, tmp_path: Path) -> None:
     out, json_file = tmp_path / "pareto.png", tmp_path / "pareto.json"
     with pytest.raises(SystemExit) as ended:
-        main(["pareto", str(runs), "--out", str(out), "--json", str(json_file)])
+        main(["pareto", str(runs), "--out", str(out), "--json", str(json_file), "--min-count", "1"])
     assert ended.value.code == 0
     assert out.stat().st_size > 10_000
     (picture,) = read_json(json_file)["pictures"]

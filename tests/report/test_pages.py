@@ -299,7 +299,7 @@ def test_a_marked_row_is_neither_best_nor_in_the_pareto_set_of_a_page(field: str
     printed = one.comparison.sections(["accuracy", "equalized_odds"])
     text = "\n".join(section.markdown() for section in printed)
     assert text.count(MEANINGS[mark]) == 1, "explained once"
-    lines = [line for line in text.splitlines() if line.startswith(f"| dam {mark} |")]
+    lines = [line for line in text.splitlines() if line.startswith(f"| dam | {mark} |")]
     assert lines
     assert not any(" *" in line or " ~" in line for line in lines)
     assert one.comparison.to_dict()["marks"]["dam"] == [mark]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ from levelhead.types import ConfigError, DataError, Estimate, listed, printable,
 
 LEAVE_OUT, AS_GROUP = "leave out", "group"
 """What becomes of rows without a group."""
+MIN_COUNT = 10
+"""Smallest denominator for a rate to enter a gap, where nobody says another."""
 ABOUT = ("title", "model", "author", "purpose")
 """What may be said of an audit, for its page."""
 
@@ -282,13 +284,7 @@ def _audit_column(
     sizes = dict(zip(counts.groups, counts.group_sizes.tolist(), strict=True))
     unknown = {group_name(group) for group in absent}
     kept = [group for group, size in sizes.items() if size >= min_count and group not in unknown]
-    for group, size in sizes.items():
-        if size < min_count and group not in unknown:
-            members = "1 member" if size == 1 else f"{size} members"
-            warnings.append(
-                f"{printable(column)}: group {quoted(str(group))} has {members}, fewer than {min_count}, and is "
-                "left out of the gaps."
-            )
+    warnings += _small_groups(column, counts, min_count, unknown)
     compared = counts.keep(kept)
     if weighted is not None:
         own = weighted.keep(kept)
@@ -368,6 +364,36 @@ def _left_out(
                 f"and is left out of {figures}."
             )
     return left_out, warnings
+
+
+def _small_groups(column: str, counts: Counts, min_count: int, unknown: Collection[Hashable]) -> list[str]:
+    """Name the groups of fewer than ``min_count`` rows, but for the ``unknown`` one."""
+    return [
+        f"{printable(column)}: group {quoted(str(group))} has {'1 member' if size == 1 else f'{size} members'}, fewer "
+        f"than {min_count}, and is left out of the gaps."
+        for group, size in zip(counts.groups, counts.group_sizes.tolist(), strict=True)
+        if size < min_count and group not in unknown
+    ]
+
+
+def left_out_sentences(
+    column: str, counts: Counts, positive: int | None, min_count: int, missing: str = LEAVE_OUT
+) -> list[str]:
+    """Name the rows without a group, and the groups that gaps leave out; for tables of several sets of predictions."""
+    absent = [group for group in counts.groups if group == MISSING_GROUP]
+    sentences = []
+    if absent:
+        rows = int(counts.keep(absent).n)
+        one = {"attribute": column, "rows": rows, "share": rows / counts.n, "left_out": missing == LEAVE_OUT}
+        sentences.append(_missing_sentence(one, counts.n))
+    unknown = absent if missing == LEAVE_OUT else []
+    large = [
+        group
+        for group, size in zip(counts.groups, counts.group_sizes.tolist(), strict=True)
+        if size >= min_count and group not in unknown
+    ]
+    few = _left_out(column, counts.keep(large), positive, min_count)[1]
+    return [*sentences, *_small_groups(column, counts, min_count, unknown), *few]
 
 
 def _gaps_of(rate: str) -> tuple[list[str], str]:

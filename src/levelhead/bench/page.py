@@ -10,12 +10,13 @@ from typing import Any
 
 import pandas as pd
 
+from levelhead.auditing.figures import MIN_COUNT
 from levelhead.auditing.page import SMALL, appendix
 from levelhead.bench.pareto import Frontier, baseline_frontier, outside_the_picture, pareto_to_dict
 from levelhead.bench.tables import COLUMNS, Comparison, RunSet, Section
 from levelhead.metrics import JointRow, JointTable
 from levelhead.metrics.joint import MARGIN
-from levelhead.metrics.names import METRICS
+from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.report import blocks, marks
 from levelhead.report.definitions import STATISTICS, help_for
 from levelhead.report.sentences import Difference, comparison_sentence, difference_sentence, several_sentence
@@ -62,20 +63,22 @@ def compared(
     *,
     title: str = "",
     plane_first: bool = False,
+    min_count: int = MIN_COUNT,
 ) -> Compared:
     """Return a comparison of a group of runs with the sizes of its groups, and the FACT line where there is one."""
     frontier = None
     if len(group.classes) == 2 and comparison.selection is None and comparison.positive_rate is None:
-        # Without positives or negatives in some group there is no line, and the page does without it.
+        # Without two groups that have both classes there is no line, and the page does without it.
         with contextlib.suppress(DataError):
-            frontier = baseline_frontier(group, comparison)
+            frontier = baseline_frontier(group, comparison, min_count=min_count)
     sizes = group_sizes(group.runs[0].predictions, group.attribute)
     return Compared(comparison, sizes, frontier, published, title, plane_first)
 
 
 def group_sizes(predictions: pd.DataFrame, attribute: str) -> dict[str, dict[str, int]]:
     """Return the number of rows by group and label."""
-    counts = predictions.groupby([attribute, "label"], sort=True, observed=True).size()
+    filled = predictions.assign(**{attribute: predictions[attribute].fillna(MISSING_GROUP)})
+    counts = filled.groupby([attribute, "label"], sort=True, observed=True).size()
     sizes: dict[str, dict[str, int]] = {}
     for key, count in counts.items():
         group, label = map(str, tuple(key))  # type: ignore[arg-type]  # a pair, since there are two columns
@@ -106,7 +109,15 @@ def comparison_from_dict(record: Record) -> Comparison:
         told=record.get("told", {}),
         cost=record["cost"],
         environments=record["environments"],
-        table=JointTable(rows, record["baseline"], record["level"], at_chance, few_seeds, record.get("margin", MARGIN)),
+        table=JointTable(
+            rows,
+            record["baseline"],
+            record["level"],
+            at_chance,
+            few_seeds,
+            record.get("margin", MARGIN),
+            tuple(record.get("less_accurate", ())),
+        ),
         selection=record["selection"],
         positive_rate=record["matched_positive_rate"],
         areas=areas
@@ -114,6 +125,7 @@ def comparison_from_dict(record: Record) -> Comparison:
             method: {group: (estimate_from_dict(one), _maybe(one["difference"])) for group, one in each.items()}
             for method, each in areas.items()
         },
+        warnings=tuple(record.get("warnings", ())),
     )
 
 
@@ -274,6 +286,7 @@ def _cautions(one: Compared) -> list[str]:
         cautions.append(
             f"{_who(alone, comparison)}: one seed only. How much another seed would change is not in the intervals."
         )
+    cautions += comparison.cautions
     few = _few(one.sizes)
     if few:
         cautions.append(f"Fewer than {SMALL} test rows: {', '.join(few)}. Rates over them decide nothing.")
@@ -351,7 +364,7 @@ def _figures(one: Compared) -> list[Record]:
     rows = [
         (
             comparison.label(method),
-            [_figure_cell(row[name], comparison.can_be_best(method), table.level) for name in metrics],
+            [_figure_cell(row[name], comparison.table.can_be_best(method), table.level) for name in metrics],
         )
         for method, row in table.rows.items()
     ]

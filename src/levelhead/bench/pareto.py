@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from levelhead.auditing.figures import MIN_COUNT
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.bench.tables import COLUMNS, Comparison, RunSet
 from levelhead.metrics import METRICS, Counts, estimate_to_dict
@@ -71,19 +72,20 @@ class Frontier:
         }
 
 
-def baseline_rates(group: RunSet, baseline: str) -> list[GroupRates]:
+def baseline_rates(group: RunSet, baseline: str, min_count: int = MIN_COUNT) -> list[GroupRates]:
     """Return (FPR, TPR) by group of each run of a row, from its own predictions on the split.
 
     Args:
         group: runs on the same rows.
         baseline: the row's name as :meth:`RunSet.rows` gives it (a comparison has it in ``table.baseline``).
+        min_count: groups with fewer positives, or negatives, are left out, and so are rows without a group.
 
     Returns:
         one record a seed.
 
     Raises:
         ConfigError: there is no such row, or the classes are not two.
-        DataError: a group has no row of a class, so a rate is undefined.
+        DataError: fewer than two groups have so many rows of each class.
     """
     rows, classes = group.rows(), group.classes
     if baseline not in rows:
@@ -92,30 +94,41 @@ def baseline_rates(group: RunSet, baseline: str) -> list[GroupRates]:
         raise ConfigError(f"The FACT line is defined for two classes; there are {len(classes)}.")
     found = []
     for run in rows[baseline]:
-        frame = run.predictions
+        frame = run.predictions[run.predictions[group.attribute].notna()]
         labels, predicted = frame["label"].to_numpy(), frame["prediction"].to_numpy()
         counts = Counts.from_rows(labels, predicted, frame[group.attribute].to_numpy())
         if len(counts.classes) != 2:
             raise DataError(
                 f"Every row of the {group.split} split is {quoted(counts.classes[0])}: no rate can be compared."
             )
+        kept = [
+            name
+            for name, rows_of in zip(counts.groups, counts.cell_sizes, strict=True)
+            if rows_of.min() >= max(1, min_count)
+        ]
+        if len(kept) < 2:
+            raise DataError(
+                f"fewer than two groups of {quoted(group.attribute)} have {max(1, min_count)} rows of each class."
+            )
         # Counts order classes by name; the positive one is the data set's second.
-        found.append(GroupRates.from_counts(counts, counts.classes.index(classes[1])))
+        found.append(GroupRates.from_counts(counts.keep(kept), counts.classes.index(classes[1])))
     return found
 
 
-def baseline_frontier(group: RunSet, comparison: Comparison, points: int = 61) -> Frontier:
+def baseline_frontier(group: RunSet, comparison: Comparison, points: int = 61, min_count: int = MIN_COUNT) -> Frontier:
     """Compute the FACT line of the comparison's baseline, from a gap of 0 to the largest end of a row's interval.
 
     Each run's programme is solved with its own counts on the split; the line is the mean over the runs.
+    ``min_count`` as :func:`baseline_rates` takes it.
 
     Raises:
+        DataError: as :func:`baseline_rates`.
         ConfigError: the comparison chose epochs or thresholds anew: its rows are not the runs' own predictions.
     """
     if comparison.selection is not None or comparison.positive_rate is not None:
         raise ConfigError("The FACT line is of the runs' own predictions: compare without selection and threshold.")
     name = comparison.table.baseline
-    rates = baseline_rates(group, name)
+    rates = baseline_rates(group, name, min_count)
     ends = [row["equalized_odds"].estimate.high for row in comparison.table.rows.values()]
     gaps = np.linspace(0, np.nanmax(ends), points)
     return Frontier(name, gaps, np.stack([fact_frontier(one, gaps) for one in rates]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +17,28 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead.attention import DebiasConfig
+from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT, check_grouping, left_out_sentences
+from levelhead.bench.grid import GRID, read_grid
 from levelhead.data import DATASETS, Fold, Split
 from levelhead.methods import DAM
-from levelhead.metrics import Counts, JointRow, JointTable, equalized_odds, estimate_to_dict, joint
+from levelhead.metrics import Counts, JointRow, JointTable, estimate_to_dict, joint
+from levelhead.metrics.contrasts import Contrasts, Enough
+from levelhead.metrics.counts import JointCounts
+from levelhead.metrics.intervals import undefined_reason
 from levelhead.metrics.joint import MARGIN
-from levelhead.metrics.names import METRICS
+from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.report import marks
 from levelhead.runs import cost_table
+from levelhead.runs.card import without_paths
 from levelhead.runs.cost import REASONS
 from levelhead.runs.finished import require_finished
 from levelhead.runs.folder import CONFIG, digest, load_run, oracle_reason
-from levelhead.runs.recipe import Experiment, flatten, method_name, nearest
+from levelhead.runs.recipe import Experiment, flatten, method_name, nearest, read_recipe
 from levelhead.storage import as_written, read_metrics, read_record
+from levelhead.terminal import WholeWords
 from levelhead.training.select import FOR_ANY_METHOD
-from levelhead.types import ConfigError, DataError, Estimate, listed, printable, require_columns, visible
+from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted, require_columns, visible
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +48,8 @@ LEAKING = "LEAKING_equalized_odds"
 Threshold = Literal["own", "matched"]
 
 COLUMNS = {name: metric.column for name, metric in METRICS.items() if metric.compared}
+MARKS = "marks"
+"""Head of the column of marks, which stands where any row has one."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,12 @@ def _public(settings: dict[str, Any]) -> dict[str, Any]:
     return settings | {"model.backbone": Path(backbone).name}
 
 
+def _without_folder(key: str, value: Any) -> Any:
+    """Return an option without the folder of a path: in titles and names a file is called by its own name."""
+    value = without_paths(str(value) if isinstance(value, Path) else value)
+    return Path(value).name if isinstance(value, str) and key.rpartition(".")[2] in ("file", "groups") else value
+
+
 def _changed_options(experiment: Experiment) -> dict[str, Any]:
     """Return the method's options that are not the default."""
     method = experiment.method
@@ -99,10 +115,10 @@ class Section:
 
     def draw(self) -> Table:
         """Return it as a drawn table."""
-        drawn = Table(title=self.title, caption=self.caption, show_lines=True)
-        drawn.add_column(self.columns[0], overflow="fold")
-        for title in self.columns[1:]:
-            drawn.add_column(title.replace(" ", "\n", 1), justify="right", min_width=7)
+        drawn = WholeWords(title=self.title, caption=self.caption, show_lines=True)
+        for title in self.columns:
+            named = title in (self.columns[0], MARKS)
+            drawn.add_column(title.replace(" ", "\n", 1), justify="left" if named else "right", overflow="fold")
         for row in self.cells:
             drawn.add_row(*(escape(cell) for cell in row))
         return drawn
@@ -122,7 +138,8 @@ class Comparison:
 
     ``selection`` is the rule that chose the epochs, where it was not the runs' own; ``positive_rate`` the share of
     rows that every method calls positive, where thresholds were matched; ``areas`` the area under the ROC curve by
-    method and group, with its difference to the baseline (two classes only).
+    method and group, with its difference to the baseline (two classes only). ``warnings`` name the groups and rows that
+    a gap leaves out.
     """
 
     data: dict[str, Any]
@@ -139,13 +156,14 @@ class Comparison:
     selection: str | None = None
     positive_rate: float | None = None
     areas: dict[str, dict[str, tuple[Estimate, Estimate | None]]] | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
         """One line that says what was compared: the data set's options are those that are not the default."""
         default = dataclasses.asdict(DATASETS[self.data["name"]]())
         options = {
-            key: value
+            key: _without_folder(key, value)
             for key, value in self.data.items()
             if key not in ("name", "folds") and (key == "target" or value != default.get(key))
         }
@@ -177,9 +195,22 @@ class Comparison:
         told = self.told.get(method)
         return " ".join([method, *(told if told and told.startswith(mark) else mark for mark in self.marks(method))])
 
-    def can_be_best(self, method: str) -> bool:
-        """Say whether the row is one of those compared with the best value."""
-        return len(self.table.rows) > 1 and method not in self.table.at_chance + self.table.few_seeds
+    @property
+    def cautions(self) -> list[str]:
+        """Which rows are never the best for their accuracy, and which groups and rows no gap compares."""
+        lost = self.table.less_accurate
+        less = f"less accurate than {self.table.baseline} by a decided amount, so never marked best"
+        return [*([f"{', '.join(map(printable, lost))}: {less}."] if lost else []), *self.warnings]
+
+    def _named(self, method: str) -> list[str]:
+        """Return the first cells of a printed row: its name, and its marks where any row has some."""
+        if not any(map(self.marks, self.table.rows)):
+            return [method]
+        return [method, self.label(method).removeprefix(method).strip()]
+
+    @property
+    def _heads(self) -> list[str]:
+        return ["method", MARKS][: len(self._named(self.table.baseline))]
 
     @property
     def sources(self) -> str:
@@ -210,17 +241,22 @@ class Comparison:
         for mark, methods in ((marks.AT_CHANCE, self.table.at_chance), (marks.FEW_SEEDS, self.table.few_seeds)):
             if methods:
                 caption += f"\n{marks.meaning(mark)}"
-        columns = ["method", *(COLUMNS[name] for name in metrics)]
+        caption += "".join(f"\n{caution}" for caution in self.cautions)
+        columns = [*self._heads, *(COLUMNS[name] for name in metrics)]
         figures = [
-            [self.label(method), *(_percent(row[name], self.can_be_best(method), self.table.level) for name in metrics)]
+            [
+                *self._named(method),
+                *(_percent(row[name], self.table.can_be_best(method), self.table.level) for name in metrics),
+            ]
             for method, row in rows.items()
         ]
         sections = [Section(title, caption, columns, figures)]
         if several:
             differences = [
-                [f"{self.label(method)} minus {self.table.baseline}", *(_difference(row[name]) for name in metrics)]
+                [f"{method} minus {self.table.baseline}", *marked, *(_difference(row[name]) for name in metrics)]
                 for method, row in rows.items()
                 if method != self.table.baseline
+                for _, *marked in [self._named(method)]
             ]
             caption = "points; a negative gap difference is a smaller measured gap; p by Holm over the methods"
             sections.append(Section(f"Difference to {self.table.baseline}", caption, columns, differences))
@@ -230,15 +266,15 @@ class Comparison:
                 f"{printable(self.attribute)}: {printable(group)}" if group != "all" else "all rows" for group in groups
             ]
             cells = [
-                [self.label(method), *(_area(*areas[group]) for group in groups)]
+                [*self._named(method), *(_area(*areas[group]) for group in groups)]
                 for method, areas in self.areas.items()
             ]
             caption = f"percent, {level} interval; then the difference to {self.table.baseline} in points"
             title = "Area under the ROC curve by group: no threshold moves it"
-            sections.append(Section(title, caption, ["method", *names], cells))
-        labelled = {self.label(method): cost for method, cost in self.cost.items()}
-        titles, cells, notes = cost_table.cost_table(labelled, costs)
-        sections.append(Section("Cost of training", "\n".join(notes), ["method", *titles], cells))
+            sections.append(Section(title, caption, [*self._heads, *names], cells))
+        titles, cells, notes = cost_table.cost_table(self.cost, costs)
+        cells = [[*self._named(method), *figures] for method, *figures in cells]
+        sections.append(Section("Cost of training", "\n".join(notes), [*self._heads, *titles], cells))
         return sections
 
     @property
@@ -322,6 +358,7 @@ class Comparison:
             "environments": self.environments,
             "selection": self.selection,
             "matched_positive_rate": self.positive_rate,
+            "warnings": list(self.warnings),
             **self.table.to_dict(),
             "area_under_roc": self.areas
             and {
@@ -378,10 +415,11 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class RunSet:
-    """Runs on the same rows."""
+    """Runs on the same rows; ``ordered`` if they stand in an order that was asked for, which tables then keep."""
 
     split: Split
     runs: list[Run]
+    ordered: bool = False
 
     def compare(
         self,
@@ -391,14 +429,19 @@ class RunSet:
         threshold: Threshold = "own",
         margin: float = MARGIN,
         level: float = 0.95,
+        min_count: int = MIN_COUNT,
+        missing: str = LEAVE_OUT,
     ) -> Comparison:
         """Return the joint table; rows are sets of runs that differ in the seed alone.
 
         ``selection`` chooses each run's epoch anew, by a label-only selector or by :data:`LEAKING`; the runs must have
         been trained with ``train.keep_epochs``. ``threshold="matched"`` lets every run call as many rows positive as
         the baseline does on average over its seeds, so that a mere shift of the threshold changes nothing.
-        Differences within ``margin`` are as good as none; ``level`` is that of the intervals.
+        Differences within ``margin`` are as good as none; ``level`` is that of the intervals. Groups with too few rows
+        of a rate, and rows without a group, are left out of gaps as :func:`levelhead.audit` leaves them out, with its
+        ``min_count`` and ``missing``, and named in ``warnings``.
         """
+        check_grouping(1, min_count, False, missing)
         rows = self.rows()
         wanted = baseline.lower()
         names = [name for name in rows if name == baseline] or [name for name in rows if name.lower() == wanted]
@@ -409,12 +452,14 @@ class RunSet:
             )
         if not names:
             raise ConfigError(f"There is no run of the baseline {baseline!r}. {nearest(baseline, rows)}")
-        rows = {names[0]: rows[names[0]]} | rows
+        if not self.ordered:
+            rows = {names[0]: rows[names[0]]} | rows
         first = self.runs[0]
-        labels, group, classes = first.predictions["label"], first.predictions[self.attribute], self.classes
+        labels, classes = first.predictions["label"], self.classes
+        group, left_out = self.members(missing)
         fold, clusters = (first.predictions.get(column) for column in ("fold", "cluster"))
         positive = self.positive
-        probabilities = {name: self.probabilities(runs, selection) for name, runs in rows.items()}
+        probabilities = {name: self.probabilities(runs, selection, min_count) for name, runs in rows.items()}
         predictions = {name: np.array(classes)[values.argmax(-1)] for name, values in probabilities.items()}
         rate, areas = None, None
         if threshold == "matched":
@@ -431,17 +476,25 @@ class RunSet:
             predictions = {name: np.array(classes)[one] for name, one in chosen.items()}
         if positive is not None and fold is None:  # scores of several networks have no common ROC curve
             scores = {name: _log_odds(values) for name, values in probabilities.items()}
-            areas = area_under_roc(labels, group, scores, positive=classes[1], baseline=names[0])
+            areas = area_under_roc(labels, group, scores, positive=classes[1], baseline=names[0], level=level)
+            areas = {
+                name: {where: area for where, area in each.items() if where not in left_out}
+                for name, each in areas.items()
+            }
         table = joint(
             labels.to_numpy(),
-            group.to_numpy(),
+            group,
             predictions,
             baseline=names[0],
             positive=positive,
             clusters=None if clusters is None else clusters.to_numpy(),
             margin=margin,
             level=level,
+            classes=classes,
+            min_count=min_count,
+            left_out=left_out,
         )
+        whole = JointCounts.from_rows(labels.to_numpy(), group, [predictions[names[0]][0]], classes).marginal(0)
         recipe = first.experiment.to_dict()["data"]
         return Comparison(
             data={key: value for key, value in recipe.items() if key not in ("root", "fold")},
@@ -467,7 +520,20 @@ class RunSet:
             selection=selection,
             positive_rate=rate,
             areas=areas,
+            warnings=tuple(left_out_sentences(self.attribute, whole, positive, min_count, missing)),
         )
+
+    def members(self, missing: str = LEAVE_OUT) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Return the group of each row, and the groups that no gap compares: that of rows without one."""
+        group = self.runs[0].predictions[self.attribute]
+        absent = group.isna()
+        if absent.any() and (group == MISSING_GROUP).any():
+            raise DataError(
+                f"{self.runs[0].folder}: {quoted(self.attribute)} has a group named {MISSING_GROUP!r} and rows without "
+                "a group, which get that name. Rename the group in the data, and evaluate again."
+            )
+        left_out = (MISSING_GROUP,) if absent.any() and missing == LEAVE_OUT else ()
+        return group.where(~absent, MISSING_GROUP).to_numpy(), left_out
 
     @property
     def attribute(self) -> str:
@@ -486,7 +552,9 @@ class RunSet:
         """Position of the positive class, the data set's second, among the classes by name; None for more than two."""
         return sorted(self.classes).index(self.classes[1]) if len(self.classes) == 2 else None
 
-    def between_selections(self, first: str | None, second: str) -> dict[str, JointTable]:
+    def between_selections(
+        self, first: str | None, second: str, *, min_count: int = MIN_COUNT, missing: str = LEAVE_OUT
+    ) -> dict[str, JointTable]:
         """Compare two rules for the epoch on the same runs, paired over rows and seeds.
 
         Returns:
@@ -494,6 +562,7 @@ class RunSet:
             a rule such as :data:`LEAKING` saw these very rows.
         """
         frame, classes = self.runs[0].predictions, np.array(self.classes)
+        group, left_out = self.members(missing)
         found = {}
         for method, runs in self.rows().items():
             by_rule = {
@@ -502,20 +571,25 @@ class RunSet:
             }
             found[method] = joint(
                 frame["label"].to_numpy(),
-                frame[self.attribute].to_numpy(),
+                group,
                 by_rule,
                 baseline="first",
                 positive=self.positive,
                 shared_seeds=True,
+                classes=self.classes,
+                min_count=min_count,
+                left_out=left_out,
             )
         return found
 
-    def probabilities(self, runs: Sequence[Run], selection: str | None = None) -> np.ndarray:
+    def probabilities(
+        self, runs: Sequence[Run], selection: str | None = None, min_count: int = MIN_COUNT
+    ) -> np.ndarray:
         """Return probabilities (runs, rows, classes) of the epochs that ``selection`` keeps (None: the runs' own)."""
         if selection is None:
             columns = [f"probability_{name}" for name in self.classes]
             return np.stack([run.predictions[columns].to_numpy() for run in runs])
-        return np.stack([choose_epoch(run, self.split, self.attribute, selection)[1] for run in runs])
+        return np.stack([choose_epoch(run, self.split, self.attribute, selection, min_count)[1] for run in runs])
 
     def rows(self) -> dict[str, list[Run]]:
         """Return the rows by name: the method, its options that are not the default, what else tells rows apart."""
@@ -533,6 +607,7 @@ class RunSet:
         for group in groups:
             experiment = group[0].experiment
             options = _changed_options(experiment) | {key: group[0].settings[key] for key in apart}
+            options = {key: _without_folder(key, value) for key, value in options.items()}
             name = experiment.name or method_name(experiment.method)
             if options and not experiment.name:
                 name += f" ({', '.join(f'{key}={printable(value)}' for key, value in options.items())})"
@@ -552,8 +627,13 @@ class RunSet:
         return rows
 
 
-def choose_epoch(run: Run, split: Split, attribute: str, selection: str) -> tuple[int, np.ndarray]:
-    """Return the epoch that ``selection`` keeps, and its predicted probabilities (rows, classes)."""
+def choose_epoch(
+    run: Run, split: Split, attribute: str, selection: str, min_count: int = MIN_COUNT
+) -> tuple[int, np.ndarray]:
+    """Return the epoch that ``selection`` keeps, and its predicted probabilities (rows, classes).
+
+    A gap that chooses is over the groups with ``min_count`` rows of each rate.
+    """
     if run.experiment.method.changes_at_end:
         raise DataError(
             f"{run.folder}: {method_name(run.experiment.method)} changes the network after its last epoch, so no other "
@@ -576,9 +656,10 @@ def choose_epoch(run: Run, split: Split, attribute: str, selection: str) -> tupl
             raise ValueError("an epoch has another number of rows than the run")
     if selection == LEAKING:
         names = np.array([str(column).removeprefix("probability_") for column in columns])
-        labels, groups = run.predictions["label"].to_numpy(), run.predictions[attribute].to_numpy()
+        known = run.predictions[attribute].notna().to_numpy()
+        labels, groups = (run.predictions[column].to_numpy()[known] for column in ("label", attribute))
         scores = {
-            epoch: -float(equalized_odds(Counts.from_rows(labels, names[by_epoch[epoch].argmax(-1)], groups).table))
+            epoch: -measured_gap(Counts.from_rows(labels, names[by_epoch[epoch].argmax(-1)][known], groups), min_count)
             for epoch in epochs
         }
     elif selection == "last":
@@ -595,6 +676,14 @@ def choose_epoch(run: Run, split: Split, attribute: str, selection: str) -> tupl
     known_scores = {epoch: -np.inf if score is None or np.isnan(score) else score for epoch, score in scores.items()}
     chosen = max(epochs, key=lambda epoch: (known_scores[epoch], -epoch))
     return int(chosen), by_epoch[chosen]
+
+
+def measured_gap(counts: Counts, min_count: int = MIN_COUNT) -> float:
+    """Return the EOd gap over the groups that have ``min_count`` rows of each rate; NaN where no two have."""
+    enough = Enough.of(counts.table, None, min_count)
+    if undefined_reason(counts, "equalized_odds", None, min_count, enough):
+        return math.nan
+    return float(Contrasts(counts.table, None, enough, smooth=False).values("equalized_odds"))
 
 
 def _log_odds(probabilities: np.ndarray) -> np.ndarray:
@@ -620,8 +709,8 @@ def _read_predictions(file: Path, attribute: str) -> pd.DataFrame:
         known = {name.removeprefix("probability_") for name in probabilities}
         if len(known) < 2 or not len(frame) or not (np.isfinite(values).all() and (values >= 0).all()):
             raise ValueError("no probabilities of two classes or more")
-        if not {*frame["label"], *frame["prediction"]} <= known or bool(frame[attribute].isna().any()):
-            raise ValueError("a label without a probability, or a row without a group")
+        if not {*frame["label"], *frame["prediction"]} <= known:
+            raise ValueError("a label without a probability")
         return frame
 
 
@@ -638,14 +727,21 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
     """Read evaluated runs, given one by one or by a folder of them, and group them by the rows they predicted.
 
     Runs found in a folder that are not finished or not evaluated yet are left out, and named in the log; a run that was
-    given by itself must be evaluated.
+    given by itself must be evaluated. Runs keep the order in which they are given, those of a comparison that of its
+    variants.
     """
-    found = []
+    found, ordered = [], True
     for folder in folders:
         if (folder / CONFIG).exists():
             found.append(folder)
             continue
         runs = sorted(path.parent for path in folder.rglob(CONFIG))
+        if (folder / GRID).exists():
+            variants = list(read_grid(folder / GRID).rows)
+            names = {run: str(read_recipe(run / CONFIG).get("name")) for run in runs}
+            runs.sort(key=lambda run: variants.index(names[run]) if names[run] in variants else len(variants))
+        else:
+            ordered = False
         ready = [run for run in runs if (run / f"evaluation-{split}.json").exists()]
         left_out = [run for run in runs if run not in ready]
         if ready and left_out:
@@ -686,18 +782,18 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
             whose = str([data, run.settings, experiment.seed, experiment.name])
             folds.setdefault(whose, (data, attribute, []))[2].append((run, evaluated))
         else:
-            _add(groups, data, run, attribute, split)
+            _add(groups, data, run, attribute, RunSet(split, [], ordered))
     for data, attribute, parts in folds.values():
         if (whole := _put_together(parts, attribute)) is not None:
-            _add(groups, data, whole, attribute, split)
+            _add(groups, data, whole, attribute, RunSet(split, [], ordered))
     if not groups:
         raise DataError("No seed of any variant has all its folds yet: finish the comparison, compare OUT --resume.")
     return list(groups.values())
 
 
-def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: str, split: Split) -> None:
-    """Put a run to those on the same data; refuse it if it was evaluated on other rows."""
-    group = groups.setdefault(str(data), RunSet(split, []))
+def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: str, new: RunSet) -> None:
+    """Put a run to those on the same data, the first to a ``new`` set; refuse it if it was evaluated on other rows."""
+    group = groups.setdefault(str(data), new)
     if group.runs and not all(
         list(run.predictions) == list(group.runs[0].predictions)
         and run.predictions[column].equals(group.runs[0].predictions[column])

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from levelhead.bench.tables import COLUMNS, Comparison, Run, RunSet, Section
-from levelhead.metrics import Counts, equalized_odds
+from levelhead.bench.tables import COLUMNS, Comparison, Run, RunSet, Section, measured_gap
+from levelhead.metrics import Counts
 from levelhead.runs.recipe import method_name, nearest
 from levelhead.storage import read_metrics
 from levelhead.training.select import FOR_ANY_METHOD
@@ -41,9 +41,10 @@ def _with_groups(runs: list[Run]) -> float:
     for run in runs:
         frame = pd.read_parquet(run.folder / "predictions-validation.parquet")
         groups = run.experiment.data.require_groups("validation")[0].values.numpy()
-        table = Counts.from_rows(frame["label"].to_numpy(), frame["prediction"].to_numpy(), groups).table
-        gaps.append(float(equalized_odds(table)))
-    return -float(np.nanmean(gaps))
+        known = groups >= 0
+        labels, answers = (frame[column].to_numpy()[known] for column in ("label", "prediction"))
+        gaps.append(measured_gap(Counts.from_rows(labels, answers, groups[known])))
+    return -float(np.nanmean(gaps)) if not np.isnan(gaps).all() else -np.inf
 
 
 def tune(group: RunSet, criterion: str = "val_loss") -> tuple[RunSet, list[Choice]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
-from levelhead.cli.options import HtmlFile, SplitName
+from levelhead.cli.options import HtmlFile, Missing, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
@@ -29,13 +29,6 @@ COLUMNS, GROUPS, UNRECORDED, WORDS, PLAN, OUTPUT = (
     "Before there are data",
     "Output",
 )
-
-
-class Missing(StrEnum):
-    """What becomes of rows without a group."""
-
-    leave_out = "leave-out"
-    group = "group"
 
 
 class Adjust(StrEnum):
@@ -538,7 +531,7 @@ def audit_command(
             intersect=intersect,
             min_count=min_count,
             bins=bins,
-            missing=missing.value.replace("-", " "),
+            missing=missing.words,
             about=about,
         )
         _show(numbers, _write(numbers, json_file, html_file, source), matched)
@@ -566,7 +559,7 @@ def audit_command(
         intersect=intersect,
         min_count=min_count,
         bins=bins,
-        missing=missing.value.replace("-", " "),
+        missing=missing.words,
         reference=reference,
         label_map=label_map,
         positive_name=positive_name,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from levelhead.cli.options import JsonFile, SplitName
+from levelhead.cli.options import JsonFile, MinCount, Missing, MissingGroups, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 
@@ -17,6 +17,8 @@ def ladder_command(
     out: Annotated[Path, typer.Option(help="The picture, .png or .svg.")] = Path("ladder.png"),
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
     baseline: Annotated[str, typer.Option(help="The variant whose gap is the whole.")] = "erm",
+    min_count: MinCount = 10,
+    missing: MissingGroups = Missing.leave_out,
     json_file: JsonFile = None,
 ) -> None:
     """Draw how much of the baseline's gap each variant leaves, ordered by what it knew about groups.
@@ -32,7 +34,10 @@ def ladder_command(
     from levelhead.bench.tables import collect
 
     check_picture(out, "accuracy", "equalized_odds")
-    comparisons = [group.compare(baseline, threshold="matched") for group in collect(runs, split.value)]
+    comparisons = [
+        group.compare(baseline, threshold="matched", min_count=min_count, missing=missing.words)
+        for group in collect(runs, split.value)
+    ]
     steps = [step for one in comparisons for step in steps_of(one, one.title.partition(":")[0])]
     note = "At the baseline's positive rate. Hollow: more than half a point of accuracy is lost."
     if len(comparisons) == 1:
@@ -43,4 +48,6 @@ def ladder_command(
     draw_ladder(steps, out, title=title, notes=[note])
     if json_file is not None:
         write_json(json_file, {"baseline": baseline, "steps": [step.to_dict() for step in steps]})
+    for caution in dict.fromkeys(caution for one in comparisons for caution in one.cautions):
+        Terminal().print(caution, markup=False)
     Terminal().print(f"Wrote {out}: {len(steps)} variants", markup=False, soft_wrap=True)

@@ -40,6 +40,32 @@ ScoreScale = Annotated[
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)]
 
 
+class Missing(StrEnum):
+    """What becomes of rows without a group."""
+
+    leave_out = "leave-out"
+    group = "group"
+
+    @property
+    def words(self) -> str:
+        """The value as Python takes it."""
+        return self.value.replace("-", " ")
+
+
+MinCount = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Smallest denominator for a rate to enter a gap. Groups with fewer rows, positives or negatives are named "
+        "and left out.",
+    ),
+]
+MissingGroups = Annotated[
+    Missing,
+    typer.Option(help="Rows without a group: 'leave-out' of the gaps, or compare them as a 'group'."),
+]
+
+
 class SplitName(StrEnum):
     """The splits of a data set."""
 

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from levelhead.cli.options import SplitName
+from levelhead.cli.options import MinCount, Missing, MissingGroups, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
+from levelhead.types import LevelheadError
 
 _COLUMNS = "accuracy, balanced_accuracy, worst_group_accuracy, demographic_parity, equal_opportunity or equalized_odds"
 
@@ -27,6 +28,8 @@ def pareto_command(
     no_frontier: Annotated[
         bool, typer.Option("--no-frontier", help="Leave out the FACT line (ORACLE: it sees groups).")
     ] = False,
+    min_count: MinCount = 10,
+    missing: MissingGroups = Missing.leave_out,
     json_file: Annotated[
         Path | None,
         typer.Option("--json", help="Also write the picture's numbers (fractions, not percent).", show_default=False),
@@ -56,13 +59,14 @@ def pareto_command(
     check_outputs({f"--out, picture {path.name}": path for path in pictures} | outputs, runs=runs)
     results, written, pages = [], [], []
     for path, group in zip(pictures, groups, strict=True):
-        comparison = group.compare(baseline)
+        comparison = group.compare(baseline, min_count=min_count, missing=missing.words)
+        console.print("\n".join(comparison.cautions), markup=False, end="\n" if comparison.cautions else "")
         frontier = None
         if not no_frontier and has_frontier(x, y):
-            if len(group.classes) == 2:
-                frontier = baseline_frontier(group, comparison)
-            else:
-                console.print(f"No FACT line: it is defined for two classes, and there are {len(group.classes)}.")
+            try:
+                frontier = baseline_frontier(group, comparison, min_count=min_count)
+            except LevelheadError as error:
+                console.print(f"No FACT line: {error}", markup=False)
         elif not no_frontier:
             console.print("No FACT line: it belongs to the columns accuracy and equalized_odds.")
         draw_pareto(comparison, path, x=x, y=y, frontier=frontier)
@@ -76,7 +80,8 @@ def pareto_command(
         from levelhead.bench.page import compared, comparison_page
         from levelhead.report.page import command_line, write_page
 
-        write_page(html_file, comparison_page([compared(*pair) for pair in pages], command=command_line()))
+        shown = [compared(*pair, min_count=min_count) for pair in pages]
+        write_page(html_file, comparison_page(shown, command=command_line()))
         written.append((html_file, "the page"))
     for path, what in written:
         console.print(f"Wrote {path}: {what}", markup=False, soft_wrap=True)

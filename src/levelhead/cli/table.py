@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from levelhead.cli.options import HtmlFile, SplitName
+from levelhead.cli.options import HtmlFile, MinCount, Missing, MissingGroups, SplitName
 from levelhead.storage import check_outputs, write_json, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import visible
@@ -51,6 +51,8 @@ def table_command(
             show_default=False,
         ),
     ] = None,
+    min_count: MinCount = 10,
+    missing: MissingGroups = Missing.leave_out,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
     ] = None,
@@ -77,7 +79,7 @@ def table_command(
     results, pages = [], []
     for group in collect(runs, split.value):
         options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "margin": points / 100}
-        options["level"] = level_of(runs)
+        options |= {"level": level_of(runs), "min_count": min_count, "missing": missing.words}
         more, picked = [], {}
         if tune_by is not None:
             chosen, choices = tune(group, tune_by)
@@ -104,5 +106,5 @@ def table_command(
         from levelhead.bench.page import compared, comparison_page
         from levelhead.report.page import command_line, write_page
 
-        page = comparison_page([compared(*each) for each in pages], command=command_line())
+        page = comparison_page([compared(*each, min_count=min_count) for each in pages], command=command_line())
         write_page(html_file, page)

@@ -129,8 +129,9 @@ class JointTable:
 
     ``at_chance`` are the methods whose balanced accuracy the test rows alone do not show to be above 1 / classes, that
     of a constant or random answer; ``few_seeds`` those that the rows do show to be above it, but not rows and seeds
-    together. Constant answers have small gaps, so neither is ever the best: ``p_best`` compares with the best of the
-    others, and is NaN where there is none.
+    together. Constant answers have small gaps, so neither is ever the best. Nor is one of ``less_accurate``, whose
+    accuracy is below the baseline's by a decided amount. ``p_best`` compares with the best of the others, and is NaN
+    where there is none.
     """
 
     rows: dict[str, dict[str, JointRow]]
@@ -139,6 +140,11 @@ class JointTable:
     at_chance: tuple[str, ...] = ()
     few_seeds: tuple[str, ...] = ()
     margin: float = MARGIN
+    less_accurate: tuple[str, ...] = ()
+
+    def can_be_best(self, method: str) -> bool:
+        """Say whether a method is one of those compared with the best value."""
+        return len(self.rows) > 1 and method not in (*self.at_chance, *self.few_seeds, *self.less_accurate)
 
     def verdict(self, method: str, metric: str) -> Verdict | None:
         """Return what is decided about a method's difference to the baseline, see :meth:`JointRow.verdict`."""
@@ -156,6 +162,7 @@ class JointTable:
             "margin": self.margin,
             "at_chance": list(self.at_chance),
             "few_seeds": list(self.few_seeds),
+            "less_accurate": list(self.less_accurate),
             "methods": methods,
         }
 
@@ -274,7 +281,13 @@ def joint(
     }
     at_chance = tuple(method for method, (by_rows, _) in reaching.items() if by_rows)
     few_seeds = tuple(method for method, (by_rows, by_both) in reaching.items() if by_both and not by_rows)
-    contenders = [method for method in arrays if method not in at_chance + few_seeds]
+    losses = {method: analysis.difference("accuracy", method, baseline, shared_seeds) for method in others}
+    less_accurate = tuple(
+        method
+        for (method, loss), p_value in zip(losses.items(), holm([one.p_value for one in losses.values()]), strict=True)
+        if loss.estimate.high < 0 and p_value < 1 - level  # also with one seed, where the rows alone decide
+    )
+    contenders = [method for method in arrays if method not in at_chance + few_seeds + less_accurate]
     for name in analysis.names:
         differences = {method: analysis.difference(name, method, baseline, shared_seeds) for method in others}
         adjusted = holm([differences[method].p_value for method in others])
@@ -301,7 +314,7 @@ def joint(
                 best_by_method.get(method),
                 within_by_method.get(method),
             )
-    return JointTable(rows, baseline, level, at_chance, few_seeds, margin)
+    return JointTable(rows, baseline, level, at_chance, few_seeds, margin, less_accurate)
 
 
 def check_margin(margin: float) -> None:

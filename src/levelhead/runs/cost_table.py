@@ -19,7 +19,7 @@ COLUMNS = {
 }
 """Title and digits. "memory" is the GPU's where there is one, otherwise the process's."""
 
-NARROW = tuple(key for key in COLUMNS if key not in ("steps", "parameters"))
+NARROW = tuple(key for key in COLUMNS if key not in ("samples_per_second", "steps", "parameters"))
 """What fits 80 columns."""
 
 EXTRA = {"energy_wh_paper_formula": ("paper's formula, Wh", 2), "cpu_energy_wh": ("CPU energy, Wh", 2)}

@@ -1,0 +1,45 @@
+"""Finished and evaluated run folders with predictions of our own choice: no network is trained for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from levelhead.runs.folder import write_parquet
+from levelhead.runs.recipe import build_experiment
+from levelhead.storage import write_json
+
+
+def rows_of(size: int = 400, groups: tuple[str, ...] = ("a", "b"), seed: int = 0) -> pd.DataFrame:
+    """Return the columns label ("no", "yes") and group of so many rows."""
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({"label": rng.choice(["no", "yes"], size), "group": rng.choice(list(groups), size)})
+
+
+def answered(rows: pd.DataFrame, error: float = 0.2, seed: int = 0) -> pd.DataFrame:
+    """Return the rows with predictions, of which a share ``error`` is wrong, and probabilities that fit them."""
+    wrong = np.random.default_rng([seed, 1]).random(len(rows)) < error
+    yes = (rows["label"] == "yes").to_numpy() ^ wrong
+    frame = rows[["label"]].assign(prediction=np.where(yes, "yes", "no"))
+    frame["probability_no"], frame["probability_yes"] = np.where(yes, 0.1, 0.9), np.where(yes, 0.9, 0.1)
+    return frame.assign(**{name: rows[name] for name in rows if name != "label"})
+
+
+def write_run(
+    folder: Path, predictions: pd.DataFrame, method: str | dict[str, Any] = "erm", seed: int = 0, **recipe: Any
+) -> Path:
+    """Write the folder of a run that predicted the test split, and return it."""
+    data = {"name": "text-csv", "folder": "texts", "file": "rows.csv", "sensitive": "group"}
+    plan = {"data": data, "method": method if isinstance(method, dict) else {"name": method}, "seed": seed, **recipe}
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(build_experiment(plan).to_dict(), sort_keys=False))
+    write_parquet(folder / "predictions-test.parquet", predictions)
+    write_json(folder / "evaluation-test.json", {"run": {"attribute": "group"}, "by_attribute": {"group": {}}})
+    write_json(folder / "metrics.json", {"selected_by": "val_loss", "oracle": None, "validation": {}, "history": []})
+    write_json(folder / "environment.json", {"device": "cpu", "cpu": "a processor", "threads": 1, "packages": {}})
+    write_json(folder / "cost.json", {"seconds": 1.0, "parts": 1})
+    return folder

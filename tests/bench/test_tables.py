@@ -1,0 +1,284 @@
+"""Tables of runs: whose rows are compared, in which order, which row is marked best, and how it is printed."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_runs import answered, rows_of, write_run
+from rich.console import Console, RenderableType
+
+import levelhead as lh
+from levelhead.bench.page import compared, comparison_from_dict, comparison_page
+from levelhead.bench.tables import Section, collect
+from levelhead.cli.app import main
+from levelhead.storage import read_json
+from levelhead.types import DataError
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    printed = capsys.readouterr()
+    return " ".join((printed.out + printed.err).split())
+
+
+def drawn_at_80(table: RenderableType) -> list[str]:
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(table)
+    return console.export_text().split("\n")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    """Three methods with two seeds each on the same rows."""
+    rows = rows_of()
+    errors = {"dam": 0.2, "erm": 0.15, "jtt": 0.3}
+    return [
+        write_run(tmp_path / f"{method}-{seed}", answered(rows, error, 10 * place + seed), method, seed)
+        for place, (method, error) in enumerate(errors.items())
+        for seed in (0, 1)
+    ]
+
+
+def test_a_runs_interval_is_the_same_whatever_stands_beside_it(runs: list[Path], tmp_path: Path) -> None:
+    found = []
+    for chosen in (runs[:4], runs[2:4], runs):
+        assert run("table", *chosen, "--json", tmp_path / "table.json") == 0
+        (one,) = read_json(tmp_path / "table.json")["comparisons"]
+        found.append({name: figure["estimate"] for name, figure in one["methods"]["erm"].items()})
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_table_keeps_the_order_that_was_asked_for(runs: list[Path], tmp_path: Path) -> None:
+    for order in ((0, 2, 4), (4, 2, 0), (2, 4, 0)):
+        chosen = [runs[place] for place in order]
+        assert run("table", *chosen, "--json", tmp_path / "table.json") == 0
+        (one,) = read_json(tmp_path / "table.json")["comparisons"]
+        assert list(one["methods"]) == [folder.name.partition("-")[0] for folder in chosen]
+        assert one["baseline"] == "erm"
+        again = comparison_from_dict(one)
+        assert list(again.table.rows) == list(one["methods"])
+    # In a folder nobody asked for an order: the baseline comes first.
+    (found,) = collect([tmp_path], "test")
+    assert list(found.compare("erm").table.rows) == ["erm", "dam", "jtt"]
+
+
+def test_the_variants_of_a_comparison_keep_its_order(tmp_path: Path) -> None:
+    rows = rows_of()
+    (tmp_path / "grid.yaml").write_text(
+        "base: {data: {name: text-csv, folder: texts}}\nseeds: [0]\nrows: {jtt: {method.name: jtt}, "
+        "'a, dam': {method.name: dam}, erm: {method.name: erm}}\n"
+    )
+    for place, (name, method) in enumerate({"a, dam": "dam", "erm": "erm", "jtt": "jtt"}.items()):
+        write_run(tmp_path / f"{place}" / "seed-0", answered(rows, seed=place), method, name=name)
+    (found,) = collect([tmp_path], "test")
+    assert list(found.compare("erm").table.rows) == ["jtt", "a, dam", "erm"]
+
+
+@pytest.mark.parametrize("positives", [0, 3])
+def test_a_group_without_a_class_is_left_out_and_named_as_an_audit_does(
+    positives: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of(groups=("a", "b", "c"))
+    of_c = np.flatnonzero(rows["group"] == "c")
+    rows.loc[of_c, "label"] = "no"
+    rows.loc[of_c[:positives], "label"] = "yes"
+    frames = {
+        method: answered(rows, error, place) for place, (method, error) in enumerate({"erm": 0.1, "dam": 0.3}.items())
+    }
+    folders = [write_run(tmp_path / method, frame, method) for method, frame in frames.items()]
+    audited = lh.audit(frames["dam"]["label"], frames["dam"]["prediction"], sensitive_features=frames["dam"]["group"])
+    assert run("table", *folders, "--json", tmp_path / "table.json", "--html", tmp_path / "table.html") == 0
+    (one,) = read_json(tmp_path / "table.json")["comparisons"]
+    for name, figure in audited.metrics.items():
+        if name in one["methods"]["dam"]:
+            assert one["methods"]["dam"][name]["estimate"]["value"] == pytest.approx(figure.value)
+            assert one["methods"]["dam"][name]["difference"]["value"] is not None
+    sentence = f"group 'c' has {'no rows' if not positives else '3 rows'} with label 'yes', fewer than 10, and is left"
+    assert any(sentence in warning for warning in one["warnings"])
+    assert sentence in said(capsys)
+    assert (
+        "group &#39;c&#39; has" in (tmp_path / "table.html").read_text()
+        or "group 'c' has" in (tmp_path / "table.html").read_text()
+    )
+    # The option moves the limit.
+    assert run("table", *folders, "--json", tmp_path / "table.json", "--min-count", 2) == 0
+    (one,) = read_json(tmp_path / "table.json")["comparisons"]
+    assert bool([text for text in one["warnings"] if "equal opportunity" in text]) == (positives == 0)
+    # The picture and the ladder have the same rule.
+    capsys.readouterr()
+    assert run("figure", "pareto", *folders, "--out", tmp_path / "pareto.png", "--json", tmp_path / "pareto.json") == 0
+    (picture,) = read_json(tmp_path / "pareto.json")["pictures"]
+    assert all(point["equalized_odds"]["value"] is not None for point in picture["points"])
+    assert picture["frontier"] is not None
+    assert sentence in said(capsys)
+    assert run("figure", "ladder", *folders, "--out", tmp_path / "ladder.png") == 0
+    assert sentence in said(capsys)
+
+
+def test_no_fact_line_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(groups=("a", "b"))
+    rows.loc[rows["group"] == "b", "label"] = "no"
+    folders = [
+        write_run(tmp_path / method, answered(rows, 0.2, place), method) for place, method in enumerate(("erm", "dam"))
+    ]
+    arguments = ("--x", "demographic_parity", "--y", "accuracy")
+    assert run("figure", "pareto", *folders, "--out", tmp_path / "pareto.png", *arguments) == 0
+    assert run("figure", "pareto", *folders, "--out", tmp_path / "pareto.png", "--min-count", 1) == 2
+    text = said(capsys)
+    assert "No FACT line: fewer than two groups of 'group' have 1 rows of each class." in text
+    assert "No variant has both EOd gap and accuracy" in text
+
+
+@pytest.mark.parametrize("missing", ["leave-out", "group"])
+def test_rows_without_a_group_are_compared_as_an_audit_compares_them(
+    missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of()
+    rows.loc[:49, "group"] = None
+    frames = {method: answered(rows, 0.2, place) for place, method in enumerate(("erm", "dam"))}
+    folders = [write_run(tmp_path / method, frame, method) for method, frame in frames.items()]
+    audited = lh.audit(
+        frames["erm"]["label"],
+        frames["erm"]["prediction"],
+        sensitive_features=frames["erm"]["group"],
+        missing=missing.replace("-", " "),
+    )
+    page = tmp_path / "table.html"
+    assert run("table", *folders, "--missing", missing, "--json", tmp_path / "table.json", "--html", page) == 0
+    (one,) = read_json(tmp_path / "table.json")["comparisons"]
+    for name, figure in audited.metrics.items():
+        if name in one["methods"]["erm"]:
+            assert one["methods"]["erm"][name]["estimate"]["value"] == pytest.approx(figure.value)
+    assert ("(missing)" in one["area_under_roc"]["erm"]) == (missing == "group")
+    assert "group: 50 of 400 rows (12.5%) have no group" in said(capsys)
+    assert "(missing)" in page.read_text()
+
+
+def test_a_group_that_is_called_missing_beside_rows_without_one_is_refused(tmp_path: Path) -> None:
+    rows = rows_of(groups=("a", "(missing)"))
+    rows.loc[:9, "group"] = None
+    (found,) = collect([write_run(tmp_path / "erm", answered(rows))], "test")
+    with pytest.raises(DataError, match=r"has a group named '\(missing\)' and rows without a group"):
+        found.compare("erm")
+
+
+def test_a_row_that_lost_accuracy_by_a_decided_amount_is_never_marked_best(tmp_path: Path) -> None:
+    rows = rows_of(1500)
+    erm = answered(rows, 0.1)
+    of_b = (rows["group"] == "b").to_numpy()
+    # erm is wrong more often for b; the other answers at random for both, which leaves no gap, and loses 30 points.
+    worse = answered(rows, 0.35, 1)
+    erm.loc[of_b] = answered(rows, 0.25, 2)[of_b]
+    folders = [write_run(tmp_path / "erm", erm), write_run(tmp_path / "dam", worse, "dam")]
+    (found,) = collect(folders, "test")
+    comparison = found.compare("erm")
+    gaps = {name: row["equalized_odds"].estimate.value for name, row in comparison.table.rows.items()}
+    assert gaps["dam"] < gaps["erm"]
+    assert comparison.table.less_accurate == ("dam",)
+    table = comparison.sections()[0]
+    cells = {row[0]: row[1:] for row in table.cells}
+    assert not any("*" in cell or "~" in cell for cell in cells["dam"])
+    assert "*" in cells["erm"][-1]
+    assert "dam: less accurate than erm by a decided amount, so never marked best." in table.caption.split("\n")
+    page = str(comparison_page([compared(found, comparison)]))
+    assert "dam: less accurate than erm by a decided amount" in page
+    again = comparison_from_dict(comparison.to_dict())
+    assert again.table.less_accurate == ("dam",)
+    assert again.sections()[0] == table
+
+
+def test_a_loss_that_is_not_decided_does_not_take_the_mark(tmp_path: Path) -> None:
+    rows = rows_of(300)
+    folders = [
+        write_run(tmp_path / name, answered(rows, 0.2, place), name) for place, name in enumerate(("erm", "dam"))
+    ]
+    (found,) = collect(folders, "test")
+    assert found.compare("erm").table.less_accurate == ()
+
+
+def test_tables_at_80_columns_break_no_words_and_have_a_column_of_marks(tmp_path: Path) -> None:
+    rows = rows_of(600)
+    methods = ("erm", "decorrelation", "group-dro", "poe")
+    folders = [
+        write_run(tmp_path / name, answered(rows, 0.1 + place / 20, place), name) for place, name in enumerate(methods)
+    ]
+    (found,) = collect(folders, "test")
+    comparison = found.compare("erm")
+    for section, drawn in zip(comparison.narrow_sections(), comparison.tables(), strict=True):
+        lines = drawn_at_80(drawn)
+        assert max(map(len, lines)) <= 80
+        assert "marks" in section.columns
+        texts = [[one.strip() for one in re.split("[│┃]", line)[1:-1]] for line in lines if re.match("[│┃]", line)]
+        words = {word for row in texts for cell in row for word in cell.split()}
+        for cell in [*section.columns, *(cell for row in section.cells for cell in row)]:
+            assert set(cell.split()) <= words, cell
+        names = [row[0] for row in section.cells]
+        assert {"decorrelation", "group-dro"} <= {name.partition(" ")[0] for name in names}
+        marks = {row[0].partition(" ")[0]: row[1] for row in section.cells}
+        assert marks["group-dro"] == "ORACLE"
+        assert marks.get("erm", "") == ""
+
+
+def test_a_name_that_is_wider_than_the_terminal_alone_is_folded() -> None:
+    section = Section("a table", "", ["method", "figure"], [["x" * 200, "12.34 *\n[10.0, 15.0]"]])
+    lines = drawn_at_80(section.draw())
+    assert max(map(len, lines)) <= 80
+    assert "12.34 *" in "".join(lines)
+
+
+def test_titles_and_captions_hold_no_path(tmp_path: Path) -> None:
+    rows = rows_of()
+    data = {"name": "text-csv", "folder": str(tmp_path / "secret"), "file": str(tmp_path / "secret" / "rows.csv")}
+    data |= {"sensitive": "group"}
+    few = {"name": "few-label", "groups": str(tmp_path / "secret" / "groups.csv")}
+    folders = [
+        write_run(tmp_path / "erm", answered(rows), data=data),
+        write_run(tmp_path / "few", answered(rows, seed=1), data=data, method={"name": "few-label"} | few),
+    ]
+    (found,) = collect(folders, "test")
+    comparison = found.compare("erm")
+    assert "file rows.csv" in comparison.title
+    texts = [text for one in comparison.sections() for text in (one.title, one.caption, *one.columns)]
+    texts += [row[0] for one in comparison.sections() for row in one.cells]
+    page = comparison_page([compared(found, comparison)])
+    texts += [page["title"], page["about"], *comparison.findings()]
+    assert not [text for text in texts if str(tmp_path) in text or "secret/" in text]
+
+
+def test_the_area_under_the_roc_curve_has_the_level_of_the_table(tmp_path: Path) -> None:
+    (found,) = collect([write_run(tmp_path / "erm", answered(rows_of()))], "test")
+    narrow, wide = (found.compare("erm", level=level).areas["erm"]["all"][0] for level in (0.8, 0.99))
+    assert wide.high - wide.low > narrow.high - narrow.low
+
+
+def test_the_positive_class_is_the_data_sets_second_where_nobody_predicts_it(tmp_path: Path) -> None:
+    rows = rows_of()
+    frame = answered(rows).assign(label="no", prediction="no", probability_no=0.9, probability_yes=0.1)
+    (found,) = collect([write_run(tmp_path / "erm", frame)], "test")
+    row = found.compare("erm").table.rows["erm"]
+    assert row["demographic_parity"].estimate.value == 0
+    assert not row["equal_opportunity"].estimate.defined
+
+
+def test_no_gap_chooses_an_epoch_by_a_group_without_a_class(tmp_path: Path) -> None:
+    rows = rows_of(groups=("a", "b", "c"))
+    rows.loc[rows["group"] == "c", "label"] = "no"
+    good, bad = answered(rows, 0.2), answered(rows, 0.2, 1)
+    of_b = (rows["group"] == "b").to_numpy()
+    bad.loc[of_b] = answered(rows, 0.6, 2)[of_b]
+    folder = write_run(tmp_path / "erm", bad)
+    epochs = [one.filter(like="probability_").assign(epoch=epoch) for epoch, one in enumerate((bad, good))]
+    pd.concat(epochs).to_parquet(folder / "predictions-test-epochs.parquet", index=False)
+    (found,) = collect([folder], "test")
+    chosen = found.compare("erm", selection="LEAKING_equalized_odds").table.rows["erm"]["accuracy"].estimate.value
+    assert chosen == pytest.approx((good["label"] == good["prediction"]).mean())
