@@ -139,6 +139,106 @@ def test_what_a_run_folder_consists_of_is_no_output(tmp_path: Path, capsys: pyte
     assert (tmp_path / "run" / "metrics.json").read_text() == "{}"
 
 
+PARTS_OF_A_RUN = (
+    *("config.yaml", "metrics.json", "predictions-test.parquet", "evaluation-test.json", "cost.json", "log.jsonl"),
+    *("environment.json", "inferred-parts.parquet", ".lock"),
+    *(
+        "model/config.json",
+        "model/README.md",
+        "model/model.safetensors",
+        "model/new.html",
+        "checkpoints/stage-0.safetensors",
+    ),
+)
+
+
+@pytest.fixture
+def whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A run folder, which is as it was at the end of the test."""
+    monkeypatch.chdir(tmp_path)
+    there = [tmp_path / "run" / name for name in PARTS_OF_A_RUN if "new" not in name]
+    for file in there:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("kept")
+    yield
+    assert [file.read_text() for file in there] == ["kept"] * len(there)
+
+
+@pytest.mark.usefixtures("whole_run")
+@pytest.mark.parametrize(("line", "option"), [each for each in WRITERS if each[1] != "--out"], ids=str)
+def test_no_command_writes_a_file_of_a_run_that_it_does_not_read(
+    line: tuple[str, ...], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*line, option, "run/model/README.md") == 2
+    assert f"{option} run/model/README.md is a file of the saved model" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("whole_run")
+@pytest.mark.parametrize("name", PARTS_OF_A_RUN)
+def test_no_part_of_a_run_is_an_output(name: str) -> None:
+    Path("link").symlink_to("run")
+    for folder in ("run", "link", "run/../run", f"../{Path.cwd().name}/run"):
+        with pytest.raises(ConfigError, match=r"is a file of the (run folder|saved model)"):
+            check_outputs({"--json": Path(folder) / name})
+
+
+def test_pages_may_stand_beside_a_run_and_in_folders_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    for name in ("config.yaml", "metrics.json"):
+        (tmp_path / "run" / name).write_text("{}")
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "config.yaml").write_text("{}")
+    for name in ("run/page.html", "run/audit.json", "run/pages/metrics.json", "mine/metrics.json", "mine/model/a.json"):
+        check_outputs({"--json": tmp_path / name})
+    check_outputs({}, folders={"--out": tmp_path / "run"})
+
+
+def test_no_folder_of_outputs_lies_inside_a_run(tmp_path: Path) -> None:
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    for name in ("config.yaml", "metrics.json"):
+        (tmp_path / "run" / name).write_text("{}")
+    for name in ("model", "model/deeper", "checkpoints", "epochs"):
+        with pytest.raises(ConfigError, match=r"--out .* lies inside the run folder .*run, which it would damage"):
+            check_outputs({}, folders={"--out": tmp_path / "run" / name})
+
+
+def test_files_of_saved_models_grids_and_answers_are_no_output(tmp_path: Path) -> None:
+    for name in (
+        "model/config.json",
+        "model/model.safetensors",
+        "model/merges.txt",
+        "grid/grid.yaml",
+        "grid/looks.json",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    for name in ("lm/answers-bbq.jsonl", "lm/scores-bbq.json", "klaad/klaad.json", "klaad/model/tokenizer.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text("{}")
+    for name in ("model/config.json", "model/merges.txt", "model/tokenizer.json", "grid/grid.yaml", "grid/looks.json"):
+        with pytest.raises(ConfigError, match="is a file of the"):
+            check_outputs({"--json": tmp_path / name})
+    for name in ("lm/answers-bbq.jsonl", "lm/scores-bold.json", "klaad/klaad.json", "klaad/model/anything.txt"):
+        with pytest.raises(ConfigError, match="is a file of the"):
+            check_outputs({"--json": tmp_path / name})
+    for name in ("model/audit.json", "grid/page.html", "lm/page.html", "scores-bbq.json"):
+        check_outputs({"--html": tmp_path / name})
+
+
+def test_evaluating_other_data_never_writes_into_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other").mkdir()
+    for name in ("config.yaml", "metrics.json"):
+        (tmp_path / "other" / name).write_text("kept")
+    line = ("evaluate", tmp_path / "other", "--set", "data.file=x.csv", "--out", tmp_path / "other")
+    assert run(*line) == 2
+    assert "is a run folder: its own figures would be lost" in capsys.readouterr().err
+    triplets = tmp_path / "triplets.csv"
+    triplets.write_text("stereo,anti,unrelated\n" + "".join(f"a {i},b {i},c {i}\n" for i in range(9)))
+    line = ("lm", "train", "klaad_small", "--triplets", triplets, "--out", tmp_path / "other")
+    assert run(*line) == 2
+    assert sorted(names(tmp_path / "other")) == ["config.yaml", "metrics.json"]
+
+
 def test_paths_that_cannot_be_written_are_refused_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

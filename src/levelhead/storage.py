@@ -26,8 +26,19 @@ RUN_FILES = (
     *("config.yaml", "grid.yaml", "klaad.json", "environment.json", "data.json", "pretrained.json", "metrics.json"),
     *("cost*.json", "log.jsonl", "evaluation-*.json", "predictions-*.parquet", "answers-*.jsonl", "scores-*.json"),
     *("rehearsal.json", "held-out*", "*.safetensors*", "tokenizer*", "vocab*", "generation_config.json", "config.json"),
+    *(
+        "inferred-*.parquet",
+        "looks.json",
+        "examples-*.json",
+        "adapter_config.json",
+        "preprocessor_config.json",
+        ".lock",
+    ),
 )
 """What folders of runs, grids, language models and trainings consist of, as patterns of file names."""
+
+RUN_FOLDERS = ("model", "checkpoints", "epochs", "pretraining")
+"""The folders within a run folder; every file in them is a file of the run."""
 
 
 def data_home(root: Path | None) -> Path:
@@ -44,7 +55,8 @@ def check_outputs(
 ) -> None:
     """Refuse outputs that would destroy something, or that cannot be written; to be asked before any work.
 
-    Nothing is opened or made. What is None, an option that was not given, is left out.
+    Nothing is opened or made. What is None, an option that was not given, is left out. No option of a user (its name
+    begins with ``--``) may name a file of a run or of a saved model, whether the command reads that run or not.
 
     Args:
         files: outputs that are files, by the option that names them, such as ``--json``.
@@ -53,14 +65,17 @@ def check_outputs(
         runs: folders of runs or of models that are read: a page may be put beside what they consist of.
 
     Raises:
-        ConfigError: an output is an input or another output, is no file (or no folder), lies below a file, has too long
-            a name, or may not be written. A symbolic link is what it points to.
+        ConfigError: an output is an input, another output or a file of a run, is no file (or no folder), lies below a
+            file, has too long a name, or may not be written. A symbolic link is what it points to.
     """
     named = {option: Path(path) for option, path in files.items() if path is not None}
     made = {option: Path(path) for option, path in (folders or {}).items() if path is not None}
     for option, path in (*named.items(), *made.items()):
         if reason := _obstacle(path, folder=option in made):
             raise ConfigError(f"{option} {path} {reason}. Choose another path.")
+        if option.startswith("--") and (owner := _owner(path, folder=option in made)):
+            what = "lies inside" if option in made else "is a file of"
+            raise ConfigError(f"{option} {path} {what} {owner}, which it would damage. Choose another path.")
     for option, path in named.items():
         for given in (Path(source) for source in inputs if source is not None):
             if _is_same(path, given):
@@ -77,6 +92,35 @@ def check_outputs(
             raise ConfigError(
                 f"{other} {second} lies below {option} {path}, which is to be a file. Choose another path."
             )
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether ``folder`` holds a run, a grid, a pretraining or a training of a language model."""
+    if any((folder / name).is_file() for name in ("grid.yaml", "klaad.json")):
+        return True
+    parts = (".lock", "environment.json", "metrics.json", "checkpoints", "model/config.json")
+    return (folder / "config.yaml").is_file() and any((folder / name).exists() for name in parts)
+
+
+def _owner(path: Path, *, folder: bool) -> str | None:
+    """Return the run or the saved model that ``path`` would be a part of, in words; None for a place of its own."""
+    target = Path(os.path.realpath(path))
+    known = any(fnmatch.fnmatch(target.name, pattern) for pattern in RUN_FILES)
+    for parent in target.parents:
+        try:
+            inside = target.relative_to(parent).parts
+            if is_run(parent) and (inside[0] in RUN_FOLDERS if folder or len(inside) > 1 else known):
+                return f"the run folder {parent}"
+            if folder or len(inside) > 1:
+                continue
+            saved = any((parent / name).is_file() for name in ("config.json", "adapter_config.json"))
+            if (known or target.exists()) and saved and any(parent.glob("*.safetensors*")):
+                return f"the saved model {parent}"
+            if known and any(parent.glob("answers-*.jsonl")):
+                return f"the folder of answers {parent}"
+        except OSError:  # a folder that may not be looked into
+            continue
+    return None
 
 
 def _is_same(first: Path, second: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from levelhead.storage import check_outputs, read_json, write_json
+from levelhead.storage import check_outputs, is_run, read_json, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
@@ -39,7 +39,7 @@ def train_command(
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks and writes
     check_outputs({}, folders={"--out": out})
     from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table
-    from levelhead.lm.triplets import read_triplets
+    from levelhead.lm.triplets import TRAINING, read_triplets
 
     cells = read_cells(recipe, settings or [])
     grid = "" not in cells  # one training without a grid has no name
@@ -54,6 +54,8 @@ def train_command(
             if measured.exists():
                 figures[name] = read_json(measured)
                 continue
+        if is_run(out / name) and not (out / name / TRAINING).exists():
+            raise ConfigError(f"{out / name} holds a run of another kind, which would be lost. Choose another --out.")
         model, tokenizer, held_out = _train(config, rows, held_out_share, out / name)
         if grid:
             figures[name] = held_out_figures(model, tokenizer, held_out, config)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from levelhead.lm.capture import captured, release
 from levelhead.lm.klaad import TripletLike, attention_entropy, collate, cross_entropies
+from levelhead.training.finite import refuse_not_finite
 from levelhead.types import DataError
 
 
@@ -162,6 +163,10 @@ def pair_gaps(
             received = attention_received(seen.attention, mask).cpu()
             entropies = attention_entropy(seen.attention, mask).tolist()
             costs = cross_entropies(logits, batch.labels[: 2 * count].to(device))[0].tolist()
+            # Of both sentences of a pair: stereotypes come first.
+            refuse_not_finite(
+                torch.tensor(costs).view(2, count).T, "cross-entropies", f"from pair {start} by length on"
+            )
             lengths = batch.attention_mask.sum(-1).tolist()
             for one, row in enumerate(rows):
                 first, second = one, count + one

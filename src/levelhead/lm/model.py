@@ -19,6 +19,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +33,7 @@ from torch import Tensor
 from levelhead.lm.loading import load_checkpoint, place_of, to_device
 from levelhead.loading import refuse_empty_tokenizer
 from levelhead.storage import hash_tensors
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, LevelheadError, listed
 
 SPREAD = 8  # an eighth of a context's tokens: by so much may those of one batch be shorter
 LOGITS = 2**26  # logits held at a time: 256 MiB in float32
@@ -152,6 +153,7 @@ class LanguageModel:
         for batch in self._batches([len(row) for row in rows], min(self.batch_tokens, self._positions)):
             chosen = [rows[index] for index in batch]
             sums = self._sums(chosen, [1] * len(chosen), 0, None)
+            self._refuse_not_finite(sums, batch, names)
             for index, value in zip(batch, sums, strict=True):
                 found[index] = value
         return found
@@ -191,6 +193,7 @@ class LanguageModel:
             chosen = [windows[place] for place in batch]
             with torch.inference_mode():
                 sums = self._sums([row for _, row, _ in chosen], [start for *_, start in chosen], 0, None)
+            self._refuse_not_finite(sums, [index for index, _, _ in chosen], names)
             for (index, _, _), value in zip(chosen, sums, strict=True):
                 totals[index] += value
                 left[index] -= 1
@@ -212,14 +215,18 @@ class LanguageModel:
         """
         self._require(True, "log-likelihoods of options")
         questions = [question for question in self._questions(contexts, options, names) if question.rows]
-        answered = {question.index for question in questions}
-        yield from ((index, []) for index in range(len(contexts)) if index not in answered)
+        asked = {question.index for question in questions}
+        yield from ((index, []) for index in range(len(contexts)) if index not in asked)
         lengths = [question.common for question in questions]
         rows = [len(question.rows) for question in questions]
         widest = max((len(row) - question.common for question in questions for row in question.rows), default=1)
         most = max(1, self._positions // (widest + max(lengths, default=0) // SPREAD))
         for batch in self._batches(lengths, self.batch_tokens, rows=rows, most=most, spread=True):
-            yield from self._answer([questions[position] for position in batch])
+            answered = self._answer([questions[position] for position in batch])
+            # Half precision can overflow in one option; that no option has a number is a broken model.
+            best = [next((value for value, _ in more if math.isfinite(value)), math.nan) for _, more in answered]
+            self._refuse_not_finite(best, [index for index, _ in answered], names)
+            yield from answered
 
     @torch.inference_mode()
     def _answer(self, questions: list[_Question]) -> list[tuple[int, list[tuple[float, int]]]]:
@@ -269,6 +276,7 @@ class LanguageModel:
         for batch in self._batches([len(row) for _, _, row, _ in masked], self.batch_tokens):
             chosen = [masked[place] for place in batch]
             values = self._masked([row for _, _, row, _ in chosen], [position for *_, position in chosen])
+            self._refuse_not_finite(values, [index for index, *_ in chosen], names)
             for (index, side, _, _), value in zip(chosen, values, strict=True):
                 sums[index][side] += value
                 left[index] -= 1
@@ -307,11 +315,14 @@ class LanguageModel:
         lengths = [len(row) + max_new_tokens for row in rows]
         for batch in self._batches(lengths, self.batch_tokens, most=self._positions, equal=True):
             uniforms = None if greedy else torch.from_numpy(np.stack([draws[index] for index in batch]))
-            new = self._continue([rows[index] for index in batch], uniforms, max_new_tokens)
+            named = [_name(names, index) for index in batch]
+            new = self._continue([rows[index] for index in batch], uniforms, max_new_tokens, named)
             for index, tokens in zip(batch, new, strict=True):
                 yield index, self._text(rows[index], tokens)
 
-    def _continue(self, rows: list[list[int]], uniforms: Tensor | None, steps: int) -> list[list[int]]:
+    def _continue(
+        self, rows: list[list[int]], uniforms: Tensor | None, steps: int, names: Sequence[str] | None = None
+    ) -> list[list[int]]:
         """Return new tokens for rows of one length; ``uniforms`` (rows, steps) in [0, 1), or None: the likeliest."""
         ids = torch.tensor(rows, device=self.device)
         ends = torch.tensor(sorted(self._ends), dtype=torch.long, device=self.device)
@@ -319,6 +330,7 @@ class LanguageModel:
         whole, cache, new = ids, None, []
         for step in range(steps):
             logits, cache = self._run(ids if cache is not None else whole, cache, whole.shape[1] - ids.shape[1], 1)
+            self._refuse_not_finite(logits[:, -1].float().logsumexp(-1).tolist(), range(len(rows)), names)
             if uniforms is None:
                 token = logits[:, -1].argmax(-1)
             else:
@@ -447,6 +459,16 @@ class LanguageModel:
         if self.longest is not None and length > self.longest:
             raise DataError(
                 f"{what} has {length} tokens, and {self.name} takes {self.longest}: shorten or leave it out.{hint}"
+            )
+
+    def _refuse_not_finite(self, values: Sequence[float], items: Sequence[int], names: Sequence[str] | None) -> None:
+        """Raise :class:`~levelhead.types.LevelheadError` that names the items whose value is no finite number."""
+        bad = [_name(names, item) for value, item in zip(values, items, strict=True) if not math.isfinite(value)]
+        if bad := list(dict.fromkeys(bad)):
+            raise LevelheadError(
+                f"{self.name} gives no finite number for {len(bad)} of the {len(set(items))} items asked together: "
+                f"{listed(bad, 5)}. Nothing is scored. If its weights hold NaN, restore them; if numbers overflow, use "
+                "--precision float32."
             )
 
     def _require(self, causal: bool, what: str) -> None:

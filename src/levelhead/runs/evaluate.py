@@ -15,12 +15,9 @@ from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
 from levelhead.runs.finished import FinishedRun, open_finished
 from levelhead.runs.folder import digest, kept_epochs, oracle_reason, predictions_table, write_parquet
-from levelhead.storage import (
-    load_tensors,
-    read_metrics,
-    write_json,
-)
+from levelhead.storage import is_run, load_tensors, read_metrics, write_json
 from levelhead.training.checkpoint import load_trained_state
+from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
 from levelhead.types import ConfigError, DataError, listed
 
@@ -51,6 +48,8 @@ def evaluate_run(
             "--set and --out go together: other data is written into a folder of its own, and the run folder keeps "
             "what was measured on its own data."
         )
+    if out is not None and is_run(out):
+        raise ConfigError(f"--out {out} is a run folder: its own figures would be lost. Choose another folder.")
     run = open_finished(folder, data_root, settings)
     read_metrics(folder)  # the card needs them in the end
     experiment, device = run.experiment, run.device
@@ -67,7 +66,9 @@ def evaluate_run(
     classify_one(model, examples.inputs.batch(torch.tensor([0])), folder / "model")
 
     def predicted() -> Tensor:
-        return predict_logits(model, examples.inputs, experiment.train.evaluation_batch_size, device)
+        found = predict_logits(model, examples.inputs, experiment.train.evaluation_batch_size, device)
+        refuse_not_finite(found, f"logits of {folder}", f"of the {split} split")
+        return found
 
     logits, frames = predicted(), []
     for epoch, weights in (kept_epochs(folder) if out is None else {}).items():

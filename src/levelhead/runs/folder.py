@@ -49,6 +49,7 @@ from levelhead.storage import (
     writing,
 )
 from levelhead.training.checkpoint import CHECKPOINTS, EPOCHS
+from levelhead.training.finite import refuse_not_finite
 from levelhead.training.select import SELECTORS
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
@@ -159,7 +160,11 @@ def prepared(experiment: Experiment, split: Split, trained: Any = None, view: Vi
 
 
 def predictions_table(examples: Examples, logits: Tensor, groups: tuple[Groups, ...] = ()) -> pd.DataFrame:
-    """Return label, predicted class, probabilities and groups of each row, by name."""
+    """Return label, predicted class, probabilities and groups of each row, by name.
+
+    Raises :class:`~levelhead.types.LevelheadError` for ``logits`` (rows, classes) that are not finite.
+    """
+    refuse_not_finite(logits, "network's logits", "to predict")
     names = np.array(examples.class_names)
     frame = pd.DataFrame({"label": names[examples.labels.numpy()], "prediction": names[logits.argmax(-1).numpy()]})
     for position, column in enumerate(logits.softmax(-1).T):

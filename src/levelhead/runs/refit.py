@@ -29,6 +29,7 @@ from levelhead.runs.recipe import Experiment, method_name
 from levelhead.runs.train import keep_result
 from levelhead.storage import hash_tensors, load_tensors, read_json, read_metrics, save_tensors, write_json, write_text
 from levelhead.terminal import Progress, silent
+from levelhead.training.finite import refuse_not_finite
 from levelhead.types import ConfigError, DataError
 
 
@@ -64,7 +65,9 @@ class Refitting:
         """Return what the last layer gets for the rows of ``split``: computed once, and kept in the run folder."""
         if split not in self._known:
             examples = self.run.prepared(split, self.model)
-            self._known[split] = LastInputs(self._features(split, examples), examples)
+            features = self._features(split, examples)
+            refuse_not_finite(features, f"inputs of the last layer of {self.run.folder}", f"of the {split} split")
+            self._known[split] = LastInputs(features, examples)
         return self._known[split]
 
     def _features(self, split: Split, examples: Examples) -> Tensor:

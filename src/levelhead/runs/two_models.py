@@ -34,8 +34,9 @@ from levelhead.models.networks import load_model
 from levelhead.runs.own_rows import GroupColumns, OwnRows, base_of
 from levelhead.storage import write_text
 from levelhead.terminal import notebook_html, plain_text
+from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
-from levelhead.types import ConfigError, LevelheadError, listed, printable, quoted
+from levelhead.types import ConfigError, listed, printable, quoted
 
 WHOLE = ("accuracy", "balanced_accuracy")
 ALL = "all rows"
@@ -338,12 +339,7 @@ def _logits(model: Any, inputs: Inputs, batch_size: int, name: str) -> Tensor:
     """Return fp32 logits (rows, classes) in evaluation mode, on the device where the model lies."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     logits = predict_logits(model, inputs, batch_size, device)
-    bad = (~torch.isfinite(logits).all(dim=1)).nonzero().flatten()
-    if len(bad):
-        raise LevelheadError(
-            f"The logits of {printable(name)} are not finite for {len(bad):,} of {len(inputs):,} rows, the first is "
-            f"row {int(bad[0])} (from 0): it cannot be evaluated. Was its training stopped by an overflow?"
-        )
+    refuse_not_finite(logits, f"logits of {printable(name)}", "to compare")
     return logits
 
 

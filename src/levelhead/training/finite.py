@@ -1,17 +1,35 @@
-"""What is said when a loss, a gradient or a weight is not a finite number, and what may help."""
+"""What is said when a loss, a gradient, a weight or an answer is not a finite number, and what may help."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
+
+from levelhead.types import LevelheadError
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     """Return the global norm of the gradients, a number on their device."""
     return get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+
+
+def refuse_not_finite(found: Tensor, what: str, where: str) -> None:
+    """Raise :class:`~levelhead.types.LevelheadError` unless what a network gave for each row (rows, ...) is finite.
+
+    ``what`` is its name in the plural, such as ``logits of runs/erm``, and ``where`` what the rows are of.
+    """
+    bad = (~torch.isfinite(found.flatten(1)).all(dim=1)).nonzero().flatten().tolist()
+    if bad:
+        first = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
+        raise LevelheadError(
+            f"The {what} are not finite for {len(bad):,} of {len(found):,} rows {where} (rows {first}, counted from "
+            "0). Nothing was scored or saved. If its weights hold NaN, restore them from a copy or train again; if "
+            "numbers overflow, compute in float32."
+        )
 
 
 def loss_not_finite(what: str, value: float, where: str, config: Any, *, first: bool) -> str:
