@@ -21,6 +21,7 @@ from scipy import special, stats
 
 from levelhead.auditing.continuous import continuous_gap
 from levelhead.auditing.control import LevelCounts, _compared, controlled
+from levelhead.auditing.finding import find
 from levelhead.auditing.own_metrics import Metric, own_metrics
 from levelhead.auditing.paired import paired_interval
 from levelhead.auditing.rates import balanced, ratio
@@ -29,6 +30,7 @@ from levelhead.auditing.scores import band
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.amplification import audited_amplification, signs
+from levelhead.metrics.clustered import ClusteredCounts, Members
 from levelhead.metrics.contrasts import Contrasts, Enough
 from levelhead.metrics.pairs import PairBlock, comparisons_by_max_t, differences
 from levelhead.metrics.scores import ScoreCounts
@@ -215,6 +217,66 @@ def _weighted(sizes: tuple[int, ...], rates: tuple[float, ...], kind: str) -> tu
     return ("weighted rate", "all weighted differences", "weighted gap"), once
 
 
+def _clustered(
+    people: tuple[int, ...], rates: tuple[float, ...], icc: float, sizes: tuple[int, ...], kind: str
+) -> tuple[tuple[str, ...], Once]:
+    # Each person has a true positive rate of their own (beta, with this intraclass correlation), the same as their
+    # false positive rate; labels are one a person, or one a record; groups are the person's, or change by record.
+    truth = np.array(rates)
+    first, second = np.triu_indices(len(people), 1)
+    far = truth[first] - truth[second]
+    names = tuple(map(str, range(len(people))))
+
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        own = np.repeat(np.arange(len(people)), people)
+        records = rng.choice(sizes, len(own))
+        person = np.repeat(np.arange(len(own)), records)
+        if kind == "groups by record":
+            group = rng.integers(0, len(people), len(person))
+            spread = rng.random(len(own))[person]  # one rank a person, in all groups
+            chance = stats.beta.ppf(spread, *_beta(truth[group], icc))
+            hit = rng.random(len(person)) < chance
+        else:
+            group = own[person]
+            hit = rng.random(len(person)) < rng.beta(*_beta(truth[own], icc))[person]
+        labels = rng.integers(0, 2, len(own))[person] if kind == "labels by person" else rng.integers(0, 2, len(person))
+        shape = (len(own), len(people), 2, 2)
+        keys, count = np.unique(np.ravel_multi_index((person, group, labels, hit * 1), shape), return_counts=True)
+        members = Members(*np.unravel_index(keys, shape), count)
+        clustered = ClusteredCounts.of(Counts.from_codes(*members[1:4], names, (0, 1), count), members)
+        one = weighted_proportion(clustered.rate("true_positive_rate", 1), (0, 0), 0.95)
+        pairs = clustered.rate("true_positive_rate", 1).of(0, np.arange(len(people)))
+        apart = pairs.differences(first, second, level=0.95, comparisons=len(first))
+        gaps = weighted_estimates(clustered, positive=1, level=0.95, min_count=1)
+        found = find(
+            {"group": clustered.counts}, clustered.pooled().counts, gaps["balanced_accuracy"], positive=1, min_count=1,
+            level=0.95, seed=0, weighted={"group": clustered},
+        )  # fmt: skip
+        pair = found["finding"]["pair"]
+        wrong = pair is None or bool(pair["difference"]["low"] <= 0 <= pair["difference"]["high"])
+        size = np.abs(far).max()
+        rows = clustered.pooled().rate("selection_rate", 1)
+        true = (np.array(people) @ truth) / sum(people) if kind != "groups by record" else truth.mean()
+        whole = weighted_proportion(rows, (0, 0), 0.95)
+        return [
+            bool(one.low <= truth[0] <= one.high),
+            bool(whole.low <= true <= whole.high),
+            bool(((apart.low <= far + 1e-12) & (far - 1e-12 <= apart.high)).all()),
+            *(bool(gaps[name].low - 1e-12 <= size <= gaps[name].high + 1e-12) for name in CLUSTERED_GAPS),
+            *([] if np.any(far) else [wrong]),
+        ]
+
+    figures = ("clustered rate", "selection rate of all", "all clustered differences", *CLUSTERED_GAPS)
+    return (*figures, *([] if np.any(far) else ["no false headline"])), once
+
+
+CLUSTERED_GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds")
+
+
+def _beta(rate: NDArray[np.float64], icc: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return rate * (1 - icc) / icc, (1 - rate) * (1 - icc) / icc
+
+
 def _within(levels: int, rows: int, gap: float) -> tuple[tuple[str, ...], Once]:
     base = np.linspace(0.15, 0.75, levels)
     shares = np.arange(1, levels + 1) / np.arange(1, levels + 1).sum()
@@ -375,6 +437,26 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
         ((200, 200), (0.3, 0.3), "outcome"),
     ):
         yield f"weights, {kind}, rates {rates} of {sizes} rows", *_weighted(sizes, rates, kind)
+    for people, rates, icc, sizes, kind in (
+        ((200, 200), (0.7, 0.7), 0.3, (5,), "labels by person"),
+        ((200, 200), (0.7, 0.7), 0.9, (5,), "labels by person"),
+        ((60, 300), (0.7, 0.8), 0.6, (5,), "labels by record"),
+        ((60, 60, 60), (0.5, 0.5, 0.5), 0.6, (5,), "labels by person"),
+        ((40, 80, 200, 400), (0.9, 0.9, 0.9, 0.9), 0.5, (5,), "labels by record"),
+        ((100,) * 5, (0.3,) * 5, 0.9, (5,), "labels by record"),
+        ((100,) * 5, (0.3, 0.3, 0.3, 0.3, 0.5), 0.3, (5,), "labels by record"),
+        ((200, 200), (0.7, 0.7), 0.3, (1, 2, 3, 5, 20), "labels by record"),
+        ((60, 200), (0.7, 0.7), 0.9, (1, 2, 3, 5, 20), "labels by person"),
+        ((100, 100, 100), (0.1, 0.1, 0.1), 0.6, (1, 1, 2, 8), "labels by record"),
+        ((16, 100), (0.6, 0.6), 0.6, (5,), "labels by record"),
+        ((300, 300), (0.05, 0.05), 0.6, (5,), "labels by record"),
+        ((100, 100), (0.7, 0.7), 0.6, (5,), "groups by record"),
+        ((100, 100, 100), (0.5, 0.5, 0.7), 0.3, (2, 5, 9), "groups by record"),
+    ):
+        yield (
+            f"clusters, {kind}, rates {rates} of {people} people, correlation {icc:g}, {sizes} records",
+            *_clustered(people, rates, icc, sizes, kind),
+        )
     for levels, rows, gap in ((3, 200, 0.0), (3, 1000, 0.1), (10, 300, 0.0), (10, 300, 0.2)):
         yield f"within {levels} levels, 2 groups of {rows}, gap {gap:g}", *_within(levels, rows, gap)
     for sizes, rates in (

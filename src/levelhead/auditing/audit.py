@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.bins import Bins, Cuts, cuts_of
-from levelhead.auditing.columns import by_name, column_title, columns_of, name_of, outcomes_of
+from levelhead.auditing.clusters import check_cluster
+from levelhead.auditing.columns import by_name, column_title, columns_of, name_of, outcome_of, outcomes_of
 from levelhead.auditing.continuous import NumberRows, check_degree
 from levelhead.auditing.figures import LEAVE_OUT, AuditOptions, about_of, audit_tally, ordered_groups
 from levelhead.auditing.files import read_batches, read_batches_with_numbers
@@ -67,6 +68,7 @@ def audit(
     gedi: int | None = None,
     scale: str = AUTO,
     favourable: Hashable = None,
+    cluster: ArrayLike | None = None,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -120,6 +122,10 @@ def audit(
             outside 0 to 1.
         favourable: the class that is the favourable outcome, such as "approved". The four-fifths rule is about it;
             None: both outcomes' ratios are given, and no verdict. Not with ``sample_weight``.
+        cluster: (rows,) what rows that belong together have in common, such as a person's id. Intervals then allow for
+            the correlation within clusters (:mod:`levelhead.metrics.clustered`); a rate with fewer than 8 clusters is
+            not compared. Not with ``scores``, ``against``, ``without``, ``continuous``, ``control_features``,
+            ``metrics`` or ``sample_weight``.
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -143,12 +149,13 @@ def audit(
     rows_given: dict[str, Any] = {
         "y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "scores": scores,
         "against": against, "without": without, "continuous": continuous, "sample_weight": sample_weight,
-        "control_features": control_features,
+        "control_features": control_features, "cluster": cluster,
     }  # fmt: skip
     rows_given, matched_by_index = aligned(rows_given)
-    y_true, y_pred, sensitive_features, scores, against, without, continuous, sample_weight, control_features = (
-        rows_given.values()
-    )
+    (
+        y_true, y_pred, sensitive_features, scores, against, without, continuous, sample_weight, control_features,
+        cluster,
+    ) = rows_given.values()  # fmt: skip
     outcomes = {"label": y_true, "prediction": y_pred, "prediction of the other model": _other(against, without)}
     outcome, positive, by_position = outcomes_of(outcomes, positive)
     options = AuditOptions(
@@ -173,6 +180,21 @@ def audit(
         )
     if scale != AUTO and scores is None:
         raise ConfigError("A scale is one of scores: pass scores= (--score on the command line).")
+    if cluster is not None:
+        check_cluster(
+            "",
+            [],
+            {
+                "sample_weight=": sample_weight,
+                "metrics=": metrics,
+                "scores=": scores,
+                "against=": against,
+                "without=": without,
+                "continuous=": continuous,
+                "control_features=": control_features,
+            },
+        )
+        options = replace(options, cluster=name_of(cluster, "cluster"))
     if y_pred is None and scores is None:
         raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
     label, prediction = outcome["label"], outcome.get("prediction")
@@ -205,7 +227,12 @@ def audit(
         assert prediction is not None  # or there was nothing to audit
         tally = Tally("The label", "The prediction", titles, intersect, frozenset(cuts))
         weights = None
-        if sample_weight is None:
+        if cluster is not None:
+            of_cluster = outcome_of(cluster, "cluster")
+            if len(of_cluster[0]) != rows:
+                raise DataError(f"{rows} labels and {len(of_cluster[0])} clusters. Pass one of each for every row.")
+            tally.add(label, prediction, columns, cluster=of_cluster)
+        elif sample_weight is None:
             tally.add(label, prediction, columns)
         else:
             weights = Weights("sample_weight", name_of(sample_weight, "sample_weight"))
@@ -288,6 +315,7 @@ def audit_file(
     gedi: int | None = None,
     scale: str = AUTO,
     favourable: Hashable = None,
+    cluster: str | None = None,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -321,6 +349,7 @@ def audit_file(
         gedi: see there.
         scale: see there.
         favourable: see there.
+        cluster: name of the column that rows which belong together have in common, as ``cluster`` of :func:`audit`.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -341,7 +370,7 @@ def audit_file(
     names, path = list(dict.fromkeys(groups)), Path(path)
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, about_of(about), label, adjust, favourable,
+        positive_name, about_of(about), label, adjust, favourable, cluster,
     )  # fmt: skip
     options.check(len(names))
     thresholds, scale = check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale)
@@ -357,6 +386,18 @@ def audit_file(
                 "a control column": tuple(control),
                 "a favourable class": favourable,
             }
+        )
+    if cluster is not None:
+        check_cluster(
+            cluster,
+            [label, *([prediction] if prediction is not None else []), *names],
+            {
+                "a column of weights": weight,
+                "a score": score,
+                "another model to compare with": against if without is None else without,
+                "a continuous column": tuple(continuous),
+                "a control column": tuple(control),
+            },
         )
     if prediction is None and score is None:
         raise ConfigError("There is nothing to audit: name the column of predicted classes, or that of scores.")
@@ -394,7 +435,8 @@ def audit_file(
     of_scores = None if score is None else ScoreRows(titles[label], titles[score], decided, of_groups, intersect)
     of_levels = {name: titles[name] for name in levels}
     within = control_tallies((titles[label], decided), of_groups, of_levels, intersect, frozenset(cuts))
-    for batch, values in read_batches_with_numbers(path, outcomes, [*names, *levels], numbers):
+    needed = outcomes if cluster is None else [*outcomes, cluster]
+    for batch, values in read_batches_with_numbers(path, needed, [*names, *levels], numbers):
         columns = {name: cut_column(name, batch[name]) for name in names}
         predicted = None if prediction is None else batch[prediction]
         if of_scores is not None and score is not None:
@@ -402,7 +444,7 @@ def audit_file(
         elif predicted is not None and weights is not None:
             _add_weighted(tally, weights, values[weights.name], batch[label], predicted, columns)
         elif predicted is not None:
-            tally.add(batch[label], predicted, columns)
+            tally.add(batch[label], predicted, columns, cluster=None if cluster is None else batch[cluster])
         if within and predicted is not None:
             both = columns | {name: cut_column(name, batch[name]) for name in levels}
             for one in within.values():

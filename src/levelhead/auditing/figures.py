@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.auditing.bins import Cuts
+from levelhead.auditing.clusters import alone_sentence, clustered_counts, clusters_found, few_clusters
 from levelhead.auditing.columns import positive_index
 from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference, find, references
 from levelhead.auditing.rates import MoreRates, more_rates
@@ -20,6 +21,7 @@ from levelhead.auditing.weights import Weights, weighted_rates, weights_found
 from levelhead.metrics import Counts, estimate, estimate_all, proportion, worst_class
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.amplification import audited_amplification
+from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, attribute_names, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_worst_class
@@ -51,6 +53,7 @@ class AuditOptions:
     label: str = "label"
     adjust: str = BONFERRONI
     favourable: Hashable = None
+    cluster: str | None = None
 
     def leaves_out(self, group: Key) -> bool:
         """Whether no gap compares a group, because it stands for rows without one."""
@@ -118,6 +121,9 @@ def audit_tally(
     favourable = _favourable_index(options, classes, chosen)
     counted, members = {}, {}
     weighted: dict[Key, WeightedCounts] = {}
+    clustered = len(tally.clusters) < sum(tally.labels.values()) and options.cluster is not None
+    if options.cluster is not None and not clustered:
+        warnings.append(alone_sentence(options.cluster))
     for attribute, patterns in tally.counts.items():
         codes, groups = ordered_groups([group for _, _, group in patterns], attribute, cuts)
         labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
@@ -134,6 +140,8 @@ def audit_tally(
             for table, part in zip(tables, sums.T, strict=True):
                 np.add.at(table, (codes, labels, predictions), part)
             weighted[attribute] = WeightedCounts(counted[attribute], *tables)
+        elif clustered:
+            weighted[attribute] = clustered_counts(counted[attribute], tally, attribute, codes, labels, predictions)
     chosen_references = references(options.reference, members)
     by_attribute, compared, missing = {}, {}, []
     for attribute, counts in counted.items():
@@ -187,6 +195,9 @@ def audit_tally(
     more_found: dict[str, Any] = {**found, "words": words, "replicates": options.replicates}
     if weights is not None:
         more_found["weights"] = weights_found(weights, next(iter(weighted.values())), classes)
+    whole = next(iter(weighted.values()), None)
+    if isinstance(whole, ClusteredCounts) and options.cluster is not None:
+        more_found["clusters"] = clusters_found(options.cluster, whole)
     if missing:
         more_found["missing"] = missing
     if reference:
@@ -196,16 +207,18 @@ def audit_tally(
     if weights is not None:  # what follows knows unweighted rows alone; the weights' sentence says so
         return AuditResult(by_attribute, warnings, options.level, only, more_found)
     amplified = {}
+    clusters = {attribute: one for attribute, one in weighted.items() if isinstance(one, ClusteredCounts)}
     for attribute, counts in counted.items():
         kept = [group_name(group) for group in members[attribute] if not options.leaves_out(group)]
         words_of = tuple(str(value) for value in classes)
+        own = clusters[attribute].keep(kept).members if attribute in clusters else None
         amplified[attribute] = audited_amplification(
-            counts.keep(kept).table, tuple(kept), words_of, level=options.level
+            counts.keep(kept).table, tuple(kept), words_of, level=options.level, members=own
         )
     rates = (
         {}
         if only is None
-        else _more_rates(counted, members, chosen_references, compared_classes[0], options, favourable)
+        else _more_rates(counted, members, chosen_references, compared_classes[0], options, favourable, clusters)
     )
     return AuditResult(by_attribute, warnings, options.level, only, more_found, rates=rates, amplification=amplified)
 
@@ -217,14 +230,16 @@ def _more_rates(
     positive: int,
     options: AuditOptions,
     favourable: int | None,
+    clusters: Mapping[Key, ClusteredCounts],
 ) -> dict[Key, MoreRates]:
     """Return ratios, precision and balanced error by column, to its reference where one was named."""
     found = {}
     for attribute, counts in counted.items():
         groups = [group for group in members[attribute] if not options.leaves_out(group)]
         reference = chosen.get(attribute)
+        kept = [group_name(group) for group in groups]
         found[attribute] = more_rates(
-            counts.keep([group_name(group) for group in groups]),
+            counts.keep(kept),
             groups,
             positive,
             reference=None if reference is None else group_name(reference),
@@ -234,6 +249,7 @@ def _more_rates(
             seed=options.seed,
             favourable=favourable,
             words=options.label_map.shown,
+            clustered=clusters[attribute].keep(kept) if attribute in clusters else None,
         )
     return found
 
@@ -285,6 +301,14 @@ def _audit_column(
     unknown = {group_name(group) for group in absent}
     kept = [group for group, size in sizes.items() if size >= min_count and group not in unknown]
     warnings += _small_groups(column, counts, min_count, unknown)
+    if isinstance(weighted, ClusteredCounts):
+        clusters = dict(zip(counts.groups, weighted.accuracy_clusters, strict=True))
+        for group in [group for group in kept if clusters[group] < FEWEST]:
+            warnings.append(
+                f"{printable(column)}: group {quoted(str(group))} has rows {few_clusters(int(clusters[group]))} and is "
+                "left out of the gaps."
+            )
+            kept.remove(group)
     compared = counts.keep(kept)
     if weighted is not None:
         own = weighted.keep(kept)
@@ -306,7 +330,7 @@ def _audit_column(
     for name, figure in metrics.items():
         if not figure.defined:
             warnings.append(f"{printable(column)}: {name} is undefined: {figure.reason}.")
-    left_out, few = _left_out(column, compared, positive, min_count)
+    left_out, few = _left_out(column, compared, positive, min_count, None if weighted is None else own)
     warnings += few
     several = len(group_metrics.classes_compared(len(counts.classes), positive)) > 1
     worst = {}
@@ -327,10 +351,10 @@ def _audit_column(
 
 
 def _left_out(
-    column: str, counts: Counts, positive: int | None, min_count: int
+    column: str, counts: Counts, positive: int | None, min_count: int, weighted: WeightedCounts | None = None
 ) -> tuple[dict[Hashable, tuple[str, ...]], list[str]]:
     """Say by group which gaps count it out, because too few of its rows have a label; and sentences that name them."""
-    enough = Enough.of(counts.table, positive, min_count)
+    enough = Enough.of(counts.table, positive, min_count) if weighted is None else weighted.enough(positive, min_count)
     chosen = group_metrics.classes_compared(len(counts.classes), positive)
     labels = [str(label) for label in counts.classes]
     left_out: dict[Hashable, tuple[str, ...]] = {}
@@ -358,10 +382,12 @@ def _left_out(
         left_out[group] = tuple(dict.fromkeys(gaps))
         for label, rows in dict.fromkeys((label, rows) for label, rows, _ in lacking):
             count = "no rows" if rows == 0 else "1 row" if rows == 1 else f"{rows} rows"
+            fewer = f"with {label}, fewer than {min_count},"
+            if rows >= max(1, min_count):
+                fewer = f"with {label}, from fewer than {FEWEST} clusters,"
             figures = " and of ".join(figure for one, _, figure in lacking if one == label)
             warnings.append(
-                f"{printable(column)}: group {quoted(str(group))} has {count} with {label}, fewer than {min_count}, "
-                f"and is left out of {figures}."
+                f"{printable(column)}: group {quoted(str(group))} has {count} {fewer} and is left out of {figures}."
             )
     return left_out, warnings
 

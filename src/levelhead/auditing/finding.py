@@ -15,6 +15,7 @@ import numpy as np
 
 from levelhead.metrics import Counts, estimate_to_dict
 from levelhead.metrics import group as group_metrics
+from levelhead.metrics.clustered import FEWEST
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
@@ -97,7 +98,12 @@ def find(
     pairs: list[dict[str, Any]] = []
     ranges, detectable, at_most = [], [], 0.0
     for rate in rates:
-        found = differences(rate.hits, rate.rows, rate.first, rate.second, level=level, comparisons=allowed)
+        own = rate.weighted
+        found = (
+            differences(rate.hits, rate.rows, rate.first, rate.second, level=level, comparisons=allowed)
+            if own is None
+            else own.differences(rate.first, rate.second, level=level, comparisons=allowed)
+        )
         at_most = max(at_most, float(np.maximum(-found.low, found.high).max()))
         # Those that are shown first, then the largest: of many tiny groups the largest difference alone is noise.
         order = np.lexsort((-np.abs(found.value), (found.low <= 0) & (found.high >= 0)))
@@ -144,13 +150,15 @@ def _rates(
         worth = None if weighted is None else weighted.rate(name, positive)
         for position, k in enumerate(chosen):
             kept = np.flatnonzero(counted.rows[position] >= max(1, min_count))
+            if worth is not None and worth.clusters is not None:
+                kept = kept[worth.clusters[position][kept] >= FEWEST]
             groups = [names[i] for i in kept]
             if len(groups) < 2 or (reference is not None and reference not in groups):
                 continue
             hits, rows = counted.hits[position][kept], counted.rows[position][kept]
             own = None
             if worth is not None:
-                own = WeightedRate(*(part[position][kept] for part in worth))
+                own = worth.of(position, kept)
                 hits, rows = own.hits, own.worth
             if reference is None:
                 first, second = pair_indices(len(groups))
@@ -195,6 +203,10 @@ def _side(rate: _Rate, at: int) -> dict[str, Any]:
     """Return one group of a pair; weighted rows have no hits that could be counted, and say what they are worth."""
     own = rate.weighted
     if own is not None:
+        if own.clusters is not None:
+            rows, value = int(own.rows[at]), float(own.value[at])
+            said = {"hits": round(value * rows), "rows": rows, "value": value, "clusters": int(own.clusters[at])}
+            return {"group": rate.groups[at], **said}
         said = {"rows": int(own.rows[at]), "worth": float(own.worth[at]), "value": float(own.value[at])}
         return {"group": rate.groups[at], **said}
     hits, rows = int(rate.hits[at]), int(rate.rows[at])

@@ -51,6 +51,13 @@ _WEIGHTED = (
 )
 
 
+_CLUSTERED = (
+    "They are Wilson’s and Newcombe’s at the effective sample size that a cluster-robust variance gives, with "
+    "Student’s t. Gaps come from intervals of all pairs that hold together (Bonferroni). "
+    "A rate with fewer than 8 clusters is not compared."
+)
+
+
 def audit_page(result: Record, *, source: str = "", command: str = "") -> Record:
     """Summarise an audit.
 
@@ -443,7 +450,13 @@ def how(result: Record, source: str) -> Record:
         ("Positive class", "each class against the rest" if positive is None else words.of_class(str(positive)))
     )
     level = level_text(result.get("level", 0.95))
-    method = _WEIGHTED if "weights" in result else _METHOD.format(replicates=f"{result.get('replicates', 1000):,}")
+    method = (
+        _WEIGHTED
+        if "weights" in result
+        else _CLUSTERED
+        if "clusters" in result
+        else _METHOD.format(replicates=f"{result.get('replicates', 1000):,}")
+    )
     items += [
         ("Intervals", f"{level} of such intervals hold the true value. {method}"),
         ("Level", f"{level}, each figure by itself; pairs of groups all together"),

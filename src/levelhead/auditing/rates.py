@@ -17,17 +17,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 
 from levelhead.metrics import Counts, estimate, estimate_to_dict, proportion
+from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.counts import IntArray
+from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.pairs import proportion_ends, unlike
+from levelhead.metrics.weighted import LEAST, WeightedRate, weighted_estimates, weighted_proportion
+from levelhead.report.text import counted
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 FOUR_FIFTHS = 0.8
@@ -108,6 +112,28 @@ class MoreRates:
         }
 
 
+class _Counted(NamedTuple):
+    """``hits`` of how many rows, (groups,) each, ``what`` rows they are and, if they are clustered, their rate."""
+
+    hits: IntArray
+    of: IntArray
+    what: str
+    robust: WeightedRate | None
+
+    def clusters(self, i: int) -> int:
+        """Return the clusters of a group."""
+        assert self.robust is not None  # asked of clustered rows alone
+        assert self.robust.clusters is not None
+        return int(self.robust.clusters[0, i])
+
+    def counts_at(self, level: float) -> tuple[IntArray | FloatArray, IntArray | FloatArray]:
+        """Return hits and rows; of clustered rows, of as many as they are worth at this level."""
+        if self.robust is None:
+            return self.hits, np.maximum(self.of, 1)
+        worth = np.maximum(self.robust.worth_at(level)[0], LEAST)
+        return np.where(self.of > 0, self.robust.value[0], 0) * worth, worth
+
+
 def more_rates(
     counts: Counts,
     keys: Sequence[Key],
@@ -120,6 +146,7 @@ def more_rates(
     seed: int = 0,
     favourable: int | None = None,
     words: Mapping[str, str] | None = None,
+    clustered: ClusteredCounts | None = None,
 ) -> MoreRates:
     """Compute the figures of one column.
 
@@ -134,6 +161,7 @@ def more_rates(
         seed: of the bootstrap.
         favourable: index of the class that is the favourable outcome; None: not known.
         words: what the user calls each class, where that is not its own text.
+        clustered: the same rows with the clusters that they come in; None: rows are independent.
 
     Raises:
         ConfigError: there is no such group.
@@ -146,10 +174,19 @@ def more_rates(
     positives, selected, rows = table[:, positive].sum(-1), table[:, :, positive].sum(-1), table.sum((-2, -1))
     negatives, alarms = rows - positives, selected - right
 
-    def share(hits: int, of: int, what: str) -> Estimate:
-        if of < min_count:
-            return Estimate.undefined(f"{of:,} {what}, fewer than {min_count}", of)
-        return proportion(hits, of, level=level)
+    by_label = {} if clustered is None else _robust(clustered, positive)
+    of_positives, of_all = "rows with the positive label", "rows"
+    recall = _Counted(right, positives, of_positives, by_label.get("found"))
+
+    def share(one: _Counted, i: int) -> Estimate:
+        n = int(one.of[i])
+        if n < min_count:
+            return Estimate.undefined(f"{n:,} {one.what}, fewer than {min_count}", n)
+        if one.robust is None:
+            return proportion(int(one.hits[i]), n, level=level)
+        if (clusters := one.clusters(i)) < FEWEST:
+            return Estimate.undefined(f"{one.what} from {counted(clusters, 'cluster')}, fewer than {FEWEST}", n)
+        return weighted_proportion(one.robust, (0, i), level)
 
     usable = [i for i in range(len(keys)) if rows[i] >= min_count]
     # Whichever group turned out to be highest: the level holds for all pairs then.
@@ -161,59 +198,67 @@ def more_rates(
         best = max(usable, key=lambda i: hits[i] / rows[i], default=None)
         return names.index(reference) if reference is not None else best
 
-    def ratios(hits: IntArray, of: IntArray, what: str, place: int | None) -> list[Estimate | None]:
+    def ratios(one: _Counted, place: int | None) -> list[Estimate | None]:
         """Return the ratio of each group to that at ``place``, for which there is none."""
         if place is None:
             return [None] * len(keys)
-        lows, highs = proportion_ends(hits, np.maximum(of, 1), error)
+        hits, of = one.counts_at(1 - error)
+        lows, highs = proportion_ends(hits, of, error)
         told = unlike(hits, of, np.arange(len(keys)), np.full(len(keys), place), error)
+        sides = [share(one, i) for i in range(len(keys))]
         sides = [
-            Estimate(hits[i] / of[i], min(lows[i], hits[i] / of[i]), max(highs[i], hits[i] / of[i]), int(of[i]))
-            if of[i] >= max(1, min_count)
-            else share(int(hits[i]), int(of[i]), what)
-            for i in range(len(keys))
+            replace(side, low=min(float(low), side.value), high=max(float(high), side.value)) if side.defined else side
+            for side, low, high in zip(sides, lows, highs, strict=True)
         ]
         return [None if i == place else ratio(sides[i], sides[place], alike=not told[i]) for i in range(len(keys))]
 
     place = referred(selected)
-    by_selection = ratios(selected, rows, "rows", place)
-    by_recall = ratios(right, positives, "rows with the positive label", place)
+    by_selection = ratios(_Counted(selected, rows, of_all, by_label.get("selected")), place)
+    by_recall = ratios(recall, place)
     found: dict[Key, GroupRates] = {}
     for i, key in enumerate(keys):
-        missed = share(int(positives[i] - right[i]), int(positives[i]), "rows with the positive label")
-        alarm = share(int(alarms[i]), int(negatives[i]), "rows with another label")
+        missed = share(_Counted(positives - right, positives, of_positives, by_label.get("missed")), i)
+        alarm = share(_Counted(alarms, negatives, "rows with another label", by_label.get("alarm")), i)
         found[key] = GroupRates(
-            share(int(right[i]), int(selected[i]), "rows that are predicted positive"),
+            share(_Counted(right, selected, "rows that are predicted positive", by_label.get("precise")), i),
             missed,
-            balanced(missed, alarm),
+            balanced(missed, alarm, together=clustered is not None),
             by_selection[i],
             by_recall[i],
         )
     texts = [(words or {}).get(str(one), str(one)) for one in counts.classes]
-    wanted: list[tuple[str | None, IntArray]] = [(texts[positive], selected)]
+    wanted: list[tuple[str | None, _Counted]] = [
+        (texts[positive], _Counted(selected, rows, of_all, by_label.get("selected")))
+    ]
     if favourable is not None:
-        wanted = [(texts[favourable], table[:, :, favourable].sum(-1))]
+        own = None if clustered is None else clustered.rate("selection_rate", favourable)
+        wanted = [(texts[favourable], _Counted(table[:, :, favourable].sum(-1), rows, of_all, own))]
     elif len(texts) > 1:
-        wanted.append((texts[1 - positive] if len(texts) == 2 else None, rows - selected))
+        rest = _Counted(rows - selected, rows, of_all, by_label.get("rejected"))
+        wanted.append((texts[1 - positive] if len(texts) == 2 else None, rest))
     outcomes = []
-    for outcome, hits in wanted:
-        to = referred(hits)
-        each = zip(keys, ratios(hits, rows, "rows", to), strict=True)
+    for outcome, one in wanted:
+        to = referred(one.hits)
+        each = zip(keys, ratios(one, to), strict=True)
         outcomes.append(
             OutcomeRatios(outcome, None if to is None else keys[to], {key: one for key, one in each if one is not None})
         )
     kept = [names[i] for i in usable]
     # One class against the rest, with label and prediction changed over.
     swapped = Counts(_two_by_two(table, positive).swapaxes(1, 2), tuple(names), (0, 1)).keep(kept)
-    gap = estimate(
-        swapped,
-        "equal_opportunity",
-        positive=1,
-        level=level,
-        replicates=replicates,
-        seed=seed,
-        min_count=min_count,
-    )
+    if clustered is not None:
+        gaps = weighted_estimates(clustered.swapped(positive).keep(kept), positive=1, level=level, min_count=min_count)
+        gap = gaps["equal_opportunity"]
+    else:
+        gap = estimate(
+            swapped,
+            "equal_opportunity",
+            positive=1,
+            level=level,
+            replicates=replicates,
+            seed=seed,
+            min_count=min_count,
+        )
     if not gap.defined:
         few = f"fewer than two groups have {min_count} rows that are predicted positive"
         gap = Estimate.undefined(few, gap.n)
@@ -262,14 +307,30 @@ def ratio(first: Estimate, second: Estimate, *, alike: bool = False) -> Estimate
     return Estimate(p / q, max(0.0, low), high, n)
 
 
-def balanced(missed: Estimate, alarm: Estimate) -> Estimate:
-    """Return the mean of two independent rates, with MOVER's interval from theirs."""
+def _robust(clustered: ClusteredCounts, positive: int) -> dict[str, WeightedRate]:
+    """Return rates of clustered rows, (1, groups) each."""
+    selected, found = (clustered.rate(name, positive) for name in ("selection_rate", "true_positive_rate"))
+    return {
+        "selected": selected,
+        "rejected": selected._replace(value=1 - selected.value),
+        "found": found,
+        "missed": found._replace(value=1 - found.value),
+        "alarm": clustered.rate("false_positive_rate", positive),
+        "precise": clustered.swapped(positive).rate("true_positive_rate", 1),
+    }
+
+
+def balanced(missed: Estimate, alarm: Estimate, *, together: bool = False) -> Estimate:
+    """Return the mean of two independent rates, with MOVER's interval from theirs.
+
+    ``together``: the rates are of the same people, and their errors may be of one sign.
+    """
     for one in (missed, alarm):
         if not one.defined:
             return one
     value = (missed.value + alarm.value) / 2
-    down = math.hypot(missed.value - missed.low, alarm.value - alarm.low) / 2
-    up = math.hypot(missed.high - missed.value, alarm.high - alarm.value) / 2
+    arms = [(one.value - one.low, one.high - one.value) for one in (missed, alarm)]
+    down, up = (sum(arm) / 2 if together else math.hypot(*arm) / 2 for arm in zip(*arms, strict=True))
     return Estimate(value, max(0.0, value - down), min(1.0, value + up), missed.n + alarm.n)
 
 

@@ -26,6 +26,8 @@ MOST_NUMBERS = 20
 VALUES = "values"
 """What says so."""
 LONGEST_VALUE = 20_000
+MOST_MEMBERS = 1 << 22
+"""Pairs of a cluster and a pattern that are held of batches before they are added up."""
 # Up to so many cells, a batch is counted in one array; beyond, the patterns that occur are sorted out first.
 MOST_COUNTED_CELLS = 1 << 20
 
@@ -48,6 +50,7 @@ class Tally:
         labels: rows of each label.
         predictions: rows of each prediction.
         weights: of weighted rows, the sums of weights and of squared weights, by the keys of ``counts``.
+        clusters: of clustered rows, how many are of each cluster, by its value.
     """
 
     label: str
@@ -59,7 +62,10 @@ class Tally:
     labels: dict[Hashable, int] = field(default_factory=dict)
     predictions: dict[Hashable, int] = field(default_factory=dict)
     weights: dict[Key, dict[tuple[Hashable, Hashable, Hashable], NDArray[np.float64]]] = field(default_factory=dict)
+    clusters: dict[Hashable, int] = field(default_factory=dict)
     _met: dict[Key, set[Hashable]] = field(default_factory=dict)
+    _pairs: dict[Key, list[NDArray[np.int64]]] = field(default_factory=dict)
+    _places: dict[Hashable, int] = field(default_factory=dict)
 
     def add(
         self,
@@ -67,6 +73,7 @@ class Tally:
         prediction: Column,
         groups: Mapping[str, Column],
         weight: NDArray[np.float64] | None = None,
+        cluster: Column | None = None,
     ) -> None:
         """Count the rows of a batch.
 
@@ -75,6 +82,7 @@ class Tally:
             prediction: predicted classes.
             groups: each group column, by name.
             weight: (rows,) positive weights; None: all rows count alike.
+            cluster: what tells which rows belong together; None: they are independent.
 
         Raises:
             DataError: there are more than 200 classes, more than 1,000 groups of a column or of the crossing, or more
@@ -88,6 +96,7 @@ class Tally:
                 f"{self.label} and {self.prediction} have more than {MOST_CLASSES} different values together: is one "
                 "of them an id or a score? An audit compares classes."
             )
+        of_clusters = None if cluster is None else self._clusters(cluster)
         for key, column in self.group_columns(groups).items():
             met = len(self._met[key])
             if met * classes**2 > MOST_CELLS:
@@ -102,6 +111,44 @@ class Tally:
                 sums = self.weights.setdefault(key, {})
                 for pattern, both in _weights(weight, label, prediction, column):
                     sums[pattern] = sums.get(pattern, 0.0) + both
+            if of_clusters is not None:
+                self._add_members(key, of_clusters, (label, prediction, column))
+
+    def members(self, key: Key) -> NDArray[np.int64]:
+        """Return cluster, pattern (its place in ``counts``) and rows of each pair of the two, (pairs, 3)."""
+        parts = self._pairs[key]
+        whole = np.concatenate(parts)
+        if len(parts) > 1:
+            patterns = len(self.counts[key])
+            pairs, place = np.unique(whole[:, 0] * patterns + whole[:, 1], return_inverse=True)
+            rows = np.bincount(place, whole[:, 2]).astype(np.int64)
+            whole = np.column_stack([*np.divmod(pairs, patterns), rows])
+            self._pairs[key] = [whole]
+        return whole
+
+    def _clusters(self, cluster: Column) -> NDArray[np.int64]:
+        """Count the rows of each cluster; return the place of each row's cluster in ``clusters``."""
+        codes, values, rows = occurring(cluster)
+        for value, count in zip(values, rows, strict=True):
+            self.clusters[value] = self.clusters.get(value, 0) + count
+        return np.array([self._places.setdefault(value, len(self._places)) for value in values], np.int64)[codes]
+
+    def _add_members(self, key: Key, cluster: NDArray[np.int64], columns: Sequence[Column]) -> None:
+        """Count the rows of each (cluster, pattern) of a batch."""
+        places = {pattern: place for place, pattern in enumerate(self.counts[key])}
+        sizes = [len(values) for _, values in columns]
+        flat = columns[0][0]
+        for (codes, _), size in zip(columns[1:], sizes[1:], strict=True):
+            flat = flat * size + codes
+        there, inverse = np.unique(flat, return_inverse=True)
+        combined = np.unravel_index(there, sizes)
+        texts = [[values[code] for code in codes] for codes, (_, values) in zip(combined, columns, strict=True)]
+        own = np.array([places[pattern] for pattern in zip(*texts, strict=True)], np.int64)[inverse]
+        pairs, rows = np.unique(cluster * len(places) + own, return_counts=True)
+        found = np.column_stack([*np.divmod(pairs, len(places)), rows])
+        self._pairs.setdefault(key, []).append(found)
+        if sum(map(len, self._pairs[key][1:])) > MOST_MEMBERS:
+            self.members(key)
 
     def group_columns(self, groups: Mapping[str, Column]) -> dict[Key, Column]:
         """Return the group columns of a batch, as texts or None, and their crossing if it is asked for.

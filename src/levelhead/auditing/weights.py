@@ -96,11 +96,8 @@ def weighted_rates(weighted: WeightedCounts, at: int, positive: int | None, leve
     """Return the rates of one group, under the names that :class:`~levelhead.auditing.result.GroupFigures` has."""
     classes = weighted.counts.classes
     chosen = group_metrics.classes_compared(len(classes), positive)
-    own = WeightedCounts(
-        weighted.counts.keep([weighted.counts.groups[at]]), weighted.weight[[at]], weighted.square[[at]]
-    )
-    rates = {"accuracy": weighted_proportion(own.accuracy, 0, level)}
-    found = {name: own.rate(name, positive) for name in group_metrics.RATES}
+    rates = {"accuracy": weighted_proportion(weighted.accuracy, at, level)}
+    found = {name: weighted.rate(name, positive) for name in group_metrics.RATES}
     lacking = {
         "selection_rate": "rows",
         "true_positive_rate": "rows with label",
@@ -109,7 +106,7 @@ def weighted_rates(weighted: WeightedCounts, at: int, positive: int | None, leve
     for position, k in enumerate(chosen):
         ending = f"[{classes[k]}]" if len(chosen) > 1 else ""
         for name, rate in found.items():
-            figure = weighted_proportion(rate, (position, 0), level)
+            figure = weighted_proportion(rate, (position, at), level)
             if not figure.defined:
                 figure = Estimate.undefined(f"no {lacking[name]} {quoted(str(classes[k]))}")
             rates[name + ending] = figure

@@ -105,6 +105,15 @@ def audit_command(
             rich_help_panel=COLUMNS,
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Column that rows which belong together have in common, such as a person's id: intervals allow for "
+            "the correlation within clusters.",
+            show_default=False,
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -410,6 +419,7 @@ def audit_command(
             "--with": with_,
             "--score": score,
             "--weight": weight,
+            "--cluster": cluster,
             "--threshold": threshold,
             "--against": against,
             "--on": on,
@@ -440,7 +450,7 @@ def audit_command(
             labelled_group,
             *(proxy or []),
         ]
-        columns += [inclusion, strata, weight, without]
+        columns += [inclusion, strata, weight, without, cluster]
         named = [column for column in columns if column]
         predictions, matched = context.with_resource(joined_file(predictions, join, on, named))
         on = None
@@ -458,6 +468,7 @@ def audit_command(
             "--scores": scale != "auto",
             "--threshold": threshold,
             "--weight": weight,
+            "--cluster": cluster,
             "--with": with_,
             "--adjust": adjust is not Adjust.bonferroni,
             "--against": against,
@@ -506,6 +517,7 @@ def audit_command(
             "--scores": scale != "auto",
             "--threshold": threshold,
             "--weight": weight,
+            "--cluster": cluster,
             "--with": with_,
             "--against": against,
             "--gedi": gedi,
@@ -552,6 +564,7 @@ def audit_command(
         continuous=continuous or (),
         gedi=gedi,
         weight=weight,
+        cluster=cluster,
         control=control or (),
         without=without,
         adjust=adjust.value,

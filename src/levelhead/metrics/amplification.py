@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from levelhead.metrics.clustered import Members
 from levelhead.metrics.intervals import estimate_to_dict
 from levelhead.metrics.scores import student
 from levelhead.types import DataError, Estimate, printable
@@ -91,6 +92,7 @@ def audited_amplification(
     *,
     train: IntArray | None = None,
     level: float = 0.95,
+    members: Members | None = None,
 ) -> Amplification:
     """Estimate A -> T from counts.
 
@@ -100,6 +102,7 @@ def audited_amplification(
         classes: names.
         train: (groups, classes) counts of the training labels, whose directions count; None: the evaluated labels.
         level: confidence level.
+        members: the clusters that the rows come in; None: rows are independent.
 
     Returns:
         the figure; undefined with a reason where no pair has a direction.
@@ -129,6 +132,16 @@ def audited_amplification(
     adds = sign[:, None, :] - sign[:, :, None]  # (groups, classes, predicted classes)
     n = table.sum((-2, -1)).astype(np.float64)
     there = n > 0
+    if members is not None:
+        # What each cluster adds to the sum of the groups' means, whichever of its rows are in which group.
+        means = (table * adds).sum((-2, -1)) / np.maximum(n, 1)
+        of_rows = (adds[members.group, members.label, members.prediction] - means[members.group]) / n[members.group]
+        _, place = np.unique(members.cluster, return_inverse=True)
+        sums, sizes = np.bincount(place, of_rows * members.rows), np.bincount(place, members.rows)
+        variance = (sums**2).sum() * len(sums) / max(1, len(sums) - 1) / used.sum() ** 2
+        effective = max(1.0, float(sizes.sum() ** 2 / (sizes**2).sum()) - 1)
+        value = student(float(found[used].mean()), float(variance), effective, rows, level)
+        return Amplification(value, pairs)
     n = n[there]
     mean = (table * adds).sum((-2, -1))[there] / n
     squares = (table * adds**2).sum((-2, -1))[there] / n

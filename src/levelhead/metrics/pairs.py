@@ -56,6 +56,7 @@ def differences(
     *,
     level: float = 0.95,
     comparisons: float = 1,
+    correlation: FloatArray | None = None,
 ) -> Differences:
     """Return how much larger the rates of the ``first`` groups are than those of the ``second``.
 
@@ -67,18 +68,21 @@ def differences(
         level: how often all intervals together hold their true differences.
         comparisons: how many intervals that is; each has the error probability divided by it. For
             max-|t| see :func:`comparisons_by_max_t`.
+        correlation: (pairs,) of the two rates, where rows of both come from the same people. None: independent rates.
 
     Returns:
         (pairs,) each.
     """
     error = (1 - level) / comparisons
-    n = np.maximum(rows, 1)  # weighted rows are worth at least one, too
+    n = np.maximum(rows, 1e-9)  # rows of one cluster are worth next to nothing
     share = hits / n
     least, most = proportion_ends(hits, n, error)
     below, above = np.maximum(0.0, share - least), np.maximum(0.0, most - share)
     value = share[first] - share[second]
-    low = np.maximum(value - np.hypot(below[first], above[second]), -1.0)
-    high = np.minimum(value + np.hypot(above[first], below[second]), 1.0)
+    arms = (below[first], above[second]), (above[first], below[second])
+    shared = 0.0 if correlation is None else 2 * correlation  # Zou, Statistics in Medicine 2008
+    down, up = (np.sqrt(np.maximum(0, one**2 + other**2 - shared * one * other)) for one, other in arms)
+    low, high = np.maximum(value - down, -1.0), np.minimum(value + up, 1.0)
     apart = np.flatnonzero((low > 0) | (high < 0))
     chance = apart[~unlike(hits, n, first[apart], second[apart], error)]
     low[chance], high[chance] = np.minimum(low[chance], 0.0), np.maximum(high[chance], 0.0)

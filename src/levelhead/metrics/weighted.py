@@ -16,11 +16,13 @@ Gaps come from intervals of all pairs that hold together (Bonferroni): the large
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy import special
 
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import Enough, pair_indices
@@ -28,21 +30,54 @@ from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
 from levelhead.metrics.intervals import metric_names, normal_quantile, proportion, rows_used, undefined_reason
 from levelhead.metrics.names import METRICS, metric_of
-from levelhead.metrics.pairs import differences
+from levelhead.metrics.pairs import Differences, differences
 from levelhead.types import Estimate
+
+LEAST = 1e-9
+"""What rows are worth that say nothing: their interval goes from 0 to 1."""
 
 
 class WeightedRate(NamedTuple):
-    """A rate of weighted rows: its ``value``, the real ``rows``, and how many of equal weight they are ``worth``."""
+    """A rate of weighted rows: its ``value``, the real ``rows``, and how many of equal weight they are ``worth``.
+
+    Of clustered rows also the degrees of ``freedom`` of that, the number of ``clusters``, and the ``correlation``
+    (..., groups, groups) of groups that share clusters; None where no two do.
+    """
 
     value: FloatArray
     rows: IntArray
     worth: FloatArray
+    freedom: FloatArray | None = None
+    clusters: IntArray | None = None
+    correlation: FloatArray | None = None
 
     @property
     def hits(self) -> FloatArray:
         """Hits among rows of equal weight that say the same."""
         return self.value * self.worth
+
+    def worth_at(self, level: float) -> FloatArray:
+        """What the rows are worth to an interval with normal quantiles at ``level``, where Student's ought to be."""
+        if self.freedom is None:
+            return self.worth
+        student = special.stdtrit(np.maximum(self.freedom, 1), (1 + level) / 2)
+        # One cluster, or one beside tiny ones, says nothing of the others.
+        return np.where(self.freedom < 1, LEAST, self.worth * (normal_quantile(level) / student) ** 2)
+
+    def of(self, position: int, groups: IntArray) -> WeightedRate:
+        """Return one class and these groups alone."""
+        value, rows, worth, freedom, clusters = (
+            None if part is None else np.asarray(part)[position][groups] for part in self[:5]
+        )
+        correlation = None if self.correlation is None else self.correlation[position][np.ix_(groups, groups)]
+        return WeightedRate(value, rows, worth, freedom, clusters, correlation)  # type: ignore[arg-type]
+
+    def differences(self, first: IntArray, second: IntArray, *, level: float, comparisons: float) -> Differences:
+        """Return :func:`~levelhead.metrics.pairs.differences` of (groups,) rates."""
+        worth = self.worth_at(1 - (1 - level) / comparisons)
+        correlation = None if self.correlation is None else self.correlation[first, second]
+        hits = np.where(self.rows > 0, self.value, 0) * worth
+        return differences(hits, worth, first, second, level=level, comparisons=comparisons, correlation=correlation)
 
 
 @dataclass(frozen=True)
@@ -82,6 +117,14 @@ class WeightedCounts:
         """Accuracy of each group, (groups,)."""
         tables = (self.counts.table, self.weight, self.square)
         return _rate(*(Rate(np.trace(one, axis1=-2, axis2=-1), one.sum((-2, -1))) for one in tables))
+
+    def enough(self, positive: int | None, min_count: int) -> Enough:
+        """Which rates have rows enough to be compared."""
+        return Enough.of(self.counts.table, positive, min_count)
+
+    def undefined_reason(self, name: str, positive: int | None, min_count: int, enough: Enough) -> str | None:
+        """Say why a metric cannot be computed; None if it can."""
+        return undefined_reason(self.counts, name, positive, min_count, enough)
 
     @property
     def worth(self) -> FloatArray:
@@ -132,8 +175,8 @@ def weighted_proportion(rate: WeightedRate, at: int | tuple[int, ...], level: fl
     rows = int(rate.rows[at])
     if not rows:
         return Estimate.undefined("no rows")
-    one = proportion(rate.hits[at], rate.worth[at], level=level)
-    value = float(rate.value[at])
+    value, worth = float(rate.value[at]), float(rate.worth_at(level)[at])
+    one = proportion(value * worth, worth, level=level)  # type: ignore[arg-type]  # fractions of rows are as good
     return Estimate(value, min(value, float(one.low)), max(value, float(one.high)), rows)
 
 
@@ -151,21 +194,21 @@ def weighted_estimates(
     Returns:
         the figures by name; undefined ones with the reason. None has a bias-corrected figure.
     """
-    counts = weighted.counts
+    counts, enough = weighted.counts, weighted.enough(positive, min_count)
     found = {}
     for name in metric_names(len(counts.classes), positive):
-        rows = rows_used(counts.table, name, positive, min_count)
-        reason = undefined_reason(counts, name, positive, min_count)
+        rows = rows_used(counts.table, name, positive, min_count, enough)
+        reason = weighted.undefined_reason(name, positive, min_count, enough)
         if reason:
             found[name] = Estimate.undefined(reason, rows)
             continue
-        value, low, high = _ends(weighted, name, positive, level, min_count)
+        value, low, high = _ends(weighted, name, positive, level, enough)
         found[name] = Estimate(value, max(0.0, min(value, low)), min(1.0, max(value, high)), rows)
     return found
 
 
 def _ends(
-    weighted: WeightedCounts, name: str, positive: int | None, level: float, min_count: int
+    weighted: WeightedCounts, name: str, positive: int | None, level: float, enough: Enough
 ) -> tuple[float, float, float]:
     metric = metric_of(name)
     if metric.name == "accuracy":
@@ -173,11 +216,13 @@ def _ends(
         return whole.value, whole.low, whole.high
     if metric.name == "balanced_accuracy":
         recalls = weighted.pooled().cells
-        share = (recalls.hits[0] + 1) / (recalls.worth[0] + 2)  # Agresti and Caffo's pseudo-rows, as without weights
-        spread = np.sqrt((share * (1 - share) / (recalls.worth[0] + 2)).sum()) / share.size
-        middle, reach = float(share.mean()), normal_quantile(level) * float(spread)
+        worth = recalls.worth_at(level)[0]
+        # Agresti and Caffo's pseudo-rows, as without weights
+        share = (recalls.value[0] * worth + 1) / (worth + 2)
+        spread = np.sqrt(share * (1 - share) / (worth + 2)) / share.size
+        variance = (spread**2).sum() if recalls.correlation is None else spread @ recalls.correlation @ spread
+        middle, reach = float(share.mean()), normal_quantile(level) * math.sqrt(max(0.0, variance))
         return float(recalls.value[0].mean()), middle - reach, middle + reach
-    enough = Enough.of(weighted.counts.table, positive, min_count)
     if metric.kind == "lowest":
         cells, kept = weighted.cells, np.argwhere(enough.cells)
         of_each = 1 - (1 - level) / len(kept)
@@ -190,12 +235,12 @@ def _ends(
     groups, asked = enough.groups(name), np.flatnonzero(enough.classes(name))
     rates = {rate: weighted.rate(rate, positive) for rate in metric.rates_used}
     pairs = {int(k): _kept_pairs(groups[k]) for k in asked}
-    comparisons = sum(len(first) for first, _ in pairs.values()) * len(rates)
+    comparisons, every = sum(len(first) for first, _ in pairs.values()) * len(rates), np.arange(groups.shape[-1])
     by_class = []
     for k, (first, second) in pairs.items():
         far = {}
         for rate, one in rates.items():
-            differ = differences(one.hits[k], one.worth[k], first, second, level=level, comparisons=comparisons)
+            differ = one.of(k, every).differences(first, second, level=level, comparisons=comparisons)
             value = np.abs(one.value[k][first] - one.value[k][second])
             far[rate] = np.stack(
                 [value, np.maximum(0, np.maximum(differ.low, -differ.high)), np.maximum(-differ.low, differ.high)]
@@ -215,7 +260,7 @@ def _kept_pairs(groups: FloatArray) -> tuple[IntArray, IntArray]:
 
 def weighted_worst_class(weighted: WeightedCounts, name: str, positive: int | None, min_count: int) -> int:
     """Return the index of the class with the largest gap, of those that two groups have rows enough for."""
-    enough, metric = Enough.of(weighted.counts.table, positive, min_count), METRICS[name]
+    enough, metric = weighted.enough(positive, min_count), METRICS[name]
     rates = {rate: weighted.rate(rate, positive).value for rate in metric.rates_used}
     largest = {}
     for k in np.flatnonzero(enough.classes(name)):

@@ -193,8 +193,7 @@ def audit_sentences(result: Record) -> list[str]:
     sentences.append(headline)
     sides = [f"{_rows(pair[side])} of {words.group(pair, side)}" for side in ("first", "second")]
     told = f"Rows that these rates rest on: {', '.join(sides)}."
-    if weights:
-        sentences.append(weights["sentence"])
+    sentences += [one["sentence"] for one in (weights, result.get("clusters")) if one]
     if finding["comparisons"] > 1:
         told += (
             f" The interval allows for {finding['comparisons']:,} comparisons: every pair of groups, in the true and "
@@ -215,7 +214,9 @@ def _personal(result: Record) -> list[str]:
 
 
 def _rows(side: Record) -> str:
-    """Say how many rows a rate rests on and, if they are weighted, what they are worth."""
+    """Say how many rows a rate rests on and, if they are weighted or clustered, what they are worth."""
+    if "clusters" in side:
+        return f"{counted(side['rows'], 'row')} in {counted(side['clusters'], 'cluster')}"
     return f"{side['rows']:,}" + (f" (worth {side['worth']:,.0f})" if "worth" in side else "")
 
 

@@ -1,0 +1,72 @@
+"""Rows that belong together, such as several records of one person: what an audit says of them, and who is left out.
+
+The statistics are in :mod:`levelhead.metrics.clustered`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from levelhead.auditing.tally import Tally
+from levelhead.metrics import Counts
+from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Members
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.names import Key
+from levelhead.types import ConfigError, printable, quoted
+
+
+def check_cluster(cluster: str, columns: Sequence[str], asked: Mapping[str, Any]) -> None:
+    """Raise an error where rows cannot be taken together by this column, or where it would change nothing.
+
+    Args:
+        cluster: the column.
+        columns: the labels', predictions' and groups' columns.
+        asked: what else was asked for, by name; its intervals know independent rows alone.
+    """
+    if cluster in columns:
+        raise ConfigError(
+            f"{quoted(cluster)} is the cluster column and also a label, prediction or group. Name a column that says "
+            "which rows belong together, such as a person's id."
+        )
+    if named := [
+        name for name, value in asked.items() if value is not None and not (isinstance(value, tuple) and not value)
+    ]:
+        raise ConfigError(
+            f"{' and '.join(named)} cannot be used with a cluster column: the intervals would take rows for "
+            "independent. Leave one of them out."
+        )
+
+
+def clustered_counts(
+    counts: Counts, tally: Tally, key: Key, codes: IntArray, labels: IntArray, predictions: IntArray
+) -> ClusteredCounts:
+    """Return counts with their clusters; ``codes``, ``labels``, ``predictions`` are those of the tally's patterns."""
+    cluster, pattern, rows = tally.members(key).T
+    return ClusteredCounts.of(counts, Members(cluster, codes[pattern], labels[pattern], predictions[pattern], rows))
+
+
+def clusters_found(column: str, clustered: ClusteredCounts) -> dict[str, Any]:
+    """Return what an audit's JSON says of clusters: ``column``, ``rows``, ``clusters``, ``largest``, ``worth``."""
+    rows, clusters = clustered.counts.n, clustered.clusters
+    largest = int(np.bincount(clustered.members.cluster, clustered.members.rows).max())
+    worth = float(clustered.pooled().accuracy.worth[0])
+    said = (
+        f"Rows with the same {printable(column)} count together: {rows:,} rows in {clusters:,} clusters, the largest "
+        f"of {largest:,}. For accuracy their effective sample size is {worth:,.0f} rows."
+    )
+    return {
+        "column": column, "rows": rows, "clusters": clusters, "largest": largest, "worth": worth, "sentence": said,
+    }  # fmt: skip
+
+
+def alone_sentence(column: str) -> str:
+    """Say that no two rows belong together."""
+    return f"Every row has a {printable(column)} of its own: rows count as independent."
+
+
+def few_clusters(clusters: int) -> str:
+    """Say why a rate is not compared."""
+    return f"from {clusters} cluster{'' if clusters == 1 else 's'}, fewer than {FEWEST},"

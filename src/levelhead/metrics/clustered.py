@@ -1,0 +1,220 @@
+"""Rates, gaps and intervals where rows come in clusters, such as several records of one person.
+
+*What clustered rows are worth.* The variance of a rate p is that of sums over clusters (Cochran 1977, Sampling
+Techniques, section 9A): with h hits among the n rows of a cluster and N rows in all, the sum of (h - p n)^2 / N^2. Each
+residual is divided by 1 - n / N, as the jackknife does (CR3; Bell and McCaffrey, Survey Methodology 2002). p (1 - p)
+over this variance is the number of independent rows of equal worth. It is unsteady where few clusters have hits, or one
+is large. A second number therefore comes from the intraclass correlation rho (Fleiss and Cuzick, Applied Psychological
+Measurement 1979): N^2 / ((1 - rho) N + rho sum n^2). The smallest of both and N is used. In 1,000 simulated audits a
+cell, with clusters of 1 to 20 rows, the first number alone held the true rate in as few as 81%, both in at least 94%.
+
+*Few clusters.* Student's t takes the normal quantile's place, with (sum n)^2 / sum n^2 - 1 degrees of freedom: the
+effective number of clusters less one (Carter, Schnepel and Steigerwald, Review of Economics and Statistics 2017). A
+rate with fewer than :data:`FEWEST` clusters is not compared.
+
+*Clusters that span groups*, where a person's group changes over time, make rates of two groups correlated. The
+correlation of their residuals enters the interval of the difference (Zou, Statistics in Medicine 2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from levelhead.metrics import group as group_metrics
+from levelhead.metrics.contrasts import BoolArray, Enough
+from levelhead.metrics.counts import Counts, IntArray
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.intervals import undefined_reason
+from levelhead.metrics.names import metric_of
+from levelhead.metrics.weighted import WeightedCounts, WeightedRate
+
+FEWEST = 8
+"""Clusters that a rate needs to be compared: with fewer, no estimate of its variance can be relied on."""
+
+CLOSEST = 0.9
+"""Largest correlation of two groups: residuals that are all alike must not give an interval without width."""
+
+
+class Members(NamedTuple):
+    """How many ``rows`` each cluster has of a (group, label, prediction), (patterns,) each; codes but for the rows."""
+
+    cluster: IntArray
+    group: IntArray
+    label: IntArray
+    prediction: IntArray
+    rows: IntArray
+
+    def of(self, kept: BoolArray | IntArray) -> Members:
+        """Return these patterns alone."""
+        return Members(*(part[kept] for part in self))
+
+
+@dataclass(frozen=True)
+class ClusteredCounts(WeightedCounts):
+    """Counts, and the clusters that they come in; all rows weigh 1. ``known``: rates that were computed before."""
+
+    members: Members
+    known: dict[tuple[str, int | None], WeightedRate] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, counts: Counts, members: Members) -> ClusteredCounts:
+        """Add to ``counts`` the clusters of the same rows."""
+        ones = counts.table.astype(np.float64)
+        return cls(counts, ones, ones, members)
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters."""
+        return len(np.unique(self.members.cluster))
+
+    def keep(self, groups: Sequence[Hashable]) -> ClusteredCounts:
+        """Return these groups alone."""
+        place = np.full(len(self.counts.groups), -1)
+        place[[self.counts.groups.index(name) for name in groups]] = range(len(groups))
+        kept = self.members.of(place[self.members.group] >= 0)
+        return self.of(self.counts.keep(groups), kept._replace(group=place[kept.group]))
+
+    def pooled(self) -> ClusteredCounts:
+        """Return all rows in one group."""
+        counts = Counts(self.counts.table.sum(0, keepdims=True), ("all",), self.counts.classes)
+        return self.of(counts, self.members._replace(group=np.zeros_like(self.members.group)))
+
+    def swapped(self, positive: int) -> ClusteredCounts:
+        """Return two classes, ``positive`` and the rest, with label and prediction changed over."""
+        label, prediction = (np.asarray(one == positive).astype(np.int64) for one in self.members[2:4])
+        members = self.members._replace(label=prediction, prediction=label)
+        groups = self.counts.groups
+        return self.of(Counts.from_codes(*members[1:4], groups, (0, 1), members.rows), members)
+
+    def rate(self, name: str, positive: int | None) -> WeightedRate:
+        """Return a rate of :data:`~levelhead.metrics.group.RATES`, (classes compared, groups)."""
+        if (name, positive) in self.known:
+            return self.known[name, positive]
+        label, prediction = self.members.label, self.members.prediction
+        whole = np.ones(len(label), bool)
+        found = []
+        for k in group_metrics.classes_compared(len(self.counts.classes), positive):
+            asked = {"selection_rate": whole, "true_positive_rate": label == k, "false_positive_rate": label != k}[name]
+            found.append(self._robust(self.members.group, len(self.counts.groups), prediction == k, asked))
+        return self.known.setdefault((name, positive), _stacked(found))
+
+    @cached_property
+    def cells(self) -> WeightedRate:
+        """Accuracy of each (group, label), (groups, classes); of one group the labels' correlation."""
+        members, size = self.members, len(self.counts.classes)
+        shape = self.counts.table.shape[:2]
+        unit, right = members.group * size + members.label, members.label == members.prediction
+        found = self._robust(unit, shape[0] * size, right, spanning=shape[0] == 1)
+        parts: dict[str, Any] = {name: getattr(found, name).reshape(shape) for name in WeightedRate._fields[:5]}
+        return WeightedRate(**parts, correlation=found.correlation)
+
+    @cached_property
+    def accuracy(self) -> WeightedRate:
+        """Accuracy of each group, (groups,)."""
+        right = self.members.label == self.members.prediction
+        return self._robust(self.members.group, len(self.counts.groups), right)
+
+    @property
+    def accuracy_clusters(self) -> IntArray:
+        """Clusters of each group, (groups,)."""
+        return _known(self.accuracy.clusters)
+
+    @property
+    def worth(self) -> FloatArray:
+        """What the rows of each group are worth in its accuracy, (groups,)."""
+        return self.accuracy.worth
+
+    @property
+    def cell_worth(self) -> FloatArray:
+        """What the rows of each (group, label) are worth in their accuracy, (groups, classes)."""
+        return self.cells.worth
+
+    def enough(self, positive: int | None, min_count: int) -> Enough:
+        """Ask for rows as :meth:`Enough.of` does, and for :data:`FEWEST` clusters under each rate."""
+        by_rows = Enough.of(self.counts.table, positive, min_count)
+        rates = {
+            name: enough & (_known(self.rate(name, positive).clusters) >= FEWEST)
+            for name, enough in by_rows.rates.items()
+        }
+        return Enough(rates, by_rows.cells & (_known(self.cells.clusters) >= FEWEST))
+
+    def undefined_reason(self, name: str, positive: int | None, min_count: int, enough: Enough) -> str | None:
+        """Say why a metric cannot be computed; None if it can."""
+        by_rows = Enough.of(self.counts.table, positive, min_count)
+        kind = metric_of(name).kind
+        reason = undefined_reason(self.counts, name, positive, min_count, by_rows)
+        if reason or kind == "level":
+            return reason
+        if kind == "lowest":
+            return None if enough.cells.any() else f"no group has rows of a label from {FEWEST} clusters"
+        few = f"fewer than two groups have rows from {FEWEST} clusters under each rate"
+        return None if enough.classes(name).any() else few
+
+    def _robust(
+        self, unit: IntArray, units: int, hit: BoolArray, asked: BoolArray | None = None, *, spanning: bool = True
+    ) -> WeightedRate:
+        """Return the share of hits in each of ``units`` (units,), out of the patterns that are ``asked`` for.
+
+        ``unit``, ``hit`` and ``asked`` are (patterns,); ``spanning``: with the correlation of units.
+        """
+        cluster, rows = self.members.cluster, self.members.rows
+        if asked is not None:
+            unit, hit, cluster, rows = unit[asked], hit[asked], cluster[asked], rows[asked]
+        keys, place = np.unique(cluster * units + unit, return_inverse=True)
+        of, own = np.divmod(keys, units)  # cluster and unit of each part, (parts,)
+        n = np.bincount(place, rows, len(keys))
+        hits = np.bincount(place[hit], rows[hit], len(keys))
+
+        def summed(parts: NDArray[Any]) -> FloatArray:
+            return np.bincount(own, parts, units).astype(np.float64)
+
+        total, clusters = summed(n), np.bincount(own, minlength=units)
+        there = total > 0
+        safe = np.maximum(total, 1)
+        value = np.where(there, summed(hits) / safe, np.nan)
+        p = value[own]
+        residual = (hits - p * n) / np.maximum(1 - n / total[own], 1e-9)
+        squares = summed(n**2)
+        kish = np.where(there, total**2 / np.maximum(squares, 1), 0.0)
+        mixed = there & (value > 0) & (value < 1) & (clusters > 1)
+        binomial = np.where(mixed, value * (1 - value), 1.0)
+        variance = summed(residual**2) * (clusters - 1) / np.maximum(clusters, 1) / safe**2
+        robust = np.divide(binomial, variance, out=np.full(units, np.inf), where=variance > 0)
+        apart = summed(hits * (n - hits) / np.maximum(n, 1))  # pairs of unlike rows within clusters
+        rho = 1 - np.divide(apart, (total - clusters) * binomial, out=np.zeros(units), where=total > clusters)
+        rho = np.clip(rho, 0, 1)
+        by_rho = total**2 / np.maximum((1 - rho) * total + rho * squares, 1)
+        # Without a hit or without a miss nothing tells rho: as if the rows of a cluster were all alike.
+        worth = np.where(mixed, np.minimum(np.minimum(robust, by_rho), total), kish)
+        correlation = None
+        if spanning and len(np.unique(of)) < len(keys):
+            parts = sparse.csr_matrix((residual, (of, own)), shape=(int(of.max()) + 1, units))
+            together = (parts.T @ parts).toarray()
+            scale = np.sqrt(np.diag(together))
+            scale = np.outer(scale, scale)
+            correlation = np.divide(together, scale, out=np.zeros_like(together), where=scale > 0).clip(-1, CLOSEST)
+            np.fill_diagonal(correlation, 1.0)
+        return WeightedRate(
+            value, total.astype(np.int64), worth, np.maximum(kish - 1, 0), clusters.astype(np.int64), correlation
+        )
+
+
+def _stacked(rates: Sequence[WeightedRate]) -> WeightedRate:
+    """Return rates of several classes, (groups,) each, as one."""
+    parts = {name: np.stack([getattr(rate, name) for rate in rates]) for name in WeightedRate._fields[:5]}
+    spanning = [rate.correlation for rate in rates]
+    groups = parts["value"].shape[-1]
+    filled = [np.zeros((groups, groups)) if one is None else one for one in spanning]
+    return WeightedRate(**parts, correlation=None if all(one is None for one in spanning) else np.stack(filled))
+
+
+def _known(clusters: IntArray | None) -> IntArray:
+    assert clusters is not None  # clustered rates have them
+    return clusters

@@ -1,0 +1,212 @@
+"""Rows of one person: cluster-robust intervals by hand, their coverage, what is said, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from levelhead.auditing.page import audit_page
+from levelhead.cli.app import main
+from levelhead.report import render
+from levelhead.types import ConfigError, DataError
+
+
+def made(people: int = 400, records: int = 5, seed: int = 0) -> pd.DataFrame:
+    """Return records of people, each of whom the model is right for with a chance of their own."""
+    chance = np.random.default_rng(seed)
+    who = np.repeat(np.arange(people), records)
+    sex, y, right = chance.choice(["f", "m"], people), chance.integers(0, 2, people), chance.beta(0.7, 0.3, people)
+    yhat = np.where(chance.random(len(who)) < right[who], y[who], 1 - y[who])
+    return pd.DataFrame({"y": y[who], "yhat": yhat, "sex": sex[who], "person": [f"p{one}" for one in who]})
+
+
+def audited(frame: pd.DataFrame, **options: object) -> lh.AuditResult:
+    return lh.audit(frame["y"], frame["yhat"], sensitive_features=frame["sex"], cluster=frame["person"], **options)  # type: ignore[arg-type]
+
+
+def run(command: list[str]) -> object:
+    """Return the exit status of a command."""
+    with pytest.raises(SystemExit) as stop:
+        main(command)
+    return stop.value.code
+
+
+def test_copies_of_rows_are_worth_no_more_than_the_rows() -> None:
+    # Five copies of every row: the effective sample size is that of the rows, and intervals are as wide, but for t.
+    alone = made(records=1)
+    copied = alone.loc[alone.index.repeat(5)].sample(frac=1, random_state=1)
+    plain, clustered = lh.audit(alone["y"], alone["yhat"], sensitive_features=alone["sex"]), audited(copied)
+    for sex, part in plain.groups.items():
+        assert clustered.groups[sex].worth == pytest.approx(part.n, rel=0.02)
+        for name, figure in part.rates.items():
+            own = clustered.groups[sex].rates[name]
+            assert own.value == pytest.approx(figure.value)
+            assert own.high - own.low == pytest.approx(figure.high - figure.low, rel=0.05)
+    pairs = [result.more["finding"]["pair"]["difference"] for result in (plain, clustered)]
+    assert pairs[1]["high"] - pairs[1]["low"] == pytest.approx(pairs[0]["high"] - pairs[0]["low"], rel=0.05)
+    whole = [result.metrics["balanced_accuracy"] for result in (plain, clustered)]
+    assert whole[1].high - whole[1].low == pytest.approx(whole[0].high - whole[0].low, rel=0.05)
+
+
+def test_effective_sample_size_by_hand() -> None:
+    # 12 people with 2 rows each: the jackknife's variance of the share of right rows.
+    right = [(1, 1)] * 5 + [(0, 0)] * 3 + [(1, 0)] * 4
+    rows = pd.DataFrame(
+        [{"y": 1, "yhat": one, "sex": "f", "person": i} for i, both in enumerate(right) for one in both]
+        + [{"y": k % 2, "yhat": k % 2, "sex": "m", "person": 100 + k} for k in range(24)]
+    )
+    hits = np.array([sum(both) for both in right])
+    share = hits.sum() / 24
+    variance = 11 / 12 * (((hits - share * 2) / (1 - 2 / 24)) ** 2).sum() / 24**2
+    rho = 1 - 4 * (1 * 1 / 2) / ((24 - 12) * share * (1 - share))
+    worth = min(share * (1 - share) / variance, 24**2 / ((1 - rho) * 24 + rho * 48))
+    assert audited(rows).groups["f"].worth == pytest.approx(worth)
+
+
+@pytest.mark.slow
+def test_intervals_by_person_hold_the_true_gap_where_those_of_rows_do_not() -> None:
+    held, without, decided = [], [], []
+    for seed in range(60):
+        frame = made(120, seed=seed)
+        for found, options in ((held, {"cluster": frame["person"]}), (without, {})):
+            result = lh.audit(frame["y"], frame["yhat"], sensitive_features=frame["sex"], replicates=100, **options)
+            rate = result.groups["f"].rates["accuracy"]
+            found.append(rate.low <= 0.7 <= rate.high)
+            pair = result.more["finding"]["pair"]["difference"]
+            if options:
+                decided.append(not pair["low"] <= 0 <= pair["high"])
+    assert np.mean(held) > 0.9
+    assert np.mean(without) < 0.85
+    assert np.mean(decided) < 0.1
+
+
+def test_every_row_of_its_own_is_the_plain_audit_and_says_so() -> None:
+    frame = made(records=1)
+    plain, clustered = lh.audit(frame["y"], frame["yhat"], sensitive_features=frame["sex"]), audited(frame)
+    assert clustered.metrics == plain.metrics
+    assert clustered.groups == plain.groups
+    assert "Every row has a person of its own: rows count as independent." in clustered.warnings
+
+
+def test_fewer_than_eight_people_are_not_compared() -> None:
+    frame = made(60)
+    few = [f"p{one}" for one in range(60) if frame["sex"][5 * one] == "f"][:7]
+    kept = frame[(frame["sex"] == "m") | frame["person"].isin(few)]
+    result = audited(kept)
+    assert any("group 'f' has rows from 7 clusters, fewer than 8, and is left out" in one for one in result.warnings)
+    assert not result.metrics["demographic_parity"].defined
+    assert result.more["finding"]["pair"] is None
+    rate = result.groups["f"].rates["accuracy"]
+    assert rate.defined
+    assert rate.high - rate.low > 0.3
+    one = audited(kept[(kept["sex"] == "m") | (kept["person"] == few[0])]).groups["f"].rates["accuracy"]
+    assert (one.low, one.high) == pytest.approx((0, 1), abs=1e-6)
+
+
+def test_fewer_than_eight_people_with_a_label_are_left_out_of_its_gap_alone() -> None:
+    frame = made(200)
+    positives = [f"p{one}" for one in range(200) if frame["sex"][5 * one] == "f" and frame["y"][5 * one] == 1]
+    result = audited(frame[~frame["person"].isin(positives[5:])])
+    assert result.metrics["demographic_parity"].defined
+    assert "clusters" in str(result.metrics["equal_opportunity"].reason)
+    assert any("25 rows with label '1', from fewer than 8 clusters" in one for one in result.warnings)
+    rates = {pair["rate"] for pair in result.more["pairs"]}
+    assert rates == {"false_positive_rate"}
+
+
+def test_a_file_gives_the_same_wherever_the_rows_of_a_person_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = made()
+    expected = audited(frame)
+    monkeypatch.setattr("levelhead.auditing.files.BATCH_BYTES", 1 << 12)  # several batches
+    for name in ("p.csv", "p.parquet"):
+        mixed = frame.sample(frac=1, random_state=3)
+        mixed.to_csv(tmp_path / name, index=False) if name.endswith("csv") else mixed.to_parquet(tmp_path / name)
+        text = frame.assign(y=frame["y"].astype(str), yhat=frame["yhat"].astype(str))
+        found = lh.audit_file(tmp_path / name, "y", "yhat", ["sex"], cluster="person")
+        assert found.metrics["accuracy"].value == pytest.approx(expected.metrics["accuracy"].value)
+        for key, figure in audited(text).metrics.items():
+            own = found.metrics[key]
+            assert (own.value, own.low, own.high) == pytest.approx((figure.value, figure.low, figure.high))
+
+
+def test_people_who_change_groups_make_rates_go_together() -> None:
+    # The same people are in both groups: what they have in common falls out of the difference.
+    chance = np.random.default_rng(2)
+    who = np.repeat(np.arange(150), 6)
+    right = chance.beta(0.4, 0.4, 150)[who]
+    hit = (chance.random(900) < right).astype(int)
+    together, apart = np.tile(["early", "late"], 450), np.where(who < 75, "early", "late")
+    width = {}
+    for name, group in (("together", together), ("apart", apart)):
+        pair = lh.audit(np.ones(900, int) * [1], hit, sensitive_features=group, cluster=who, positive=1).more["pairs"][
+            0
+        ]
+        width[name] = pair["difference"]["high"] - pair["difference"]["low"]
+    assert width["together"] < 0.7 * width["apart"]
+
+
+def test_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, page, figures = tmp_path / "p.csv", tmp_path / "a.html", tmp_path / "a.json"
+    made().to_csv(file, index=False)
+    command = ["audit", str(file), "--label", "y", "--prediction", "yhat", "--group", "sex", "--cluster", "person"]
+    assert run([*command, "--html", str(page), "--json", str(figures)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Rows with the same person count together: 2,000 rows in 400 clusters, the largest of 5." in said
+    whole = json.loads(figures.read_text())
+    assert (whole["clusters"]["column"], whole["clusters"]["clusters"], whole["clusters"]["rows"]) == (
+        "person", 400, 2000,
+    )  # fmt: skip
+    assert whole["finding"]["pair"]["first"]["clusters"] < 250
+    assert "cluster-robust" in page.read_text()
+    assert "cluster-robust" in render(audit_page(whole))
+
+
+def test_ratios_precision_and_amplification_are_by_person_too() -> None:
+    alone = made(records=1)
+    copied = alone.loc[alone.index.repeat(4)]
+    plain, clustered = lh.audit(alone["y"], alone["yhat"], sensitive_features=alone["sex"]), audited(copied)
+    for sex, one in plain.rates["sex"].groups.items():
+        own = clustered.rates["sex"].groups[sex]
+        for name in ("precision", "false_negative_rate"):
+            first, second = getattr(one, name), getattr(own, name)
+            assert second.value == pytest.approx(first.value)
+            assert second.high - second.low == pytest.approx(first.high - first.low, rel=0.06)
+        assert own.balanced_error.high - own.balanced_error.low >= one.balanced_error.high - one.balanced_error.low
+    first, second = (one.amplification["sex"].value for one in (plain, clustered))
+    assert first.reason == second.reason
+    if first.defined:
+        assert second.high - second.low == pytest.approx(first.high - first.low, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sample_weight": np.ones(2000)}, "sample_weight= cannot be used with a cluster column"),
+        ({"control_features": ["a", "b"] * 1000}, "control_features= cannot be used with a cluster column"),
+        ({"against": [0, 1] * 1000}, "against= cannot be used"),
+        ({"continuous": {"age": np.arange(2000)}}, "continuous= cannot be used"),
+    ],
+)
+def test_what_would_take_rows_for_independent_is_refused(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        audited(made(), **options)
+
+
+def test_wrong_clusters_are_refused(tmp_path: Path) -> None:
+    frame = made()
+    with pytest.raises(DataError, match="2000 labels and 1999 clusters"):
+        lh.audit(frame["y"], frame["yhat"], sensitive_features=frame["sex"], cluster=frame["person"][1:])
+    with pytest.raises(DataError, match="1 missing cluster, first in row 3"):
+        audited(frame.assign(person=[None if at == 2 else one for at, one in enumerate(frame["person"])]))
+    frame.assign(person=frame["person"].where(frame.index != 4)).to_csv(tmp_path / "p.csv", index=False)
+    with pytest.raises(DataError, match="column 'person': 1 missing value"):
+        lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], cluster="person")
+    with pytest.raises(ConfigError, match="'sex' is the cluster column and also"):
+        lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], cluster="sex")
