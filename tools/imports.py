@@ -17,7 +17,7 @@ from pathlib import Path
 
 ORDER = (
     ("_version", "types", "arrays"),
-    ("renamed", "plain_yaml", "terminal", "storage", "registry", "distributed", "loading"),
+    ("renamed", "plain_yaml", "terminal", "storage", "csv_form", "registry", "distributed", "loading"),
     ("metrics", "report"),
     ("data", "auditing"),
     ("attention", "objectives"),

@@ -310,10 +310,10 @@ def test_a_file_gives_what_its_rows_give(tmp_path: Path, name: str, monkeypatch:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("y,p,sex\n1,0.5,a\n0,,b\n", "column 'p': 1 missing value, first in row 2"),
+        ("y,p,sex\n1,0.5,a\n0,,b\n", "column 'p': 1 missing or infinite value, first in row 2"),
         ("y,p,sex\n1,0.5,a\n,0.2,b\n", "column 'y': 1 missing value"),
         ("y,p,sex\n1,high,a\n0,0.1,b\n", "column 'p' holds 'high'"),
-        ("y,p,sex\n1,inf,a\n0,0.1,b\n", "holds 'inf'"),
+        ("y,p,sex\n1,inf,a\n0,0.1,b\n", "missing or not finite, first in row 1"),
         ("y,p,sex\n1,1_0,a\n0,0.1,b\n", "holds '1_0'"),
         ("y,p,sex\n1,1e999,a\n0,0.1,b\n", "not finite"),
         ("y,q,sex\n1,0.5,a\n", "no column 'p'"),

@@ -21,7 +21,7 @@ from levelhead.auditing.clusters import check_cluster
 from levelhead.auditing.columns import by_name, column_title, columns_of, name_of, outcome_of, outcomes_of
 from levelhead.auditing.continuous import NumberRows, check_degree
 from levelhead.auditing.figures import LEAVE_OUT, AuditOptions, about_of, audit_tally, ordered_groups
-from levelhead.auditing.files import read_batches, read_batches_with_numbers
+from levelhead.auditing.files import Source, read_batches, read_batches_with_numbers, source_of
 from levelhead.auditing.finding import BONFERRONI, Reference
 from levelhead.auditing.levels import add_control, check_control, control_tallies, levels_of
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
@@ -286,7 +286,7 @@ def _other(against: Any, without: Any) -> Any:
 
 @checked
 def audit_file(
-    path: Path | str,
+    path: Path | str | Source,
     label: str,
     prediction: str | None,
     groups: Sequence[str],
@@ -367,7 +367,8 @@ def audit_file(
         >>> print(result.groups["m"].rates["accuracy"])
         50.00 [36.64, 63.36]
     """
-    names, path = list(dict.fromkeys(groups)), Path(path)
+    names, source = list(dict.fromkeys(groups)), source_of(path)
+    other = None if against is None else source_of(against)
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), label, adjust, favourable, cluster,
@@ -418,14 +419,14 @@ def audit_file(
     numbers = [*of_score, *(name for name in dict.fromkeys(continuous) if name not in (*names, *of_score))]
     levels = list(dict.fromkeys(control))
     check_control(levels, names, prediction is not None)
-    titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, *numbers, *names, *levels)}
+    titles = {name: source.title(name) for name in (*outcomes, *numbers, *names, *levels)}
     of_groups = {name: titles[name] for name in names}
     decided = titles[outcomes[1] if prediction is not None else of_score[0]]
     along = NumberRows(list(dict.fromkeys(continuous)))
     cuts = cuts_of(bins, [*names, *levels])
     for name, cut in cuts.items():
         if cut.quantiles:  # they need all values of the column before the first row is counted
-            cut.find((batch[name] for batch in read_batches(path, [], [name])), titles[name])
+            cut.find((batch[name] for batch in read_batches(source, [], [name], cuts)), titles[name])
 
     def cut_column(name: str, column: Column) -> Column:
         return cuts[name].cut(column, titles[name]) if name in cuts else column
@@ -436,7 +437,8 @@ def audit_file(
     of_levels = {name: titles[name] for name in levels}
     within = control_tallies((titles[label], decided), of_groups, of_levels, intersect, frozenset(cuts))
     needed = outcomes if cluster is None else [*outcomes, cluster]
-    for batch, values in read_batches_with_numbers(path, needed, [*names, *levels], numbers):
+    numeric = [*cuts, *along.names]
+    for batch, values in read_batches_with_numbers(source, needed, [*names, *levels], numbers, numeric):
         columns = {name: cut_column(name, batch[name]) for name in names}
         predicted = None if prediction is None else batch[prediction]
         if of_scores is not None and score is not None:
@@ -459,6 +461,11 @@ def audit_file(
         if of_scores is None
         else _audit_scores(of_scores, thresholds, options, cuts, scale)
     )
+    reading = [
+        said for one in (source, other) if one is not None for said in one.taken([*titles, *([on] if on else [])])
+    ]
+    if reading:
+        result = replace(result, more={**result.more, "reading": list(dict.fromkeys(reading))})
     if within:
         result = add_control(result, within, tuple(levels), options, cuts)
     if along.names:
@@ -466,12 +473,12 @@ def audit_file(
             along.decide(of_scores.scores >= result.scores.thresholds[0], str(result.positive))
         result = _along(result, along, options, gedi)
     if without is not None and prediction is not None:
-        new, old = (read_rows(path, label, one, names, None, cut_column) for one in (prediction, without))
+        new, old = (read_rows(source, label, one, names, None, cut_column, cuts) for one in (prediction, without))
         return _compared(result, new, old, options, names=(without, prediction), personal=True)
-    if against is None or prediction is None:
+    if other is None or prediction is None:
         return result
-    new, old = (read_rows(one, label, prediction, names, on, cut_column) for one in (path, Path(against)))
-    return _compared(result, new, old, options, names=(Path(against).name, path.name))
+    new, old = (read_rows(one, label, prediction, names, on, cut_column, cuts) for one in (source, other))
+    return _compared(result, new, old, options, names=(other.name, source.name))
 
 
 def _audit_scores(

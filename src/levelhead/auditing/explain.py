@@ -31,8 +31,8 @@ from levelhead.auditing.explanation import (
     ExplainedPair,
     Explanation,
 )
-from levelhead.auditing.files import read_batches
-from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
+from levelhead.auditing.files import Source, read_batches_with_numbers, source_of
+from levelhead.auditing.numbers import numbers_of_array
 from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import alike, in_order
@@ -148,7 +148,7 @@ def explain_gap(
 
 @checked
 def explain_file(
-    path: Path | str,
+    path: Path | str | Source,
     label: str,
     score: str,
     groups: Sequence[str],
@@ -192,23 +192,20 @@ def explain_file(
         >>> pair.measured.defined, pair.implied.reason
         (False, "group 'f' has no rows without label '1', fewer than 10; group 'm' has ...")
     """
-    names, path = list(dict.fromkeys(groups)), Path(path)
+    names = list(dict.fromkeys(groups))
     options = _Options(positive, threshold, scale, min_count, level, replicates, seed)
     options.check()
     if not names:
         raise DataError("There is no sensitive column. Pass at least one.")
     if clash := [name for name in (score, *names) if name == label] or [name for name in names if name == score]:
         raise ConfigError(f"Column {quoted(clash[0])} is named twice. Label, score and group are different columns.")
-    titles = {name: f"{path}, column {quoted(name)}" for name in (label, score, *names)}
+    source = source_of(path)
+    titles = {name: source.title(name) for name in (label, score, *names)}
     rows = _Rows(titles[label], titles[score], {name: titles[name] for name in names})
-    for batch in read_batches(path, [label, score], names):
-        codes, values = batch[score]
-        known = numbers_of_column([value for value in values if value is not None], titles[score])
-        filled = np.full(len(values), np.nan)
-        filled[[value is not None for value in values]] = known
+    for batch, numbers in read_batches_with_numbers(source, [label], names, [score]):
         # Missing fields are named, with their rows, once all of the file has been read.
-        rows.add(batch[label], filled[codes], {name: batch[name] for name in names}, missing_later=True)
-    return _explain(rows, options)
+        rows.add(batch[label], numbers[score], {name: batch[name] for name in names}, missing_later=True)
+    return replace(_explain(rows, options), reading=tuple(source.taken([label, score, *names])))
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,7 @@ class Explanation:
     ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. ``positive`` is the class that scores are about; rows with a score of at least
     ``threshold``, in the units of the score, are decided positive; ``scale`` is "probability" or "log-odds".
+    ``reading`` says how a file was read that is not a plain csv.
 
     Examples:
         >>> import levelhead as lh
@@ -142,6 +143,7 @@ class Explanation:
     scale: str
     level: float = 0.95
     replicates: int = 1000
+    reading: tuple[str, ...] = ()
 
     @property
     def pairs(self) -> tuple[ExplainedPair, ...]:
@@ -164,6 +166,7 @@ class Explanation:
             "scale": self.scale,
             "level": self.level,
             "replicates": self.replicates,
+            **({"reading": list(self.reading)} if self.reading else {}),
         }
 
     def sentences(self) -> list[str]:
@@ -186,7 +189,7 @@ class Explanation:
 
     def table(self) -> Group:
         """Return tables and sentences that ``rich`` can print."""
-        shown: list[Table | Text] = []
+        shown: list[Table | Text] = [*map(Text, self.reading)]
         for name, part in self.by_attribute.items():
             shown += [_pairs_table(name, part.pairs), _groups_table(name, part.groups, self.positive)]
             shown += [_trade_off_table(pair) for pair in _largest(part.pairs)[:1] if pair.trade_off]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
-import csv
-import io
 import re
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,8 +16,10 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from levelhead.auditing.numbers import as_written
 from levelhead.auditing.tally import Column
-from levelhead.types import DataError, quoted, require_columns
+from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
+from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
 
 # What counts as missing in a label or prediction column of text. In a group column only an empty field does: "NA" or
 # "None" may well be the name of a group.
@@ -31,19 +32,209 @@ BATCH_ROWS = 1 << 18
 SMALL_RANGE = 1 << 10
 """Whole numbers that lie as close together are their own codes: none is looked up."""
 BATCH_BYTES = 1 << 24
-LONGEST_HEADER = 1 << 20
+
+Batch = dict[str, pyarrow.Array]
+Read = TypeVar("Read")
 
 
-def read_batches(path: Path, outcomes: Sequence[str], groups: Sequence[str]) -> Iterator[dict[str, Column]]:
+class Source(ABC):
+    """Rows of predictions, whose columns may stand in one file or in two."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What a page calls the file."""
+
+    @abstractmethod
+    def file_of(self, column: str) -> File:
+        """Return the file that holds a column."""
+
+    @abstractmethod
+    def batches(
+        self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()
+    ) -> Iterator[Batch]:
+        """Yield columns batch by batch: ``numbers`` of a csv as floats, ``plain`` ones as texts, others as codes."""
+
+    @abstractmethod
+    def taken(self, columns: Sequence[str]) -> list[str]:
+        """Say in full sentences what was taken for granted in reading the columns; of plain files nothing."""
+
+    def title(self, column: str) -> str:
+        """Return what errors call a column."""
+        return f"{self.file_of(column)}, column {quoted(column)}"
+
+
+class File(Source):
+    """One ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file.
+
+    Raises:
+        DataError: there is no such file, or it is of another kind.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.kind = suffix_of(self.path)
+        if "\0" in str(path) or not self.path.is_file():
+            raise DataError(f"There is no file {path}. Check the path.")
+        if self.kind not in {*SEPARATORS, ".parquet"}:
+            raise DataError(f"{path} is of an unknown kind. Pass a .csv, .tsv, .csv.gz, .tsv.gz or .parquet file.")
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    @property
+    def is_text(self) -> bool:
+        """Whether fields are texts, and not values with types."""
+        return self.kind != ".parquet"
+
+    def file_of(self, column: str) -> File:
+        """Return this file."""
+        return self
+
+    def form(self, wanted: Sequence[str] = ()) -> Form:
+        """Return how a csv is written."""
+        form = form_of(self.path, wanted)
+        if not form.header:
+            raise DataError(f"{self} is empty. Write a header line and one line for each prediction.")
+        return form
+
+    def taken(self, columns: Sequence[str]) -> list[str]:
+        """Say how a csv was read that is not plain; of another file nothing."""
+        if not self.is_text:
+            return []
+        said = self.form(columns).taken(SEPARATORS[self.kind], columns)
+        return [f"{self.name} was read as {', '.join(said)}."] if said else []
+
+    def header(self, wanted: Sequence[str] = ()) -> list[str]:
+        """Return the names of the columns."""
+        return list(self.form(wanted).header) if self.is_text else list(self.schema().names)
+
+    def has_commas(self, column: str) -> bool:
+        """Whether a csv writes the numbers of a column with decimal commas."""
+        return self.is_text and column in self.form([column]).decimal_commas
+
+    def stores_fractions(self, column: str) -> bool:
+        """Whether a parquet file stores a column as floating-point numbers."""
+        names = [] if self.is_text else self.header()
+        return names.count(column) == 1 and bool(pyarrow.types.is_floating(self.schema().field(column).type))
+
+    def schema(self) -> pyarrow.Schema:
+        """Return names and types of a parquet file."""
+        return self._sure(lambda: pyarrow.parquet.read_schema(self.path))
+
+    def batches(
+        self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()
+    ) -> Iterator[Batch]:
+        """Yield columns batch by batch; each must be there once."""
+        rows = self._text(wanted, numbers, plain) if self.is_text else self._parquet(wanted, numbers, plain)
+        while (batch := self._sure(lambda: next(rows, None))) is not None:
+            yield batch
+
+    def _sure(self, read: Callable[[], Read]) -> Read:
+        """Return what is read; whatever a library says of a damaged file becomes one sentence."""
+        try:
+            return read()
+        except LevelheadError:
+            raise
+        except Exception as error:
+            found = re.search(r"In CSV column #(\d+): .*conversion error to double: invalid value '(.*?)'", str(error))
+            if found:
+                raise no_number(self.title(self.header()[int(found[1])]), found[2]) from None
+            raise _unreadable(self.path, self.kind, error) from None
+
+    def _parquet(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Batch]:
+        schema = self.schema()
+        require_columns(list(schema.names), wanted, str(self))
+        for name in wanted:
+            kind = schema.field(name).type
+            if pyarrow.types.is_nested(getattr(kind, "storage_type", kind)):
+                raise DataError(
+                    f"{self.title(name)} holds values of the type {kind}, which cannot be compared. Name a column of "
+                    "numbers, texts or truth values."
+                )
+        texts = [name for name in wanted if name not in {*numbers, *plain} and _is_text(schema.field(name).type)]
+        # Text columns lie in the file as codes and are read as codes: no string is made for a row.
+        with pyarrow.parquet.ParquetFile(self.path, read_dictionary=texts, page_checksum_verification=True) as file:
+            rows = _batch_rows(file.metadata)
+            for part in _row_groups(file.metadata):
+                for batch in file.iter_batches(rows, row_groups=part, columns=list(wanted), use_threads=False):
+                    if batch.num_rows:
+                        yield {name: _simple(batch.column(name)) for name in wanted}
+
+    def _text(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Batch]:
+        form = self.form(wanted)
+        require_columns(form.header, wanted, str(self))
+        check_quotes(self.path, form)
+        commas = [name for name in numbers if name in form.decimal_commas]
+        text, code = pyarrow.string(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+        types = {
+            name: text if name in {*plain, *commas} else pyarrow.float64() if name in numbers else code
+            for name in wanted
+        }
+        reader = pyarrow.csv.open_csv(
+            str(self.path),
+            read_options=pyarrow.csv.ReadOptions(
+                block_size=BATCH_BYTES, use_threads=False, encoding=form.encoding.removesuffix("-sig")
+            ),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=list(wanted),
+                column_types=types,
+                strings_can_be_null=False,
+                null_values=MISSING if numbers else [],  # of numbers; texts are never null
+            ),
+        )
+        with reader:
+            for batch in reader:
+                if batch.num_rows:
+                    yield {
+                        name: self._pointed(batch.column(name), name) if name in commas else batch.column(name)
+                        for name in wanted
+                    }
+
+    def _pointed(self, column: pyarrow.Array, name: str) -> pyarrow.Array:
+        """Return the numbers (rows,) of texts with decimal commas."""
+        absent = pyarrow.compute.is_in(column, value_set=pyarrow.array(MISSING))
+        pointed = pyarrow.compute.if_else(absent, None, column)
+        mixed = pyarrow.compute.match_substring(pointed, ".")
+        if pyarrow.compute.any(mixed).as_py():
+            first = pointed.filter(mixed)[0].as_py()
+            raise DataError(
+                f"{self.title(name)} holds {quoted(first)} beside numbers with decimal commas. Write all of its "
+                "numbers in one way."
+            )
+        return numbers_of(pyarrow.compute.replace_substring(pointed, ",", "."), self.title(name))
+
+
+def source_of(path: Path | str | Source) -> Source:
+    """Return a file of predictions, or the rows that are given.
+
+    Raises:
+        DataError: there is no such file, or it is of an unknown kind.
+    """
+    if not isinstance(path, (Source, Path, str)):
+        raise ConfigError(f"A file of predictions is named by its path, not by {quoted(path)}.")
+    return path if isinstance(path, Source) else File(path)
+
+
+def read_batches(
+    path: Path | str | Source, outcomes: Sequence[str], groups: Sequence[str], numeric: Collection[str] = ()
+) -> Iterator[dict[str, Column]]:
     """Yield batches of rows of a file of predictions, one row a prediction, and nothing but the columns asked for.
 
     Fields of csv and tsv files are texts, exactly as they are written: ``1``, ``01`` and ``1.0`` are three values.
     The types of a parquet file stay what they are.
 
     Args:
-        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file.
+        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file, or rows of two.
         outcomes: names of the label and prediction columns.
         groups: names of the group columns.
+        numeric: those of them that are cut into ranges, whose decimal commas become points.
 
     Yields:
         the columns by name.
@@ -52,12 +243,16 @@ def read_batches(path: Path, outcomes: Sequence[str], groups: Sequence[str]) -> 
         DataError: the file is missing, unreadable, empty, of an unknown kind, or lacks a column or has it twice; or,
             after the last batch, a label or a prediction is missing.
     """
-    for columns, _ in read_batches_with_numbers(path, outcomes, groups, []):
+    for columns, _ in read_batches_with_numbers(path, outcomes, groups, [], numeric):
         yield columns
 
 
 def read_batches_with_numbers(
-    path: Path, outcomes: Sequence[str], groups: Sequence[str], numbers: Sequence[str]
+    path: Path | str | Source,
+    outcomes: Sequence[str],
+    groups: Sequence[str],
+    numbers: Sequence[str],
+    numeric: Collection[str] = (),
 ) -> Iterator[tuple[dict[str, Column], dict[str, FloatArray]]]:
     """Yield what :func:`read_batches` does and, beside it, the columns ``numbers`` as floating-point numbers.
 
@@ -69,41 +264,35 @@ def read_batches_with_numbers(
         raise DataError(
             f"Column {quoted(clash[0])} is named twice, as numbers and as a label, prediction or group. Name each once."
         )
+    source = source_of(path)
     wanted = list(dict.fromkeys([*outcomes, *groups, *numbers]))
-    suffix = Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
     missing: dict[str, list[int]] = {name: [] for name in (*outcomes, *numbers)}
     counts = dict.fromkeys(missing, 0)
     start = 0
-    try:
-        if not path.is_file():
-            raise DataError(f"There is no file {path}. Check the path.")
-        if suffix not in {*SEPARATORS, ".parquet"}:
-            raise DataError(f"{path} is of an unknown kind. Pass a .csv, .tsv, .csv.gz, .tsv.gz or .parquet file.")
-        absent = {name: MISSING if name in outcomes else [""] for name in wanted if name not in numbers}
-        for batch in (
-            _parquet(path, wanted, numbers) if suffix == ".parquet" else _text(path, wanted, absent, SEPARATORS[suffix])
-        ):
-            columns = {name: _codes(batch[name], absent[name] if suffix != ".parquet" else ()) for name in absent}
-            values = {name: _numbers(batch[name], f"{path}, column {quoted(name)}") for name in numbers}
-            for name in missing:
-                found = np.flatnonzero(~np.isfinite(values[name])) if name in values else _missing_rows(columns[name])
-                counts[name] += len(found)
-                missing[name] += (found[:5] + start + 1).tolist()
-            yield columns, values
-            start += len(batch[wanted[0]])
-    except pyarrow.ArrowInvalid as error:
-        if not (bad := re.search(r"conversion error to double: invalid value '(.*?)'", str(error))):
-            raise _unreadable(path, suffix, error) from None
-        raise _no_number(f"{path}, column {' or '.join(map(quoted, numbers))}", bad[1]) from None
-    except (OSError, ValueError, EOFError, OverflowError, csv.Error, pyarrow.ArrowException) as error:
-        raise _unreadable(path, suffix, error) from None
+    words = {name: MISSING if name in outcomes else [""] for name in wanted if name not in numbers}
+    for batch in source.batches(wanted, numbers):
+        columns = {
+            name: codes_of(batch[name], source.title(name), absent if source.file_of(name).is_text else ())
+            for name, absent in words.items()
+        }
+        for name in set(numeric) & columns.keys():
+            if source.file_of(name).has_commas(name):
+                codes, texts = columns[name]
+                columns[name] = codes, [one.replace(",", ".") if isinstance(one, str) else one for one in texts]
+        values = {name: floats_of(batch[name], source.title(name)) for name in numbers}
+        for name in missing:
+            found = np.flatnonzero(~np.isfinite(values[name])) if name in values else _missing_rows(columns[name])
+            counts[name] += len(found)
+            missing[name] += (found[:5] + start + 1).tolist()
+        yield columns, values
+        start += len(batch[wanted[0]])
     if not start:
-        raise _no_rows(path)
+        raise DataError(f"{path} has a header but no rows. Write one line for each prediction.")
     for name, number in counts.items():
         if number:
             shown = ", ".join(map(str, missing[name][:5])) + (", ..." if number > 5 else "")
             raise DataError(
-                f"{path}, column {quoted(name)}: {number} missing{' or infinite' if name in numbers else ''} "
+                f"{source.title(name)}: {number} missing{' or infinite' if name in numbers else ''} "
                 f"value{'' if number == 1 else 's'}, first in row "
                 f"{shown} (counted from 1, without the header). Fill them in or leave those rows out."
             )
@@ -111,40 +300,47 @@ def read_batches_with_numbers(
 
 def _unreadable(path: Path, suffix: str, error: Exception) -> DataError:
     # After "Expected 3 columns, got 4" comes the text of the row, which is nobody's business here.
-    said = re.sub(r"(got \d+):.*", r"\1", (str(error).splitlines() or [type(error).__name__])[0])
+    said = re.sub(r"(got \d+):.*", r"\1", (str(error).splitlines() or [""])[0]) or type(error).__name__
     if "straddling" in said:
         said = f"a field of more than {BATCH_BYTES:,} bytes: is there a quotation mark that is never closed?"
-    return DataError(f"{path} cannot be read as {suffix[1:]} ({said}). Is it complete and UTF-8?")
+    whole = "Is it complete?" if suffix == ".parquet" else "Is it complete and UTF-8?"
+    return DataError(f"{path} cannot be read as {suffix[1:]} ({said}). {whole}")
 
 
-def _no_number(title: str, text: str) -> DataError:
+def no_number(title: str, text: str) -> DataError:
+    """Return the error of a column of numbers that holds something else."""
     return DataError(f"{title} holds {quoted(text)}, which is no number. Pass numbers, written like 0.25.")
 
 
-def _numbers(column: pyarrow.Array, title: str) -> FloatArray:
-    """Return floats (rows,), NaN where a field is missing."""
+def numbers_of(column: pyarrow.Array, title: str) -> pyarrow.Array:
+    """Return a column as float64, null where a field is missing; float32 becomes what it is written as.
+
+    0.7 in float32 lies below 0.7 in float64: widened bit by bit, it would miss a threshold of 0.7.
+    """
     kind = column.type
     if pyarrow.types.is_boolean(kind) or pyarrow.types.is_temporal(kind):
-        raise _no_number(title, str(kind))
+        raise no_number(title, str(kind))
     try:
-        values = column.cast(pyarrow.float64())
+        return column.cast(pyarrow.string() if pyarrow.types.is_float32(kind) else kind).cast(pyarrow.float64())
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
         bad = re.search(r"'(.*?)'", str(error))
-        raise _no_number(title, bad[1] if bad else str(kind)) from None
-    return values.to_numpy(zero_copy_only=False)
+        raise no_number(title, bad[1] if bad else str(kind)) from None
 
 
-def _parquet(path: Path, wanted: Sequence[str], numbers: Sequence[str]) -> Iterator[dict[str, pyarrow.Array]]:
-    schema = pyarrow.parquet.read_schema(path)
-    require_columns(list(schema.names), wanted, str(path))
-    texts = [name for name in wanted if name not in numbers and _is_text(schema.field(name).type)]
-    # Text columns lie in the file as codes and are read as codes: no string is made for a row.
-    with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
-        rows = _batch_rows(file.metadata, wanted)
-        for part in _row_groups(file.metadata):
-            for batch in file.iter_batches(rows, row_groups=part, columns=list(wanted), use_threads=False):
-                if batch.num_rows:
-                    yield {name: batch.column(name) for name in wanted}
+def floats_of(column: pyarrow.Array, title: str) -> FloatArray:
+    """Return floats (rows,), NaN where a field is missing."""
+    values: FloatArray = numbers_of(column, title).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _simple(column: pyarrow.Array) -> pyarrow.Array:
+    """Return a column of a type that can be compared and counted, without a change of its values."""
+    if isinstance(column, pyarrow.ExtensionArray):
+        column = column.storage
+    if pyarrow.types.is_float16(column.type):
+        return pyarrow.array(as_written(column.to_numpy(zero_copy_only=False)), mask=column.is_null().to_numpy(False))
+    views = {"string_view": pyarrow.string(), "binary_view": pyarrow.binary()}
+    return column.cast(views[str(column.type)]) if str(column.type) in views else column
 
 
 def _row_groups(metadata: pyarrow.parquet.FileMetaData) -> Iterator[list[int]]:
@@ -161,77 +357,44 @@ def _row_groups(metadata: pyarrow.parquet.FileMetaData) -> Iterator[list[int]]:
         yield part
 
 
-def _batch_rows(metadata: pyarrow.parquet.FileMetaData, wanted: Sequence[str]) -> int:
-    """Return how many rows to read at a time: fewer where fields are long, as they are before they are refused."""
-    longest = 1.0
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema in wanted:
-                longest = max(longest, column.total_uncompressed_size / max(1, column.num_values))
-    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / longest)))
+def _batch_rows(metadata: pyarrow.parquet.FileMetaData) -> int:
+    """Return how many rows to read at a time: fewer where rows are long, as they are before they are refused.
 
-
-def _text(
-    path: Path, wanted: Sequence[str], texts: Collection[str], separator: str
-) -> Iterator[dict[str, pyarrow.Array]]:
-    """Read csv; columns that are not ``texts`` are numbers."""
-    require_columns(_header(path, separator), wanted, str(path))
-    reader = pyarrow.csv.open_csv(
-        str(path),
-        read_options=pyarrow.csv.ReadOptions(block_size=BATCH_BYTES, use_threads=False),
-        parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
-        convert_options=pyarrow.csv.ConvertOptions(
-            include_columns=list(wanted),
-            column_types={
-                name: pyarrow.dictionary(pyarrow.int32(), pyarrow.string()) if name in texts else pyarrow.float64()
-                for name in wanted
-            },
-            strings_can_be_null=False,
-            null_values=[] if len(texts) == len(wanted) else MISSING,  # of numbers; texts are never null
-        ),
-    )
-    with reader:
-        for batch in reader:
-            if batch.num_rows:
-                yield {name: batch.column(name) for name in wanted}
-
-
-def _header(path: Path, separator: str) -> list[str]:
-    """Return the names of the columns, as they are written."""
-    with pyarrow.input_stream(str(path), compression="gzip" if path.suffix.lower() == ".gz" else None) as stream:
-        read = stream.read(LONGEST_HEADER)
-        ends = len(read) < LONGEST_HEADER
-    text = io.StringIO(codecs.getincrementaldecoder("utf-8-sig")().decode(read, final=ends), newline="")
-    header = next((line for line in csv.reader(text, delimiter=separator) if line), None)
-    if header is None and ends:
-        raise DataError(f"{path} is empty. Write a header line and one line for each prediction.")
-    if header is None or not text.read(1):
-        if ends:
-            raise _no_rows(path)
-        raise DataError(f"{path} has a header of more than {LONGEST_HEADER:,} bytes. Is it a table of predictions?")
-    return header
-
-
-def _no_rows(path: Path) -> DataError:
-    return DataError(f"{path} has a header but no rows. Write one line for each prediction.")
+    Columns that nobody asks for count as well: of a damaged file, pyarrow ends the whole process where it is asked for
+    the size of one column.
+    """
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    longest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=1.0)
+    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, longest))))
 
 
 def _is_text(kind: pyarrow.DataType) -> bool:
     return bool(pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind))
 
 
-def _codes(column: pyarrow.Array, absent: Sequence[str] = ()) -> Column:
+def codes_of(column: pyarrow.Array, title: str, absent: Sequence[str] = ()) -> Column:
     """Return codes (rows,) and the values behind them; a missing field has the code of None."""
     if pyarrow.types.is_integer(column.type) and (close := _close_numbers(column)):
         return close
-    coded = column if pyarrow.types.is_dictionary(column.type) else column.dictionary_encode()
-    values: list[Hashable] = [
-        None if pd.isna(value) or value in absent else value for value in coded.dictionary.to_pylist()
-    ]
-    codes = coded.indices.cast(pyarrow.int64())
+    try:
+        coded = column if pyarrow.types.is_dictionary(column.type) else column.dictionary_encode()
+        kinds = coded.dictionary
+        floating = pyarrow.types.is_floating(kinds.type)
+        if floating:
+            kinds = pyarrow.compute.add(numbers_of(kinds, title), 0.0)  # 0.0 and -0.0 are one number
+        values: list[Hashable] = [None if pd.isna(one) or one in absent else one for one in kinds.to_pylist()]
+        codes = coded.indices.cast(pyarrow.int64())
+    except (pyarrow.ArrowException, ValueError, TypeError, OverflowError) as error:
+        said = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise DataError(f"{title} cannot be read ({said}). Is the file complete and its text UTF-8?") from None
     if codes.null_count:
         codes, values = codes.fill_null(len(values)), [*values, None]
-    return codes.to_numpy(zero_copy_only=False), values
+    found: NDArray[np.int64] = codes.to_numpy(zero_copy_only=False)
+    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < len(values):
+        raise DataError(f"{title} is damaged: a row refers to a value that is not there. Write the file again.")
+    if floating and len(places := {value: code for code, value in enumerate(values)}) < len(values):
+        found = np.array([places[value] for value in values], np.int64)[found]
+    return found, values
 
 
 def _close_numbers(column: pyarrow.Array) -> Column | None:

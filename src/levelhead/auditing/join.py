@@ -2,125 +2,171 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+import numpy as np
 import pyarrow
 import pyarrow.compute
-import pyarrow.csv
-import pyarrow.parquet
 
-from levelhead.auditing.files import SEPARATORS
+from levelhead.auditing.files import Batch, File, Source
 from levelhead.report.text import counted
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 
-@contextmanager
-def joined_file(predictions: Path, others: Path, on: str, columns: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Yield a temporary file of ``predictions`` with those of ``columns`` that it lacks, and a sentence on the match.
+class Joined(Source):
+    """Rows of ``predictions`` with those of ``columns`` that it lacks out of ``others``, matched by an id.
 
-    Rows are matched by the text of the column ``on``, to the letter: 1 and 01 are two ids. A row whose id the other
-    file lacks has no group; what is done with such rows is the audit's matter.
+    Rows are matched by the text of their ids, to the letter: 1 and 01 are two ids. A row whose id the other file lacks
+    has no group; what is done with such rows is the audit's matter. ``said`` tells how many rows were matched.
 
     Args:
         predictions: a ``.csv``, ``.tsv`` (also ``.gz``) or ``.parquet`` file with one prediction a row.
         others: such a file with one row for each id.
-        on: name of the column of ids, in both files.
+        on: name of the column of ids in ``predictions``.
         columns: what the audit reads, from either file.
+        other_on: name of the column of ids in ``others``; None: the same.
 
     Raises:
         ConfigError: nothing would be joined, or a column stands in both files.
         DataError: a file cannot be read, lacks a column, names an id twice or without one, or no id is found.
     """
-    there, here = _header(others), _header(predictions)
-    for path, header in ((predictions, here), (others, there)):
-        if on not in header:
-            raise DataError(f"{path} has no column {quoted(on)} (--on). Columns there: {listed(header, 20)}.")
-    wanted = [name for name in dict.fromkeys(columns) if name != on and name in there]
-    if twice := [name for name in wanted if name in here]:
-        raise ConfigError(f"{quoted(twice[0])} stands in {predictions} and in {others}: leave it out of one of them.")
-    if not wanted:
-        raise ConfigError(f"None of the columns {listed(columns, 20)} stands in {others}: leave out --join.")
-    known = _read(others, [on, *wanted])
-    rows = _read(predictions, [on, *(name for name in dict.fromkeys(columns) if name != on and name in here)])
-    ids, own = (table[on].cast(pyarrow.string()).combine_chunks() for table in (known, rows))
-    absent = pyarrow.compute.or_kleene(pyarrow.compute.is_null(ids), pyarrow.compute.equal(ids, "")).fill_null(True)
-    if without := int(pyarrow.compute.sum(absent).as_py() or 0):
-        raise DataError(f"{others}, column {quoted(on)}: {counted(without, 'row')} without an id. Leave them out.")
+
+    def __init__(
+        self, predictions: Path, others: Path, on: str, columns: Sequence[str], other_on: str | None = None
+    ) -> None:
+        self.predictions, self.others, key = File(predictions), File(others), on if other_on is None else other_on
+        there, here = self.others.header([key]), self.predictions.header([on])
+        for file, header, name in ((self.predictions, here, on), (self.others, there, key)):
+            if name not in header:
+                raise DataError(f"{file} has no column {quoted(name)} (--on). Columns there: {listed(header, 20)}.")
+        wanted = [name for name in dict.fromkeys(columns) if name not in (on, key) and name in there]
+        if twice := [name for name in wanted if name in here]:
+            raise ConfigError(
+                f"{quoted(twice[0])} stands in {predictions} and in {others}: leave it out of one of them."
+            )
+        if not wanted:
+            raise ConfigError(f"None of the columns {listed(columns, 20)} stands in {others}: leave out --join.")
+        self._keys = on, key
+        self._joined = dict.fromkeys(wanted)
+        ids, own = _ids(self.others, key), _ids(self.predictions, on)
+        _check(ids, self.others.title(key))
+        self._places, self.said = self._match(own, ids)
+
+    def __str__(self) -> str:
+        return str(self.predictions)
+
+    @property
+    def name(self) -> str:
+        """The name of the file of predictions."""
+        return self.predictions.name
+
+    def file_of(self, column: str) -> File:
+        """Return the file that holds a column."""
+        return self.others if column in self._joined else self.predictions
+
+    def taken(self, columns: Sequence[str]) -> list[str]:
+        """Say how both files were read."""
+        mine = [name for name in columns if name not in self._joined]
+        theirs = [name for name in columns if name in self._joined]
+        return self.predictions.taken([self._keys[0], *mine]) + self.others.taken([self._keys[1], *theirs])
+
+    def batches(
+        self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()
+    ) -> Iterator[Batch]:
+        """Yield columns of both files, in the order of the predictions."""
+        theirs = [name for name in wanted if name in self._joined]
+        # The id is read as well, so that a batch without columns of its own has its rows.
+        mine = list(dict.fromkeys([self._keys[0], *(name for name in wanted if name not in self._joined)]))
+        found = _whole(self.others.batches(theirs, numbers, plain), theirs) if theirs else {}
+        plain = [*plain, *([] if self._keys[0] in wanted else [self._keys[0]])]
+        start = 0
+        for batch in self.predictions.batches(mine, numbers, plain):
+            places = self._places[start : start + len(batch[mine[0]])]
+            start += len(places)
+            both = batch | {name: column.take(places) for name, column in found.items()}
+            yield {name: both[name] for name in wanted}
+
+    def _match(self, own: pyarrow.ChunkedArray, ids: pyarrow.ChunkedArray) -> tuple[pyarrow.Array, str]:
+        """Return where in the other file each row's partner stands (null: nowhere), and a sentence on it."""
+        places = pyarrow.compute.index_in(own, value_set=ids, skip_nulls=True)
+        places = places.combine_chunks() if isinstance(places, pyarrow.ChunkedArray) else places
+        found, used = len(places) - places.null_count, len(pyarrow.compute.unique(places.drop_null()))
+        if not found:
+            raise DataError(
+                f"No id of {self.predictions} is in {self.others}. Ids there look like {_shapes(ids)}, and in the "
+                f"predictions like {_shapes(own)}: are they of the same kind, with the same leading zeros?"
+            )
+        said = (
+            f"{found:,} of {len(places):,} rows ({found / len(places):.1%}) found their id in {self.others.name}"
+            + (f"; {len(places) - found:,} have no group" if found < len(places) else "")
+            + (f"; {counted(len(ids) - used, 'row')} of {self.others.name} not needed" if used < len(ids) else "")
+            + "."
+        )
+        return places, said
+
+
+@contextmanager
+def joined_file(
+    predictions: Path, others: Path, on: str, columns: Sequence[str], other_on: str | None = None
+) -> Iterator[tuple[Joined, str]]:
+    """Yield :class:`Joined` rows, and a sentence on how many of them were matched."""
+    joined = Joined(predictions, others, on, columns, other_on)
+    yield joined, joined.said
+
+
+def _ids(file: File, column: str) -> pyarrow.ChunkedArray:
+    """Return the ids of a file as texts, or as bytes where they are no texts; null where one is missing."""
+    parts = [batch[column] for batch in file.batches([column], plain=[column])]
+    if not parts:
+        raise DataError(f"{file} has a header but no rows. Write one line for each id.")
+    kind = parts[0].type
+    ids = pyarrow.chunked_array(parts, kind)
+    if pyarrow.types.is_dictionary(kind):
+        ids = ids.cast(kind.value_type)
+    if pyarrow.types.is_floating(ids.type):  # whole numbers, most often, beside missing ones
+        ids = pyarrow.compute.if_else(pyarrow.compute.is_nan(ids), None, ids)
+        with suppress(pyarrow.ArrowInvalid):
+            ids = ids.cast(pyarrow.int64())
+    try:
+        ids = ids.cast(pyarrow.string())
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
+        if "binary" not in str(ids.type):
+            raise DataError(
+                f"{file.title(column)} holds values of the type {kind}, and ids are texts or numbers."
+            ) from None
+        ids = pyarrow.chunked_array([[one if one is None else one.hex() for one in ids.to_pylist()]], pyarrow.string())
+    return pyarrow.compute.if_else(pyarrow.compute.equal(ids, ""), None, ids)
+
+
+def _check(ids: pyarrow.ChunkedArray, title: str) -> None:
+    """Raise :class:`~levelhead.types.DataError` for a row without an id, or an id in two rows; ids are not told."""
+    if without := ids.null_count:
+        raise DataError(f"{title}: {counted(without, 'row')} without an id. Leave them out.")
     counts = pyarrow.compute.value_counts(ids)
     repeated = counts.filter(pyarrow.compute.greater(counts.field("counts"), 1))
     if len(repeated):
+        rows = np.flatnonzero(pyarrow.compute.equal(ids, repeated[0]["values"]).to_numpy())
         raise DataError(
-            f"{others}, column {quoted(on)}: {counted(len(repeated), 'id')} more than once, the first being "
-            f"{quoted(repeated[0]['values'].as_py())}. One row for each id, please."
+            f"{title}: {counted(len(repeated), 'id')} more than once, the first in rows {rows[0] + 1:,} and "
+            f"{rows[1] + 1:,} (counted from 1, without the header). One row for each id, please."
         )
-    places = pyarrow.compute.index_in(own, value_set=ids)
-    found, different = len(places) - places.null_count, len(pyarrow.compute.unique(places.drop_null()))
-    if not found:
-        raise DataError(
-            f"No id of {predictions} is in {others}. Ids there are such as {_examples(ids)}, and in the predictions "
-            f"such as {_examples(own)}: are they of the same kind, with the same leading zeros?"
-        )
-    for name in wanted:
-        rows = rows.append_column(name, known[name].combine_chunks().take(places))
-    said = (
-        f"{found:,} of {len(places):,} rows ({found / len(places):.1%}) found their id in {others.name}"
-        + (f"; {len(places) - found:,} have no group" if found < len(places) else "")
-        + (f"; {counted(len(ids) - different, 'row')} of {others.name} not needed" if different < len(ids) else "")
-        + "."
-    )
-    with TemporaryDirectory() as folder:
-        parquet = predictions.suffix.lower() == ".parquet"
-        file = Path(folder) / ("joined.parquet" if parquet else "joined.csv")
-        (pyarrow.parquet.write_table if parquet else pyarrow.csv.write_csv)(rows, file)
-        yield file, said
 
 
-def _kind(path: Path) -> str:
-    suffix = Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
-    if not path.is_file():
-        raise DataError(f"There is no file {path}. Check the path.")
-    if suffix not in {*SEPARATORS, ".parquet"}:
-        raise DataError(f"{path} is of an unknown kind. Pass a .csv, .tsv, .csv.gz, .tsv.gz or .parquet file.")
-    return suffix
+def _whole(batches: Iterator[Batch], columns: Sequence[str]) -> Batch:
+    """Return columns of a file in one piece."""
+    parts = list(batches)
+    return {
+        name: pyarrow.chunked_array([part[name] for part in parts]).unify_dictionaries().combine_chunks()
+        for name in columns
+    }
 
 
-def _header(path: Path) -> list[str]:
-    suffix = _kind(path)
-    try:
-        if suffix == ".parquet":
-            names: list[str] = pyarrow.parquet.read_schema(path).names
-        else:
-            with pyarrow.csv.open_csv(path, parse_options=_parse(suffix)) as reader:
-                names = reader.schema.names
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read as {suffix[1:]} ({str(error).splitlines()[0]}).") from None
-    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise DataError(f"{path} has the column {quoted(twice[0])} more than once: rename one.")
-    return names
-
-
-def _read(path: Path, columns: Sequence[str]) -> pyarrow.Table:
-    """Return columns of a file: texts to the letter of a csv, the types of a parquet file."""
-    suffix = _kind(path)
-    try:
-        if suffix == ".parquet":
-            return pyarrow.parquet.read_table(path, columns=list(columns))
-        options = pyarrow.csv.ConvertOptions(
-            include_columns=list(columns),
-            column_types=dict.fromkeys(columns, pyarrow.string()),
-            strings_can_be_null=False,
-        )
-        return pyarrow.csv.read_csv(path, parse_options=_parse(suffix), convert_options=options)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read as {suffix[1:]} ({str(error).splitlines()[0]}).") from None
-
-
-def _parse(suffix: str) -> pyarrow.csv.ParseOptions:
-    return pyarrow.csv.ParseOptions(delimiter=SEPARATORS[suffix], newlines_in_values=True)
-
-
-def _examples(ids: pyarrow.Array) -> str:
-    return " and ".join(quoted(str(value)) for value in ids[:2].to_pylist())
+def _shapes(ids: pyarrow.ChunkedArray) -> str:
+    """Return what ids look like without telling one: letters as a, digits as 9."""
+    masked = [
+        "".join("9" if one.isdigit() else "a" if one.isalpha() else one for one in text)
+        for text in ids.drop_null()[:100].to_pylist()
+    ]
+    return " and ".join(quoted(text, 40) for text in list(dict.fromkeys(masked))[:2]) or "nothing"

@@ -12,7 +12,7 @@ values are adjusted by Holm (Scandinavian Journal of Statistics 1979): over the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy import stats
 
-from levelhead.auditing.files import read_batches
+from levelhead.auditing.files import Source, read_batches, source_of
 from levelhead.auditing.tally import Column, occurring
 from levelhead.auditing.vocabulary import LabelMap, check_predictions, in_order
 from levelhead.metrics import JointCounts, estimate_to_dict, holm
@@ -294,21 +294,22 @@ class _Reading:
 
 
 def read_rows(
-    path: Path,
+    path: Path | str | Source,
     label: str,
     prediction: str,
     groups: Sequence[str],
     on: str | None,
     cut: Callable[[str, Column], Column],
+    numeric: Collection[str] = (),
 ) -> PairedRows:
     """Read a file; ``on`` names the column of ids that rows are matched by, kept under the key ``"id"``.
 
-    ``cut`` turns the numbers of a group column into ranges, where that was asked for.
+    ``cut`` turns the numbers of the group columns ``numeric`` into ranges.
     """
-    reading = _Reading()
+    reading, source = _Reading(), source_of(path)
     ids: list[NDArray[Any]] = []
     wanted = {"label": label, "prediction": prediction} | {f"group {name}": name for name in groups}
-    for batch in read_batches(path, [label, prediction, *([on] if on is not None else [])], groups):
+    for batch in read_batches(source, [label, prediction, *([on] if on is not None else [])], groups, numeric):
         columns = {key: cut(name, batch[name]) if key[:6] == "group " else batch[name] for key, name in wanted.items()}
         reading.add(columns, 32_000)
         if on is not None:
@@ -316,11 +317,11 @@ def read_rows(
             texts = np.empty(len(values), object)
             texts[:] = values
             ids.append(texts[codes])
-    titles = {key: f"{path}, column {quoted(name)}" for key, name in wanted.items()}
+    titles = {key: source.title(name) for key, name in wanted.items()}
     joined = {key: np.concatenate(parts) for key, parts in reading.codes.items()}
     if on is not None:
         joined["id"] = np.concatenate(ids)
-        titles["id"] = f"{path}, column {quoted(on)}"
+        titles["id"] = source.title(on)
     return PairedRows(titles, joined, {key: list(values) for key, values in reading.known.items()})
 
 

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from scipy import special
 
-from levelhead.auditing.files import read_batches
+from levelhead.auditing.files import Source, read_batches, source_of
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows
 from levelhead.auditing.postprocess import BiasRule, check_rule, fit_rule
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, Scale, check_scale
@@ -140,7 +140,8 @@ class Postprocessed:
     ``rule`` is the rule, ``saved`` the rule with its classes; ``decisions`` (rows,) those of it for every row of the
     file, and ``before`` those of the threshold. ``fitted`` (rows,) marks rows of the file that the rule was fitted on,
     and ``ids`` (rows,) are the texts of the id column, None without one. ``audit`` compares decisions on the other
-    rows, None without labels; ``reversals`` are gaps that changed their sign there.
+    rows, None without labels; ``reversals`` are gaps that changed their sign there. ``reading`` says how a file was
+    read that is not a plain csv.
     """
 
     rule: BiasRule
@@ -155,6 +156,7 @@ class Postprocessed:
     scale: Scale
     ids: NDArray[Any] | None = None
     reversals: tuple[Reversal, ...] = ()
+    reading: tuple[str, ...] = ()
 
     @property
     def threshold(self) -> float:
@@ -175,6 +177,7 @@ class Postprocessed:
                 {"rate": RATES[one.label], "groups": list(one.groups), "before": one.before, "after": one.after}
                 for one in self.reversals
             ],
+            **({"reading": list(self.reading)} if self.reading else {}),
             **against,
         }
 
@@ -218,7 +221,8 @@ class Postprocessed:
     def table(self) -> Group:
         """Return what ``rich`` prints."""
         read_as = [self.scale.sentence(self.threshold), *self.scale.warnings()]
-        shown: list[RenderableType] = [Text(USES_GROUPS), *map(Text, [*self.sentences(), *read_as])]
+        shown: list[RenderableType] = [*map(Text, self.reading), Text(USES_GROUPS)]
+        shown += map(Text, [*self.sentences(), *read_as])
         if self.audit is not None:
             shown += [one for one in self.audit.tables() if not isinstance(one, Text)]
         return Group(*shown, Text("USES GROUPS."))
@@ -332,7 +336,7 @@ def postprocess_file(
         positive = given.classes[1]
     if given is not None and scale == AUTO:  # a few new rows say little of their scale
         scale = given.scale
-    rows = _Read.of(Path(path), score, group, label, positive, scale)
+    rows = _Read.of(source_of(path), score, group, label, positive, scale)
     if given is not None:
         if label is not None and rows.classes != given.classes:
             raise DataError(f"{path} has the labels {rows.classes}, and the rule was fitted on {given.classes}.")
@@ -343,7 +347,7 @@ def postprocess_file(
             fitted = np.ones(len(rows.score), bool) if label is None else half(seed, len(rows.score))
             fit = rows.only(fitted)
         else:
-            fit = _Read.of(Path(validation), score, group, label, positive, scale)
+            fit = _Read.of(source_of(validation), score, group, label, positive, scale)
             fitted = np.zeros(len(rows.score), bool)
             if fit.scale.name != rows.scale.name:
                 raise DataError(
@@ -405,6 +409,7 @@ def postprocess_file(
         rows.scale,
         None if id_column is None else _texts(Path(path), id_column),
         tuple(reversals(found.metric, before[shown], decisions[shown], measured.label, measured.group, min_count)),
+        tuple(said for one in (path, validation) if one is not None for said in source_of(one).taken(named)),
     )
 
 
@@ -463,14 +468,14 @@ class _Read:
     scale: Scale
 
     @classmethod
-    def of(cls, path: Path, score: str, group: str, label: str | None, positive: str | None, scale: str) -> _Read:
+    def of(cls, source: Source, score: str, group: str, label: str | None, positive: str | None, scale: str) -> _Read:
         """Read a file; its scores become probabilities."""
-        rows: ScoreRows = read_scores(path, label, score, [group])
+        rows: ScoreRows = read_scores(source, label, score, [group])
         found = rows.settle(scale)
         if found.name == OTHER:
             raise DataError(
-                f"{path}, column {quoted(score)} goes from {found.low:g} to {found.high:g}, and probabilities lie "
-                "between 0 and 1."
+                f"{source.title(score)} goes from {found.low:g} to {found.high:g}, and probabilities lie between 0 and "
+                "1."
             )
         values = rows.scores if found.probabilities else special.expit(rows.scores)
         members = rows.texts(group)

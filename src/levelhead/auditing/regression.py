@@ -33,7 +33,7 @@ from levelhead.auditing.bins import Bins, cuts_of
 from levelhead.auditing.columns import by_name, columns_of, name_of
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.figures import LEAVE_OUT, about_of, check_grouping, ordered_groups
-from levelhead.auditing.files import read_batches, read_batches_with_numbers
+from levelhead.auditing.files import Source, read_batches, read_batches_with_numbers, source_of
 from levelhead.auditing.frames import regression_frame
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.own_metrics import PairDifference
@@ -114,7 +114,8 @@ class RegressionAudit:
     ``by_attribute`` has the groups of each sensitive column, and of the crossing under the tuple of their names;
     ``overall`` all rows. ``explained`` is the share of the label's variance that predictions explain (R squared).
     ``pairs`` are the differences of two groups, the clearest and largest first; their intervals allow for all
-    ``comparisons``. ``continuous`` has how errors change along columns of numbers.
+    ``comparisons``. ``continuous`` has how errors change along columns of numbers. ``reading`` says how a file was read
+    that is not a plain csv.
 
     Examples:
         >>> import levelhead as lh
@@ -134,6 +135,7 @@ class RegressionAudit:
     label: str = "label"
     about: Mapping[str, str] = field(default_factory=dict)
     continuous: Mapping[str, ContinuousGap] = field(default_factory=dict)
+    reading: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
@@ -159,6 +161,8 @@ class RegressionAudit:
         }
         if self.about:
             found["about"] = dict(self.about)
+        if self.reading:
+            found["reading"] = list(self.reading)
         return {**found, "sentences": regression_sentences(self)}
 
     def to_html(self) -> str:
@@ -178,6 +182,7 @@ class RegressionAudit:
             shown.append(_pairs_table(self))
         shown += [Text(_along_sentence(name, one)) for name, one in self.continuous.items()]
         shown += warning_lines(self.warnings)
+        shown = [*map(Text, self.reading), *shown]
         return Group(*shown, Text(f"An error is a prediction less its label, in the unit of {quoted(self.label)}."))
 
     def __str__(self) -> str:
@@ -268,7 +273,7 @@ def regression_audit(
 
 @checked
 def regression_audit_file(
-    path: Path | str,
+    path: Path | str | Source,
     label: str,
     prediction: str,
     groups: Sequence[str],
@@ -312,17 +317,17 @@ def regression_audit_file(
         >>> result.by_attribute["sex"]["m"].mean_error.value
         1.0
     """
-    path, names = Path(path), list(dict.fromkeys(groups))
+    source, names = source_of(path), list(dict.fromkeys(groups))
     if label == prediction:
         raise ConfigError(f"{quoted(label)} is named as label and as prediction. Name two columns.")
     along = list(dict.fromkeys(continuous))
     numbers = [label, prediction, *(name for name in along if name not in (*names, label, prediction))]
-    titles = {name: f"{path}, column {quoted(name)}" for name in (*numbers, *names, *along)}
+    titles = {name: source.title(name) for name in (*numbers, *names, *along)}
     counts = _Rows({name: titles[name] for name in names}, intersect, min_count, level, missing, bins)
     for name, cut in counts.cuts.items():
         if cut.quantiles:
-            cut.find((batch[name] for batch in read_batches(path, [], [name])), titles[name])
-    for columns, values in read_batches_with_numbers(path, [], names, numbers):
+            cut.find((batch[name] for batch in read_batches(source, [], [name], counts.cuts)), titles[name])
+    for columns, values in read_batches_with_numbers(source, [], names, numbers, [*counts.cuts, *along]):
         shared = {
             name: numbers_of_column(columns[name][1], titles[name])[columns[name][0]] for name in along if name in names
         }
@@ -333,7 +338,7 @@ def regression_audit_file(
             for one, name in zip(both, (label, prediction), strict=True):
                 _finite(one, titles[name])
             counts.add(*both, {name: columns[name] for name in names}, wanted)
-    return counts.audit(label, about_of(about))
+    return replace(counts.audit(label, about_of(about)), reading=tuple(source.taken([*numbers, *names])))
 
 
 def _finite(values: FloatArray, title: str) -> FloatArray:

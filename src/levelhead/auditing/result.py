@@ -190,7 +190,8 @@ class AuditResult:
 
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""
-        return Group(*result_tables(self), Text(self._note))
+        reading = map(Text, self.more.get("reading", ()))  # of a file that is not a plain csv
+        return Group(*reading, *result_tables(self), Text(self._note))
 
     def __str__(self) -> str:
         return plain_text(self.table())

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special
 
-from levelhead.auditing.files import read_batches_with_numbers
+from levelhead.auditing.files import Source, read_batches_with_numbers, source_of
 from levelhead.auditing.scale import AUTO, Scale, find_scale
 from levelhead.auditing.tally import Column, Tally, occurring
 from levelhead.auditing.vocabulary import in_order
@@ -403,14 +403,15 @@ def _codes(column: Column, known: dict[Hashable, int], title: str) -> NDArray[An
     return places.astype(np.min_scalar_type(max(0, len(known) - 1)))[codes]
 
 
-def read_scores(path: Path, label: str | None, score: str, groups: Sequence[str]) -> ScoreRows:
+def read_scores(path: Path | str | Source, label: str | None, score: str, groups: Sequence[str]) -> ScoreRows:
     """Read a file of scores, with labels or without; columns are read as an audit reads them."""
     outcomes = [] if label is None else [label]
-    titles = {name: f"{path}, column {quoted(name)}" for name in (*outcomes, score, *groups)}
+    source = source_of(path)
+    titles = {name: source.title(name) for name in (*outcomes, score, *groups)}
     rows = ScoreRows(
         titles.get(str(label), "The label"), titles[score], titles[score], {name: titles[name] for name in groups}
     )
-    for columns, numbers in read_batches_with_numbers(path, outcomes, groups, [score]):
+    for columns, numbers in read_batches_with_numbers(source, outcomes, groups, [score]):
         none: Column = np.zeros(len(numbers[score]), np.int64), [None]
         rows.add(none if label is None else columns[label], numbers[score], {name: columns[name] for name in groups})
     rows.check()

@@ -13,13 +13,13 @@ from scipy import optimize, special
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.columns import outcome_of
-from levelhead.auditing.files import read_batches
-from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
+from levelhead.auditing.files import Source, read_batches_with_numbers
+from levelhead.auditing.numbers import numbers_of_array
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.intervals import check_level
 from levelhead.metrics.ranking import area_under_roc
-from levelhead.types import DataError, Estimate, check_seed, listed, quoted
+from levelhead.types import DataError, Estimate, check_seed, listed
 
 FloatArray = NDArray[np.float64]
 
@@ -141,9 +141,11 @@ def signal_area(
 
 
 def signal_areas_of_file(
-    path: Path | str, label: str, score: str, group: str, signals: list[str], *, seed: int = 0
+    path: Path | str | Source, label: str, score: str, group: str, signals: list[str], *, seed: int = 0
 ) -> Mapping[str, SignalArea]:
     """Return :func:`signal_area` for each of the columns ``signals`` of a file of scores.
+
+    Rows without a group are left out.
 
     Args:
         path: as :func:`levelhead.explain_file` takes it.
@@ -156,16 +158,19 @@ def signal_areas_of_file(
     Raises:
         DataError: as :func:`signal_area`, and a file that is missing, unreadable or lacks a column.
     """
-    columns: dict[str, list[Any]] = {name: [] for name in dict.fromkeys([label, score, group, *signals])}
-    for batch in read_batches(Path(path), [name for name in columns if name != group], [group]):
-        for name, (codes, values) in batch.items():
-            columns[name] += [values[code] for code in codes.tolist()]
-    numbers = {
-        name: numbers_of_column(columns[name], f"{path}, column {quoted(name)}")
-        for name in dict.fromkeys([score, *signals])
-    }
+    names = list(dict.fromkeys([score, *signals]))
+    columns: dict[str, list[Any]] = {label: [], group: []}
+    numbers: dict[str, list[FloatArray]] = {name: [] for name in names}
+    for batch, values in read_batches_with_numbers(path, [label], [group], names):
+        codes, groups = batch[group]
+        known = np.array([one is not None for one in groups])[codes]
+        for name, (codes, found) in batch.items():
+            columns[name] += [found[code] for code in codes[known].tolist()]
+        for name in names:
+            numbers[name].append(values[name][known])
+    joined = {name: np.concatenate(parts) for name, parts in numbers.items()}
     return {
-        name: signal_area(columns[label], numbers[score], numbers[name], group=columns[group], seed=seed)
+        name: signal_area(columns[label], joined[score], joined[name], group=columns[group], seed=seed)
         for name in signals
     }
 

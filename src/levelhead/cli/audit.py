@@ -16,6 +16,7 @@ from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
+    from levelhead.auditing.files import Source
     from levelhead.auditing.missing.answer import IndirectAudit
     from levelhead.auditing.regression import RegressionAudit
     from levelhead.auditing.result import AuditResult
@@ -433,6 +434,7 @@ def audit_command(
     check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions, against, join])
     source = predictions.name if predictions else ""
     matched = None
+    rows: Path | Source | None = predictions
     if join is not None:
         if predictions is None or on is None or against is not None:
             raise ConfigError(
@@ -452,7 +454,7 @@ def audit_command(
         ]
         columns += [inclusion, strata, weight, without, cluster]
         named = [column for column in columns if column]
-        predictions, matched = context.with_resource(joined_file(predictions, join, on, named))
+        rows, matched = context.with_resource(joined_file(predictions, join, on, named))
         on = None
     unrecorded = {
         "--labelled-group": labelled_group,
@@ -495,15 +497,15 @@ def audit_command(
                 "--group says which group every row belongs to; then nothing is missing. Leave it out, or leave out "
                 f"{', '.join(name for name, value in unrecorded.items() if value)}."
             )
-        if predictions is None or label is None or prediction is None:
+        if rows is None or label is None or prediction is None:
             lacking = [name for name, value in list(given.items())[:3] if value is None]
             raise ConfigError(f"An audit needs FILE, --label and --prediction; missing: {', '.join(lacking)}.")
         _unrecorded(
-            predictions, label, prediction, group or [], labelled_group, proxy or [], inclusion,
+            rows, label, prediction, group or [], labelled_group, proxy or [], inclusion,
             randomized_response or [], shares or [], strata, positive, json_file, html_file, source, matched,
         )  # fmt: skip
         return
-    if predictions is None or label is None or not (prediction or score) or not group:
+    if rows is None or label is None or not (prediction or score) or not group:
         lacking = [name for name, value in given.items() if not value]
         raise ConfigError(
             f"An audit needs FILE, --label, --prediction (or --score) and --group; missing: {', '.join(lacking)}. To "
@@ -535,7 +537,7 @@ def audit_command(
         from levelhead.auditing.regression import regression_audit_file
 
         numbers = regression_audit_file(
-            predictions,
+            rows,
             label,
             prediction,
             group,
@@ -552,7 +554,7 @@ def audit_command(
     from levelhead.auditing.audit import audit_file
 
     result = audit_file(
-        predictions,
+        rows,
         label,
         prediction,
         group,
@@ -591,7 +593,7 @@ def audit_command(
 
 
 def _unrecorded(
-    predictions: Path,
+    predictions: Path | Source,
     label: str,
     prediction: str,
     group: list[str],

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import codecs
-import csv
 import functools
-import gzip
 import io
 import itertools
 import json
 import logging
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from levelhead.csv_form import (
+    DELIMITERS,
+    encoding_of,
+    form_of,
+    opened,
+    records,
+    refuse_irregular,
+    suffix_of,
+)
 from levelhead.types import DataError, refuse_duplicates, require_columns
 
 NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
@@ -27,15 +31,6 @@ TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ANY_SUFFIXES = (*TABLE_SUFFIXES, ".jsonl", ".jsonl.gz", ".parquet")
 PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<count>\d{1,6})(?P<suffix>(\.[a-z]+)+)")
 BATCH_ROWS = 16_384
-DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-MARKS = {  # UTF-32 first, whose mark begins with that of UTF-16
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-    codecs.BOM_UTF8: "utf-8-sig",
-}
-NOT_WINDOWS = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D])  # mean nothing in Windows-1252
 
 logger = logging.getLogger(__name__)
 
@@ -123,10 +118,10 @@ def find_layout(folder: Path, layouts: Mapping[str, Sequence[str]], wanted: str 
 
 def table_header(path: Path) -> list[str]:
     """Return the names of a table's columns; reads the first line alone, of JSON lines all of them."""
-    if _suffix(path) == ".parquet":
-        _refuse_irregular(path)
+    if suffix_of(path) == ".parquet":
+        refuse_irregular(path)
         return list(_parquet_columns(path, None))
-    if _suffix(path) == ".jsonl":
+    if suffix_of(path) == ".jsonl":
         return list(dict.fromkeys(name for row in _json_rows(path) for name in row))
     header = next(_lines(path), None)
     if header is None:
@@ -140,13 +135,13 @@ def read_columns(path: Path, columns: Sequence[str], *, part: bool = False) -> d
     A table without rows is an error, unless it is a ``part`` of one.
     Numbers and truth values of JSON lines and parquet become texts as Python writes them.
     """
-    if _suffix(path) == ".parquet":
-        _refuse_irregular(path)
+    if suffix_of(path) == ".parquet":
+        refuse_irregular(path)
         found = _parquet_columns(path, columns)
         if not part and not next(iter(found.values()), []):
             raise DataError(f"{path} has a header but no rows.")
         return found
-    if _suffix(path) == ".jsonl":
+    if suffix_of(path) == ".jsonl":
         return _json_columns(path, columns)
     lines = _lines(path)
     there = next(lines, None)
@@ -170,14 +165,14 @@ def first_rows(path: Path, count: int) -> dict[str, list[str]]:
 
     Columns of parquet that hold lists, records or bytes are left out: they are neither texts nor classes.
     """
-    if _suffix(path) == ".parquet":
+    if suffix_of(path) == ".parquet":
         plain = [
             one.name
             for one in _parquet_fields(path)
             if not pa.types.is_nested(one.type) and "binary" not in str(one.type)
         ]
         return {name: values[:count] for name, values in _parquet_columns(path, plain, count).items()}
-    if _suffix(path) == ".jsonl":
+    if suffix_of(path) == ".jsonl":
         return {name: values[:count] for name, values in _json_columns(path, table_header(path)).items()}
     lines = list(itertools.islice(_lines(path), count + 1))
     if not lines:
@@ -206,33 +201,48 @@ def _lines(path: Path) -> Iterator[list[str]]:
     A row may have fewer fields than the header, or end with empty ones. More fields are an error, because a comma in a
     text without quotes has moved the rest. So are two columns of one name.
     """
-    _refuse_irregular(path)
-    encoding = _encoding(path)
-    delimiter = _delimiter(path, encoding)
-    kind = DELIMITERS[delimiter]
+    refuse_irregular(path)
+    form = form_of(path)
+    kind = DELIMITERS[form.delimiter]
+    if form.delimiter != ("\t" if suffix_of(path) == ".tsv" else ","):
+        _say_once("%s has no commas in its header: fields are divided by %s.", path, kind)
+    _say_encoding(path, form.encoding)
+    width = row = 0
     advice = f"Is it UTF-8 with a header and {kind}, and a text that begins with a quote in quotes?"
-    with _opened(path, advice) as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
-        width = row = 0
-        for line in csv.reader(text, delimiter=delimiter, strict=True):
-            if len(line) < 2 and not "".join(line).strip():
-                continue
-            if width and any(line[width:]):
-                raise DataError(
-                    f"{path}: row {row} has {len(line)} fields and the header {width}. Put quotes around a text "
-                    f"that holds {kind}."
-                )
-            if not width:
-                refuse_duplicates(line, [name for name in line if name], str(path))
-            width, row = width or len(line), row + 1
-            yield line
+    for line in records(path, form, advice):
+        if width and any(line[width:]):
+            raise DataError(
+                f"{path}: row {row} has {len(line)} fields and the header {width}. Put quotes around a text "
+                f"that holds {kind}."
+            )
+        if not width:
+            refuse_duplicates(line, [name for name in line if name], str(path))
+        width, row = width or len(line), row + 1
+        yield line
+
+
+def _say_encoding(path: Path, encoding: str) -> None:
+    if encoding in ("utf-16", "utf-32"):
+        _say_once("%s is read as %s, by the mark at its beginning.", path, encoding.upper())
+    if encoding == "cp1252":
+        _say_once(
+            "%s is not UTF-8. It is read as Windows-1252 (Latin-1); if letters look wrong, save it as UTF-8.", path
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _say_once(text: str, *of: object) -> None:
+    logger.warning(text, *of)
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows as they are; of a row's fields none is looked at."""
-    _refuse_irregular(path)
+    refuse_irregular(path)
     rows = 0
+    encoding = encoding_of(path)
+    _say_encoding(path, encoding)
     advice = "Is it UTF-8 with one JSON object a line?"
-    with _opened(path, advice) as raw, io.TextIOWrapper(raw, _encoding(path)) as text:
+    with opened(path, advice) as raw, io.TextIOWrapper(raw, encoding) as text:
         for number, line in enumerate(text, 1):
             if not line.strip():
                 continue
@@ -274,9 +284,9 @@ def as_text(value: Any) -> str:
 
 def _parquet_fields(path: Path) -> list[pa.Field]:
     """Return the fields of a parquet file with their types; none of another file."""
-    if _suffix(path) != ".parquet":
+    if suffix_of(path) != ".parquet":
         return []
-    _refuse_irregular(path)
+    refuse_irregular(path)
     table_header(path)  # for its errors
     return list(pq.read_schema(path))
 
@@ -303,97 +313,3 @@ def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | Non
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a readable parquet file ({error}).") from None
     return found
-
-
-def _refuse_irregular(path: Path) -> None:
-    if not path.exists():
-        raise DataError(f"There is no file {path}. Check the path.")
-    if not path.is_file():  # a pipe would be waited for, without end
-        raise DataError(f"{path} is not a regular file. Put a table there, or name another file.")
-
-
-def _suffix(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix
-
-
-@contextmanager
-def _opened(path: Path, advice: str) -> Iterator[IO[bytes]]:
-    """Open a file, also a packed one; what cannot be read is an error that ends with ``advice``."""
-    try:
-        with cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as raw:
-            yield raw
-    except (ValueError, csv.Error, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({error}). {advice}") from None
-
-
-def _encoding(path: Path) -> str:
-    """Return the encoding of a file, and say so where it is not UTF-8."""
-    about = path.stat()
-    return _encoding_of(path, about.st_mtime_ns, about.st_size)
-
-
-@functools.lru_cache(maxsize=64)
-def _encoding_of(path: Path, changed: int, size: int) -> str:
-    """Find the encoding: by the mark at the beginning, else UTF-8, else Windows-1252, which holds Latin-1's letters.
-
-    A file that is UTF-8 in part is a damaged one, and an error.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    beyond_ascii = 0
-    with _opened(path, "Is it whole?") as raw:
-        start = raw.read(4)
-        for mark, encoding in MARKS.items():
-            if start.startswith(mark):
-                if encoding != "utf-8-sig":
-                    logger.warning("%s is read as %s, by the mark at its beginning.", path, encoding.upper())
-                return encoding
-        chunk, before = start, 0
-        ended = False
-        while not ended:
-            ended = not chunk  # then what the decoder still holds back is no whole letter
-            try:
-                beyond_ascii += not decoder.decode(chunk, ended).isascii()
-            except UnicodeDecodeError as error:
-                # What the decoder held back of the chunk before is counted in the error's position.
-                whole = error.object[: error.start].decode("utf-8")
-                place = before + error.start - (len(error.object) - len(chunk))
-                if beyond_ascii or not whole.isascii():
-                    raise DataError(
-                        f"{path} is UTF-8 up to byte {place:,} and then is not: it is damaged, or made of two files "
-                        "in two encodings. Save it as UTF-8."
-                    ) from None
-                return _windows(path, raw, error.object)
-            before += len(chunk)
-            chunk = raw.read(1 << 20)
-    return "utf-8"
-
-
-def _windows(path: Path, raw: IO[bytes], chunk: bytes) -> str:
-    """Return Windows-1252 if the rest of a file may be in it."""
-    while chunk:
-        if set(chunk) & {0, *NOT_WINDOWS}:
-            raise DataError(f"{path} is neither UTF-8 nor Latin-1. Save it as UTF-8.")
-        chunk = raw.read(1 << 20)
-    logger.warning(
-        "%s is not UTF-8. It is read as Windows-1252 (Latin-1); if letters look wrong, save it as UTF-8.", path
-    )
-    return "cp1252"
-
-
-def _delimiter(path: Path, encoding: str) -> str:
-    """Return what divides fields: a tab in tsv; in csv a comma, unless the header has none and has another."""
-    if _suffix(path) == ".tsv":
-        return "\t"
-    with _opened(path, "Is it UTF-8 with a header?") as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
-        header = next((line for line in text if line.strip()), "")
-    fields = {delimiter: len(next(csv.reader([header], delimiter=delimiter), [])) for delimiter in DELIMITERS}
-    best = max(DELIMITERS, key=lambda delimiter: fields[delimiter])
-    if fields[","] > 1 or fields[best] < 2:
-        return ","
-    _say_once(path, DELIMITERS[best])
-    return best
-
-
-@functools.lru_cache(maxsize=64)
-def _say_once(path: Path, kind: str) -> None:
-    logger.warning("%s has no commas in its header: fields are divided by %s.", path, kind)

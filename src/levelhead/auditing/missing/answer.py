@@ -110,6 +110,8 @@ class IndirectPart:
 class IndirectAudit:
     """What :func:`indirect_audit` found, by attribute; figures are fractions.
 
+    ``reading`` says how a file was read that is not a plain csv.
+
     Examples:
         >>> import levelhead as lh
         >>> result = lh.indirect_audit([1, 0] * 50, [1, 0, 1, 1] * 25, shares={"women": 0.5})
@@ -122,6 +124,7 @@ class IndirectAudit:
     rows: int
     positive: str
     level: float = 0.95
+    reading: tuple[str, ...] = ()
 
     @property
     def gaps(self) -> dict[str, Estimate]:
@@ -140,6 +143,7 @@ class IndirectAudit:
             "positive": self.positive,
             "level": self.level,
             "warnings": list(self.warnings),
+            **({"reading": list(self.reading)} if self.reading else {}),
         }
 
     def to_html(self) -> str:
@@ -151,7 +155,7 @@ class IndirectAudit:
 
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""
-        shown: list[Any] = []
+        shown: list[Any] = [*map(Text, self.reading)]
         level = f"{100 * self.level:g}% interval"
         for name, part in self.parts.items():
             naive = list(dict.fromkeys(proxy for one in part.gaps for proxy in one.naive))

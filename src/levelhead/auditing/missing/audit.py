@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow
-import pyarrow.parquet
 from numpy.typing import ArrayLike
 
 from levelhead.arrays import TAKEN, aligned, array_of, checked
 from levelhead.auditing.columns import columns_of, outcomes_of, positive_index
-from levelhead.auditing.files import read_batches_with_numbers
+from levelhead.auditing.files import Source, read_batches_with_numbers, source_of
 from levelhead.auditing.missing.answer import PERSONS, IndirectAudit, IndirectPart
 from levelhead.auditing.missing.choice import Options, answer_responses, answer_strongest
 from levelhead.auditing.missing.gaps import FloatArray
@@ -137,7 +135,7 @@ def indirect_audit(
 
 @checked
 def indirect_audit_file(
-    path: Path | str,
+    path: Path | str | Source,
     label: str,
     prediction: str,
     *,
@@ -195,33 +193,19 @@ def indirect_audit_file(
         dict(responses or {}),
     )
     known.check()
-    path = Path(path)
+    source = source_of(path)
     names = [label, prediction, *known.columns]
-    titles = {name: f"{path}, column {quoted(name)}" for name in names}
+    titles = {name: source.title(name) for name in names}
     tallies = known.tallies(titles[label], titles[prediction], titles)
-    numbers = _stored_as_fractions(path, known.proxies)
+    numbers = [name for name in known.proxies if source.file_of(name).stores_fractions(name)]
     words = [name for name in known.columns if name not in numbers]
-    for batch, fractions in read_batches_with_numbers(path, [label, prediction], words, numbers):
+    for batch, fractions in read_batches_with_numbers(source, [label, prediction], words, numbers):
         # A column of fractions has hardly two equal ones: the numbers themselves stand in place of codes.
         columns: dict[str, Any] = batch | {name: (values, []) for name, values in fractions.items()}
         for tally in tallies.values():
             tally.add(batch[label], batch[prediction], columns)
-    return _answer(known, tallies, positive, level, replicates, seed)
-
-
-def _stored_as_fractions(path: Path, names: Sequence[str]) -> list[str]:
-    """Return which columns a parquet file stores as floating-point numbers."""
-    if path.suffix.lower() != ".parquet":
-        return []
-    try:
-        schema = pyarrow.parquet.read_schema(path)
-    except (OSError, pyarrow.ArrowException):
-        return []  # the reader says what is wrong
-    return [name for name in names if schema.names.count(name) == 1 and _is_floating(schema.field(name).type)]
-
-
-def _is_floating(kind: pyarrow.DataType) -> bool:
-    return bool(pyarrow.types.is_floating(kind))
+    found = _answer(known, tallies, positive, level, replicates, seed)
+    return replace(found, reading=tuple(source.taken(names)))
 
 
 def _answer(

@@ -1,0 +1,300 @@
+"""How a csv, tsv or JSON lines file is written: encoding, delimiter, quotation marks, decimal commas.
+
+Both readers use it, that of data sets and that of audits, so that they read the same files and refuse the same ones.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import functools
+import gzip
+import io
+import itertools
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+
+from levelhead.types import DataError, listed, quoted
+
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+MARKS = {  # UTF-32 first, whose mark begins with that of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: "utf-8-sig",
+}
+NOT_WINDOWS = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D])  # mean nothing in Windows-1252
+LONGEST_FIELD = 1 << 24
+"""Characters of one field; a longer one is most often a quotation mark that is never closed."""
+SAMPLE = 1 << 20  # characters at the beginning, which show the header and how numbers are written
+BLOCK = 1 << 22
+MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
+WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a csv file is written: its ``header``, and the columns whose numbers have ``decimal_commas``."""
+
+    encoding: str
+    delimiter: str
+    header: tuple[str, ...]
+    decimal_commas: tuple[str, ...] = ()
+
+    def taken(self, expected: str, columns: Iterable[str]) -> list[str]:
+        """Say what was taken for granted in reading ``columns``, as parts of a sentence; of a plain file nothing."""
+        commas = [name for name in dict.fromkeys(columns) if name in self.decimal_commas]
+        said = []
+        if self.encoding in ("utf-16", "utf-32"):
+            said.append(f"{self.encoding.upper()}, by the mark at its beginning")
+        if self.encoding == "cp1252":
+            said.append("Windows-1252 (Latin-1), as it is not UTF-8")
+        if self.delimiter != expected:
+            said.append(f"fields divided by {DELIMITERS[self.delimiter]}")
+        if commas:
+            said.append(f"decimal commas in {listed(map(quoted, commas), 5)}")
+        return said
+
+
+def refuse_irregular(path: Path) -> None:
+    """Raise :class:`~levelhead.types.DataError` unless ``path`` is a regular file."""
+    if not path.exists():
+        raise DataError(f"There is no file {path}. Check the path.")
+    if not path.is_file():  # a pipe would be waited for, without end
+        raise DataError(f"{path} is not a regular file. Put a table there, or name another file.")
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix of a file's name in lower case, without ``.gz``."""
+    return Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+
+
+@contextmanager
+def opened(path: Path, advice: str) -> Iterator[IO[bytes]]:
+    """Open a file, also a packed one; what cannot be read is an error that ends with ``advice``."""
+    try:
+        with cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb") as raw:
+            yield raw
+    except (ValueError, csv.Error, OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({error}). {advice}") from None
+
+
+def encoding_of(path: Path) -> str:
+    """Return the encoding of a file: by the mark at the beginning, else UTF-8, else Windows-1252.
+
+    Windows-1252 holds Latin-1's letters. A file that is UTF-8 in part is a damaged one.
+
+    Raises:
+        DataError: the file is in none of these encodings, or cannot be read.
+    """
+    about = path.stat()
+    return _encoding_of(path, about.st_mtime_ns, about.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _encoding_of(path: Path, changed: int, size: int) -> str:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    beyond_ascii = 0
+    with opened(path, "Is it whole?") as raw:
+        start = raw.read(4)
+        for mark, encoding in MARKS.items():
+            if start.startswith(mark):
+                return encoding
+        chunk, before = start, 0
+        ended = False
+        while not ended:
+            ended = not chunk  # then what the decoder still holds back is no whole letter
+            try:
+                beyond_ascii += not decoder.decode(chunk, ended).isascii()
+            except UnicodeDecodeError as error:
+                # What the decoder held back of the chunk before is counted in the error's position.
+                whole = error.object[: error.start].decode("utf-8")
+                place = before + error.start - (len(error.object) - len(chunk))
+                if beyond_ascii or not whole.isascii():
+                    raise DataError(
+                        f"{path} is UTF-8 up to byte {place:,} and then is not: it is damaged, or made of two files "
+                        "in two encodings. Save it as UTF-8."
+                    ) from None
+                return _windows(path, raw, error.object)
+            before += len(chunk)
+            chunk = raw.read(1 << 20)
+    return "utf-8"
+
+
+def _windows(path: Path, raw: IO[bytes], chunk: bytes) -> str:
+    """Return Windows-1252 if the rest of a file may be in it."""
+    while chunk:
+        if set(chunk) & {0, *NOT_WINDOWS}:
+            raise DataError(f"{path} is neither UTF-8 nor Latin-1. Save it as UTF-8.")
+        chunk = raw.read(1 << 20)
+    return "cp1252"
+
+
+def form_of(path: Path, wanted: Iterable[str] = ()) -> Form:
+    """Find out how a csv or tsv file is written.
+
+    Fields of a tsv file are divided by tabs. Those of a csv file are divided by what gives all ``wanted`` columns;
+    else by commas, unless the header has none and has semicolons, tabs or vertical bars.
+
+    Raises:
+        DataError: the file is empty, cannot be read, has a header of more than 1 MiB, or is in an unknown encoding.
+    """
+    about = path.stat()
+    return _form_of(path, about.st_mtime_ns, about.st_size, tuple(dict.fromkeys(wanted)))
+
+
+@functools.lru_cache(maxsize=64)
+def _form_of(path: Path, changed: int, size: int, wanted: tuple[str, ...]) -> Form:
+    encoding = encoding_of(path)
+    with opened(path, "Is it UTF-8 with a header?") as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
+        sample = text.read(SAMPLE)
+        whole = not text.read(1)
+    headers = {one: _header(sample, one) for one in (["\t"] if suffix_of(path) == ".tsv" else DELIMITERS)}
+    delimiter, header = next(iter(headers.items()))
+    if len(headers) > 1:
+        fitting = [one for one, names in headers.items() if wanted and set(wanted) <= set(names)]
+        most = max(headers, key=lambda one: len(headers[one]))
+        delimiter = fitting[0] if fitting else "," if len(headers[","]) > 1 or len(headers[most]) < 2 else most
+        header = headers[delimiter]
+    if not whole and sum(map(len, header)) + len(header) >= SAMPLE:
+        raise DataError(f"{path} has a header of more than {SAMPLE:,} bytes. Is it a table?")
+    return Form(encoding, delimiter, tuple(header), tuple(_decimal_commas(sample, delimiter, whole)))
+
+
+def _header(sample: str, delimiter: str) -> list[str]:
+    """Return the names of the columns, as they are written; none of an empty file."""
+    widen()
+    try:
+        lines = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
+        return next((line for line in lines if len(line) > 1 or "".join(line).strip()), [])
+    except csv.Error:
+        return []
+
+
+def _decimal_commas(sample: str, delimiter: str, whole: bool) -> Iterator[str]:
+    """Yield the columns of which every number in the sample has a decimal comma or is a whole number.
+
+    ``1,234`` alone may be a thousand, and makes no column one of decimal commas.
+    """
+    if "," not in sample:
+        return
+    try:
+        rows = [
+            row
+            for row in csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
+            if len(row) > 1 or "".join(row).strip()
+        ]
+    except csv.Error:
+        return
+    if not whole:
+        del rows[-1]  # it may be cut short
+    for at, name in enumerate(rows[0] if rows else []):
+        cells = {row[at].strip() for row in rows[1:] if at < len(row)}
+        numbers = {cell for cell in cells if cell.lower() not in MISSING}
+        commas = {cell for cell in numbers if COMMA.fullmatch(cell)}
+        if any(not THOUSANDS.fullmatch(cell) for cell in commas) and all(map(WHOLE.fullmatch, numbers - commas)):
+            yield name
+
+
+def widen() -> None:
+    """Let Python's csv reader take fields of :data:`LONGEST_FIELD`; of itself it stops at 131,072 characters."""
+    if csv.field_size_limit() < LONGEST_FIELD:
+        csv.field_size_limit(LONGEST_FIELD)
+
+
+def records(path: Path, form: Form, advice: str) -> Iterator[list[str]]:
+    """Yield the fields of each row, with the header and without blank lines.
+
+    Raises:
+        DataError: the file cannot be read, or a quotation mark is never closed or has text behind it.
+    """
+    widen()
+    row = 0
+    with opened(path, advice) as raw, io.TextIOWrapper(raw, form.encoding, newline="") as text:
+        lines = csv.reader(text, delimiter=form.delimiter, strict=True)
+        try:
+            for line in lines:
+                if len(line) > 1 or "".join(line).strip():
+                    yield line
+                    row += 1
+        except csv.Error as error:
+            where = f"row {row:,}" if row else "the header"
+            said = str(error)
+            if "unexpected end" in said:
+                said = f"a quotation mark that opens in {where} is never closed; close it, or write it twice"
+            elif "expected after" in said:
+                said = (
+                    f"{where} has text behind a closing quotation mark; is an earlier one never closed? Inside a text "
+                    "write each mark twice"
+                )
+            elif "larger than field limit" in said:
+                said = (
+                    f"{where} has a field of more than {LONGEST_FIELD:,} characters; is there a quotation mark that is "
+                    "never closed"
+                )
+            raise DataError(f"{path} cannot be read as {suffix_of(path)[1:]} ({said}). {advice}") from None
+
+
+@functools.lru_cache(maxsize=64)
+def _checked(path: Path, changed: int, size: int, form: Form) -> None:
+    if not _paired(_blocks(path, form.encoding), form.delimiter.encode()):
+        for _ in records(path, form, "Rows are counted from 1, without the header."):
+            pass
+
+
+def check_quotes(path: Path, form: Form) -> None:
+    """Raise :class:`~levelhead.types.DataError` where a quotation mark is never closed: it would swallow rows.
+
+    A mark opens a field where it is the field's first character; others are part of the text.
+    """
+    about = path.stat()
+    _checked(path, about.st_mtime_ns, about.st_size, form)
+
+
+def _blocks(path: Path, encoding: str) -> Iterator[bytes]:
+    """Yield the bytes of a file, those of UTF-16 and UTF-32 as UTF-8."""
+    with opened(path, "Is it whole?") as raw:
+        if encoding in ("utf-16", "utf-32"):
+            with io.TextIOWrapper(raw, encoding, newline="") as text:
+                while part := text.read(BLOCK):
+                    yield part.encode("utf-8", "replace")
+            return
+        if encoding == "utf-8-sig":
+            raw.read(len(codecs.BOM_UTF8))
+        while chunk := raw.read(BLOCK):
+            yield chunk
+
+
+def _paired(blocks: Iterable[bytes], delimiter: bytes) -> bool:
+    """Return whether every quotation mark is one of a pair around a field, or inside such a pair and written twice.
+
+    Then no reader can take it otherwise. False says only that a slower reader has to look.
+    """
+    ends = np.frombuffer(delimiter + b'\r\n"', np.uint8)
+    before, inside, held = b"\n", 0, b""
+    for block in itertools.chain(blocks, [b""]):
+        data = held + block
+        kept = len(data.rstrip(b'"')) if block else len(data)  # what follows a mark is in the next block
+        data, held = data[:kept], data[kept:]
+        if not data:
+            continue
+        if b'"' in data:
+            around = np.frombuffer(before + data + (held[:1] or b"\n"), np.uint8)
+            places = np.flatnonzero(around[1:-1] == 34) + 1
+            opens = (np.arange(len(places)) + inside) % 2 == 0
+            neighbours = np.where(opens, around[places - 1], around[places + 1])
+            if not np.isin(neighbours, ends).all():
+                return False
+            inside = (inside + len(places)) % 2
+        before = data[-1:]
+    return not inside

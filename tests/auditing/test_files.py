@@ -1,0 +1,418 @@
+"""Files of predictions as people have them: how they are written is found out, said, and never loses a row."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+from levelhead.auditing.audit import audit_file
+from levelhead.auditing.explain import explain_file
+from levelhead.auditing.join import Joined
+from levelhead.auditing.missing.audit import indirect_audit_file
+from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.regression import regression_audit_file
+from levelhead.auditing.signal import signal_areas_of_file
+from levelhead.cli.app import app
+from levelhead.types import DataError, LevelheadError
+
+ROWS = 300
+
+
+def frame(rows: int = ROWS) -> pd.DataFrame:
+    """Labels, predictions, scores, groups with letters beyond ASCII, ages and ids."""
+    generator = np.random.default_rng(0)
+    label = generator.integers(0, 2, rows)
+    return pd.DataFrame(
+        {
+            "id": [f"r{row:04d}" for row in range(rows)],
+            "y": label,
+            "yhat": np.where(generator.random(rows) < 0.8, label, 1 - label),
+            "p": (0.1 + 0.5 * label + 0.35 * generator.random(rows)).round(3),
+            "größe": generator.choice(["groß", "klein"], rows),
+            "age": (20 + 50 * generator.random(rows)).round(2),
+        }
+    )
+
+
+def written(table: pd.DataFrame, path: Path, encoding: str = "utf-8", **options: Any) -> Path:
+    """Write a csv in some form."""
+    text = table.to_csv(index=False, **options).encode(encoding)
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+FORMS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
+    "semicolons and decimal commas": (
+        "p.csv",
+        {"sep": ";", "decimal": ","},
+        ["divided by semicolons", "decimal commas in 'p'"],
+    ),
+    "tabs": ("p.csv", {"sep": "\t"}, ["divided by tabs"]),
+    "vertical bars": ("p.csv", {"sep": "|"}, ["divided by vertical bars"]),
+    "UTF-16": ("p.csv", {"encoding": "utf-16"}, ["UTF-16, by the mark at its beginning"]),
+    "UTF-32 in gzip": ("p.csv.gz", {"encoding": "utf-32", "sep": ";"}, ["UTF-32", "semicolons"]),
+    "Latin-1": ("p.csv", {"encoding": "latin-1", "sep": ";"}, ["Windows-1252 (Latin-1)", "semicolons"]),
+    "Latin-1 in gzip": ("p.csv.gz", {"encoding": "latin-1"}, ["Windows-1252 (Latin-1)"]),
+    "Excel": ("p.tsv", {"encoding": "utf-16", "sep": "\t", "decimal": ","}, ["UTF-16", "decimal commas in 'p'"]),
+    "quoted decimal commas": ("p.csv", {"decimal": ",", "quoting": csv.QUOTE_ALL}, ["decimal commas in 'p'"]),
+    "a mark of UTF-8": ("p.csv", {"encoding": "utf-8-sig"}, []),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_csv_as_people_have_it_is_read_by_every_audit_and_said(tmp_path: Path, form: str) -> None:
+    name, options, said = FORMS[form]
+    table = frame()
+    (plain_folder := tmp_path / "plain").mkdir()
+    plain = written(table, plain_folder / name, sep="\t" if name == "p.tsv" else ",")
+    path = written(table, tmp_path / name, **options)
+    few: dict[str, Any] = {"replicates": 100}
+    calls: list[Callable[[Path], Any]] = [
+        lambda one: audit_file(one, "y", None, ["größe"], score="p", threshold=0.5, continuous=["age"], **few),
+        lambda one: audit_file(one, "y", "yhat", ["größe", "age"], bins=["age=30,40.5"], weight="p", **few),
+        lambda one: explain_file(one, "y", "p", ["größe"], **few),
+        lambda one: regression_audit_file(one, "p", "age", ["größe"]),
+        lambda one: postprocess_file(one, "p", "größe", label="y"),
+        lambda one: audit_file(one, "y", "yhat", ["größe"], against=one, on="id", **few),
+        lambda one: indirect_audit_file(one, "y", "yhat", labelled="größe", **few),
+    ]
+    for number, call in enumerate(calls):
+        expected, found = call(plain).to_dict(), call(path).to_dict()
+        reading = " ".join(found.pop("reading", []))
+        found.pop("fitted", expected.pop("fitted", None))  # the hash of the file that a rule was fitted on
+        assert found == expected
+        for words in said:
+            assert words in reading or (number > 4 and "decimal" in words), (number, reading)
+    areas = [signal_areas_of_file(one, "y", "p", "größe", ["age"]) for one in (plain, path)]
+    assert areas[0] == areas[1]
+
+
+def command(*words: object) -> str:
+    answer = CliRunner().invoke(app, list(map(str, words)))
+    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
+    assert answer.exit_code == 0, answer.output
+    return " ".join(answer.output.split())
+
+
+def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_path: Path) -> None:
+    path = written(frame(), tmp_path / "p.csv", sep=";", decimal=",", encoding="utf-16")
+    sentence = "p.csv was read as UTF-16, by the mark at its beginning, fields divided by semicolons"
+    out = tmp_path / "out.json"
+    for words in (
+        ["audit", path, "--label", "y", "--score", "p", "--group", "größe"],
+        ["audit", path, "--label", "y", "--prediction", "yhat", "--group", "größe", "--against", path],
+        ["audit", path, "--label", "age", "--prediction", "p", "--group", "größe", "--regression"],
+        ["audit", path, "--label", "y", "--prediction", "yhat", "--labelled-group", "größe"],
+        ["explain", path, "--label", "y", "--score", "p", "--group", "größe", "--signal", "age"],
+        ["postprocess", path, "--label", "y", "--score", "p", "--group", "größe"],
+    ):
+        assert command(*words, "--json", out).count(sentence) == 1, words
+        assert json.loads(out.read_text())["reading"][0].startswith(sentence), words
+
+
+def test_a_joined_file_is_read_as_the_first_one_is(tmp_path: Path) -> None:
+    table = frame()
+    path = written(table.drop(columns="größe"), tmp_path / "p.csv", sep=";", decimal=",")
+    other = written(table[["id", "größe"]].sample(frac=1), tmp_path / "groups.csv", sep="\t", encoding="latin-1")
+    out = tmp_path / "out.json"
+    words = ["--label", "y", "--prediction", "yhat", "--group", "größe", "--json", out]
+    said = command("audit", path, *words, "--join", other, "--on", "id")
+    assert "p.csv was read as fields divided by semicolons." in said
+    assert "groups.csv was read as Windows-1252 (Latin-1), as it is not UTF-8, fields divided by tabs." in said
+    found = json.loads(out.read_text())
+    assert len(found.pop("reading")) == 2
+    command("audit", written(table, tmp_path / "whole.csv"), *words)
+    assert found == json.loads(out.read_text())
+
+
+def test_an_ambiguous_number_is_refused_and_never_guessed(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    for cells, message in (
+        (["1,234", "2,500", "7"], "'1,234', which is no number"),
+        (["0,25", "0.5", "0,75"], "which is no number"),
+        (["1.234,5", "0,25", "3"], "which is no number"),
+    ):
+        path.write_text("y;p;g\n" + "".join(f"{row % 2};{cells[row % 3]};{'ab'[row % 2]}\n" for row in range(60)))
+        with pytest.raises(DataError, match=message):
+            regression_audit_file(path, "y", "p", ["g"])
+    late = "".join(f"{row % 2};0,{row % 9};{'ab'[row % 2]}\n" for row in range(200_000))
+    path.write_text("y;p;g\n" + late + "1;0.5;a\n")
+    with pytest.raises(DataError, match=r"column 'p' holds '0\.5' beside numbers with decimal commas"):
+        regression_audit_file(path, "y", "p", ["g"])
+
+
+def test_a_group_with_a_comma_stays_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("y;yhat;g\n" + "1;1;1,5\n0;0;2,5\n" * 30)
+    result = audit_file(path, "y", "yhat", ["g"])
+    assert set(result.groups) == {"1,5", "2,5"}
+
+
+def test_the_delimiter_is_the_one_that_gives_the_columns(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("y;yhat;g;a, b or c\n" + "1;1;a;x\n0;0;b;y\n" * 30)
+    assert set(audit_file(path, "y", "yhat", ["g"]).groups) == {"a", "b"}
+    path.write_text("y,yhat,g;h\n" + "1,1,a\n0,0,b\n" * 30)
+    assert set(audit_file(path, "y", "yhat", ["g;h"]).groups) == {"a", "b"}
+
+
+# ------------------------------------------------------------------------------------------------ rows that are lost
+
+
+def unclosed(table: pd.DataFrame, at: int, kind: str) -> str:
+    """Return a csv with a column of notes, the one of row ``at`` (from 1) with a quotation mark that is not closed."""
+    notes = [f'"note, {row}"' for row in range(len(table))] if kind == "quoted" else ["x"] * len(table)
+    notes[at - 1] = '"never closed'
+    if kind == "twice":
+        notes[at + 40] = '"never closed either'
+    if kind == "in a quoted field":
+        notes[at - 1] = '"said "so", and left"'
+    lines = table.to_csv(index=False).splitlines()
+    return "\n".join([lines[0] + ",note", *(f"{line},{note}" for line, note in zip(lines[1:], notes, strict=True))])
+
+
+@pytest.mark.parametrize("kind", ["plain", "quoted", "twice", "in a quoted field"])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_a_quotation_mark_that_is_never_closed_loses_no_row(tmp_path: Path, suffix: str, kind: str) -> None:
+    path, text = tmp_path / f"p{suffix}", unclosed(frame(), 101, kind).encode()
+    groups = tmp_path / f"groups{suffix}"
+    content = unclosed(frame()[["id", "größe"]], 101, kind).encode()
+    groups.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    path.write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
+    good = written(frame()[["id", "y", "yhat"]], tmp_path / "good.csv")
+    words = ["--label", "y", "--group", "größe"]
+    for call in (
+        ["audit", path, *words, "--prediction", "yhat"],
+        ["audit", path, *words, "--score", "p"],
+        ["audit", path, "--label", "p", "--prediction", "age", "--group", "größe", "--regression"],
+        ["audit", path, "--label", "y", "--prediction", "yhat", "--labelled-group", "größe"],
+        ["audit", good, *words, "--prediction", "yhat", "--join", groups, "--on", "id"],
+        ["explain", path, *words, "--score", "p"],
+        ["postprocess", path, *words, "--score", "p"],
+    ):
+        with pytest.raises(DataError, match="row 101") as caught:
+            command(*call)
+        assert "quotation mark" in str(caught.value)
+        assert "never closed" not in str(caught.value).replace("is never closed", "").replace(
+            "is an earlier one never", ""
+        )
+
+
+def test_quotation_marks_inside_texts_are_texts(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("y,yhat,g,n\n" + '1,1,5" pipe,"a, ""b"", c"\n0,0,"x\ny",6" pipe\n' * 30)
+    assert {name: group.n for name, group in audit_file(path, "y", "yhat", ["g"]).groups.items()} == {
+        '5" pipe': 30,
+        "x\ny": 30,
+    }
+
+
+def test_pairs_of_quotation_marks_are_found_as_pythons_reader_finds_them() -> None:
+    """Every text of up to five characters out of four, and every place where two blocks may meet."""
+    import itertools
+
+    from levelhead.csv_form import _paired
+
+    both = 0
+    for length in range(1, 6):
+        for letters in itertools.product('",\na', repeat=length):
+            text = "".join(letters)
+            rows = list(csv.reader(io.StringIO(text, newline="")))
+            for cut in range(length + 1):
+                blocks = [one.encode() for one in (text[:cut], text[cut:]) if one]
+                paired = _paired(blocks, b",")
+                if paired:
+                    strict = list(csv.reader(io.StringIO(text, newline=""), strict=True))  # no error
+                    assert strict == rows
+                    both += 1
+    assert both > 500
+
+
+def test_a_text_of_more_than_131072_characters_is_read(tmp_path: Path) -> None:
+    table = frame(100)
+    table.loc[3, "größe"] = "groß"
+    table["note"] = "x" * 200_000
+    path = written(table, tmp_path / "p.csv")
+    assert audit_file(path, "y", "yhat", ["größe"]).by_attribute["größe"].groups["groß"].n > 5
+
+
+# ------------------------------------------------------------------------------------------------ types of parquet
+
+
+def parquet(path: Path, **columns: Any) -> Path:
+    """Write 60 rows of labels and predictions with more columns."""
+    pyarrow.parquet.write_table(pyarrow.table({"y": [0, 1] * 30, "yhat": [0, 1, 1] * 20, **columns}), path)
+    return path
+
+
+def test_two_zeros_are_one_group(tmp_path: Path) -> None:
+    for kind in (pyarrow.float64(), pyarrow.float32(), pyarrow.float16()):
+        values = pyarrow.array(np.array([-0.0, 0.0, 1.0] * 20, kind.to_pandas_dtype()))
+        result = audit_file(parquet(tmp_path / "p.parquet", g=values), "y", "yhat", ["g"])
+        assert {name: group.n for name, group in result.groups.items()} == {"0.0": 40, "1.0": 20}
+
+
+def test_whole_numbers_beyond_two_to_the_53_stay_apart_beside_missing_ones(tmp_path: Path) -> None:
+    large = 2**53
+    values = pyarrow.array([large, large + 1, None] * 20, pyarrow.int64())
+    for path in (
+        parquet(tmp_path / "p.parquet", g=values),
+        written(parquet_frame(values), tmp_path / "p.csv"),
+    ):
+        groups = audit_file(path, "y", "yhat", ["g"]).groups
+        assert {name: group.n for name, group in groups.items()} == {
+            str(large): 20,
+            str(large + 1): 20,
+            "(missing)": 20,
+        }
+
+
+def parquet_frame(values: pyarrow.Array) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "y": [0, 1] * 30,
+            "yhat": [0, 1, 1] * 20,
+            "g": values.to_pandas(types_mapper={pyarrow.int64(): pd.Int64Dtype()}.get),
+        }
+    )
+
+
+def test_keys_beyond_two_to_the_53_find_their_own_row(tmp_path: Path) -> None:
+    ids = [2**53 + row for row in range(60)]
+    groups = ["a", "b"] * 30
+    path = parquet(tmp_path / "p.parquet", key=pyarrow.array(ids))
+    other = written(pd.DataFrame({"key": ids, "g": groups}).sample(frac=1), tmp_path / "g.csv")
+    words = ["--label", "y", "--prediction", "yhat", "--group", "g", "--join", other, "--on", "key"]
+    assert "60 of 60 rows" in command("audit", path, *words, "--json", tmp_path / "out.json")
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert {name: group["rows_by_label"] for name, group in found["groups"].items()} == {
+        "a": {"0": 30, "1": 0},
+        "b": {"0": 0, "1": 30},
+    }
+    swapped = parquet(tmp_path / "q.parquet", key=pyarrow.array(ids[::-1]))
+    with pytest.raises(DataError, match="label"):  # rows are matched, and so their labels differ
+        audit_file(path, "y", "yhat", ["key"], against=swapped, on="key", bins=["key=quantiles:2"])
+
+
+NESTED = {
+    "a list": [[1]] * 60,
+    "a struct": [{"a": 1}] * 60,
+    "a map": pyarrow.array([[("a", 1)]] * 60, pyarrow.map_(pyarrow.string(), pyarrow.int64())),
+    "a list of texts": pyarrow.array([["a"]] * 60, pyarrow.large_list(pyarrow.string())),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_columns_of_lists_and_structs_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+    path = parquet(tmp_path / "p.parquet", x=NESTED[kind], g=["a", "b"] * 30)
+    other = written(pd.DataFrame({"x": range(60), "h": ["a", "b"] * 30}), tmp_path / "h.csv")
+    for words in (
+        ["--group", "x"],
+        ["--group", "g", "--on", "x", "--against", path],
+        ["--group", "h", "--on", "x", "--join", other],
+        ["--group", "g", "--weight", "x"],
+        ["--group", "g", "--control", "x"],
+        ["--group", "x", "--bins", "x=1,2"],
+        ["--group", "g", "--continuous", "x"],
+    ):
+        with pytest.raises(DataError, match="column 'x' holds values of the type"):
+            command("audit", path, "--label", "y", "--prediction", "yhat", *words)
+
+
+def test_binary_ids_match(tmp_path: Path) -> None:
+    keys = [bytes([row, 255, row]) for row in range(60)]
+    for kind in (pyarrow.binary(), pyarrow.binary(3), pyarrow.large_binary(), pyarrow.binary_view()):
+        path = parquet(tmp_path / "p.parquet", key=pyarrow.array(keys, kind))
+        other = tmp_path / "g.parquet"
+        pyarrow.parquet.write_table(pyarrow.table({"key": pyarrow.array(keys, kind), "g": ["a", "b"] * 30}), other)
+        words = ["audit", path, "--label", "y", "--prediction", "yhat"]
+        assert "60 of 60 rows" in command(*words, "--group", "g", "--join", other, "--on", "key")
+        both = parquet(tmp_path / "q.parquet", key=pyarrow.array(keys, kind), g=["a", "b"] * 30)
+        command("audit", both, *words[2:], "--group", "g", "--against", both, "--on", "key")
+
+
+def test_ids_of_different_types_match_by_what_they_say(tmp_path: Path) -> None:
+    ids = list(range(7, 67))
+    group = ["a", "b"] * 30
+    kinds = [pyarrow.array(ids), pyarrow.array(ids, pyarrow.float64()), pyarrow.array(list(map(str, ids)))]
+    kinds += [pyarrow.array(list(map(str, ids))).dictionary_encode(), pyarrow.array(ids, pyarrow.uint8())]
+    for mine in kinds:
+        path = parquet(tmp_path / "p.parquet", key=mine)
+        for theirs in kinds:
+            other = tmp_path / "g.parquet"
+            pyarrow.parquet.write_table(pyarrow.table({"key": theirs, "g": group}), other)
+            assert Joined(path, other, "key", ["g"]).said.startswith("60 of 60 rows")
+
+
+def test_errors_of_a_joined_file_tell_no_row_and_no_temporary_path(tmp_path: Path) -> None:
+    path = written(frame().drop(columns="größe"), tmp_path / "p.csv")
+    for content in (
+        b"id,diagnosis\nr0001,flu\nr0002,Jane Doe,cancer\n",
+        b'id,diagnosis\nr0001,"Jane Doe\n',
+        b"id,diagnosis\nJane Doe,flu\nJane Doe,cancer\n",
+        b"id,diagnosis\nJane Doe,cancer\n",
+        b"id,diagnosis\n,Jane Doe\n",
+        b"id,diagnosis\nr0001,Jane \xff\x81 Doe\n",
+        b"id,diagnosis\n",
+        b"",
+    ):
+        other = tmp_path / "groups.csv"
+        other.write_bytes(content)
+        with pytest.raises(LevelheadError) as caught:
+            command(
+                "audit", path, "--label", "y", "--prediction", "yhat", "--group", "diagnosis", "--join", other,
+                "--on", "id",
+            )  # fmt: skip
+        for secret in ("Jane", "Doe", "cancer"):
+            assert secret not in str(caught.value)
+        assert "groups.csv" in str(caught.value) or "diagnosis" in str(caught.value)
+    other.write_bytes(b"id,diagnosis\n" + b"".join(b"r%04d,%d\n" % (row, row) for row in range(ROWS)))
+    with pytest.raises(LevelheadError, match=r"groups\.csv, column 'diagnosis' has more than 20 different numbers"):
+        command(
+            "audit", path, "--label", "y", "--prediction", "yhat", "--group", "diagnosis", "--join", other, "--on", "id"
+        )
+
+
+def test_a_damaged_parquet_file_ends_in_one_sentence(tmp_path: Path) -> None:
+    """Every 23rd byte of a small file is changed in turn, also where the file's own checks see nothing."""
+    table = pyarrow.table({"y": [0, 1] * 30, "yhat": [0, 1, 1] * 20, "g": ["a", "b"] * 30, "p": np.linspace(0, 1, 60)})
+    for compression in ("none", "snappy"):
+        path = tmp_path / "p.parquet"
+        pyarrow.parquet.write_table(table, path, compression=compression)
+        whole = path.read_bytes()
+        for place in range(0, len(whole), 23):
+            for value in (whole[place] ^ 0xFF, whole[place] ^ 1):
+                path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+                with contextlib.suppress(LevelheadError):
+                    str(audit_file(path, "y", "yhat", ["g"], replicates=100))
+
+
+def test_a_missing_group_is_no_second_group_of_a_signal(tmp_path: Path) -> None:
+    table = frame()
+    table["größe"] = table["größe"].where(table.index % 3 > 0)
+    table.loc[table["größe"] == "klein", "größe"] = None
+    for path in (written(table, tmp_path / "p.csv"), tmp_path / "p.parquet"):
+        if path.suffix == ".parquet":
+            table.to_parquet(path)
+        with pytest.raises(DataError, match="The group must have two values; it has 1"):
+            signal_areas_of_file(path, "y", "p", "größe", ["age"])
+    table = frame()
+    known = table["größe"].where(table.index % 3 > 0)
+    written(table.assign(größe=known), tmp_path / "p.csv")
+    written(table[known.notna()], tmp_path / "q.csv")
+    areas = [signal_areas_of_file(tmp_path / name, "y", "p", "größe", ["age"]) for name in ("p.csv", "q.csv")]
+    assert areas[0] == areas[1]
