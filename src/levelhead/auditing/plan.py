@@ -14,15 +14,18 @@ from rich.text import Text
 
 from levelhead.arrays import checked
 from levelhead.metrics.pairs import detectable_gap, rows_needed
+from levelhead.report.text import counted
 from levelhead.types import ConfigError, printable, quoted
+
+MOST_ROWS, MOST_COMPARISONS = 10**12, 10**9
 
 
 @dataclass(frozen=True)
 class Plan:
     """What :func:`plan_audit` found; fractions.
 
-    ``rows`` of each group show a difference of ``gap`` between any two groups with probability ``power``.
-    ``gap`` is NaN where so few rows show no gap, however large.
+    ``rows`` of each group show a difference of ``gap`` between any two groups with probability ``power``, in an audit
+    that makes so many ``comparisons``. ``gap`` is NaN where so few rows show no gap, however large.
 
     Examples:
         >>> import levelhead as lh
@@ -36,6 +39,7 @@ class Plan:
     rows: dict[str, int]
     power: float
     level: float
+    comparisons: int = 1
 
     @property
     def total(self) -> int:
@@ -47,7 +51,7 @@ class Plan:
         gap = None if math.isnan(self.gap) else self.gap
         return {
             "gap": gap, "rate": self.rate, "rows": dict(self.rows), "total": self.total, "power": self.power,
-            "level": self.level,
+            "level": self.level, "comparisons": self.comparisons,
         }  # fmt: skip
 
     @property
@@ -71,14 +75,14 @@ class Plan:
         for name, rows in self.rows.items():
             table.add_row(Text(printable(name)), f"{100 * rows / self.total:.1f}%", f"{rows:,}")
         table.add_row("all", "", f"{self.total:,}", style="bold")
-        pairs = len(self.rows) * (len(self.rows) - 1) // 2
         notes = [
             "The rows are those that the rate is about: all rows for a selection rate, the rows of the positive class "
             "for a true positive rate, all others for a false positive rate. If 1 row in 4 is positive, a gap in true "
             "positive rates needs 4 times as many rows in all.",
-            f"Intervals hold together with {100 * self.level:g}% over {pairs} "
-            f"{'comparison' if pairs == 1 else 'comparisons'} (Bonferroni). The two smallest groups decide. An audit "
-            "of several columns or rates compares more, and needs some more rows.",
+            f"Intervals hold together with {100 * self.level:g}% over {counted(self.comparisons, 'comparison')} "
+            "(Bonferroni): an audit compares every pair of groups in the true and in the false positive rate. The two "
+            "smallest groups decide. For an audit of several group columns, add up the comparisons of each: "
+            "--comparisons.",
         ]
         return Group(Text(self.sentence, style="bold"), table, *map(Text, notes))
 
@@ -95,6 +99,7 @@ def plan_audit(
     groups: Mapping[str, float] | Sequence[float] = (0.5, 0.5),
     power: float = 0.8,
     level: float = 0.95,
+    comparisons: int | None = None,
 ) -> Plan:
     """Say how many rows show a gap, or which gap so many rows show.
 
@@ -105,19 +110,22 @@ def plan_audit(
             whichever needs more rows.
         groups: shares of the rows, by name or in a row. They must sum to 1.
         power: how often the gap is to be shown, which means that its interval leaves out 0.
-        level: of the intervals, which hold for all pairs of groups together (Bonferroni).
+        level: of the intervals, which hold for all comparisons together (Bonferroni).
+        comparisons: how many pairs the audit compares. None: every pair of these groups in the true and in the false
+            positive rate, as an audit of one column does. Of several columns, the sum.
 
     Returns:
         the rows of each group, and the gap.
 
     Raises:
-        ConfigError: a number is out of range, or neither or both of ``gap`` and ``rows`` are given.
+        ConfigError: a number is out of range, neither or both of ``gap`` and ``rows`` are given, or no number of rows
+            that can be had would show the gap.
 
     Examples:
         >>> import levelhead as lh
         >>> plan = lh.plan_audit(gap=0.05, rate=0.3, groups=[0.5, 0.3, 0.2])
         >>> plan.rows
-        {'group 1': 3848, 'group 2': 2309, 'group 3': 1539}
+        {'group 1': 4526, 'group 2': 2716, 'group 3': 1811}
     """
     if (gap is None) == (rows is None):
         raise ConfigError("A plan starts from a gap or from rows: pass one of the two.")
@@ -135,6 +143,10 @@ def plan_audit(
     shares = shares / shares.sum()
     if not 0 <= rate <= 1:
         raise ConfigError(f"rate={rate:g} is not between 0 and 1. Pass 0.3 for 30%.")
+    if comparisons is None:
+        comparisons = len(shares) * (len(shares) - 1)
+    if not 1 <= comparisons <= MOST_COMPARISONS:
+        raise ConfigError(f"comparisons={comparisons} is not between 1 and {MOST_COMPARISONS:,}.")
     for name, value in (("power", power), ("level", level)):
         if not 0 < value < 1:
             raise ConfigError(f"{name}={value:g} is not between 0 and 1.")
@@ -144,20 +156,24 @@ def plan_audit(
                 f"A gap of {100 * gap:g} points does not fit a rate of {100 * rate:g}%: the other group's rate would "
                 "be below 0 or above 100%."
             )
-        total = rows_needed(gap, rate, shares, level=level, power=power)
+        total = rows_needed(gap, rate, shares, level=level, comparisons=comparisons, power=power)
+        if total > MOST_ROWS:
+            raise ConfigError(
+                f"A gap of {100 * gap:g} points needs more than {MOST_ROWS:,} rows. Plan for a larger gap, or larger "
+                "shares of the smallest groups."
+            )
         # A group of a tenth of a row cannot be: each gets whole ones.
         each = [max(1, math.ceil(share * total - 1e-9)) for share in shares]
-        return Plan(gap, rate, dict(zip(named, each, strict=True)), power, level)
+        return Plan(gap, rate, dict(zip(named, each, strict=True)), power, level, comparisons)
     if rows is None or rows < len(shares):
         raise ConfigError(f"rows={rows} is too few for {len(shares)} groups.")
     each = [max(1, round(share * rows)) for share in shares]
     first, second = sorted(each)[:2]
-    pairs = len(shares) * (len(shares) - 1) // 2
-    shown = detectable_gap(rate, first, second, level=level, comparisons=pairs, power=power)
-    return Plan(shown, rate, dict(zip(named, each, strict=True)), power, level)
+    shown = detectable_gap(rate, first, second, level=level, comparisons=comparisons, power=power)
+    return Plan(shown, rate, dict(zip(named, each, strict=True)), power, level, comparisons)
 
 
-def read_plan(asked: str, rate: float | None, groups: str | None) -> Plan:
+def read_plan(asked: str, rate: float | None, groups: str | None, comparisons: int | None = None) -> Plan:
     """Read a plan as the command line has it: ``gap=5`` in points or ``rows=2000``, and shares with or without names.
 
     Raises:
@@ -180,10 +196,10 @@ def read_plan(asked: str, rate: float | None, groups: str | None) -> Plan:
             )
         shares[name or f"group {place}"] = share
     if what == "gap":
-        return plan_audit(gap=number / 100, rate=rate, groups=shares)
+        return plan_audit(gap=number / 100, rate=rate, groups=shares, comparisons=comparisons)
     if number != int(number) or not 1 <= number <= 1e12:
         raise ConfigError(f"--plan rows={text} is no number of rows. Write for example rows=2000.")
-    return plan_audit(rows=int(number), rate=rate, groups=shares)
+    return plan_audit(rows=int(number), rate=rate, groups=shares, comparisons=comparisons)
 
 
 def _number(text: str) -> float | None:

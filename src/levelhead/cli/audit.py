@@ -372,6 +372,15 @@ def audit_command(
             rich_help_panel=PLAN,
         ),
     ] = None,
+    comparisons: Annotated[
+        int | None,
+        typer.Option(
+            help="With --plan: how many pairs the audit will compare. Default: every pair of these groups, in the true "
+            "and in the false positive rate.",
+            show_default=False,
+            rich_help_panel=PLAN,
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None,
         typer.Option(
@@ -399,10 +408,12 @@ def audit_command(
     if plan is not None:
         if predictions is not None or example:
             raise ConfigError("--plan comes before there are data: leave out FILE and --example, or --plan.")
-        _plan(plan, rate, groups, json_file)
+        _plan(plan, rate, groups, comparisons, json_file)
         return
-    if rate is not None or groups is not None:
-        raise ConfigError("--rate and --groups are about a plan: add for example --plan gap=5, or leave them out.")
+    if rate is not None or groups is not None or comparisons is not None:
+        raise ConfigError(
+            "--rate, --groups and --comparisons are about a plan: add for example --plan gap=5, or leave them out."
+        )
     if with_ is not None or without is not None:
         if with_ is None or without is None or prediction is not None or score is not None or against is not None:
             raise ConfigError(
@@ -639,12 +650,14 @@ def _show(result: AuditResult | IndirectAudit | RegressionAudit, written: list[P
         console.print(f"Wrote {path}", markup=False)
 
 
-def _plan(asked: str, rate: float | None, groups: str | None, json_file: Path | None) -> None:
+def _plan(
+    asked: str, rate: float | None, groups: str | None, comparisons: int | None, json_file: Path | None
+) -> None:
     """Print how many rows an audit needs, or what so many rows can show."""
     check_outputs({"--json": json_file})
     from levelhead.auditing.plan import read_plan
 
-    plan = read_plan(asked, rate, groups)
+    plan = read_plan(asked, rate, groups, comparisons)
     if json_file is not None:
         write_json(json_file, plan.to_dict())
     console = Terminal()
