@@ -650,9 +650,7 @@ def _show(result: AuditResult | IndirectAudit | RegressionAudit, written: list[P
         console.print(f"Wrote {path}", markup=False)
 
 
-def _plan(
-    asked: str, rate: float | None, groups: str | None, comparisons: int | None, json_file: Path | None
-) -> None:
+def _plan(asked: str, rate: float | None, groups: str | None, comparisons: int | None, json_file: Path | None) -> None:
     """Print how many rows an audit needs, or what so many rows can show."""
     check_outputs({"--json": json_file})
     from levelhead.auditing.plan import read_plan
