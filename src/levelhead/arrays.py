@@ -113,6 +113,22 @@ def _read(values: Any, what: str, names: bool) -> NDArray[Any]:
     return objects_of(array.tolist()) if array.dtype == object and array.ndim == 1 else array
 
 
+def as_decimals(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return numbers (rows,) as float64; those of float32 and float16 as the decimals that they are printed as.
+
+    0.7 in float32 lies below 0.7 in float64: widened bit by bit, it would miss a threshold of 0.7.
+    """
+    if values.dtype == np.float32:
+        import pyarrow  # here, as most columns need no such library
+
+        texts = pyarrow.array(np.ascontiguousarray(values)).cast(pyarrow.string())
+        return np.asarray(texts.cast(pyarrow.float64()).to_numpy(zero_copy_only=False))
+    if values.dtype == np.float16:
+        known, places = np.unique(values, return_inverse=True)
+        return np.array([float(str(one)) for one in known])[places]
+    return values.astype(np.float64)
+
+
 def objects_of(values: list[Any]) -> NDArray[Any]:
     """Return a list in the type that holds each of its values exactly, which is often that of objects."""
     kinds = set(map(type, values))

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import levelhead as lh
+from levelhead.auditing.audit import audit, audit_file
+from levelhead.auditing.bins import Cuts
+from levelhead.auditing.explain import explain_file
 from levelhead.auditing.result import AuditResult
 from levelhead.types import ConfigError, DataError
 
@@ -94,3 +99,68 @@ def test_what_is_no_number_cannot_be_cut() -> None:
 def test_codes_that_are_written_in_two_ways_are_still_named() -> None:
     codes = np.where(np.arange(len(AGES)) % 2, "1", "01")
     assert any("differ only in how a number" in warning for warning in audited(codes, "age=values").warnings)
+
+
+def test_ranges_of_milliseconds_and_long_ids_stay_apart(tmp_path: Path) -> None:
+    """Names of ten digits made one range of several: 3 groups for 4, and another gap."""
+    start = 1_700_000_000_000
+    for low in (start, 2**53, 10**17, 2**62, 10**30):
+        values = [low + row % 4 for row in range(200)]
+        label = [row % 2 for row in range(200)]
+        predicted = [int(row % 4 > 1) for row in range(200)]
+        cuts = [low + 1, low + 2, low + 3]
+        table = pd.DataFrame({"y": label, "yhat": predicted, "when": list(map(str, values))})
+        table.to_csv(tmp_path / "p.csv", index=False)
+        found = [
+            audit(label, predicted, sensitive_features={"when": values}, bins={"when": cuts}),
+            audit_file(tmp_path / "p.csv", "y", "yhat", ["when"], bins=[f"when={','.join(map(str, cuts))}"]),
+            audit_file(tmp_path / "p.csv", "y", "yhat", ["when"], bins=["when=quantiles:4"]),
+        ]
+        if low < 2**63:
+            table.assign(when=values).to_parquet(tmp_path / "p.parquet")
+            found.append(audit_file(tmp_path / "p.parquet", "y", "yhat", ["when"], bins={"when": cuts}))
+        for result in found:
+            assert {name: group.n for name, group in result.groups.items()} == {
+                f"under {low + 1}": 50,
+                f"{low + 1} to under {low + 2}": 50,
+                f"{low + 2} to under {low + 3}": 50,
+                f"{low + 3} and over": 50,
+            }
+
+
+def test_points_that_differ_late_have_names_of_their_own() -> None:
+    for points in ([0.12345678901, 0.12345678902], [1e-300, 1.00000000001e-300], [1.0, 1.0 + 2**-52]):
+        for bins in (Cuts("x", points), Cuts("x", ",".join(map(repr, points)))):
+            assert len(set(bins.names)) == 3
+        values = [points[0] / 2, *points, points[1] * 2]
+        quantiles = Cuts("x", "quantiles:4")
+        quantiles.find([(np.arange(4), list(values))], "x")
+        assert len(set(quantiles.names)) == 4
+
+
+def test_a_zero_with_a_sign_is_zero() -> None:
+    assert Cuts("x", "-0.0,1").names == Cuts("x", [0, 1]).names == ["under 0", "0 to under 1", "1 and over"]
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_numbers_of_fewer_bits_are_compared_as_they_are_written(tmp_path: Path, kind: str) -> None:
+    values = np.array([0.1, 0.3, 0.7, 0.9] * 50, kind)
+    label = np.array([0, 1] * 100)
+    table = pd.DataFrame({"y": label, "p": values, "g": ["a", "b"] * 100, "yhat": label})
+    path = tmp_path / "p.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pandas(table), path)
+    for result in (
+        audit_file(path, "y", None, ["g"], score="p", threshold=0.7),
+        audit(label, scores=values, threshold=0.7, sensitive_features=table["g"]),
+    ):
+        assert sum(group.rates["selection_rate"].value * group.n for group in result.groups.values()) == 100
+    assert explain_file(path, "y", "p", ["g"], threshold=0.7).groups["a"].n == 100
+    for result in (
+        audit_file(path, "y", "yhat", ["p"], bins=["p=0.3,0.7"]),
+        audit(label, label, sensitive_features={"p": values}, bins={"p": np.array([0.3, 0.7], kind)}),
+        audit(label, label, sensitive_features={"p": values}, bins={"p": [0.3, 0.7]}),
+    ):
+        names = ["under 0.3", "0.3 to under 0.7", "0.7 and over"]
+        assert [result.groups[name].n for name in names] == [50, 50, 100]
+    for result in (audit_file(path, "y", "yhat", ["p"]), audit(label, label, sensitive_features=values)):
+        assert list(result.groups) == ["0.1", "0.3", "0.7", "0.9"]

@@ -6,11 +6,14 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from numbers import Number
 
 import numpy as np
 
+from levelhead.arrays import as_decimals
 from levelhead.auditing.tally import VALUES, Column
+from levelhead.csv_form import WHOLE
 from levelhead.types import ConfigError, DataError, printable, quoted
 
 Bins = Mapping[str, Sequence[float] | str]
@@ -23,7 +26,7 @@ class Cuts:
 
     def __init__(self, column: str, given: Sequence[float] | str) -> None:
         self.column, self.quantiles, self.points = column, 0, []
-        self.values = given == VALUES
+        self.values = isinstance(given, str) and given == VALUES
         if isinstance(given, str) and not self.values:
             kind, _, number = given.strip().partition(":")
             if kind == "quantiles":
@@ -33,7 +36,7 @@ class Cuts:
                 return
             given = [_number(part) for part in given.split(",")]
         if not self.values:
-            points = [float(point) if isinstance(point, (Number, str)) else math.nan for point in given]
+            points = [_point(point) for point in given]
             if not 1 <= len(points) < MOST_BINS or not all(map(math.isfinite, points)):
                 raise self._wrong(given)
             if sorted(set(points)) != points:
@@ -52,7 +55,7 @@ class Cuts:
         Raises:
             DataError: a value is not a number.
         """
-        found: dict[float, int] = {}
+        found: dict[float, int] = {}  # whole numbers stay whole: floats would merge long ids
         for codes, values in columns:
             rows = np.bincount(codes, minlength=len(values)).tolist()
             for value, count in zip(values, rows, strict=True):
@@ -60,19 +63,19 @@ class Cuts:
                     found[number] = found.get(number, 0) + count
         if not found:
             raise DataError(f"{title} has no numbers to cut into quantiles.")
-        numbers = np.array(sorted(found))
-        reached = np.cumsum([found[number] for number in numbers.tolist()])
+        numbers = sorted(found)
+        reached = np.cumsum([found[number] for number in numbers])
         wanted = np.arange(1, self.quantiles) / self.quantiles * reached[-1]
         # The first number at which a share of the rows lies below; a number that many rows share is never split.
         places = np.searchsorted(reached, wanted, side="left") + 1
-        self.points = sorted({float(numbers[place]) for place in places.tolist() if place < len(numbers)})
+        self.points = sorted({numbers[place] for place in places.tolist() if place < len(numbers)})
         if not self.points:
             raise DataError(f"{title} has too few different numbers for {self.quantiles} quantiles. Pass cut points.")
 
     @property
     def names(self) -> list[str]:
-        """The names of the ranges, from the lowest to the highest."""
-        texts = [f"{point:.10g}" for point in self.points]
+        """The names of the ranges, from the lowest to the highest, each another one."""
+        texts = _told_apart(self.points, 10) if self.quantiles else [_written(point) for point in self.points]
         between = [f"{low} to under {high}" for low, high in itertools.pairwise(texts)]
         return [f"under {texts[0]}", *between, f"{texts[-1]} and over"]
 
@@ -129,10 +132,38 @@ def cuts_of(bins: Bins | Sequence[str] | None, columns: Sequence[str]) -> dict[s
 
 
 def _number(text: str) -> float:
+    """Return the number that a text is, a whole one exactly; NaN of any other text."""
     try:
-        return float(text)
+        return int(text) if len(text) <= 40 and WHOLE.fullmatch(text.strip()) else float(text) + 0.0
     except ValueError:
         return math.nan
+
+
+def _point(given: object) -> float:
+    if isinstance(given, str):
+        return _number(given)
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        return int(given) if abs(int(given)) < 10**40 else math.nan
+    if isinstance(given, np.floating):
+        return float(as_decimals(np.array([given]))[0]) + 0.0  # a cut point of 0.7 in float32 is 0.7
+    return float(given) + 0.0 if isinstance(given, Number) else math.nan  # type: ignore[arg-type]
+
+
+def _written(point: float) -> str:
+    return str(int(point)) if _is_whole(point) else repr(point)
+
+
+def _told_apart(points: Sequence[float], digits: int) -> list[str]:
+    """Return points as texts, with so many digits or, where two of them would look alike, with more."""
+    for more in range(digits, 18):
+        texts = [str(int(point)) if _is_whole(point) else f"{point:.{more}g}" for point in points]
+        if len(set(texts)) == len(texts):
+            break
+    return texts
+
+
+def _is_whole(point: float) -> bool:
+    return isinstance(point, int) or (abs(point) < 1e16 and point == int(point))
 
 
 def _as_number(value: Hashable, title: str) -> float | None:
@@ -140,8 +171,13 @@ def _as_number(value: Hashable, title: str) -> float | None:
     if value is None:
         return None
     try:
-        number = float(value) if isinstance(value, (str, Number)) else math.nan  # type: ignore[arg-type]
-    except (ValueError, OverflowError, TypeError):
+        if isinstance(value, str):
+            number = int(value) if len(value) <= 40 and WHOLE.fullmatch(value.strip()) else float(value)
+        elif isinstance(value, (int, Decimal)) and abs(Decimal(value)) < 10**40 and value == int(value):
+            number = int(value)  # exactly: as a float, 2^53 + 1 would be 2^53
+        else:
+            number = float(value) if isinstance(value, Number) else math.nan  # type: ignore[arg-type]
+    except (ValueError, ArithmeticError, TypeError):
         raise DataError(f"{title} is cut into ranges, but {quoted(value)} is not a number.") from None
     if math.isnan(number) and not isinstance(value, (str, Number)):
         raise DataError(f"{title} is cut into ranges, but {quoted(value)} is not a number.")

@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from levelhead.auditing.numbers import as_written
+from levelhead.arrays import as_decimals
 from levelhead.auditing.tally import Column
 from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
@@ -338,7 +338,7 @@ def _simple(column: pyarrow.Array) -> pyarrow.Array:
     if isinstance(column, pyarrow.ExtensionArray):
         column = column.storage
     if pyarrow.types.is_float16(column.type):
-        return pyarrow.array(as_written(column.to_numpy(zero_copy_only=False)), mask=column.is_null().to_numpy(False))
+        return pyarrow.array(as_decimals(column.to_numpy(zero_copy_only=False)), mask=column.is_null().to_numpy(False))
     views = {"string_view": pyarrow.string(), "binary_view": pyarrow.binary()}
     return column.cast(views[str(column.type)]) if str(column.type) in views else column
 

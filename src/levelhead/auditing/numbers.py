@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.arrays import array_of
+from levelhead.arrays import array_of, as_decimals
 from levelhead.auditing.vocabulary import NUMBER
 from levelhead.types import DataError, quoted
 
@@ -24,24 +23,10 @@ def numbers_of_array(score: ArrayLike, title: str, advice: str = OF_SCORES) -> F
     """Return one number a row, NaN where it is missing; errors name it by ``title`` and end in ``advice``."""
     array = array_of(score, title, hint=OF_TWO, names=False, one="number")
     if array.dtype.kind in "iuf":
-        return as_written(array)
+        return as_decimals(array)
     if array.dtype.kind in "mM":
         raise DataError(f"{title} holds dates or times, and no numbers. {advice}")
     return numbers_of_column(array.tolist(), title, advice)
-
-
-def as_written(values: NDArray[Any]) -> FloatArray:
-    """Return numbers (rows,) as float64; those of float32 and float16 as the decimal that they are written as.
-
-    0.7 in float32 lies below 0.7 in float64: widened bit by bit, it would miss a threshold of 0.7.
-    """
-    if values.dtype == np.float32:
-        texts = pyarrow.array(np.ascontiguousarray(values)).cast(pyarrow.string())
-        return np.asarray(texts.cast(pyarrow.float64()).to_numpy(zero_copy_only=False))
-    if values.dtype == np.float16:
-        known, places = np.unique(values, return_inverse=True)
-        return np.array([float(str(one)) for one in known])[places]
-    return values.astype(np.float64)
 
 
 def numbers_of_column(values: Sequence[Any], title: str, advice: str = OF_SCORES) -> FloatArray:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.arrays import aligned, array_of
+from levelhead.arrays import aligned, array_of, as_decimals
 from levelhead.types import DataError, quoted
 
 IntArray = NDArray[np.int64]
@@ -59,6 +59,8 @@ def distinct(
         ) from None
     if array.dtype.kind in "mM":
         uniques = pd.Series(uniques).astype(object).to_numpy()
+    if array.dtype.kind == "f":
+        uniques = as_decimals(np.asarray(uniques)) + 0.0  # -0.0 is 0.0
     return codes.astype(np.int64), [value.item() if isinstance(value, np.generic) else value for value in uniques]
 
 
