@@ -210,3 +210,26 @@ def test_wrong_clusters_are_refused(tmp_path: Path) -> None:
         lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], cluster="person")
     with pytest.raises(ConfigError, match="'sex' is the cluster column and also"):
         lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], cluster="sex")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("person_id", True), ("userId", True), ("Patient", True), ("ID", True), ("valid", False), ("paid", False)],
+)
+def test_an_id_column_that_repeats_is_named(name: str, told: bool, tmp_path: Path) -> None:
+    made(records=3).rename(columns={"person": name}).to_csv(tmp_path / "p.csv", index=False)
+    found = lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"]).warnings
+    hint = (
+        f"{name!r} has 400 values in 1,200 rows. If rows with the same value belong together, as those of one person "
+        f"do, intervals are too narrow: add --cluster {name}."
+    )
+    assert (hint in found) == told
+
+
+def test_ids_that_do_not_repeat_are_not_named(tmp_path: Path) -> None:
+    frame = made(records=1).assign(department_id=lambda rows: np.arange(len(rows)) % 12)
+    frame.rename(columns={"person": "person_id"}).to_parquet(tmp_path / "p.parquet")
+    found = lh.audit_file(tmp_path / "p.parquet", "y", "yhat", ["sex"]).warnings
+    assert not [one for one in found if "--cluster" in one]
+    with_it = lh.audit_file(tmp_path / "p.parquet", "y", "yhat", ["sex"], cluster="department_id").warnings
+    assert not [one for one in with_it if "--cluster" in one]

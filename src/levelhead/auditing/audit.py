@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.bins import Bins, Cuts, cuts_of
-from levelhead.auditing.clusters import check_cluster
+from levelhead.auditing.clusters import check_cluster, repeating_id
 from levelhead.auditing.columns import by_name, column_title, columns_of, name_of, outcome_of, outcomes_of
 from levelhead.auditing.continuous import NumberRows, check_degree
 from levelhead.auditing.figures import LEAVE_OUT, AuditOptions, about_of, audit_tally, ordered_groups
@@ -461,11 +461,12 @@ def audit_file(
         if of_scores is None
         else _audit_scores(of_scores, thresholds, options, cuts, scale)
     )
-    reading = [
-        said for one in (source, other) if one is not None for said in one.taken([*titles, *([on] if on else [])])
-    ]
+    named = [*titles, *([on] if on else [])]
+    reading = [said for one in (source, other) if one is not None for said in one.taken(named)]
     if reading:
         result = replace(result, more={**result.more, "reading": list(dict.fromkeys(reading))})
+    if cluster is None:
+        result = replace(result, warnings=[*result.warnings, *repeating_id(source, named)])
     if within:
         result = add_control(result, within, tuple(levels), options, cuts)
     if along.names:

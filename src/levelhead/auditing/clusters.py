@@ -5,17 +5,28 @@ The statistics are in :mod:`levelhead.metrics.clustered`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from levelhead.auditing.tally import Tally
+from levelhead.auditing.files import File, Source, read_batches
+from levelhead.auditing.tally import Tally, occurring
 from levelhead.metrics import Counts
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Members
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import Key
 from levelhead.types import ConfigError, printable, quoted
+
+ID = re.compile(
+    r"(^|[_\W])(id|uid|uuid|guid)$|(?-i:[a-z]I[dD])$|^(person|subject|patient|user|customer|client|student|participant|"
+    r"respondent|author|speaker|applicant|worker|employee)s?([_\W]?(no|nr|num|number|code|key|name))?$",
+    re.IGNORECASE,
+)
+"""Names of columns that tell whose rows are."""
+FEWEST_IDS, REPEATED = 20, 1.1
+"""A column repeats that has so many values at least, and so many rows to each on average."""
 
 
 def check_cluster(cluster: str, columns: Sequence[str], asked: Mapping[str, Any]) -> None:
@@ -70,3 +81,27 @@ def alone_sentence(column: str) -> str:
 def few_clusters(clusters: int) -> str:
     """Say why a rate is not compared."""
     return f"from {clusters} cluster{'' if clusters == 1 else 's'}, fewer than {FEWEST},"
+
+
+def repeating_id(source: Source, used: Collection[str]) -> list[str]:
+    """Return a warning that names an id column of a file, none of those ``used``, whose values repeat; else nothing.
+
+    Only columns with the name of an id are read, and of them the first batch of rows.
+    """
+    for name in source.header() if isinstance(source, File) else ():
+        if name in used or not ID.search(name):
+            continue
+        codes, values, _ = occurring(next(iter(read_batches(source, [], [name])))[name])
+        if hint := repeats(name, len(values) - (None in values), len(codes), f"--cluster {printable(name)}"):
+            return [hint]
+    return []
+
+
+def repeats(name: str, values: int, rows: int, option: str) -> str | None:
+    """Say that a column of ids repeats, and what to type; None if it does not, or has few values."""
+    if values < FEWEST_IDS or rows < REPEATED * values:
+        return None
+    return (
+        f"{quoted(name)} has {values:,} values in {rows:,} rows. If rows with the same value belong together, as those "
+        f"of one person do, intervals are too narrow: add {option}."
+    )

@@ -431,6 +431,7 @@ class RunSet:
         level: float = 0.95,
         min_count: int = MIN_COUNT,
         missing: str = LEAVE_OUT,
+        cluster: str | None = None,
     ) -> Comparison:
         """Return the joint table; rows are sets of runs that differ in the seed alone.
 
@@ -439,7 +440,8 @@ class RunSet:
         the baseline does on average over its seeds, so that a mere shift of the threshold changes nothing.
         Differences within ``margin`` are as good as none; ``level`` is that of the intervals. Groups with too few rows
         of a rate, and rows without a group, are left out of gaps as :func:`levelhead.audit` leaves them out, with its
-        ``min_count`` and ``missing``, and named in ``warnings``.
+        ``min_count`` and ``missing``, and named in ``warnings``. Rows with the same ``cluster``, a column of the
+        predictions, count together; None: those of one person, where the evaluation wrote them down.
         """
         check_grouping(1, min_count, False, missing)
         rows = self.rows()
@@ -458,6 +460,12 @@ class RunSet:
         labels, classes = first.predictions["label"], self.classes
         group, left_out = self.members(missing)
         fold, clusters = (first.predictions.get(column) for column in ("fold", "cluster"))
+        together = []
+        if cluster is not None:
+            require_columns(list(map(str, first.predictions)), [cluster], f"{first.folder}, its predictions")
+            clusters = pd.Series(pd.factorize(first.predictions[cluster], use_na_sentinel=False)[0])
+        if clusters is not None and (number := clusters.nunique()) < len(labels):
+            together.append(f"Rows that belong together count together: {len(labels):,} rows in {number:,} clusters.")
         positive = self.positive
         probabilities = {name: self.probabilities(runs, selection, min_count) for name, runs in rows.items()}
         predictions = {name: np.array(classes)[values.argmax(-1)] for name, values in probabilities.items()}
@@ -476,7 +484,9 @@ class RunSet:
             predictions = {name: np.array(classes)[one] for name, one in chosen.items()}
         if positive is not None and fold is None:  # scores of several networks have no common ROC curve
             scores = {name: _log_odds(values) for name, values in probabilities.items()}
-            areas = area_under_roc(labels, group, scores, positive=classes[1], baseline=names[0], level=level)
+            areas = area_under_roc(
+                labels, group, scores, positive=classes[1], baseline=names[0], level=level, clusters=clusters
+            )
             areas = {
                 name: {where: area for where, area in each.items() if where not in left_out}
                 for name, each in areas.items()
@@ -520,7 +530,7 @@ class RunSet:
             selection=selection,
             positive_rate=rate,
             areas=areas,
-            warnings=tuple(left_out_sentences(self.attribute, whole, positive, min_count, missing)),
+            warnings=(*together, *left_out_sentences(self.attribute, whole, positive, min_count, missing)),
         )
 
     def members(self, missing: str = LEAVE_OUT) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -53,6 +53,14 @@ def table_command(
     ] = None,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the predictions that rows which belong together have in common, e.g. id. Default: the "
+            "person, where the data set knows people.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
     ] = None,
@@ -79,7 +87,7 @@ def table_command(
     results, pages = [], []
     for group in collect(runs, split.value):
         options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "margin": points / 100}
-        options |= {"level": level_of(runs), "min_count": min_count, "missing": missing.words}
+        options |= {"level": level_of(runs), "min_count": min_count, "missing": missing.words, "cluster": cluster}
         more, picked = [], {}
         if tune_by is not None:
             chosen, choices = tune(group, tune_by)

@@ -84,6 +84,14 @@ def evaluate_command(
         Path | None,
         typer.Option(help="With --set: the folder to write into. The run keeps its own figures.", show_default=False),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the predictions that rows which belong together have in common, e.g. id. Default: the "
+            "person, where the data set knows people.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)
     ] = None,
@@ -116,6 +124,7 @@ def evaluate_command(
         settings=settings or (),
         out=out,
         allow_mismatched_weights=allow_mismatched_weights,
+        cluster=cluster,
     )
     reason = oracle_reason(load_run(run))
     if reason:

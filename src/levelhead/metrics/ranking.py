@@ -20,6 +20,8 @@ from levelhead.metrics.joint import OverSeeds, satterthwaite
 from levelhead.types import DataError, Estimate
 
 FloatArray = NDArray[np.float64]
+Together = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Clusters of the positives and of the negatives, as codes."""
 
 MINIMUM = 10
 """Rows of each class that a difference needs: with fewer, its interval covers less than it says."""
@@ -52,14 +54,25 @@ def _score_interval(value: float, positives: int, negatives: int, z: float) -> t
     return low, high
 
 
-def _row_variance(up: FloatArray, down: FloatArray) -> tuple[float, float]:
-    """DeLong's variance of an area, or of a difference, from its placements, and its degrees of freedom (Welch)."""
+def _row_variance(up: FloatArray, down: FloatArray, together: Together | None = None) -> tuple[float, float]:
+    """DeLong's variance of an area, or of a difference, from its placements, and its degrees of freedom (Welch).
+
+    Rows that belong ``together`` add up first (Obuchowski, Biometrics 1997).
+    """
+    if together is not None:
+        sizes = np.bincount(np.concatenate(together)).astype(float)
+        sums = np.zeros(len(sizes))
+        for one, codes in zip((up, down), together, strict=True):
+            sums += np.bincount(codes, (one - one.mean()) / len(one), len(sizes))
+        number = int((sizes > 0).sum())
+        freedom = float(sizes.sum() ** 2 / (sizes**2).sum()) - 1
+        return float((sums**2).sum()) * number / max(1, number - 1), max(1.0, freedom)
     parts = [float(up.var(ddof=1) / len(up)), float(down.var(ddof=1) / len(down))]
     freedom = satterthwaite([(parts[0], len(up) - 1.0), (parts[1], len(down) - 1.0)], sum(parts))
     return sum(parts), freedom
 
 
-def seed_by_row(up: FloatArray, down: FloatArray) -> float:
+def seed_by_row(up: FloatArray, down: FloatArray, together: Together | None = None) -> float:
     """Variance of one seed's area from what the rows do to that seed alone; placements (seeds, rows of a class).
 
     Of the mean over S seeds, that noise is the S-th part, and noise that all seeds share is whole.
@@ -67,11 +80,11 @@ def seed_by_row(up: FloatArray, down: FloatArray) -> float:
     seeds = len(up)
     if seeds < 2:
         return 0.0
-    single = float(np.mean([_row_variance(*pair)[0] for pair in zip(up, down, strict=True)]))
-    return (single - _row_variance(up.mean(0), down.mean(0))[0]) * seeds / (seeds - 1)
+    single = float(np.mean([_row_variance(*pair, together)[0] for pair in zip(up, down, strict=True)]))
+    return (single - _row_variance(up.mean(0), down.mean(0), together)[0]) * seeds / (seeds - 1)
 
 
-def _area(up: FloatArray, down: FloatArray, level: float) -> Estimate:
+def _area(up: FloatArray, down: FloatArray, level: float, together: Together | None) -> Estimate:
     """Mean area over seeds from placements (seeds, positives) and (seeds, negatives)."""
     positives, negatives = up.shape[1], down.shape[1]
     value = float(up.mean())
@@ -80,22 +93,33 @@ def _area(up: FloatArray, down: FloatArray, level: float) -> Estimate:
     # Noise of the rows that differs between seeds cancels in their mean: by how much, DeLong's variance tells.
     single = float(np.mean([_row_variance(*pair)[0] for pair in zip(up, down, strict=True)]))
     kept = math.sqrt(_row_variance(up.mean(0), down.mean(0))[0] / single) if single > 0 else 1.0
-    over_seeds = OverSeeds.of([up.mean(1)], [seed_by_row(up, down)])
+    if together is not None:
+        # Arms of clustered rows are longer by what clusters add to the variance, and by Student's t; never shorter.
+        variance, freedom = _row_variance(up.mean(0), down.mean(0), together)
+        wider = math.sqrt(variance / single) if single > 0 else math.sqrt(sum(map(len, together)) / (freedom + 1))
+        kept = max(kept, wider) * float(stats.t.ppf((1 + level) / 2, freedom)) / z
+    over_seeds = OverSeeds.of([up.mean(1)], [seed_by_row(up, down, together)])
     arms = [over_seeds.join((kept * arm / z) ** 2).arm(level) for arm in (value - low, high - value)]
     return Estimate(
         value, max(0.0, value - arms[0]), min(1.0, value + arms[1]), positives + negatives, over_seeds.missing
     )
 
 
-def _difference(placed: tuple[FloatArray, FloatArray], base: tuple[FloatArray, FloatArray], level: float) -> Estimate:
+def _difference(
+    placed: tuple[FloatArray, FloatArray],
+    base: tuple[FloatArray, FloatArray],
+    level: float,
+    together: Together | None,
+) -> Estimate:
     """Difference of two mean areas on the same rows; each has placements (seeds, positives) and (seeds, negatives)."""
     up, down = (own.mean(0) - other.mean(0) for own, other in zip(placed, base, strict=True))
     rows = len(up) + len(down)
     if min(len(up), len(down)) < MINIMUM:
         return Estimate.undefined(f"fewer than {MINIMUM} rows of a class: too few for an interval", rows)
     value = float(up.mean())
-    variance, freedom = _row_variance(up, down)
-    over_seeds = OverSeeds.of([one[0].mean(1) for one in (placed, base)], [seed_by_row(*one) for one in (placed, base)])
+    variance, freedom = _row_variance(up, down, together)
+    noise = [seed_by_row(*one, together) for one in (placed, base)]
+    over_seeds = OverSeeds.of([one[0].mean(1) for one in (placed, base)], noise)
     arm = over_seeds.join(variance, freedom).arm(level)
     return Estimate(value, max(-1.0, value - arm), min(1.0, value + arm), rows, over_seeds.missing)
 
@@ -108,6 +132,7 @@ def area_under_roc(
     positive: Any,
     baseline: str | None = None,
     level: float = 0.95,
+    clusters: ArrayLike | None = None,
 ) -> dict[str, dict[str, tuple[Estimate, Estimate | None]]]:
     """Area under the ROC curve by method and group, and its difference to the baseline on the same rows.
 
@@ -118,6 +143,7 @@ def area_under_roc(
         positive: the positive label.
         baseline: the method that the others are compared with, or None.
         level: of the intervals.
+        clusters: (rows,) what rows that belong together have in common; None: rows are independent.
 
     Returns:
         ``{method: {group: (area, difference or None)}}``, with all rows under ``"all"``. A group with fewer than two
@@ -129,6 +155,7 @@ def area_under_roc(
         if values.shape[1:] != labels.shape or not np.isfinite(values).all():
             raise DataError(f"Scores of {name!r} must be finite numbers of shape (seeds, {len(labels)}).")
     result: dict[str, dict[str, tuple[Estimate, Estimate | None]]] = {name: {} for name in arrays}
+    codes = None if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
     members = {"all": np.ones(len(labels), bool)} | {str(one): groups == one for one in np.unique(groups)}
     for where, inside in members.items():
         if min((inside & labels).sum(), (inside & ~labels).sum()) < 2:
@@ -140,11 +167,12 @@ def area_under_roc(
             name: _placements(values[:, inside & labels], values[:, inside & ~labels])
             for name, values in arrays.items()
         }
+        together = None if codes is None else (codes[inside & labels], codes[inside & ~labels])
         for name, (up, down) in placed.items():
-            own = _area(up, down, level)
+            own = _area(up, down, level, together)
             difference = None
             if baseline is not None and name != baseline:
-                difference = _difference((up, down), placed[baseline], level)
+                difference = _difference((up, down), placed[baseline], level, together)
             result[name][where] = (own, difference)
     return result
 

@@ -182,18 +182,20 @@ def audit_sentences(result: Record) -> list[str]:
         *(result.get("control") or {}).get("sentences", []),
     ]
     pair = finding["pair"]
-    if finding["constant"] is not None and (finding["at_most"] or 1) > NARROW:
-        return sentences  # "cannot tell whether there is a gap" beside it would only confuse
-    if pair is None:
-        return [*sentences, "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."]
     weights = result.get("weights")
+    known = [one["sentence"] for one in (weights, result.get("clusters")) if one]
+    if finding["constant"] is not None and (finding["at_most"] or 1) > NARROW:
+        return [*sentences, *known]  # "cannot tell whether there is a gap" beside it would only confuse
+    if pair is None:
+        none = "No two groups have rows enough to be compared: no gap is known, which is not a gap of 0."
+        return [*sentences, none, *known]
     headline = pair_sentence(pair, words, at_most=finding["at_most"], comparisons=finding["comparisons"])
     if weights:
         headline += f" Weighted; the rows are worth {weights['worth']:,.0f}."
     sentences.append(headline)
     sides = [f"{_rows(pair[side])} of {words.group(pair, side)}" for side in ("first", "second")]
     told = f"Rows that these rates rest on: {', '.join(sides)}."
-    sentences += [one["sentence"] for one in (weights, result.get("clusters")) if one]
+    sentences += known
     if finding["comparisons"] > 1:
         told += (
             f" The interval allows for {finding['comparisons']:,} comparisons: every pair of groups, in the true and "

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.data import Examples, Fold, Groups, Split
+from levelhead.data import DataSet, Examples, Fold, Groups, Split
 from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
 from levelhead.runs.finished import FinishedRun, open_finished
@@ -19,7 +20,7 @@ from levelhead.storage import is_run, load_tensors, read_metrics, write_json
 from levelhead.training.checkpoint import load_trained_state
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
-from levelhead.types import ConfigError, DataError, listed
+from levelhead.types import ConfigError, DataError, listed, quoted
 
 if TYPE_CHECKING:
     from levelhead.auditing.overall import Overall
@@ -34,6 +35,7 @@ def evaluate_run(
     settings: Sequence[str] = (),
     out: Path | None = None,
     allow_mismatched_weights: bool = False,
+    cluster: str | None = None,
 ) -> AuditResult | Overall:
     """Predict ``split`` with a finished run's network, audit it by the data set's groups, and write both down.
 
@@ -41,6 +43,8 @@ def evaluate_run(
     ``settings`` (``data.…=…``) name other data, or other groups; then everything is written into the folder ``out``,
     and the run folder keeps what was measured on its own. ``allow_mismatched_weights`` takes a network all the same
     whose weights do not fit its config.json.
+    ``cluster`` names the column of the predictions that tells which rows belong together, such as ``id``; None: the
+    person, where the data set knows people. Intervals, and those of tables, take such rows together.
     A run that kept its epochs gets the predictions of each as well, for :func:`levelhead.bench.collect`'s selection.
     """
     if bool(settings) != (out is not None):
@@ -77,7 +81,7 @@ def evaluate_run(
         frames.append(probabilities.assign(epoch=epoch))
     if frames:
         write_parquet(folder / f"predictions-{split}-epochs.parquet", pd.concat(frames))
-    return write_evaluation(run, split, examples, groups, logits, out)
+    return write_evaluation(run, split, examples, groups, logits, out, cluster)
 
 
 def write_evaluation(
@@ -87,6 +91,7 @@ def write_evaluation(
     groups: tuple[Groups, ...],
     logits: Tensor,
     out: Path | None = None,
+    cluster: str | None = None,
 ) -> AuditResult | Overall:
     """Write down what a run's network answers to the rows of ``split``, and what an audit by ``groups`` finds.
 
@@ -97,6 +102,7 @@ def write_evaluation(
         groups: the sensitive attributes of the rows, the first being the main one; may be empty.
         logits: (rows, classes) of the run's network.
         out: another folder, for rows that are not of the run's own data; made if it is not there.
+        cluster: as :func:`evaluate_run` takes it.
     """
     from levelhead.auditing.audit import audit
     from levelhead.auditing.overall import Overall
@@ -107,10 +113,13 @@ def write_evaluation(
     frame = predictions_table(examples, logits, groups)
     fold: dict[str, Any] = {}
     if isinstance(data := experiment.data, Fold):  # so that tables put the folds together, and no others
-        frame["row"], frame["cluster"] = data.rows(split).numpy(), data.clusters(split)
+        frame["row"] = data.rows(split).numpy()
         fold = {"folds": data.folds, "fold": data.fold, "pool": data.pool.fingerprint}
     if (ids := data.ids(split)) is not None:
         frame.insert(0, "id", list(ids))
+    together = _together(frame, data, split, cluster)
+    if together is not None:
+        frame["cluster"] = together
     write_parquet(folder / f"predictions-{split}.parquet", frame)
     result: AuditResult | Overall = (
         audit(
@@ -120,6 +129,8 @@ def write_evaluation(
             # A data set says what its groups are, however many numbers they may be.
             bins={group.attribute: VALUES for group in groups},
             positive=examples.class_names[1] if len(examples.class_names) == 2 else None,
+            # Folds of data that know no people take equal rows together in tables, but not as people.
+            cluster=together if together is None or together.name else None,
         )
         if groups
         else Overall.of(examples.labels.numpy(), logits.double().softmax(-1).numpy(), examples.class_names)
@@ -143,3 +154,19 @@ def write_evaluation(
     if out is None:
         write_card(folder)
     return result
+
+
+def _together(frame: pd.DataFrame, data: DataSet, split: Split, cluster: str | None) -> pd.Series | None:
+    """Return a number for each row, the same for rows that belong together, named after what they have in common."""
+    if cluster is not None:
+        known = [name for name in map(str, frame.columns) if name not in ("label", "prediction", "row")]
+        known = [name for name in known if not name.startswith("probability_")]
+        if cluster not in known:
+            raise ConfigError(
+                f"There is no column {quoted(cluster)} to cluster by. Columns: {listed(known) or 'none'}."
+            )
+        return pd.Series(pd.factorize(frame[cluster], use_na_sentinel=False)[0], name=cluster)
+    if isinstance(data, Fold):
+        return pd.Series(data.clusters(split), name="person" if data.pool.people else None)
+    people = data.people(split)
+    return None if people is None else pd.Series(pd.factorize(np.asarray(people))[0], name="person")

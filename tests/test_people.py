@@ -1,0 +1,89 @@
+"""Runs on data that know people: evaluations and tables take a person's rows together, and say so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from levelhead.bench.tables import collect
+from levelhead.cli.app import main
+from levelhead.data.base import Split
+from levelhead.data.portraits import Portraits
+from levelhead.metrics.ranking import area_under_roc
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
+from levelhead.types import ConfigError
+
+ROWS, PEOPLE = 240, 60
+
+
+def people_of(data: Portraits, split: Split) -> Sequence[str]:
+    """Return the person of each row: every fourth is of one."""
+    sizes = {"train": data.train_size, "validation": data.validation_size, "test": data.test_size}
+    return [f"person {row % PEOPLE}" for row in range(sizes[split])]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("people") / "run"
+    experiment = build_experiment(
+        {
+            "data": {"name": "portraits", "train_size": 64, "validation_size": 32, "test_size": ROWS},
+            "method": {"name": "erm"},
+            "model": {"hidden_size": 16, "layers": 2, "heads": 2},
+            "train": {"epochs": 1, "batch_size": 32, "device": "cpu"},
+        }
+    )
+    train_run(experiment, folder)
+    return folder
+
+
+def test_evaluate_goes_by_person_where_the_data_set_knows_people(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = evaluate_run(run).to_dict()
+    assert "clusters" not in alone
+    monkeypatch.setattr(Portraits, "people", people_of)
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(run)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Rows with the same person count together: {ROWS} rows in {PEOPLE} clusters, the largest of 4." in said
+    frame = pd.read_parquet(run / "predictions-test.parquet")
+    assert frame["cluster"].nunique() == PEOPLE
+    together = json.loads((run / "evaluation-test.json").read_text())
+    assert together["clusters"]["column"] == "person"
+    assert {*alone, "run", "clusters"} == {*together}
+    table = collect([run], "test")[0].compare("erm")
+    assert f"{ROWS} rows in {PEOPLE} clusters" in table.warnings[0]
+
+
+def test_a_column_of_the_predictions_can_be_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Portraits, "ids", people_of)
+    assert evaluate_run(run, cluster="id").to_dict()["clusters"]["column"] == "id"
+    evaluate_run(run)
+    group = collect([run], "test")[0]
+    assert not [one for one in group.compare("erm").warnings if "clusters" in one]
+    assert f"{PEOPLE} clusters" in group.compare("erm", cluster="id").warnings[0]
+    with pytest.raises(ConfigError, match=r"no column 'who' to cluster by\. Columns: id, "):
+        evaluate_run(run, cluster="who")
+
+
+def test_areas_of_copied_rows_are_no_surer_than_those_of_the_rows() -> None:
+    chance = np.random.default_rng(0)
+    label = chance.integers(0, 2, 150)
+    scores = {name: chance.normal(label, 1)[None] for name in ("a", "b")}
+    plain = area_under_roc(label, ["g"] * 150, scores, positive=1, baseline="a")
+    fivefold = {name: np.repeat(one, 5, axis=1) for name, one in scores.items()}
+    label5, group5, who = np.repeat(label, 5), ["g"] * 750, np.repeat(np.arange(150), 5)
+    found = area_under_roc(label5, group5, fivefold, positive=1, baseline="a", clusters=who)
+    for name in scores:
+        for one, other in zip(plain[name]["g"], found[name]["g"], strict=True):
+            if one is not None:
+                assert other.value == pytest.approx(one.value)
+                assert other.high - other.low == pytest.approx(one.high - one.low, rel=0.05)
