@@ -275,6 +275,19 @@ def test_pictures_in_a_folder_for_each_class(
     assert run("init", "pets", "--force") == 0
 
 
+def test_folders_that_begin_like_a_formula_make_no_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place, label in enumerate(("=cat", "dog")):
+        (tmp_path / "pets" / label).mkdir(parents=True)
+        for row in range(30):
+            Image.new("RGB", (64, 64), (255 * place, row, 0)).save(tmp_path / "pets" / label / f"{row}.png")
+    assert run("init", "pets") == 0
+    assert not any(
+        line.startswith(("=", "'=")) or ",=" in line for line in (tmp_path / "pets.csv").read_text().split("\n")
+    )
+    assert look_at(load_experiment("pets.yaml")).counts.keys() == {"'=cat", "dog"}
+
+
 def test_folders_of_people_are_named_and_one_class_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for label in ("men", "women"):
         (tmp_path / "a" / label).mkdir(parents=True)

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-import numpy as np
-
 from levelhead.types import DataError, listed, quoted
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -37,6 +35,19 @@ LONGEST_FIELD = 1 << 24
 SAMPLE = 1 << 20  # characters at the beginning, which show the header and how numbers are written
 BLOCK = 1 << 22
 MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
+FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\N{FULLWIDTH EQUALS SIGN}",
+    "\N{FULLWIDTH PLUS SIGN}",
+    "\N{FULLWIDTH HYPHEN-MINUS}",
+    "\N{FULLWIDTH COMMERCIAL AT}",
+)
+"""What begins a cell that a spreadsheet takes for a formula, which may run a program."""
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+", re.ASCII)
@@ -280,6 +291,8 @@ def _paired(blocks: Iterable[bytes], delimiter: bytes) -> bool:
 
     Then no reader can take it otherwise. False says only that a slower reader has to look.
     """
+    import numpy as np  # here, as commands that write csv need no such library
+
     ends = np.frombuffer(delimiter + b'\r\n"', np.uint8)
     before, inside, held = b"\n", 0, b""
     for block in itertools.chain(blocks, [b""]):
@@ -298,3 +311,15 @@ def _paired(blocks: Iterable[bytes], delimiter: bytes) -> bool:
             inside = (inside + len(places)) % 2
         before = data[-1:]
     return not inside
+
+
+def harmless(cell: object) -> str:
+    """Return a cell as a text that no spreadsheet takes for a formula: with an apostrophe before one; numbers stay."""
+    text = str(cell)
+    if not text.lstrip(" \n").startswith(FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text

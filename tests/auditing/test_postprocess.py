@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,22 @@ def test_a_rule_decides_new_rows_without_labels_and_writes_ids_and_class_names(t
     rows = pd.read_csv(tmp_path / "new.csv")
     expected = BiasRule.from_dict(read_json(rule)["rule"]).decide(rows["p"], rows["g"].to_numpy())
     assert (decided["after"] == np.where(expected, "paid", "late")).all()
+
+
+def test_no_cell_of_the_decisions_is_a_formula(tmp_path: Path) -> None:
+    """A spreadsheet runs what begins with one of these signs."""
+    table = named_rows(400, 1)
+    ids = ["=HYPERLINK(1)", "@SUM(1)", "+cmd", "-cmd", " =1+1", "\t=1", "-5", "+1.5e3", "a=b"]
+    table["=id"] = [f"{ids[row % 9]}" for row in range(400)]
+    table["y"] = np.where(table["y"] == "paid", "=paid", "late")
+    table.to_csv(tmp_path / "p.csv", index=False)
+    out = tmp_path / "out.csv"
+    assert command(tmp_path / "p.csv", "--score", "p", "--group", "g", "--label", "y", "--id", "=id", "--out", out) == 0
+    with out.open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["'=id", "before", "after", "fitted"]
+    assert [row[0] for row in rows[:9]] == [f"'{one}" for one in ids[:6]] + ids[6:]
+    assert {cell for row in rows for cell in row[1:3]} == {"'=paid", "late"}
 
 
 def test_rows_that_a_rule_was_fitted_on_are_marked_and_not_measured(tmp_path: Path) -> None:

@@ -103,6 +103,14 @@ def test_cells_are_validated_and_ordered_by_seed(tmp_path: Path) -> None:
         cells_of(tmp_path / "grid.yaml", rows=["EMR"])
 
 
+def test_variants_are_named_in_any_script(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(BASE))
+    names = ["ä", "ö", "größe", "文", "a_b", "a"]
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump({**GRID, "rows": {name: {} for name in names}}))
+    folders = [cell.folder.parent.name.rpartition("-")[0] for cell in cells_of(tmp_path / "grid.yaml", seeds=[0])]
+    assert sorted(folders) == sorted(["ä", "ö", "größe", "文", "a-b", "a"])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

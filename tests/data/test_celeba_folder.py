@@ -53,6 +53,21 @@ def test_splits_labels_and_groups_come_from_the_owners_tables(tmp_path: Path, ki
     assert [len(data.examples(split).labels) for split in ("train", "test")] == [8, 6]
 
 
+def test_a_txt_without_its_first_line_is_told_what_to_put_there(tmp_path: Path) -> None:
+    table = write(tmp_path) / "celeba" / "list_attr_celeba.txt"
+    table.write_text(table.read_text().partition("\n")[2])
+    with pytest.raises(DataError, match="does not begin with the number of its pictures: line 1 is that number"):
+        CelebAFolder(root=tmp_path).examples("train")
+
+
+@pytest.mark.parametrize(("separator", "encoding"), [(";", "utf-8"), ("\t", "utf-16"), (",", "utf-8-sig")])
+def test_csv_tables_are_read_as_other_csv_files_are(tmp_path: Path, separator: str, encoding: str) -> None:
+    plain = CelebAFolder(root=write(tmp_path / "plain", kind="csv")).examples("train")
+    for table in (write(tmp_path / "own", kind="csv") / "celeba").glob("*.csv"):
+        table.write_bytes(pd.read_csv(table, dtype=str).to_csv(index=False, sep=separator).encode(encoding))
+    assert CelebAFolder(root=tmp_path / "own").examples("train").fingerprint == plain.fingerprint
+
+
 def test_txt_and_csv_tell_the_same(tmp_path: Path) -> None:
     examples = [CelebAFolder(root=write(tmp_path / kind, kind=kind)).examples("train") for kind in ("txt", "csv")]
     assert examples[0].fingerprint == examples[1].fingerprint

@@ -60,6 +60,25 @@ def test_texts_classes_and_groups_come_from_one_table(tmp_path: Path, name: str)
     assert [len(data.examples(split).labels) for split in SPLITS] == [20, 10, 10]
 
 
+def test_labels_beyond_two_to_the_53_are_classes_of_their_own(tmp_path: Path) -> None:
+    """As floats they would be one number."""
+    low = 2**53
+    table = pd.DataFrame({"text": [f"text {row}" for row in range(60)], "label": [low + row % 2 for row in range(60)]})
+    (tmp_path / "own").mkdir()
+    table.to_csv(tmp_path / "own" / "t.csv", index=False)
+    data = TextCsv(root=tmp_path, folder="own", file="t.csv", sensitive=())
+    assert data.examples("train").class_names == (str(low), str(low + 1))
+
+
+@pytest.mark.parametrize("length", [131_073, 1_000_000])
+def test_a_text_of_more_than_131072_characters_is_read(tmp_path: Path, length: int) -> None:
+    table = pd.DataFrame({"text": [f"{row} " + "x" * length for row in range(30)], "label": [0, 1] * 15})
+    (tmp_path / "own").mkdir()
+    table.to_csv(tmp_path / "own" / "t.csv", index=False)
+    assert read_columns(tmp_path / "own" / "t.csv", ["text"])["text"] == table["text"].tolist()
+    TextCsv(root=tmp_path, folder="own", file="t.csv", sensitive=()).examples("train")
+
+
 def test_labels_of_words_are_sorted_as_texts(tmp_path: Path) -> None:
     examples = mine(write(tmp_path), target="mood").examples("test")
     assert examples.class_names == ("cross", "glad")

@@ -27,6 +27,7 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -150,7 +151,8 @@ class Failure:
 
 
 def _slug(row: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-")
+    """Return a row's name as a folder's: letters and digits of any script, and points."""
+    return re.sub(r"[^\w.]+|_", "-", unicodedata.normalize("NFC", row.lower())).strip("-")
 
 
 def _present(settings: Mapping[str, Any]) -> dict[str, Any]:

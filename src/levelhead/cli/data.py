@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead.cli.options import DataRoot
+from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_text
 from levelhead.terminal import Terminal
 
@@ -54,7 +55,11 @@ def init_command(
         refuse_existing(table, force)
         text, guess = picture_recipe(path, pictures, table, target.stem)
         lines = io.StringIO()
-        csv.writer(lines, lineterminator="\n").writerows([("file", "label", "split"), *pictures])
+        # A path that a spreadsheet would take for a formula has the same meaning behind ./
+        cells = [
+            (file if harmless(file) == file else f"./{file}", harmless(name), split) for file, name, split in pictures
+        ]
+        csv.writer(lines, lineterminator="\n").writerows([("file", "label", "split"), *cells])
         write_text(table, lines.getvalue())
         guess.said.append(f"Wrote {table}, which lists them.")
     else:

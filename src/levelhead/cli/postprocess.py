@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from levelhead.cli.options import FiguresFile, ScoreScale
+from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_atomically, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
@@ -129,12 +130,12 @@ def postprocess_command(
         def write(path: Path) -> None:
             with path.open("w", newline="", encoding="utf-8") as file:
                 writer = csv.writer(file)
-                classes = np.array(found.saved.classes, object)
+                classes = np.array(list(map(harmless, found.saved.classes)), object)
                 columns = {"before": classes[found.before.astype(int)], "after": classes[found.decisions.astype(int)]}
                 columns["fitted"] = found.fitted.astype(int)
-                if id_column is not None:
-                    columns = {id_column: found.ids, **columns}
-                writer.writerow(columns)
+                if id_column is not None and found.ids is not None:
+                    columns = {id_column: list(map(harmless, found.ids)), **columns}
+                writer.writerow(map(harmless, columns))
                 writer.writerows(zip(*columns.values(), strict=True))
 
         write_atomically(out, write)

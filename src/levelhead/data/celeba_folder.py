@@ -11,7 +11,6 @@ The two tables are also taken as csv (``image_id`` and the names in the first li
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -24,6 +23,7 @@ from levelhead.data.base import SPLITS, Card, Examples, Inputs, Split, dataset_f
 from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.celeba import CelebAAttributes, celeba_card
 from levelhead.data.images import PictureFiles, check_image_size
+from levelhead.data.text_files import read_columns, table_header
 from levelhead.types import DataError, quoted, refuse_duplicates, require_columns
 
 ATTRIBUTES, PARTITION, PICTURES = "list_attr_celeba", "list_eval_partition", "img_align_celeba"
@@ -87,7 +87,7 @@ class CelebAFolder(CelebAAttributes):
     def _files(self, split: Split) -> list[str]:
         """Return the file names of ``split``, in the order of the table."""
         path = self._table(PARTITION)
-        frame = _read(path, None if path.suffix == ".txt" else 0, [0, 1])
+        frame = _read(path, [0, 1])
         wrong = frame[~frame.iloc[:, 1].isin(["0", "1", "2"])]
         if len(wrong):
             raise DataError(
@@ -102,19 +102,26 @@ class CelebAFolder(CelebAAttributes):
     def _columns(self) -> list[str]:
         """Return the names of the attributes."""
         path = self._table(ATTRIBUTES)
+        if path.suffix == ".csv":
+            return table_header(path)[1:]
         try:
             with path.open(encoding="utf-8-sig") as lines:
                 first, second = lines.readline(), lines.readline()
-            columns = second.split() if path.suffix == ".txt" else next(csv.reader([first]), [])[1:]
-        except (ValueError, csv.Error) as error:
+        except ValueError as error:
             raise DataError(f"{path} cannot be read ({error}); fetch it again.") from None
+        columns = second.split()
+        if not first.strip().isdigit():
+            raise DataError(
+                f"{path} does not begin with the number of its pictures: line 1 is that number, line 2 the attributes. "
+                "Put the number there, or fetch the file again."
+            )
         refuse_duplicates(columns, columns, str(path))
         return columns
 
     def _values(self, split: Split, attribute: str) -> Tensor:
         path, columns = self._table(ATTRIBUTES), self._columns()
         require_columns(columns, [attribute], str(path))
-        frame = _read(path, None if path.suffix == ".txt" else 0, [0, columns.index(attribute) + 1])
+        frame = _read(path, [0, columns.index(attribute) + 1])
         wrong = frame[~frame.iloc[:, 1].isin(["-1", "1"])]
         if len(wrong):
             raise DataError(
@@ -138,16 +145,20 @@ class CelebAFolder(CelebAAttributes):
         return torch.from_numpy((chosen == "1").to_numpy(dtype="int64", copy=True))
 
 
-def _read(path: Path, header: int | None, columns: list[int]) -> pd.DataFrame:
+def _read(path: Path, columns: list[int]) -> pd.DataFrame:
     """Read two columns of a table as text; a missing cell is an empty text."""
-    attributes = path.stem == ATTRIBUTES and header is None
+    if path.suffix == ".csv":
+        header = table_header(path)
+        if len(header) <= max(columns):
+            raise DataError(f"{path} has {len(header)} columns, and needs {max(columns) + 1}; fetch it again.")
+        return pd.DataFrame(read_columns(path, [header[at] for at in columns]), dtype=str)
     try:
         return pd.read_csv(
             path,
-            sep=r"\s+" if path.suffix == ".txt" else ",",
-            header=header,
-            index_col=False,  # a comma at the end of each row would make the file names an index
-            skiprows=2 if attributes else 0,
+            sep=r"\s+",
+            header=None,
+            index_col=False,  # a blank at the end of each row would make the file names an index
+            skiprows=2 if path.stem == ATTRIBUTES else 0,
             usecols=columns,
             dtype=str,
             keep_default_na=False,

@@ -126,6 +126,11 @@ class PictureFiles(Sequence[bytes | None]):
                 f"{self.where(position)}: {name!r} leads out of {self.folder}. Give paths below that folder, and "
                 "put the pictures themselves there."
             )
+        if "\\" in name and not path.exists():
+            raise DataError(
+                f"{self.where(position)}: {name!r} has \\ between folders, as on Windows. Write paths below "
+                f"{self.folder} with / instead."
+            )
         return read_picture(path, self.where(position))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import ClassVar
 
@@ -243,7 +244,7 @@ def sorted_names(values: set[str]) -> tuple[str, ...]:
     """Return distinct values in order: that of numbers where all are numbers, else that of texts."""
     if not all(NUMBER.fullmatch(value) for value in values):
         return tuple(sorted(values))
-    return tuple(sorted(values, key=lambda value: (float(value), value)))
+    return tuple(sorted(values, key=lambda value: (Decimal(value), value)))
 
 
 def _value(cell: str) -> str:

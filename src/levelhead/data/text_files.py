@@ -9,6 +9,7 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -186,9 +187,9 @@ def refuse_mixed_numbers(values: Iterable[str], column: str, where: object) -> N
 
     ``1`` and ``1.0`` are most often one class that a library has written anew. ``01`` is no number but a code.
     """
-    known: dict[float, str] = {}
+    known: dict[Decimal, str] = {}  # exactly: as floats, long ids would be one number
     for value in sorted(value for value in set(values) if NUMBER.fullmatch(value)):
-        other = known.setdefault(float(value), value)
+        other = known.setdefault(Decimal(value), value)
         if other != value:
             raise DataError(
                 f"{where}: {column!r} holds {other!r} and {value!r}, one number written in two ways. Write it in one."
