@@ -325,6 +325,8 @@ class _Training:
             if last_of_epoch and self.held_out:
                 self.keeper.log({"stage": 0, "epoch": epoch, "step": position.step, **self._held_out()})
             position.finished = position.step == total
+            if position.finished:
+                position.seconds = 0.0  # nothing goes on from here, and equal trainings leave equal files
             if position.finished or self._agreed(time.monotonic() - saved >= train.checkpoint_seconds):
                 self.keeper.save(self.model, optimizer, position)
                 saved = time.monotonic()
