@@ -375,7 +375,7 @@ def test_the_command_prints_tables_and_sentences_and_writes_files(
 def test_an_explanation_does_not_load_torch(tmp_path: Path) -> None:
     write(tmp_path / "x.csv", 300)
     code = (
-        "import sys, levelhead as lh; lh.explain_file('x.csv', 'y', 'p', ['sex']).to_html(); "
+        "import sys, levelhead as lh; explain_file('x.csv', 'y', 'p', ['sex']).to_html(); "
         "print({'torch', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -393,3 +393,41 @@ def test_the_page_shows_what_the_command_really_prints(
         main(["explain", "scores.csv", "--label", "y", "--score", "p", "--group", "sex"])
     printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
     assert f"```\n{printed}\n```" in text
+
+
+def test_copies_of_rows_explain_no_more_surely_than_the_rows() -> None:
+    chance = np.random.default_rng(0)
+    group = chance.integers(0, 2, 1000)
+    label = (chance.random(1000) < np.where(group == 1, 0.65, 0.25)).astype(int)
+    score = chance.normal(np.where(label == 1, 1, -1), 1.4) + np.where(group == 1, 0.6, -1.1)
+    who = np.repeat(np.arange(1000), 5)
+    plain = explain_gap(label, score, sensitive_features=group)
+    by_person = explain_gap(label[who], score[who], sensitive_features=group[who], cluster=who)
+    by_row = explain_gap(label[who], score[who], sensitive_features=group[who])
+    for name in ("implied", "rho", "predicted", "rest"):
+        one, own, wrong = (getattr(found.pairs[0], name) for found in (plain, by_person, by_row))
+        assert own.value == pytest.approx(one.value)
+        assert own.high - own.low == pytest.approx(one.high - one.low, rel=0.12)
+        assert wrong.high - wrong.low < 0.6 * (one.high - one.low)
+    measured = [found.pairs[0].measured for found in (plain, by_person)]
+    assert measured[1].high - measured[1].low >= measured[0].high - measured[0].low
+    for name, part in plain.by_attribute["group"].groups.items():
+        own = by_person.by_attribute["group"].groups[name]
+        for figure in ("base_rate", "area", "true_positive_rate", "false_positive_rate"):
+            one, other = getattr(part, figure), getattr(own, figure)
+            assert other.high - other.low == pytest.approx(one.high - one.low, rel=0.06)
+    assert "Rows with the same cluster count together: 5,000 rows in 1,000 clusters." in by_person.warnings
+
+
+def test_a_group_of_few_people_is_not_explained(tmp_path: Path) -> None:
+    chance = np.random.default_rng(1)
+    who = np.repeat(np.arange(60), 10)
+    frame = pd.DataFrame({"y": chance.integers(0, 2, 60)[who], "who": who, "sex": np.where(who < 10, "f", "m")})
+    frame["p"] = 1 / (1 + np.exp(-chance.normal(2 * frame["y"] - 1, 1)))
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    found = explain_file(tmp_path / "p.csv", "y", "p", ["sex"], cluster="who")
+    assert "clusters, fewer than 8" in str(found.pairs[0].measured.reason)
+    with pytest.raises(ConfigError, match="'sex' is the cluster column and also"):
+        explain_file(tmp_path / "p.csv", "y", "p", ["sex"], cluster="sex")
+    with pytest.raises(DataError, match="600 scores and 599 clusters"):
+        explain_gap(frame["y"], frame["p"], sensitive_features=frame["sex"], cluster=who[1:])

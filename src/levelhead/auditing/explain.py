@@ -5,8 +5,9 @@ those of the labels in these rows, and labels can carry the injustice that an au
 
 Intervals are those of the rows. Replicates are Bayesian bootstraps (Rubin, Annals of Statistics 1981): every row gets a
 standard exponential weight, so that no replicate loses the few positives of a group. Rows are binned by score for that,
-so that their number does not matter. Gaps are the largest of signed contrasts and have the intervals of
-:mod:`levelhead.metrics.intervals`; rho is a ratio and has Fieller's (Journal of the Royal Statistical Society B 1954).
+so that their number does not matter. Rows of one cluster, such as a person, get one weight together. Gaps are the
+largest of signed contrasts and have the intervals of :mod:`levelhead.metrics.intervals`; rho is a ratio and has
+Fieller's (Journal of the Royal Statistical Society B 1954).
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import sparse, special, stats
 
 from levelhead.arrays import aligned, checked
-from levelhead.auditing.columns import column_title, columns_of, outcomes_of, positive_index
+from levelhead.auditing.clusters import alone_sentence, check_cluster, few_clusters, repeating_id
+from levelhead.auditing.columns import column_title, columns_of, name_of, outcome_of, outcomes_of, positive_index
 from levelhead.auditing.explanation import (
     CalibrationBin,
     ExplainedAttribute,
@@ -37,6 +40,7 @@ from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import alike, in_order
 from levelhead.metrics import Counts, estimate, proportion
+from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Members
 from levelhead.metrics.implied import (
     Rates,
     Regression,
@@ -55,6 +59,7 @@ from levelhead.metrics.intervals import (
 )
 from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.ranking import area_under_roc
+from levelhead.metrics.weighted import weighted_estimates, weighted_proportion
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, listed, printable, quoted
 
 FloatArray = NDArray[np.float64]
@@ -83,6 +88,7 @@ def explain_gap(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    cluster: ArrayLike | None = None,
 ) -> Explanation:
     """Say what a measured gap is made of: the gap that base rates imply, the share of them that a score uses, the rest.
 
@@ -104,6 +110,8 @@ def explain_gap(
         level: confidence level of the intervals.
         replicates: bootstrap replicates.
         seed: of the bootstrap.
+        cluster: (rows,) what rows that belong together have in common, such as a person's id, as ``cluster`` of
+            :func:`levelhead.audit`. A group needs 8 clusters with each label to be compared.
 
     Returns:
         the figures for every pair of groups. What cannot be computed is NaN with a reason.
@@ -126,11 +134,14 @@ def explain_gap(
         >>> round(pair.measured.value, 1), round(pair.implied.value, 1), round(pair.rho.value, 1)
         (0.4, 0.4, 1.0)
     """
-    columns_given, matched = aligned({"y_true": y_true, "score": score, "sensitive_features": sensitive_features})
-    y_true, score, sensitive_features = columns_given.values()
+    columns_given, matched = aligned(
+        {"y_true": y_true, "score": score, "sensitive_features": sensitive_features, "cluster": cluster}
+    )
+    y_true, score, sensitive_features, cluster = columns_given.values()
     outcomes, positive, _ = outcomes_of({"label": y_true}, positive)
     label = outcomes["label"]
-    options = _Options(positive, threshold, scale, min_count, level, replicates, seed)
+    together = None if cluster is None else name_of(cluster, "cluster")
+    options = _Options(positive, threshold, scale, min_count, level, replicates, seed, together)
     options.check()
     values = numbers_of_array(score, "The score")
     if len(values) != len(label[0]):
@@ -141,7 +152,10 @@ def explain_gap(
     if not columns:
         raise DataError("There is no sensitive column. Pass at least one.")
     rows = _Rows("The label", "The score", {name: column_title(name) for name in columns})
-    rows.add(label, values, columns)
+    of_cluster = None if cluster is None else outcome_of(cluster, "cluster")
+    if of_cluster is not None and len(of_cluster[0]) != len(values):
+        raise DataError(f"{len(values)} scores and {len(of_cluster[0])} clusters. Pass one of each for every row.")
+    rows.add(label, values, columns, of_cluster)
     found = _explain(rows, options)
     return replace(found, warnings=[*matched, *found.warnings])
 
@@ -160,6 +174,7 @@ def explain_file(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    cluster: str | None = None,
 ) -> Explanation:
     """Explain the gaps of a file of scores; options and result as for :func:`explain_gap`.
 
@@ -175,6 +190,7 @@ def explain_file(
         level: see there.
         replicates: see there.
         seed: see there.
+        cluster: name of the column that rows which belong together have in common.
 
     Returns:
         what :func:`explain_gap` returns for the same rows.
@@ -193,8 +209,10 @@ def explain_file(
         (False, "group 'f' has no rows without label '1', fewer than 10; group 'm' has ...")
     """
     names = list(dict.fromkeys(groups))
-    options = _Options(positive, threshold, scale, min_count, level, replicates, seed)
+    options = _Options(positive, threshold, scale, min_count, level, replicates, seed, cluster)
     options.check()
+    if cluster is not None:
+        check_cluster(cluster, [label, score, *names], {})
     if not names:
         raise DataError("There is no sensitive column. Pass at least one.")
     if clash := [name for name in (score, *names) if name == label] or [name for name in names if name == score]:
@@ -202,10 +220,15 @@ def explain_file(
     source = source_of(path)
     titles = {name: source.title(name) for name in (label, score, *names)}
     rows = _Rows(titles[label], titles[score], {name: titles[name] for name in names})
-    for batch, numbers in read_batches_with_numbers(source, [label], names, [score]):
+    needed = [label] if cluster is None else [label, cluster]
+    for batch, numbers in read_batches_with_numbers(source, needed, names, [score]):
         # Missing fields are named, with their rows, once all of the file has been read.
-        rows.add(batch[label], numbers[score], {name: batch[name] for name in names}, missing_later=True)
-    return replace(_explain(rows, options), reading=tuple(source.taken([label, score, *names])))
+        of_cluster = None if cluster is None else batch[cluster]
+        rows.add(batch[label], numbers[score], {name: batch[name] for name in names}, of_cluster, missing_later=True)
+    found = _explain(rows, options)
+    if cluster is None:
+        found = replace(found, warnings=[*found.warnings, *repeating_id(source, [label, score, *names])])
+    return replace(found, reading=tuple(source.taken([label, score, *names])))
 
 
 @dataclass(frozen=True)
@@ -217,6 +240,7 @@ class _Options:
     level: float
     replicates: int
     seed: int
+    cluster: str | None = None
 
     def check(self) -> None:
         """Raise an error, before anything is read, for an option that is out of range."""
@@ -241,11 +265,18 @@ class _Rows:
     titles: Mapping[str, str]
     labels: dict[Hashable, int] = field(default_factory=dict)
     groups: dict[str, dict[str | None, int]] = field(default_factory=dict)
-    parts: list[tuple[IntArray, FloatArray, dict[str, IntArray]]] = field(default_factory=list)
+    parts: list[tuple[IntArray, FloatArray, dict[str, IntArray], IntArray]] = field(default_factory=list)
+    clusters: dict[Hashable, int] = field(default_factory=dict)
     tally: Tally | None = None
 
     def add(
-        self, label: Column, score: FloatArray, columns: Mapping[str, Column], *, missing_later: bool = False
+        self,
+        label: Column,
+        score: FloatArray,
+        columns: Mapping[str, Column],
+        cluster: Column | None = None,
+        *,
+        missing_later: bool = False,
     ) -> None:
         if self.tally is None:
             # An explanation has a limit of its own to the groups of a column, and no ranges.
@@ -265,7 +296,11 @@ class _Rows:
             places = [known.setdefault(None if value is None else str(value), len(known)) for value in values]
             codes[name] = np.array(places, np.int64)[own]
         places = [self.labels.setdefault(value, len(self.labels)) for value in label[1]]
-        self.parts.append((np.array(places, np.int64)[label[0]], score, codes))
+        together = np.zeros(0, np.int64)
+        if cluster is not None:
+            those = [self.clusters.setdefault(value, len(self.clusters)) for value in cluster[1]]
+            together = np.array(those, np.int64)[cluster[0]]
+        self.parts.append((np.array(places, np.int64)[label[0]], score, codes, together))
 
 
 def _explain(rows: _Rows, options: _Options) -> Explanation:
@@ -297,6 +332,18 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
         )
     cut = float(special.logit(np.clip(threshold, SMALLEST, 1 - SMALLEST))) if scale.probabilities else threshold
     by_attribute = {}
+    cluster = None
+    if options.cluster is not None:
+        cluster = np.concatenate([part[3] for part in rows.parts])[order]
+        number = len(np.unique(cluster))
+        if number == len(cluster):
+            warnings.append(alone_sentence(options.cluster))
+            cluster = None
+        else:
+            warnings.append(
+                f"Rows with the same {printable(options.cluster)} count together: {len(label):,} rows in {number:,} "
+                "clusters."
+            )
     warnings += alike(rows.label, "classes", classes)
     for name, known in rows.groups.items():
         codes = np.concatenate([part[2][name] for part in rows.parts])[order]
@@ -307,7 +354,9 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
         for position, group in enumerate(ordered):
             place[known[group]] = position  # type: ignore[index]  # these are the keys of ``known``
         names = [MISSING_GROUP if group is None else str(group) for group in ordered]
-        column = _Attribute(name, names, place[codes], truth, score, log_odds, decided, cut, str(positive), options)
+        column = _Attribute(
+            name, names, place[codes], truth, score, log_odds, decided, cut, str(positive), options, cluster
+        )
         by_attribute[name] = column.explain()
         warnings += column.warnings
     return Explanation(
@@ -399,7 +448,20 @@ class _Attribute:
     cut: float
     positive: str
     options: _Options
+    cluster: IntArray | None = None
     warnings: list[str] = field(default_factory=list)
+
+    @cached_property
+    def clustered(self) -> ClusteredCounts | None:
+        """The counts with the clusters that rows come in; None if they are independent."""
+        if self.cluster is None:
+            return None
+        shape = (int(self.cluster.max()) + 1, len(self.names), 2, 2)
+        place = (self.cluster, self.group, self.truth.astype(int), self.decided.astype(int))
+        keys, rows = np.unique(np.ravel_multi_index(place, shape), return_counts=True)
+        cluster, group, label, decided = np.unravel_index(keys, shape)
+        counts = Counts.from_codes(group, label, decided, self.names, ("negative", "positive"), rows)
+        return ClusteredCounts.of(counts, Members(cluster, group, label, decided, rows))
 
     def explain(self) -> ExplainedAttribute:
         """Compute the figures of all groups and pairs."""
@@ -408,12 +470,18 @@ class _Attribute:
         np.add.at(table, (self.group, self.truth.astype(int), self.decided.astype(int)), 1)
         sizes = table.sum(-1)
         kept = [a for a in range(count) if sizes[a].min() >= self.options.min_count]
+        units = sizes  # what varies by itself: rows, or clusters
+        if self.clustered is not None:
+            assert self.clustered.cells.clusters is not None
+            units = self.clustered.cells.clusters
+            kept = [a for a in kept if units[a].min() >= FEWEST]
+        self.units = units
         if len(kept) > MOST_GROUPS:
             raise DataError(
                 f"{column_title(self.name)} has {len(kept)} groups with at least {self.options.min_count} rows of each "
                 f"class; at most {MOST_GROUPS} can be compared. Merge groups, or raise the least count."
             )
-        lacking = {a: self._lacking(a, sizes[a]) for a in range(count) if a not in kept}
+        lacking = {a: self._lacking(a, sizes[a], units[a]) for a in range(count) if a not in kept}
         for reason in lacking.values():
             self.warnings.append(f"{printable(self.name)}: {reason}, and is left out.")
         if len(lacking) > MOST_GROUPS:
@@ -445,7 +513,11 @@ class _Attribute:
             self.warnings.append(f"{printable(self.name)}: there is one group alone, and a gap needs two.")
         return ExplainedAttribute(groups, tuple(found))
 
-    def _lacking(self, a: int, size: IntArray) -> str:
+    def _lacking(self, a: int, size: IntArray, units: IntArray) -> str:
+        if size.min() >= self.options.min_count:
+            least = int(units.argmin())
+            which = f"{'with' if least else 'without'} label {quoted(self.positive)}"
+            return f"group {quoted(self.names[a])} has rows {which} {few_clusters(int(units[least]))}".rstrip(",")
         few = [
             f"{'no' if not rows else f'{rows:,}'} row{'' if rows == 1 else 's'} {which} label {quoted(self.positive)}"
             for which, rows in (("without", int(size[0])), ("with", int(size[1])))
@@ -459,12 +531,21 @@ class _Attribute:
             return Estimate.undefined("fewer than two rows of a class", int(size.sum()))
         one = np.full(int(inside.sum()), "all")
         scores = {"score": self.score[inside]}
-        areas = area_under_roc(self.truth[inside], one, scores, positive=True, level=self.options.level)
+        together = None if self.cluster is None else self.cluster[inside]
+        areas = area_under_roc(
+            self.truth[inside], one, scores, positive=True, level=self.options.level, clusters=together
+        )
         # That no variance over training seeds is known goes without saying where the scores are those of a file.
         return replace(areas["score"]["all"][0], reason=None)
 
-    def _binned(self, kept: list[int], most: int) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
-        """Return positives, negatives, mean scores (groups, bins) and which bins are decided positive."""
+    def _binned(
+        self, kept: list[int], most: int
+    ) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_], sparse.csr_matrix | None]:
+        """Return positives, negatives, mean scores (groups, bins) and which bins are decided positive.
+
+        The last are the rows of each cluster in the cells of positives, then of negatives, (2 groups bins, clusters);
+        None if rows are independent.
+        """
         place = np.full(len(self.names), -1)
         place[kept] = range(len(kept))
         inside = place[self.group] >= 0
@@ -483,21 +564,31 @@ class _Attribute:
         sums = np.bincount(flat, weights=log_odds, minlength=size).reshape(shape)
         above = np.zeros(shape[1], bool)
         above[code[decided]] = True
-        return positives, rows - positives, sums / np.maximum(rows, 1), above
+        together = None
+        if self.cluster is not None:
+            of = np.unique(self.cluster[inside], return_inverse=True)[1]
+            cells = np.where(truth, flat, size + flat)
+            together = sparse.csr_matrix((np.ones(len(of)), (cells, of)), shape=(2 * size, int(of.max()) + 1))
+        return positives, rows - positives, sums / np.maximum(rows, 1), above, together
 
     def _figures(self, kept: list[int]) -> tuple[_Figures, tuple[_Figures, list[_Figures]]]:
         """Return the figures of the rows, and the same on coarser bins with bootstrap replicates."""
         largest = float(abs(self.log_odds).max())
         self.unit = largest * (float((self.log_odds / largest).std()) or 1.0)  # no square of it overflows
-        observed = _Figures(*self._binned(kept, FINE_BINS), self.cut / self.unit)
-        positives, negatives, score, above = self._binned(kept, BINS)
+        observed = _Figures(*self._binned(kept, FINE_BINS)[:4], self.cut / self.unit)
+        positives, negatives, score, above, together = self._binned(kept, BINS)
         coarse = _Figures(positives, negatives, score, above, self.cut / self.unit)
         rng = np.random.default_rng(self.options.seed)
-        at_once = max(1, CELLS_AT_ONCE // positives.size)
+        at_once = max(1, CELLS_AT_ONCE // (positives.size if together is None else max(together.shape)))
         replicates = []
         for first in range(0, self.options.replicates, at_once):
             shape = (min(at_once, self.options.replicates - first), *positives.shape)
-            drawn = (rng.standard_gamma(positives, shape), rng.standard_gamma(negatives, shape))
+            if together is None:
+                drawn = rng.standard_gamma(positives, shape), rng.standard_gamma(negatives, shape)
+            else:  # one weight a cluster
+                weights = rng.standard_exponential((together.shape[1], shape[0]))
+                cells = np.asarray(together @ weights).T.reshape(shape[0], 2, *positives.shape)
+                drawn = cells[:, 0], cells[:, 1]
             replicates.append(_Figures(*drawn, score, above, self.cut / self.unit, start=coarse.fit))
         return observed, (coarse, replicates)
 
@@ -506,10 +597,14 @@ class _Attribute:
     ) -> ExplainedPair:
         options, pair = self.options, (self.names[a], self.names[b])
         two = Counts(counts.table[[a, b]], pair, counts.classes)
-        measured = estimate(
-            two, "equalized_odds", positive=1, level=options.level, replicates=options.replicates, seed=options.seed
-        )
-        rows, fewest = measured.n, int(two.cell_sizes.min())
+        if self.clustered is None:
+            measured = estimate(
+                two, "equalized_odds", positive=1, level=options.level, replicates=options.replicates, seed=options.seed
+            )
+        else:
+            own = self.clustered.keep(pair)
+            measured = weighted_estimates(own, positive=1, level=options.level, min_count=1)["equalized_odds"]
+        rows, fewest = measured.n, int(self.units[[a, b]].min())
         reason = self._no_model(a, b)
         if reason is not None:
             none = Estimate.undefined(reason, rows)
@@ -593,13 +688,23 @@ class _Attribute:
             predicted = (float(seen.predicted[0][place]), float(seen.predicted[1][place]))
         if seen is not None and said[1]:
             implied = (float(seen.implied[0][place]), float(seen.implied[1][place]))
+        base = proportion(positives, n, level=level)
+        found = proportion(int(table[1, 1]), positives, level=level)
+        alarm = proportion(int(table[0, 1]), negatives, level=level)
+        if self.clustered is not None:
+            rates = [
+                self.clustered.swapped(1).rate("selection_rate", 1),
+                self.clustered.rate("true_positive_rate", 1),
+                self.clustered.rate("false_positive_rate", 1),
+            ]
+            base, found, alarm = (weighted_proportion(rate, (0, a), level) for rate in rates)
         return ExplainedGroup(
             n,
             positives,
-            proportion(positives, n, level=level),
+            base,
             self.areas[a],
-            proportion(int(table[1, 1]), positives, level=level),
-            proportion(int(table[0, 1]), negatives, level=level),
+            found,
+            alarm,
             predicted,
             implied,
             seen is not None,

@@ -61,6 +61,14 @@ def explain_command(
             show_default=False,
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Column that rows which belong together have in common, such as a person's id: intervals allow for "
+            "the correlation within clusters. Not with --signal.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
@@ -79,12 +87,15 @@ def explain_command(
             f"An explanation needs FILE, --label, --score and --group; missing: {', '.join(missing)}. For example: "
             "levelhead explain predictions.csv --label y --score p --group sex"
         )
+    if cluster is not None and signal:
+        raise ConfigError("--signal takes rows for independent: leave it out, or --cluster.")
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.explain import explain_file
 
     result = explain_file(
-        scores, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count
-    )
+        scores, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count,
+        cluster=cluster,
+    )  # fmt: skip
     areas: dict[str, SignalArea] = {}
     if signal:
         from levelhead.auditing.signal import signal_areas_of_file
