@@ -17,7 +17,8 @@ from rich.text import Text
 
 from levelhead.types import visible
 
-SHORT = 8  # cells of a line that stays whole
+SHORT = 9  # cells of a line that stays whole, where there is room
+NARROWEST = 8  # cells of a column of text that gives way
 LAYOUT = "\n\t"  # the control characters that our own texts use
 
 
@@ -51,9 +52,9 @@ class Terminal(Console):
 
 
 class WholeWords(Table):
-    """A table that breaks no word and no short line, such as a figure with its mark, where not all lines fit.
+    """A table that breaks no word where not all lines fit, and if it can no short line, such as a figure with its mark.
 
-    The first column gives way where even that does not fit.
+    Columns of text give way, the widest first, where even the words do not fit.
     """
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -61,13 +62,22 @@ class WholeWords(Table):
         texts = [[column.header, *column.cells] for column in self.columns]
         lines = [[line for cell in cells for line in _plain(cell).split("\n")] for cells in texts]
         most = [max((cell_len(line) for line in each), default=1) for each in lines]
-        words = [
-            [word for line in each for word in ([line] if cell_len(line) <= SHORT else line.split())] for each in lines
-        ]
-        least = [max(map(cell_len, each), default=1) for each in words]
-        left = options.max_width - 3 * len(least) - 1 - sum(least)
-        if left < 0:
-            least[0], left = max(8, least[0] + left), 0
+        for short in (SHORT, 0, SHORT):
+            words = [
+                [word for line in each for word in ([line] if cell_len(line) <= short else line.split())]
+                for each in lines
+            ]
+            least = [max(map(cell_len, each), default=1) for each in words]
+            left = options.max_width - 3 * len(least) - 1 - sum(least)
+            if left >= 0:
+                break
+        texts_at = [place for place, column in enumerate(self.columns) if column.justify == "left"]
+        while left < 0 and texts_at:
+            widest = max(texts_at, key=lambda place: least[place])
+            if least[widest] <= NARROWEST:
+                break
+            least[widest], left = least[widest] - 1, left + 1
+        left = max(0, left)
         for place in sorted(range(len(least)), key=lambda place: most[place] - least[place]):
             more = min(left, most[place] - least[place])
             self.columns[place].width, left = least[place] + more, left - more

@@ -257,7 +257,9 @@ def test_a_comparison_ends_with_its_tables_and_what_it_wrote(
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("[1/4] erm, seed 0: done in ")
     text = "\n".join(lines)
-    assert "balanced AT CHANCE minus erm" in text
+    assert "balanced" in text
+    assert "AT CHANCE" in text
+    assert "minus erm" in text
     assert lines[-3:] == [
         f"Wrote {tmp_path / 'page.html'}: the same figures on a page.",
         f"Wrote {tmp_path / 'runs'}: 4 runs, and grid.yaml, which remembers them.",

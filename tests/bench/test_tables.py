@@ -223,8 +223,8 @@ def test_tables_at_80_columns_break_no_words_and_have_a_column_of_marks(tmp_path
         for cell in [*section.columns, *(cell for row in section.cells for cell in row)]:
             assert set(cell.split()) <= words, cell
         names = [row[0] for row in section.cells]
-        assert {"decorrelation", "group-dro"} <= {name.partition(" ")[0] for name in names}
-        marks = {row[0].partition(" ")[0]: row[1] for row in section.cells}
+        assert {"decorrelation", "group-dro"} <= {name.split()[0] for name in names}
+        marks = {row[0].split()[0]: row[1] for row in section.cells}
         assert marks["group-dro"] == "ORACLE"
         assert marks.get("erm", "") == ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from levelhead.bench.grid import Cell
 from levelhead.runs.folder import in_use, refuse_foreign
+from levelhead.runs.recipe import Experiment
 from levelhead.training.processes import warn_of_slow_bfloat16
 from levelhead.training.select import SELECTORS
 from levelhead.training.trackers import check_installed
@@ -52,10 +54,19 @@ def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
     def check() -> None:
         experiment.data.check()
         for split in splits:
-            experiment.data.require_groups(split)
+            experiment.data.require_groups(split, partly=split != "train")
+        check_told_groups(experiment)
         experiment.check_view()
 
-    return f"{experiment.data} {splits} {experiment.method.declared_view}", check
+    return f"{experiment.data} {splits} {experiment.method.declared_view} {experiment.method.told}", check
+
+
+def check_told_groups(experiment: Experiment, rows: int | None = None) -> None:
+    """Raise the error that a method would raise about the groups of the validation ``rows`` (None: count them)."""
+    if "validation" not in experiment.method.group_splits and rows is None:
+        return
+    read = functools.cache(lambda: experiment.data.require_groups("validation", partly=True)[0].values)
+    experiment.method.validation_groups(read, len(read()) if rows is None else rows, experiment.seed)
 
 
 def _model(cell: Cell) -> tuple[str, Callable[[], object]]:

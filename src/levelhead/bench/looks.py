@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy import signal, special, stats
 
+from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.tables import COLUMNS, Comparison, collect
 from levelhead.storage import read_record, write_json
 from levelhead.types import ConfigError, quoted
@@ -111,7 +112,14 @@ def levels(seeds: int, error: float = ERROR) -> tuple[float, ...]:
 
 
 def look(
-    target: Target, folders: Sequence[Path], out: Path, seeds: Sequence[int], done: int, margin: float
+    target: Target,
+    folders: Sequence[Path],
+    out: Path,
+    seeds: Sequence[int],
+    done: int,
+    margin: float,
+    min_count: int = MIN_COUNT,
+    missing: str = LEAVE_OUT,
 ) -> tuple[bool, str]:
     """Compare what is done, write the look down in ``out``, and return whether the target is reached, and a sentence.
 
@@ -122,10 +130,14 @@ def look(
         seeds: all that may be trained.
         done: how many of them are.
         margin: see :func:`levelhead.metrics.joint`.
+        min_count: as :func:`levelhead.audit` takes it.
+        missing: likewise.
     """
     level = levels(len(seeds))[done - FIRST]
     (group,) = collect(folders, "test")
-    comparison = group.compare(next(iter(group.rows())), level=level, margin=margin)
+    comparison = group.compare(
+        next(iter(group.rows())), level=level, margin=margin, min_count=min_count, missing=missing
+    )
     difference = comparison.table.rows[target.method][target.metric].difference
     assert difference is not None
     kept = begin(target, out, seeds)

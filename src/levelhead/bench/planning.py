@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.table import Table
 from scipy import special
 
+from levelhead.auditing.figures import MIN_COUNT
 from levelhead.bench.grid import Cell
-from levelhead.bench.tables import RunSet, collect
+from levelhead.bench.tables import RunSet, collect, members
 from levelhead.bench.timing import predicted
 from levelhead.data import SPLITS, DataSet, Fold
 from levelhead.metrics.joint import OverSeeds, Paired, seed_by_row
@@ -91,16 +92,19 @@ def from_pilot(runs: RunSet, baseline: str, method: str, metric: str = "equalize
         name: np.array(runs.classes)[runs.probabilities(rows[name]).argmax(-1)] for name in (method, baseline)
     }
     frame = runs.runs[0].predictions
-    clusters = frame.get("cluster")
+    clusters, (group, left_out) = frame.get("cluster"), members(frame, runs.attribute)
     analysis = Paired.build(
         frame["label"].to_numpy(),
-        frame[runs.attribute].to_numpy(),
+        group,
         predictions,
         runs.positive,
         0.95,
         1000,
         0,
         None if clusters is None else clusters.to_numpy(),
+        runs.classes,
+        MIN_COUNT,
+        left_out,
     )
     moves = analysis.moves(metric, method, baseline)
     row, common = float(np.var(moves, axis=1).mean()), seed_by_row(list(moves))
@@ -163,8 +167,10 @@ def _cells_of(data: DataSet) -> tuple[dict[str, int], str]:
     whole, splits = (data.data, SPLITS) if isinstance(data, Fold) and data.data else (data, ("test",))
     found: dict[str, int] = {}
     for split in splits:
-        examples, group = whole.examples(split), whole.require_groups(split)[0]
+        examples, group = whole.examples(split), whole.require_groups(split, partly=True)[0]
         for value, label in zip(group.values.tolist(), examples.labels.tolist(), strict=True):
+            if value < 0:
+                continue
             name = f"{group.names[value]} / {examples.class_names[label]}"
             found[name] = found.get(name, 0) + 1
     which = f"All rows, in {data.folds} folds" if isinstance(data, Fold) else "Test split"

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from levelhead.bench.checks import check_told_groups
 from levelhead.bench.grid import Cell, Grid, compare_methods, make_cells, parse_methods, parse_options
 from levelhead.methods import AFR, DAM, METHODS, FewLabel
 from levelhead.methods.last_layer import LastLayerMethod
 from levelhead.runs.finished import FinishedRun
+from levelhead.storage import read_record
 from levelhead.types import ConfigError, listed, quoted
 
 
@@ -33,7 +35,9 @@ def refit_cells(
         few_groups: or how many rows it is told.
 
     Raises:
-        ConfigError: a method that does not refit, an option that none of them has, or both of the last two.
+        ConfigError: a method that does not refit, an option that none of them has, both of the last two, or more rows
+            to be told the groups of than there are.
+        DataError: groups that a method is told cannot be read.
     """
     if groups is not None and few_groups is not None:
         raise ConfigError(
@@ -59,4 +63,8 @@ def refit_cells(
         # The run's network has seen all training rows.
         more = {"holdout": 0} if issubclass(method, AFR) else told if issubclass(method, FewLabel) else {}
         rows[row] = {**shared, **{f"method.{prefix}{key}": value for key, value in more.items()}, **settings}
-    return make_cells(Grid(plan.base, rows, plan.seeds), out)
+    cells = make_cells(Grid(plan.base, rows, plan.seeds), out)
+    known_rows = read_record(run.folder / "data.json", validation=dict)["validation"]["rows"]
+    for cell in cells:  # before any work, and before a folder is made
+        check_told_groups(cell.experiment, known_rows)
+    return cells

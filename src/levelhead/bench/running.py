@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT
 from levelhead.bench import grid
 from levelhead.bench.grid import GRID, Cell, Failure, Launcher
 from levelhead.bench.looks import level_of
@@ -65,7 +66,14 @@ def run_all(
 
 
 def show_results(
-    cells: Sequence[Cell], folder: Path, *, console: Console, html_file: Path | None = None, margin: float = MARGIN
+    cells: Sequence[Cell],
+    folder: Path,
+    *,
+    console: Console,
+    html_file: Path | None = None,
+    margin: float = MARGIN,
+    min_count: int = MIN_COUNT,
+    missing: str = LEAVE_OUT,
 ) -> None:
     """Print the tables of finished runs, write the page if one is asked for, and name what was written.
 
@@ -75,7 +83,14 @@ def show_results(
     rows = list(dict.fromkeys(cell.row for cell in cells))
     level = level_of([folder])
     comparisons = [
-        group.compare(next(row for row in rows if row in group.rows()), margin=margin, level=level) for group in groups
+        group.compare(
+            next(row for row in rows if row in group.rows()),
+            margin=margin,
+            level=level,
+            min_count=min_count,
+            missing=missing,
+        )
+        for group in groups
     ]
     for comparison in comparisons:
         for table in comparison.tables():
@@ -85,7 +100,7 @@ def show_results(
         from levelhead.bench.page import compared, comparison_page
         from levelhead.report.page import command_line, write_page
 
-        pages = [compared(*each) for each in zip(groups, comparisons, strict=True)]
+        pages = [compared(*each, min_count=min_count) for each in zip(groups, comparisons, strict=True)]
         write_page(html_file, comparison_page(pages, command=command_line()))
         _line(console, f"Wrote {html_file}: the same figures on a page.")
     _line(console, f"Wrote {folder}: {len(cells)} runs, and {GRID}, which remembers them.")

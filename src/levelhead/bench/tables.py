@@ -119,8 +119,8 @@ class Section:
         for title in self.columns:
             named = title in (self.columns[0], MARKS)
             drawn.add_column(title.replace(" ", "\n", 1), justify="left" if named else "right", overflow="fold")
-        for row in self.cells:
-            drawn.add_row(*(escape(cell) for cell in row))
+        for name, *cells in self.cells:
+            drawn.add_row(*(escape(cell) for cell in (name.replace(" minus ", "\nminus ", 1), *cells)))
         return drawn
 
     def markdown(self) -> str:
@@ -458,7 +458,7 @@ class RunSet:
             rows = {names[0]: rows[names[0]]} | rows
         first = self.runs[0]
         labels, classes = first.predictions["label"], self.classes
-        group, left_out = self.members(missing)
+        group, left_out = members(first.predictions, self.attribute, missing)
         fold, clusters = (first.predictions.get(column) for column in ("fold", "cluster"))
         together = []
         if cluster is not None:
@@ -533,18 +533,6 @@ class RunSet:
             warnings=(*together, *left_out_sentences(self.attribute, whole, positive, min_count, missing)),
         )
 
-    def members(self, missing: str = LEAVE_OUT) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return the group of each row, and the groups that no gap compares: that of rows without one."""
-        group = self.runs[0].predictions[self.attribute]
-        absent = group.isna()
-        if absent.any() and (group == MISSING_GROUP).any():
-            raise DataError(
-                f"{self.runs[0].folder}: {quoted(self.attribute)} has a group named {MISSING_GROUP!r} and rows without "
-                "a group, which get that name. Rename the group in the data, and evaluate again."
-            )
-        left_out = (MISSING_GROUP,) if absent.any() and missing == LEAVE_OUT else ()
-        return group.where(~absent, MISSING_GROUP).to_numpy(), left_out
-
     @property
     def attribute(self) -> str:
         """Name of the sensitive attribute."""
@@ -572,7 +560,7 @@ class RunSet:
             a rule such as :data:`LEAKING` saw these very rows.
         """
         frame, classes = self.runs[0].predictions, np.array(self.classes)
-        group, left_out = self.members(missing)
+        group, left_out = members(frame, self.attribute, missing)
         found = {}
         for method, runs in self.rows().items():
             by_rule = {
@@ -635,6 +623,19 @@ class RunSet:
                 )
             rows[name] = group
         return rows
+
+
+def members(frame: pd.DataFrame, attribute: str, missing: str = LEAVE_OUT) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the group of each row of predictions, and the groups that no gap compares: that of rows without one."""
+    group = frame[attribute]
+    absent = group.isna()
+    if absent.any() and (group == MISSING_GROUP).any():
+        raise DataError(
+            f"{quoted(attribute)} has a group named {MISSING_GROUP!r} and rows without a group, which get that name. "
+            "Rename the group in the data, and evaluate again."
+        )
+    left_out = (MISSING_GROUP,) if absent.any() and missing == LEAVE_OUT else ()
+    return group.where(~absent, MISSING_GROUP).to_numpy(), left_out
 
 
 def choose_epoch(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from levelhead.cli.options import DataRoot
+from levelhead.cli.options import DataRoot, MinCount, Missing, MissingGroups
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, quoted
@@ -114,6 +114,8 @@ def compare_command(
     ] = False,
     workers: Workers = 1,
     ray: RayAddress = None,
+    min_count: MinCount = 10,
+    missing: MissingGroups = Missing.leave_out,
     html_file: Annotated[
         Path | None,
         typer.Option("--html", help="When all is done, write one standalone HTML page.", show_default=False),
@@ -174,8 +176,10 @@ def compare_command(
             margin=margin,
         )
         settings = None
-    more = {"data_root": data_root, "settings": settings or ()}
-    _run(plan, folder, workers, ray, html_file, until, plan_only, rows=only, seeds=chosen, **more)
+    more: dict[str, Any] = {"data_root": data_root, "settings": settings or ()}
+    _run(
+        plan, folder, workers, ray, html_file, until, plan_only, min_count, missing, rows=only, seeds=chosen, **more
+    )  # fmt: skip
 
 
 def grid_command(
@@ -214,6 +218,8 @@ def _run(
     html_file: Path | None = None,
     until: str | None = None,
     plan_only: bool = False,
+    min_count: int = 10,
+    missing: Missing = Missing.leave_out,
     *,
     rows: Sequence[str] | None,
     seeds: Sequence[int] | None,
@@ -245,6 +251,9 @@ def _run(
     parts = ["levelhead", "compare", str(folder), "--resume", *["--workers", str(workers)] * (workers > 1)]
     parts += [*["--ray", str(ray)] * (ray is not None), *["--html", str(html_file)] * (html_file is not None)]
     parts += ["--until", str(until)] * (until is not None)
+    parts += ["--min-count", str(min_count)] * (min_count != 10)
+    parts += ["--missing", missing.value] * (missing is not Missing.leave_out)
+    who: dict[str, Any] = {"min_count": min_count, "missing": missing.words}
     part_of_grid = rows is not None or seeds is not None or options["settings"]
     again = (command_line() or "the same command") if part_of_grid else shlex.join(parts)
     console = Terminal()
@@ -255,8 +264,8 @@ def _run(
             raise typer.Exit(status)
         if target is not None and done >= FIRST:
             folders = [cell.folder for cell in cells_now]
-            reached, said = look(target, folders, folder, order, done, plan.margin / 100)
+            reached, said = look(target, folders, folder, order, done, plan.margin / 100, **who)
             console.print(said, markup=False)
             if reached:
                 break
-    show_results(cells_now, folder, console=console, html_file=html_file, margin=plan.margin / 100)
+    show_results(cells_now, folder, console=console, html_file=html_file, margin=plan.margin / 100, **who)

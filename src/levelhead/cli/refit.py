@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from levelhead.cli.options import DataRoot
+from levelhead.cli.options import DataRoot, MinCount, Missing, MissingGroups
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 from levelhead.types import LevelheadError
@@ -35,6 +35,8 @@ def refit_command(
         list[str] | None,
         typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.gamma=0,4."),
     ] = None,
+    min_count: MinCount = 10,
+    missing: MissingGroups = Missing.leave_out,
     data_root: DataRoot = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the new runs. Default: RUN-refit.", show_default=False)
@@ -52,30 +54,33 @@ def refit_command(
     from levelhead.bench.refitting import refit_cells
     from levelhead.bench.tables import collect
     from levelhead.runs.evaluate import evaluate_run
+    from levelhead.runs.finished import open_finished
     from levelhead.runs.refit import Refitting, refit_run
     from levelhead.terminal import training_progress
 
     console = Terminal()
+    opened = open_finished(run, data_root)
+    cells = refit_cells(opened, methods, out, options or (), groups=groups, few_groups=few_groups)
+    who: dict[str, Any] = {"min_count": min_count, "missing": missing.words}
     with training_progress(console) as progress:
         refitting = Refitting(run, data_root, progress)
-        cells = refit_cells(refitting.run, methods, out, options or (), groups=groups, few_groups=few_groups)
         why: LevelheadError | None = None
         try:
-            refitting.run.experiment.data.require_groups("test")
+            opened.experiment.data.require_groups("test", partly=True)
         except LevelheadError as error:
             why = error
         for cell in cells:
-            refit_run(refitting, cell.experiment, cell.folder, evaluate=why is None)
+            refit_run(refitting, cell.experiment, cell.folder, evaluate=why is None, **who)
     for cell in cells:
         console.print(f"{escape(cell.row)}: {escape(str(cell.folder))}", soft_wrap=True, highlight=False)
     if why is not None:
         console.print(f"Not compared by group: {escape(str(why))}", soft_wrap=True, highlight=False)
         return
     if not (run / "evaluation-test.json").exists():
-        evaluate_run(run, data_root=data_root)
+        evaluate_run(run, data_root=data_root, **who)
     (found,) = collect([run, *(cell.folder for cell in cells)], "test")
     baseline = next(name for name, runs in found.rows().items() if runs[0].folder == run)
-    comparison = found.compare(baseline)
+    comparison = found.compare(baseline, **who)
     for table in comparison.tables()[:2]:
         console.print(table)
     console.print("\n".join(comparison.findings()), markup=False)

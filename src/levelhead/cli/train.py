@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.options import DataRoot, HtmlFile, SplitName
+from levelhead.cli.options import DataRoot, HtmlFile, MinCount, Missing, MissingGroups, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
@@ -64,7 +64,7 @@ def train_command(
     except KeyboardInterrupt:
         console.print(f"\nStopped. Resume with the same command and --resume; the run is in {folder}.")
         raise typer.Exit(130) from None
-    table = Table(title=f"{escape(str(folder))}: validation, kept by {metrics['selected_by']}")
+    table = Table(title=f"{escape(folder.name)}: validation, kept by {metrics['selected_by']}")
     for column in metrics["validation"]:
         table.add_column(column, justify="right")
     table.add_row(*(f"{abs(value):.4f}" for value in metrics["validation"].values()))
@@ -92,6 +92,8 @@ def evaluate_command(
             show_default=False,
         ),
     ] = None,
+    min_count: MinCount = 10,
+    missing: MissingGroups = Missing.leave_out,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)
     ] = None,
@@ -125,6 +127,8 @@ def evaluate_command(
         out=out,
         allow_mismatched_weights=allow_mismatched_weights,
         cluster=cluster,
+        min_count=min_count,
+        missing=missing.words,
     )
     reason = oracle_reason(load_run(run))
     if reason:

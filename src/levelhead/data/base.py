@@ -109,7 +109,10 @@ class Examples:
 
 @dataclass(frozen=True)
 class Groups:
-    """One sensitive attribute of one split: ``values`` (n,) int64, ``names`` by value, ``attribute`` its name."""
+    """One sensitive attribute of one split: ``values`` (n,) int64, ``names`` by value, ``attribute`` its name.
+
+    A value of -1 is a row without a group.
+    """
 
     attribute: str
     values: Tensor
@@ -152,13 +155,22 @@ class DataSet(ABC):
         Empty where the data set names none: it can be trained on and evaluated, but not by group.
         """
 
-    def require_groups(self, split: Split) -> tuple[Groups, ...]:
-        """Return :meth:`groups`, or raise :class:`~levelhead.types.ConfigError` where there are none."""
+    def require_groups(self, split: Split, *, partly: bool = False) -> tuple[Groups, ...]:
+        """Return :meth:`groups`, or raise :class:`~levelhead.types.ConfigError` where there are none.
+
+        Raises :class:`~levelhead.types.DataError` if rows have no group in the main attribute, unless ``partly``.
+        """
         found = self.groups(split)
         if not found:
             raise ConfigError(
                 "This needs groups, and data.sensitive names no column that holds them. Name it (training does not "
                 "open it), or evaluate without groups and join them later: levelhead audit --join."
+            )
+        without = int((found[0].values < 0).sum())
+        if without and not partly:
+            raise DataError(
+                f"{without} of {len(found[0].values)} rows of the {split} split have no group in "
+                f"{quoted(found[0].attribute)}, and this needs the group of each. Fill these fields, or drop the rows."
             )
         return found
 
@@ -211,8 +223,8 @@ def named_or_default(sensitive: tuple[str, ...], *tables: Sequence[str]) -> tupl
 
 
 def codes_of(values: Iterable[str], names: Sequence[str]) -> Tensor:
-    """Return the position in ``names`` of each value, (n,) int64."""
-    code = {name: position for position, name in enumerate(names)}
+    """Return the position in ``names`` of each value, (n,) int64; -1 for an empty one, which is no name."""
+    code = {"": -1} | {name: position for position, name in enumerate(names)}
     return torch.tensor([code[value] for value in values], dtype=torch.int64)
 
 

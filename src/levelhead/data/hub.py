@@ -296,9 +296,11 @@ class Hub(DataSet):
         else:
             distinct = sorted(known)
             names = tuple(map(str, distinct))
-        code = {value: position for position, value in enumerate(distinct)}
+        code = dict.fromkeys(absent, -1) | {value: position for position, value in enumerate(distinct)}
         chosen = [raw[source][row] for row in rows.tolist()]
-        self._refuse_empty([value in absent for value in chosen], column, source, rows)
+        empty = [value in absent for value in chosen]
+        if column not in self._sensitive or all(empty):  # a row may have no group, and must have a class
+            self._refuse_empty(empty, column, source, rows)
         return torch.tensor([code[value] for value in chosen], dtype=torch.int64), names
 
     def _text_values(self, splits: Any, column: str, source: str) -> list[str | None]:

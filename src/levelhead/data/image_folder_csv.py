@@ -113,7 +113,7 @@ class ImageFolderCsv(DataSet):
         return PictureFiles(self._folder(), paths, where), lambda at: f"{where(at)}: {paths[at]}"
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
-        """Return the sensitive columns of ``split``; an empty cell is an error."""
+        """Return the sensitive columns of ``split``; an empty cell is no group, a column without any is an error."""
         sensitive = named_or_default(self._sensitive, table_header(self._csv()))
         if not sensitive:
             return ()
@@ -121,9 +121,12 @@ class ImageFolderCsv(DataSet):
         rows = self._rows(frame, split)
         result = []
         for name in sensitive:
-            self._refuse_empty(frame[name].iloc[rows], name, rows)
-            names = tuple(sorted(set(frame[name]) - {""}))
-            result.append(Groups(name, codes_of(frame[name].iloc[rows], names), names))
+            every = frame[name].where(frame[name].str.strip() != "", "")
+            values = every.iloc[rows]
+            if not values.any():
+                self._refuse_empty(values, name, rows)
+            names = tuple(sorted(set(every) - {""}))
+            result.append(Groups(name, codes_of(values, names), names))
         return tuple(result)
 
     def ids(self, split: Split) -> Sequence[str]:

@@ -134,7 +134,7 @@ class TextCsv(DataSet):
         return Examples(texts, labels, names, text_fingerprint(texts, labels))
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
-        """Return the sensitive columns of ``split``; an empty cell is an error.
+        """Return the sensitive columns of ``split``; an empty cell is no group, a column without any is an error.
 
         Opens the texts as well where they decide the split, and never the target.
         """
@@ -143,7 +143,8 @@ class TextCsv(DataSet):
             rows = self._read(name, split)
             chosen = self._rows(rows, split)
             values = [rows.values[row] for row in chosen]
-            _refuse_empty(values, name, chosen, rows)
+            if not any(values):
+                _refuse_empty(values, name, chosen, rows)
             names = sorted_names(set(rows.values) - {""})
             result.append(Groups(name, codes_of(values, names), names))
         return tuple(result)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from levelhead.data.views import View
     from levelhead.training.lab import Lab
 from levelhead.training.stage import Stage
+from levelhead.types import DataError
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,18 @@ class Method(ABC):
     def validation_groups(self, read: Callable[[], Tensor], rows: int, seed: int) -> Tensor | None:
         """Return the groups of validation rows that the method is told, (validation,) int64, or None for none.
 
-        ``read()`` opens the sensitive column and returns the group of each of the ``rows``; -1 in the answer hides a
-        row's. ``seed`` is the run's.
+        ``read()`` opens the sensitive column and returns the group of each of the ``rows``, -1 for one without; -1 in
+        the answer hides a row's. ``seed`` is the run's.
         """
-        return read() if self.uses_validation_groups else None
+        if not self.uses_validation_groups:
+            return None
+        groups = read()
+        if without := int((groups < 0).sum()):
+            raise DataError(
+                f"{without} of {rows} validation rows have no group, and {type(self).__name__} needs all groups. "
+                "Fill these fields, or drop the rows."
+            )
+        return groups
 
     @abstractmethod
     def stages(self, lab: Lab) -> Iterator[Stage]:

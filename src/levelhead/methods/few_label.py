@@ -76,7 +76,8 @@ class FewLabel(LastLayerMethod):
             return told
         if self.rows > rows:
             raise ConfigError(
-                f"method.rows is {self.rows}, and there are only {rows} validation rows: lower it, or take dfr."
+                f"method.rows is {self.rows}, and there are only {rows} validation rows: lower it with --few-groups "
+                "(method.rows), or take dfr."
             )
         drawn = np.random.default_rng((seed, self.draw)).choice(rows, self.rows, replace=False)
         told[drawn] = read()[drawn]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -68,6 +68,13 @@ class HeldOut:
         """The trained network's logits, (rows, classes)."""
         return self.features @ self.weight.T + self.bias
 
+    @property
+    def known(self) -> HeldOut:
+        """The rows whose group is told."""
+        assert self.groups is not None, "of a method that is told groups"
+        told = self.groups >= 0
+        return replace(self, features=self.features[told], labels=self.labels[told], groups=self.groups[told])
+
     @classmethod
     def of(cls, model: Any, features: Tensor, labels: Tensor, groups: Tensor | None, seed: int) -> HeldOut:
         """Return what the last layer of ``model`` is refitted on; ``features`` as :func:`watching_last_layer` gives.
@@ -98,6 +105,10 @@ class LastLayerMethod(Method):
         """Plain training: what is refitted are its held-out rows."""
         return ERM()
 
+    def validation_groups(self, read: Callable[[], Tensor], rows: int, seed: int) -> Tensor | None:
+        """Return the groups of validation rows that the method is told; rows without one are left out of the refit."""
+        return read() if self.uses_validation_groups else None
+
     @abstractmethod
     def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:
         """Return the new layer: weight (classes, width) and bias (classes,)."""
@@ -113,7 +124,7 @@ class LastLayerMethod(Method):
 
     def put(self, model: Any, held: HeldOut) -> None:
         """Refit the last layer of ``model`` in place, and say so if the accuracy on the held-out rows falls far."""
-        weight, bias = self.refit(held)
+        weight, bias = self.refit(held.known if self.uses_validation_groups else held)
         layer = last_layer(model)
         with torch.no_grad():
             layer.weight.copy_(torch.from_numpy(weight))

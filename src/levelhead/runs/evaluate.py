@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.data import DataSet, Examples, Fold, Groups, Split
 from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
@@ -36,6 +37,8 @@ def evaluate_run(
     out: Path | None = None,
     allow_mismatched_weights: bool = False,
     cluster: str | None = None,
+    min_count: int = MIN_COUNT,
+    missing: str = LEAVE_OUT,
 ) -> AuditResult | Overall:
     """Predict ``split`` with a finished run's network, audit it by the data set's groups, and write both down.
 
@@ -45,6 +48,7 @@ def evaluate_run(
     whose weights do not fit its config.json.
     ``cluster`` names the column of the predictions that tells which rows belong together, such as ``id``; None: the
     person, where the data set knows people. Intervals, and those of tables, take such rows together.
+    ``min_count`` and ``missing`` are those of :func:`levelhead.audit`.
     A run that kept its epochs gets the predictions of each as well, for :func:`levelhead.bench.collect`'s selection.
     """
     if bool(settings) != (out is not None):
@@ -54,6 +58,7 @@ def evaluate_run(
         )
     if out is not None and is_run(out):
         raise ConfigError(f"--out {out} is a run folder: its own figures would be lost. Choose another folder.")
+    check_grouping(1, min_count, False, missing)
     run = open_finished(folder, data_root, settings)
     read_metrics(folder)  # the card needs them in the end
     experiment, device = run.experiment, run.device
@@ -81,7 +86,7 @@ def evaluate_run(
         frames.append(probabilities.assign(epoch=epoch))
     if frames:
         write_parquet(folder / f"predictions-{split}-epochs.parquet", pd.concat(frames))
-    return write_evaluation(run, split, examples, groups, logits, out, cluster)
+    return write_evaluation(run, split, examples, groups, logits, out, cluster, min_count=min_count, missing=missing)
 
 
 def write_evaluation(
@@ -92,6 +97,9 @@ def write_evaluation(
     logits: Tensor,
     out: Path | None = None,
     cluster: str | None = None,
+    *,
+    min_count: int = MIN_COUNT,
+    missing: str = LEAVE_OUT,
 ) -> AuditResult | Overall:
     """Write down what a run's network answers to the rows of ``split``, and what an audit by ``groups`` finds.
 
@@ -103,6 +111,8 @@ def write_evaluation(
         logits: (rows, classes) of the run's network.
         out: another folder, for rows that are not of the run's own data; made if it is not there.
         cluster: as :func:`evaluate_run` takes it.
+        min_count: smallest denominator for a rate to enter a gap.
+        missing: what becomes of rows without a group, as :func:`levelhead.audit` takes it.
     """
     from levelhead.auditing.audit import audit
     from levelhead.auditing.overall import Overall
@@ -131,6 +141,8 @@ def write_evaluation(
             positive=examples.class_names[1] if len(examples.class_names) == 2 else None,
             # Folds of data that know no people take equal rows together in tables, but not as people.
             cluster=together if together is None or together.name else None,
+            min_count=min_count,
+            missing=missing,
         )
         if groups
         else Overall.of(examples.labels.numpy(), logits.double().softmax(-1).numpy(), examples.class_names)

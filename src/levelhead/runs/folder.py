@@ -160,7 +160,7 @@ def prepared(experiment: Experiment, split: Split, trained: Any = None, view: Vi
 
 
 def predictions_table(examples: Examples, logits: Tensor, groups: tuple[Groups, ...] = ()) -> pd.DataFrame:
-    """Return label, predicted class, probabilities and groups of each row, by name.
+    """Return label, predicted class, probabilities and groups of each row, by name; None where it has no group.
 
     Raises :class:`~levelhead.types.LevelheadError` for ``logits`` (rows, classes) that are not finite.
     """
@@ -170,7 +170,7 @@ def predictions_table(examples: Examples, logits: Tensor, groups: tuple[Groups, 
     for position, column in enumerate(logits.softmax(-1).T):
         frame[f"probability_{examples.class_names[position]}"] = column.numpy()
     for group in groups:
-        frame[group.attribute] = np.array(group.names)[group.values.numpy()]
+        frame[group.attribute] = np.array([*group.names, None], dtype=object)[group.values.numpy()]  # -1 is the last
     return frame
 
 

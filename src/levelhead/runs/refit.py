@@ -19,6 +19,7 @@ import torch
 import yaml
 from torch import Tensor
 
+from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT
 from levelhead.data import Examples, Split
 from levelhead.methods import DAM
 from levelhead.methods.last_layer import HeldOut, LastLayerMethod, last_layer, watching_last_layer
@@ -95,7 +96,7 @@ class Refitting:
         data, seed = self.run.experiment.data, self.run.experiment.seed
         held = self.inputs("validation")
         groups = method.validation_groups(
-            lambda: data.require_groups("validation")[0].values, len(held.examples.labels), seed
+            lambda: data.require_groups("validation", partly=True)[0].values, len(held.examples.labels), seed
         )
         return HeldOut.of(self.model, held.features, held.examples.labels, groups, seed)
 
@@ -122,7 +123,15 @@ def training_of(experiment: Experiment) -> str:
     return str(options)
 
 
-def refit_run(refitting: Refitting, experiment: Experiment, folder: Path, *, evaluate: bool = True) -> None:
+def refit_run(
+    refitting: Refitting,
+    experiment: Experiment,
+    folder: Path,
+    *,
+    evaluate: bool = True,
+    min_count: int = MIN_COUNT,
+    missing: str = LEAVE_OUT,
+) -> None:
     """Write the run folder that training ``experiment`` would give, from a finished run of what it refits.
 
     Args:
@@ -130,6 +139,8 @@ def refit_run(refitting: Refitting, experiment: Experiment, folder: Path, *, eva
         experiment: the same but for its method, which only has to refit that run.
         folder: the new run folder; one of the same experiment is written anew.
         evaluate: evaluate it on the test split as well, which opens the groups.
+        min_count: of that evaluation, as :func:`levelhead.audit` takes it.
+        missing: likewise.
 
     Raises:
         ConfigError: ``experiment`` cannot be reached from the run.
@@ -166,4 +177,7 @@ def refit_run(refitting: Refitting, experiment: Experiment, folder: Path, *, eva
         )
         if evaluate:
             groups, test = source.experiment.data.groups("test"), refitting.inputs("test").examples
-            write_evaluation(FinishedRun(folder, experiment), "test", test, groups, refitting.logits(model, "test"))
+            logits = refitting.logits(model, "test")
+            write_evaluation(
+                FinishedRun(folder, experiment), "test", test, groups, logits, min_count=min_count, missing=missing
+            )

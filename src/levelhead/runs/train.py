@@ -175,7 +175,9 @@ def train_run(
             groups=experiment.data.require_groups("train")[0].values if uses else None,
             validation_groups=experiment.data.require_groups("validation")[0].values if selects else None,
             known_groups=experiment.method.validation_groups(
-                lambda: experiment.data.require_groups("validation")[0].values, len(validation.labels), experiment.seed
+                lambda: experiment.data.require_groups("validation", partly=True)[0].values,
+                len(validation.labels),
+                experiment.seed,
             ),
             viewed=viewed,
             folder=folder,

@@ -1,0 +1,133 @@
+"""Rows without a group, and groups without a class, in evaluate, refit and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+import levelhead as lh
+from levelhead.cli.app import main
+from levelhead.data import DATASETS
+from levelhead.methods import Method, Stage
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
+from levelhead.storage import read_json
+from levelhead.types import DataError
+from test_own_csv import own, recipe
+
+__all__ = ["own"]
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    printed = capsys.readouterr()
+    return " ".join((printed.out + printed.err).split())
+
+
+@pytest.fixture
+def trained(own: Path, tmp_path: Path) -> Path:
+    """A run of erm on a csv where every seventh row has no group."""
+    frame = pd.concat([pd.read_csv(own / "letters.csv")] * 3).assign(letter=range(480))
+    sites = [None if row % 7 == 0 else ["north", "south"][row // 2 % 2] for row in range(480)]
+    frame.assign(site=sites, message=[f"{text} {row}" for row, text in enumerate(frame["message"])]).to_csv(
+        own / "letters.csv", index=False
+    )
+    folder = tmp_path / "run"
+    train_run(build_experiment(recipe(own, "erm", sensitive="site", id_column="letter")), folder)
+    return folder
+
+
+def test_rows_without_a_group_stop_neither_evaluate_nor_refit(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("evaluate", trained, "--min-count", 5) == 0
+    assert "rows (" in (text := said(capsys))
+    assert "have no group and are left out of the gaps" in text
+    frame = pd.read_parquet(trained / "predictions-test.parquet")
+    assert frame["site"].isna().any()
+    audited = lh.audit(frame["label"], frame["prediction"], sensitive_features=frame["site"], min_count=5)
+    written = read_json(trained / "evaluation-test.json")
+    for name, figure in audited.metrics.items():
+        assert written["by_attribute"]["site"]["metrics"][name]["value"] == pytest.approx(figure.value)
+    assert run("evaluate", trained, "--missing", "group") == 0
+    assert "(missing)" in read_json(trained / "evaluation-test.json")["by_attribute"]["site"]["groups"]
+    methods = ("--method", "afr,few-label,dfr,decorrelation", "--few-groups", 30, "--try", "method.smallest_group=2")
+    assert run("refit", trained, *methods, "--out", tmp_path / "refit", "--min-count", 5) == 0
+    text = said(capsys)
+    assert "EOd gap of dfr" in text
+    assert "have no group and are left out of the gaps" in text
+    assert run("table", trained, tmp_path / "refit", "--min-count", 5, "--missing", "group") == 0
+
+
+def test_fewer_validation_rows_than_a_method_is_told_are_named_before_any_work(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("work began")
+
+    monkeypatch.setattr("levelhead.runs.refit.Refitting.__init__", never)
+    before = {file.name for file in trained.iterdir()}
+    assert run("refit", trained, "--out", tmp_path / "refit") == 2
+    text = said(capsys)
+    assert "method.rows is 200, and there are only" in text
+    assert "lower it with --few-groups" in text
+    assert not (tmp_path / "refit").exists()
+    assert {file.name for file in trained.iterdir()} == before
+    # So are groups in a file that cannot be read.
+    (tmp_path / "few.csv").write_text("row,group\n900,a\n")
+    arguments = ("--method", "few-label", "--groups", tmp_path / "few.csv", "--out", tmp_path / "refit")
+    assert run("refit", trained, *arguments) == 2
+    assert "is not the position of a validation row" in said(capsys)
+    assert not (tmp_path / "refit").exists()
+
+
+def test_compare_names_too_many_rows_to_be_told_before_the_first_run(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--data", "portraits", "--methods", "erm,few-label", "--few-groups", 5000, "--seeds", "0")
+    assert run("compare", *arguments, "--out", tmp_path / "out") == 2
+    assert "--few-groups" in said(capsys)
+    assert not list(tmp_path.glob("out/*/seed-0"))
+
+
+def test_training_on_groups_needs_the_group_of_every_row(own: Path) -> None:
+    frame = pd.read_csv(own / "letters.csv").assign(site=["", "north", "south", "south"] * 40)
+    frame.to_csv(own / "letters.csv", index=False)
+    data = build_experiment(recipe(own, sensitive="site")).data
+    assert data.groups("test")[0].values.min() == -1
+    assert data.require_groups("test", partly=True)
+    with pytest.raises(DataError, match=r"rows of the train split have no group in 'site', and this needs the group"):
+        data.require_groups("train")
+    frame.assign(site="").to_csv(own / "letters.csv", index=False)
+    with pytest.raises(DataError, match="'site' is empty in"):
+        data.groups("test")
+
+
+def test_a_method_of_ones_own_that_needs_all_groups_says_so() -> None:
+    class Peeking(Method):
+        uses_validation_groups = True
+
+        def stages(self, lab: object) -> Iterator[Stage]:  # type: ignore[override]
+            yield from ()
+
+    with pytest.raises(DataError, match="1 of 3 validation rows have no group"):
+        Peeking().validation_groups(lambda: torch.tensor([0, -1, 1]), 3, 0)
+
+
+def test_pictures_in_a_csv_may_lack_a_group(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    lines = [f"{row}.png,{'ab'[row % 2]},{['x', 'y', ' '][row % 3]}" for row in range(300)]
+    (tmp_path / "pictures" / "labels.csv").write_text("\n".join(["file,label,group", *lines]) + "\n")
+    data = DATASETS["image-folder-csv"](root=tmp_path, folder="pictures")
+    (groups,) = data.groups("test")
+    assert groups.names == ("x", "y")
+    assert (groups.values == -1).any()
