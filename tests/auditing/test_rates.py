@@ -490,6 +490,20 @@ def test_signs_that_are_chance_have_no_direction() -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_of_many_tiny_groups_that_are_alike_none_has_a_direction() -> None:
+    """Labels and predictions as in 20 groups without any difference: in at most 5 of 100 audits may one be named."""
+    rng, sizes, named = np.random.default_rng(0), np.geomspace(20, 20_000, 20).astype(int), 0
+    share = np.array([[0.88, 0.02], [0.03, 0.07]])
+    for _ in range(200):
+        table = rng.multinomial(sizes, share.ravel()).reshape(20, 2, 2)
+        one = audited_amplification(table, tuple(f"g{at}" for at in range(20)), ("0", "1")).value
+        named += one.defined and not one.low <= 0 <= one.high
+    assert named <= 0.05 * 200
+    three = rng.multinomial(sizes, np.array([[0.5, 0.1, 0.1], [0.05, 0.1, 0.05], [0.02, 0.03, 0.05]]).ravel())
+    found = audited_amplification(three.reshape(20, 3, 3), tuple(f"g{at}" for at in range(20)), tuple("abc"))
+    assert len(found.pairs) == 60
+
+
 @pytest.mark.parametrize("rows", [500, 2000])
 def test_the_interval_of_amplification_holds_the_truth(rows: int) -> None:
     shares = np.array([[[0.3, 0.1], [0.05, 0.1]], [[0.08, 0.07], [0.05, 0.25]]])

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from levelhead.metrics.clustered import Members
 from levelhead.metrics.intervals import estimate_to_dict
+from levelhead.metrics.pairs import unlike
 from levelhead.metrics.scores import student
 from levelhead.types import DataError, Estimate, printable
 
@@ -31,8 +32,9 @@ FloatArray = NDArray[np.float64]
 class Amplification:
     """A -> T for one attribute: ``value`` with its interval, and ``pairs`` by (group, class).
 
-    A pair whose sign is chance, because its correlation in the training labels is within two standard errors of 0, has
-    no direction: it is None, and not in the mean.
+    A pair whose sign is chance has no direction: it is None, and not in the mean. Chance is what Fisher's exact test of
+    the group against all others cannot rule out, with all groups and classes allowed for: of many tiny groups some go
+    together with a class by chance, and their predictions then go "less far".
     """
 
     value: Estimate
@@ -58,6 +60,19 @@ def signs(train: IntArray, standard_errors: float = 2.0) -> FloatArray:
         phi = excess / np.sqrt(group * (1 - group) * label * (1 - label))
     found = np.sign(np.where(np.abs(excess) < 1e-15, 0.0, excess))
     return np.where(np.abs(phi) < standard_errors / np.sqrt(rows), np.nan, found)
+
+
+def _told(train: IntArray, error: float) -> NDArray[np.bool_]:
+    """Say which pairs of a count table (groups, classes) go together more, or less, often than chance would have it."""
+    groups, classes = train.shape
+    others = train.sum(0) - train
+    hits, rows = np.stack([train, others]).reshape(2, -1), np.stack([train, others]).sum(-1, keepdims=True)
+    rows = np.broadcast_to(rows, (2, groups, classes)).reshape(2, -1)
+    # Two groups, or two classes, are one question seen from both sides.
+    questions = (groups if groups > 2 else 1) * (classes if classes > 2 else 1)
+    first = np.arange(train.size)
+    told = unlike(hits.ravel(), rows.ravel(), first, first + train.size, error / questions)
+    return told.reshape(groups, classes)
 
 
 def amplification_of(table: NDArray[Any], directions: FloatArray) -> FloatArray:
@@ -115,7 +130,7 @@ def audited_amplification(
     rows = int(table.sum())
     if rows == 0 or (table.sum((-2, -1)) > 0).sum() < 2:
         return Amplification(Estimate.undefined("fewer than two groups have rows", rows), {})
-    directions = signs(known)
+    directions = np.where(_told(known, 1 - level), signs(known, 0.0), np.nan)
     found = amplification_of(table, directions)
     pairs = {
         (group, label): None if np.isnan(found[i, k]) else float(found[i, k])

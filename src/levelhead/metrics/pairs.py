@@ -84,7 +84,10 @@ def differences(
     down, up = (np.sqrt(np.maximum(0, one**2 + other**2 - shared * one * other)) for one, other in arms)
     low, high = np.maximum(value - down, -1.0), np.minimum(value + up, 1.0)
     apart = np.flatnonzero((low > 0) | (high < 0))
-    chance = apart[~unlike(hits, n, first[apart], second[apart], error)]
+    # Rates that rise and fall together differ by less than independent ones, as if they had more rows.
+    times = 1.0 if correlation is None else 1 / np.maximum(0.01, 1 - correlation[apart])
+    sides = [np.concatenate([one[first[apart]] * times, one[second[apart]] * times]) for one in (hits, n)]
+    chance = apart[~unlike(*sides, np.arange(len(apart)), np.arange(len(apart)) + len(apart), error)]
     low[chance], high[chance] = np.minimum(low[chance], 0.0), np.maximum(high[chance], 0.0)
     return Differences(value, low, high)
 
