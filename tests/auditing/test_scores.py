@@ -14,7 +14,8 @@ from scipy import stats
 
 import levelhead as lh
 from levelhead.auditing.page import audit_page
-from levelhead.auditing.scores import band
+from levelhead.auditing.scale import Scale
+from levelhead.auditing.scores import _Column, band, score_sentences
 from levelhead.cli.app import main
 from levelhead.metrics.contrasts import Contrasts, Enough
 from levelhead.metrics.scores import (
@@ -22,6 +23,7 @@ from levelhead.metrics.scores import (
     area_interval,
     areas,
     calibration_lines,
+    calibration_p,
     mover,
     residuals,
     squared_calibration_error,
@@ -49,6 +51,69 @@ def test_areas_as_worked_by_hand() -> None:
     assert np.diag(found.variance) == pytest.approx([0.022786, 0.061728], abs=1e-6)
     assert found.value[1, 1] - found.value[0, 0] == pytest.approx(-0.065972, abs=1e-6)
     assert np.diag(found.variance).sum() ** 0.5 == pytest.approx(0.290714, abs=1e-6)
+
+
+@pytest.mark.parametrize("rows", [12, 60, 400])
+@pytest.mark.parametrize("mean", [0.02, 0.3, 0.9])
+def test_calibration_has_the_p_value_of_a_sum_of_unequal_coins(rows: int, mean: float) -> None:
+    """The exact law of the number of positives is a convolution of the rows' own; twice its smaller tail."""
+    chance = np.random.default_rng(rows)
+    score = chance.beta(2 * mean, 2 * (1 - mean), rows)
+    law = np.ones(1)
+    for one in score:
+        law = np.convolve(law, [1 - one, one])
+    above, below = law[::-1].cumsum()[::-1], law.cumsum()
+    for positives in range(rows + 1):
+        exact = min(1.0, 2 * min(above[positives], below[positives]))
+        if 1e-6 < exact < 0.5:
+            label = np.arange(rows) < positives
+            counts = ScoreCounts.from_rows(label, score, np.zeros(rows, int), 1)
+            assert calibration_p(counts, 0) == pytest.approx(exact, rel=0.1)
+
+
+def test_scores_of_0_and_1_cannot_err_and_are_never_undefined() -> None:
+    def p_of(label: list[int], score: list[float]) -> float:
+        rows = np.array(label, bool), np.array(score, float), np.zeros(len(label), int)
+        return calibration_p(ScoreCounts.from_rows(*rows, 1), 0)
+
+    assert p_of([1, 1], [0.0, 0.5]) == 0
+    assert p_of([0, 0], [1.0, 0.5]) == 0
+    assert p_of([1, 0], [1.0, 0.0]) == 1
+    assert p_of([1] * 50, [1e-300] * 50) == 0
+    assert 0 <= p_of([0] * 1000, [1e-9] * 1000) <= 1
+
+
+@pytest.mark.parametrize("sizes", [np.geomspace(40, 2_000, 20).astype(int), np.array([14_000, *(60,) * 5])])
+def test_no_group_is_called_miscalibrated_by_chance(sizes: np.ndarray) -> None:
+    """Calibrated scores of a rare class: the group with the largest residual was named in 55 of 100 audits."""
+    chance, named = np.random.default_rng(1), 0
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    for _ in range(40):
+        score = np.clip(chance.beta(2, 8, len(group)), 1e-6, 1)
+        label = chance.random(len(group)) < score
+        counts = ScoreCounts.from_rows(label, score, group, len(sizes))
+        keys = [f"g{at}" for at in range(len(sizes))]
+        scale = Scale("probability", len(group), 0, 0.0, 1.0)
+        column = _Column(counts, keys, np.ones(len(sizes), bool), scale, 5, 0.95)
+        found = column._groups(counts.tables(counts.grid(3)), (counts.sizes >= 5).all(-1))
+        named += any(one.miscalibrated is not None for one in found.values())
+    assert named <= 4
+
+
+def test_a_group_whose_scores_are_too_low_is_named_with_an_interval_for_all_groups() -> None:
+    chance = np.random.default_rng(0)
+    score, sex = chance.uniform(0.1, 0.8, 4000), chance.choice(["f", "m"], 4000)
+    label = chance.random(4000) < score + 0.08 * (sex == "f")
+    scores = lh.audit(label, scores=score, sensitive_features={"sex": sex}, replicates=100).scores
+    assert scores is not None
+    part = scores.by_attribute["sex"]
+    named = part.groups["f"].miscalibrated
+    assert named is not None
+    assert named.low < part.groups["f"].residual.low
+    assert part.groups["m"].miscalibrated is None
+    assert any(
+        sentence.startswith("For group 'f' the score is too low by ") for sentence in score_sentences("sex", part)
+    )
 
 
 def test_residuals_as_worked_by_hand() -> None:

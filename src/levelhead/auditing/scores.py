@@ -55,6 +55,8 @@ class GroupScores:
     score: above 0, the score is too low for this group. ``squared_error`` is the squared calibration error with the
     noise of its bins taken off, ``slope`` and ``intercept`` those of the label on the log odds of the score (1 and 0
     if calibrated). ``roc`` has pairs of false and true positive rate over the thresholds, from strict to lenient.
+    ``miscalibrated`` is the residual with an interval that allows for all groups that are compared; None unless the
+    interval leaves out 0 and an exact test agrees, with the same allowance, that this is no chance.
     """
 
     n: int
@@ -66,6 +68,7 @@ class GroupScores:
     slope: Estimate
     intercept: Estimate
     roc: tuple[tuple[float, float], ...] = ()
+    miscalibrated: Estimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
@@ -76,6 +79,7 @@ class GroupScores:
             "included": self.included,
             **figures,
             "squared_calibration_error": finite_or_none(self.squared_error),
+            "miscalibrated": None if self.miscalibrated is None else estimate_to_dict(self.miscalibrated),
             "roc": [[finite_or_none(rate) for rate in point] for point in self.roc],
         }
 
@@ -246,13 +250,9 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
             f"Across groups, a positive of {ahead} has the higher score than a negative of {behind} in "
             f"{100 * rates[0]:.1f}% of pairs; the other way round in {100 * rates[1]:.1f}%. The order favours {ahead}."
         )
-    low_residual = [
-        (quoted(group_name(key)), group.residual)
-        for key, group in part.groups.items()
-        if group.included and group.residual.defined and not group.residual.low <= 0 <= group.residual.high
-    ]
-    if low_residual:
-        group, figure = max(low_residual, key=lambda one: abs(one[1].value))
+    wrong = [(quoted(group_name(key)), one.miscalibrated) for key, one in part.groups.items() if one.miscalibrated]
+    if wrong:
+        group, figure = max(wrong, key=lambda one: abs(one[1].value))
         side = "too low" if figure.value > 0 else "too high"
         ends = sorted((abs(figure.low), abs(figure.high)))
         sentences.append(
@@ -572,20 +572,30 @@ class _Column:
             if not math.isnan(low[i]):
                 own = Estimate(float(value[i]), float(low[i]), float(high[i]), n)
             no_scale = Estimate.undefined(self.no_scale, n)
-            mean, slope, intercept, squared = no_scale, no_scale, no_scale, math.nan
+            mean, slope, intercept, squared, named = no_scale, no_scale, no_scale, math.nan, None
             if self.probabilities:
                 short_of = Estimate.undefined(f"{n} rows are too few", n)
                 mean = short_of
                 if n > 1 and positives not in (0, n):
                     mean = score_metrics.student(float(residual[i]), float(spread[i]), n - 1.0, n, level)
+                if included[i]:
+                    named = self._miscalibrated(i, float(residual[i]), float(spread[i]), int(included.sum()))
                 slope = _wald(lines.slope[i], lines.slope_error[i], n, z)
                 intercept = _wald(lines.intercept[i], lines.intercept_error[i], n, z)
                 squared = float(error[i])
             rates = tables[:, i, :, 1] / np.maximum(1, tables[:, i].sum(-1))
             roc = [(0.0, 0.0), *map(tuple, rates[::-1].tolist())] if included[i] else []
             found[key] = GroupScores(
-                n, positives, bool(included[i]), own, mean, squared, slope, intercept, tuple(dict.fromkeys(roc))
+                n, positives, bool(included[i]), own, mean, squared, slope, intercept, tuple(dict.fromkeys(roc)), named
             )
+        return found
+
+    def _miscalibrated(self, at: int, residual: float, variance: float, groups: int) -> Estimate | None:
+        """Return the residual of a group where it is told from 0, with as many groups as are compared allowed for."""
+        n, error = int(self.counts.sizes[at].sum()), (1 - self.level) / groups
+        found = score_metrics.student(residual, variance, n - 1.0, n, 1 - error)
+        if found.low <= 0 <= found.high or score_metrics.calibration_p(self.counts, at) > error:
+            return None
         return found
 
     def _pairs(self, pairs: IntArray) -> tuple[tuple[ScorePair, ...], Estimate]:

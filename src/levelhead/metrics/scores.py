@@ -19,13 +19,14 @@ slope and intercept of the logistic regression of the label on the score's log o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import optimize, special, stats
 
 from levelhead.metrics.implied import Regression, regress
 from levelhead.types import Estimate
@@ -265,6 +266,35 @@ def residuals(counts: ScoreCounts) -> tuple[FloatArray, FloatArray]:
         squares = counts.squares.sum(-1) + sizes[:, 1] - 2 * sums[:, 1]  # sum of (label - score)^2
         spread = np.maximum(0, squares - n * mean**2) / (n - 1)
         return np.where(n > 0, mean, np.nan), np.where(n > 1, spread / n, np.nan)
+
+
+def calibration_p(counts: ScoreCounts, group: int) -> float:
+    """Return the p-value of "each row is positive with the probability that its score is", for one group.
+
+    Twice the smaller tail of the number of positives, which is a sum of unequal coins (Poisson binomial), by Lugannani
+    and Rice's approximation with a continuity correction (Butler 2007, section 1.2.3). It holds where a few positives
+    are expected and a normal or Student's law is skewed; rows of a bin count with their mean score.
+    """
+    rows = counts.rows[group].sum(0)
+    used = rows > 0
+    rows, score = rows[used], np.clip(counts.sums[group].sum(0)[used] / rows[used], 0.0, 1.0)
+    open_, positives = (score > 0) & (score < 1), int(counts.sizes[group, 1] - rows[score == 1].sum())
+    rows, hit, miss = rows[open_], np.log(score[open_]), np.log1p(-score[open_])
+    if not 0 <= positives <= rows.sum():
+        return 0.0  # more or fewer than scores of exactly 0 and 1 allow
+    if positives < rows @ np.exp(hit):
+        positives, hit, miss = int(rows.sum() - positives), miss, hit
+    at = positives - 0.5
+    if at <= rows @ np.exp(hit):
+        return 1.0
+    tilt = float(optimize.brentq(lambda one: rows @ special.expit(hit - miss + one) - at, 0.0, 1400.0))
+    tilted = special.expit(hit - miss + tilt)
+    far = math.sqrt(max(0.0, 2 * (tilt * at - float(rows @ np.logaddexp(miss, hit + tilt)))))
+    step = 2 * math.sinh(tilt / 2) * math.sqrt(rows @ (tilted * (1 - tilted)))
+    if min(far, step) < 1e-6:
+        return 1.0
+    tail = float(stats.norm.sf(far) + stats.norm.pdf(far) * (1 / step - 1 / far))
+    return min(1.0, max(0.0, 2 * tail))
 
 
 def squared_calibration_error(counts: ScoreCounts, bins: int = CALIBRATION_BINS) -> FloatArray:
