@@ -86,8 +86,8 @@ def differences(
     apart = np.flatnonzero((low > 0) | (high < 0))
     # Rates that rise and fall together differ by less than independent ones, as if they had more rows.
     times = 1.0 if correlation is None else 1 / np.maximum(0.01, 1 - correlation[apart])
-    sides = [np.concatenate([one[first[apart]] * times, one[second[apart]] * times]) for one in (hits, n)]
-    chance = apart[~unlike(*sides, np.arange(len(apart)), np.arange(len(apart)) + len(apart), error)]
+    x, of = (np.concatenate([one[first[apart]] * times, one[second[apart]] * times]) for one in (hits, n))
+    chance = apart[~unlike(x, of, np.arange(len(apart)), np.arange(len(apart)) + len(apart), error)]
     low[chance], high[chance] = np.minimum(low[chance], 0.0), np.maximum(high[chance], 0.0)
     return Differences(value, low, high)
 
