@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from levelhead.types import ConfigError, DataError, listed, quoted
+from levelhead.types import ConfigError, DataError, check_seed, listed, quoted
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -273,6 +273,8 @@ def _take_arguments(
     for name, value in bound.arguments.items():
         if name in hints() and value is not signature.parameters[name].default:
             bound.arguments[name] = option(name, value, hints()[name])
+            if name == "seed" and bound.arguments[name] is not None:
+                check_seed(bound.arguments[name])
     return bound.args, bound.kwargs
 
 

@@ -25,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
+from levelhead.storage import refuse_pipes
 from levelhead.types import ConfigError, LevelheadError
 
 OWN_TYPE = "levelhead-"  # before the model_type in the saved config.json of a model that `attach` has changed
@@ -69,6 +70,7 @@ def load_config(option: str, place: str, *, revision: str | None = None, **optio
     from transformers import AutoConfig, PreTrainedConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+    refuse_pipes(Path(place))
     with explained(option, place, revision, "configuration"), _quiet():
         content, _ = PreTrainedConfig.get_config_dict(place, revision=revision, **options)
         if not isinstance(content, dict):

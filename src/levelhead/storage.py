@@ -143,6 +143,11 @@ def _obstacle(path: Path, *, folder: bool = False) -> str | None:
     mode = None
     try:
         target = Path(os.path.realpath(path))
+    except FileNotFoundError:
+        return "cannot be written: the current folder was deleted"
+    except (OSError, ValueError) as error:  # a name with the character NUL
+        return f"cannot be written: {getattr(error, 'strerror', None) or error}"
+    try:
         mode = target.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         pass
@@ -167,6 +172,19 @@ def _obstacle(path: Path, *, folder: bool = False) -> str | None:
     if any(len(os.fsencode(part)) > longest for part in target.relative_to(there).parts):
         return "cannot be written: File name too long"
     return None
+
+
+def refuse_pipes(path: Path, *, deep: bool = False) -> None:
+    """Raise :class:`DataError` for a pipe, a socket or a device, which would be waited for without end.
+
+    Of a folder, what lies in it is looked at; with ``deep`` also what lies in its folders.
+    """
+    inside: list[Path] = []
+    with contextlib.suppress(OSError):  # a folder that is deleted meanwhile: whoever reads it says so
+        inside = list(path.rglob("*") if deep else path.iterdir())
+    for each in [path, *inside]:
+        if each.exists() and not each.is_file() and not each.is_dir():
+            raise DataError(f"{each} is a pipe, a socket or a device, not a file. Give a file in its place.")
 
 
 @contextlib.contextmanager
@@ -275,7 +293,10 @@ def as_written(place: object) -> Iterator[None]:
         yield
     except LevelheadError:
         raise
-    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, OSError) as error:
+    except (
+        *(LookupError, TypeError, AttributeError, ValueError, ArithmeticError, OSError),
+        *(StopIteration, RuntimeError, AssertionError),  # RecursionError is a RuntimeError
+    ) as error:
         reason = f"{type(error).__name__} {str(error).strip().splitlines()[0][:120] if str(error).strip() else ''}"
         raise DataError(
             f"{place} does not hold what levelhead wrote there ({reason.strip()}). Restore it from a copy, or make it "

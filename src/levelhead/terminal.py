@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import io
+import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +27,30 @@ LAYOUT = "\n\t"  # the control characters that our own texts use
 
 Progress = Callable[[str, int, int, str], None]
 """Called by a training as ``progress(stage, done_steps, all_steps, text)`` after every step."""
+
+
+PLAIN = str.maketrans("“”‘’−–—…±×·•≥≤→✓│━─", "\"\"''---.+x.*><>v|--")
+"""Characters of our own texts by what stands for them where an encoding has them not; one for one, or tables bend."""
+
+
+def _plainer(error: UnicodeError) -> tuple[str, int]:
+    """Replace what an encoding lacks, character by character: a minus stays a minus, an accent is dropped."""
+    assert isinstance(error, UnicodeEncodeError)
+    found = ""
+    for character in error.object[error.start : error.end]:
+        plain = unicodedata.normalize("NFKD", character.translate(PLAIN))[:1]
+        found += plain if plain.isascii() and plain.isprintable() else "?"
+    return found, error.end
+
+
+codecs.register_error("levelhead", _plainer)
+
+
+def spare_encodings() -> None:
+    """Let no character end a command whose terminal or file cannot hold it, such as those of Latin-1 or ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="levelhead")
 
 
 def silent(stage: str, done: int, total: int, text: str) -> None:

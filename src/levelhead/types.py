@@ -188,6 +188,11 @@ def check_seed(seed: object, what: str = "seed") -> None:
         raise ConfigError(f"{what} is {quoted(seed)}; it must be a whole number, 0 or more, below 2^63.")
 
 
+def _most(name: str) -> int:
+    """Return the largest value of a count."""
+    return 100_000 if name.endswith("epochs") else 1024 if name == "threads" else 2**31 - 1
+
+
 def check_numbers(
     section: str,
     options: object,
@@ -196,7 +201,17 @@ def check_numbers(
     positive: Sequence[str] = (),
     at_least_zero: Sequence[str] = (),
 ) -> None:
-    """Raise :class:`ConfigError` for a named option that is out of range; None is left alone."""
+    """Raise :class:`ConfigError` for a named option that is out of range; None is left alone.
+
+    Numbers of epochs, of threads and counts of anything have a largest value, too: no typing error costs a year.
+    """
+    for name in (*at_least_one, *positive):
+        value = getattr(options, name)
+        if isinstance(value, int) and value > (most := _most(name)):
+            years = (
+                f" At one second an epoch that takes {quoted(value // 31_557_600)} years." if "epochs" in name else ""
+            )
+            raise ConfigError(f"{section}.{name} is {quoted(value)}; it must be at most {most:,}.{years}")
     for name in at_least_one:
         value = getattr(options, name)
         if value is not None and value < 1:

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from levelhead.bench.checks import check_cells
 from levelhead.bench.grid import (
     Cell,
     Failure,
@@ -111,6 +112,13 @@ def test_variants_are_named_in_any_script(tmp_path: Path) -> None:
     assert sorted(folders) == sorted(["ä", "ö", "größe", "文", "a-b", "a"])
 
 
+def test_two_variants_that_are_the_same_run_are_refused_before_any(tmp_path: Path) -> None:
+    file = write_grid(tmp_path, rows={"a": {}, "b": {"train.weight_decay": 0.01}, "c": {"train.epochs": 5}})
+    with pytest.raises(ConfigError, match="The variants 'a' and 'b' are the same run"):
+        check_cells(cells_of(file))
+    check_cells(cells_of(file, rows=["a", "c"]))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -124,7 +132,13 @@ def test_variants_are_named_in_any_script(tmp_path: Path) -> None:
         ({"seeds": None}, "seeds must be a list"),
         ({"set": ["train.epochs"]}, "set must be a mapping"),
         ({"rows": {"a": "fast"}}, "variant 'a' must be a mapping"),
-        ({"rows": {"..": {}}}, "differ in letters"),
+        ({"rows": {"..": {}}}, "The name '..' is a path"),
+        ({"rows": {"../../evil": {}}}, r"The name '\.\./\.\./evil' is a path"),
+        ({"rows": {"/tmp/evil": {}}}, "is a path"),
+        ({"rows": {"a/../../b": {}}}, "is a path"),
+        ({"rows": {r"C:\evil": {}}}, "is a path"),
+        ({"rows": {r"..\evil": {}}}, "is a path"),
+        ({"rows": {"~/evil": {}}}, "is a path"),
         ({"rows": {"a\x1b": {}}}, r"The name 'a\\x1b' must be a text of at most 200 characters"),
         ({"rows": {"a" * 201: {}}}, "must be a text of at most 200 characters"),
         ({"seeds": [True]}, "A seed of the grid is True"),

@@ -17,7 +17,7 @@ from levelhead.metrics.pairs import detectable_gap, rows_needed
 from levelhead.report.text import counted
 from levelhead.types import ConfigError, printable, quoted
 
-MOST_ROWS, MOST_COMPARISONS = 10**12, 10**9
+MOST_ROWS, MOST_COMPARISONS, SMALLEST_SHARE = 10**12, 10**9, 1e-300
 
 
 @dataclass(frozen=True)
@@ -135,12 +135,13 @@ def plan_audit(
         raise ConfigError(
             f"A plan needs 2 to 1,000 groups, and there are {len(shares)}. Pass their shares of the rows."
         )
-    if not ((shares > 0) & np.isfinite(shares)).all() or abs(shares.sum() - 1) > 0.005:
+    whole = math.fsum(shares[np.isfinite(shares)])
+    if not ((shares >= SMALLEST_SHARE) & np.isfinite(shares)).all() or abs(whole - 1) > 0.005:
         raise ConfigError(
             f"The groups' shares of the rows are {', '.join(f'{share:g}' for share in shares[:10])}; each must be "
-            f"above 0, and together they must be 1, not {shares.sum():g}."
+            f"above 0, and together they must be 1, not {whole:g}."
         )
-    shares = shares / shares.sum()
+    shares = shares / whole
     if not 0 <= rate <= 1:
         raise ConfigError(f"rate={rate:g} is not between 0 and 1. Pass 0.3 for 30%.")
     if comparisons is None:

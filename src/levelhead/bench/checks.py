@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,14 @@ def check_cells(cells: Sequence[Cell], *, local: bool = True) -> None:
     alone, and forgotten. A run that is done needs none of it. With ``local`` False the runs are for other machines,
     whose devices cannot be seen from here.
     """
+    known: dict[str, str] = {}
+    for cell in cells:
+        first = known.setdefault(str(replace(cell.experiment, name="")), cell.row)
+        if first != cell.row:
+            raise ConfigError(
+                f"The variants {quoted(first)} and {quoted(cell.row)} are the same run: no table could tell them "
+                "apart. Leave one out, or give it other settings."
+            )
     missing = [cell for cell in cells if not cell.done]
     for cell in missing:
         refuse_foreign(cell.folder)

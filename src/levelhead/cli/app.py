@@ -37,8 +37,8 @@ from levelhead.cli.reproduce import reproduce_command
 from levelhead.cli.table import table_command
 from levelhead.cli.train import evaluate_command, train_command
 from levelhead.storage import check_outputs
-from levelhead.terminal import Terminal
-from levelhead.types import LevelheadError
+from levelhead.terminal import Terminal, spare_encodings
+from levelhead.types import ConfigError, LevelheadError, quoted
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need it
     pass
@@ -147,11 +147,28 @@ def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
     Terminal().print(drawn)
 
 
+def _refuse_surroundings() -> None:
+    """Raise :class:`ConfigError` where a library would end in an error of its own, or Python would not start anew."""
+    try:
+        Path.cwd()
+    except OSError:
+        raise ConfigError("The current folder was deleted. Go to one that is there, for example: cd ~") from None
+    for name, most in (("SOURCE_DATE_EPOCH", 253_402_300_799), ("WORLD_SIZE", 10**6)):
+        value = os.environ.get(name, "0")
+        if not (value.isascii() and value.isdigit() and len(value) <= 12 and int(value) <= most):
+            raise ConfigError(
+                f"The environment variable {name} is {quoted(value)}; it must be a whole number of at most {most:,}. "
+                f"Type: unset {name}"
+            )
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; a levelhead error is one clear sentence and exit status 2."""
     os.environ["PYTHONSAFEPATH"] = "1"  # no process that this one starts takes a module from the current folder
+    spare_encodings()
     atexit.register(gc.freeze)  # else Python ends with a search for garbage in all that torch loaded: a second or two
     try:
+        _refuse_surroundings()
         return app(arguments)
     except LevelheadError as error:
         text = str(error)

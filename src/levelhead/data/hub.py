@@ -39,6 +39,7 @@ from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.splits import check_shares, deal, rows_of
 from levelhead.data.text_files import as_text
 from levelhead.data.texts import Texts, text_fingerprint
+from levelhead.storage import refuse_pipes
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
 
 PICTURES = "image"  # the column of pictures where nobody names one
@@ -386,6 +387,7 @@ def _saved_splits(folder: Path) -> Any:
     """
     import datasets
 
+    refuse_pipes(folder, deep=True)
     home = folder.resolve()
     if "::" in str(home):
         raise DataError(f"{home}: the library datasets takes '::' for an address in another place. Rename the folder.")

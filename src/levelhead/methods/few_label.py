@@ -101,7 +101,7 @@ def read_few_groups(file: Path, rows: int) -> tuple[Tensor, Tensor]:
     columns = read_columns(file, ("row", "group"))
     positions = []
     for line, text in enumerate(columns["row"], start=2):
-        if not (text.isascii() and text.isdigit() and int(text) < rows):
+        if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) < rows):
             raise DataError(
                 f"{file}, line {line}: row {quoted(text)} is not the position of a validation row, 0 to {rows - 1}."
             )

@@ -45,6 +45,7 @@ from levelhead.runs.recipe import Experiment, build_experiment, data_name, flatt
 from levelhead.storage import (
     as_written,
     check_outputs,
+    refuse_pipes,
     write_atomically,
     writing,
 )
@@ -185,6 +186,7 @@ def refuse_other_folder(folder: Path) -> None:
         raise DataError(
             f"{folder} is not a run folder: it holds no {CONFIG}. Give a folder that `levelhead train` made."
         )
+    refuse_pipes(folder, deep=True)
 
 
 def load_run(folder: Path, data_root: Path | None = None, settings: Iterable[str] = ()) -> Experiment:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from levelhead.data.base import Inputs
 from levelhead.objectives.base import Objective
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, check_numbers
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Stage:
     scored: bool = True
 
     def __post_init__(self) -> None:
+        check_numbers("Stage", self, at_least_one=("epochs",))
         if self.rows is not None and self.sampling is not None:
             raise ConfigError(
                 "A Stage got both rows and sampling, and each says which rows an epoch has: give rows to take them one "

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from levelhead.auditing.missing.responses import Response
 from levelhead.auditing.missing.tally import Roles, Tally
+from levelhead.storage import refuse_pipes
 from levelhead.types import ConfigError, DataError, quoted
 
 FEWEST_LABELLED = 100
@@ -71,6 +72,7 @@ def shares_from(shares: Mapping[str, float]) -> Shares:
 def _shares_file(path: Path, strata: str | None) -> Shares:
     if strata is None:
         raise ConfigError(f"--shares {path} has shares by stratum: name the column of strata with --strata.")
+    refuse_pipes(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [row for row in csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",") if row]

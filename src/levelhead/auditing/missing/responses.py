@@ -20,6 +20,8 @@ from levelhead.metrics.intervals import normal_quantile
 from levelhead.types import ConfigError, Estimate, quoted
 
 ASSUMES = "every answer was randomised as declared, by chance alone"
+FAINTEST = 1e-6
+"""The least epsilon, and the least distance of a flip from chance: below it, M cannot be inverted in float64."""
 LEAST_SURE = 4.0
 """A group's share must be this many standard errors above 0: else the rates divide by what may be nothing."""
 
@@ -47,9 +49,10 @@ class Response:
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.flip is None):
             raise ConfigError("A randomised response is declared by epsilon=E or by flip=Q, exactly one of them.")
-        if self.epsilon is not None and not 0 < self.epsilon < math.inf:
+        if self.epsilon is not None and not FAINTEST <= self.epsilon < math.inf:
             raise ConfigError(
-                f"epsilon={self.epsilon:g}: it must be above 0 and finite. At 0 an answer says nothing about the group."
+                f"epsilon={self.epsilon:g}: it must be finite and at least {FAINTEST:g}. Near 0 an answer says nothing "
+                "about the group."
             )
         if self.flip is not None and not 0 <= self.flip < 1:
             raise ConfigError(f"flip={self.flip:g} is not a chance from 0 up to 1.")
@@ -80,7 +83,7 @@ class Response:
             odd = 1 / (math.exp(min(self.epsilon, 700.0)) + groups - 1)
         else:
             assert self.flip is not None
-            if self.flip >= (groups - 1) / groups - 1e-12:
+            if self.flip >= (groups - 1) / groups - FAINTEST:
                 raise ConfigError(
                     f"flip={self.flip:g} with {groups} groups: from {(groups - 1) / groups:.3g} on, a report says no "
                     "more about the group than chance."

@@ -18,6 +18,7 @@ from typing import Any
 
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
+from levelhead.storage import refuse_pipes
 from levelhead.types import ConfigError, DataError
 
 FOLDERS = ("bold", "BOLD", "bold-main")
@@ -60,6 +61,7 @@ def _file(folder: Path, domain: str) -> Path:
 
 
 def _load(path: Path) -> Any:
+    refuse_pipes(path)
     try:
         content = path.read_bytes()
         return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)

@@ -1,0 +1,134 @@
+"""Terminals of few characters, a deleted folder, odd variables of the environment: a result or one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from levelhead.cli.app import main
+from levelhead.methods.few_label import read_few_groups
+from levelhead.storage import check_outputs
+from levelhead.types import ConfigError, DataError
+
+AUDIT = [
+    "audit",
+    "rows.csv",
+    "--label",
+    "label",
+    "--prediction",
+    "prediction",
+    "--group",
+    "group",
+    "--json",
+    "audit.json",
+]
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(f"{row % 2},{row % 3 % 2},{'zoë' if row % 5 else 'жук'}\n" for row in range(200))
+    (tmp_path / "rows.csv").write_text("label,prediction,group\n" + lines, encoding="utf-8")
+    return tmp_path
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "levelhead", *arguments]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("rows")
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp1252", "koi8-r", "shift-jis", "utf-8", "utf-16"])
+def test_every_console_gets_the_result(encoding: str) -> None:
+    wide = {"COLUMNS": "120"}
+    done = run(*AUDIT, PYTHONIOENCODING=encoding, **wide)
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode(encoding)
+    reference = run(*AUDIT, PYTHONIOENCODING="utf-8", **wide).stdout.decode()
+    assert [len(line) for line in text.splitlines()] == [len(line) for line in reference.splitlines()]
+    assert "zo" in text
+    refused = run("audit", "no–file.csv", *AUDIT[2:], PYTHONIOENCODING=encoding)
+    assert refused.returncode == 2
+    assert b"Traceback" not in refused.stderr
+
+
+def test_what_an_encoding_lacks_is_replaced_one_for_one() -> None:
+    text = "“−3.2” – zoë … жук ▇ 漢"
+    assert text.encode("ascii", "levelhead") == b'"-3.2" - zoe . ??? ? ?'
+    assert text.encode("latin-1", "levelhead").decode("latin-1") == '"-3.2" - zoë . ??? ? ?'
+    assert "\ud800x".encode("utf-8", "levelhead") == b"?x"
+    for character in map(chr, range(0x20, 0x3000)):
+        assert len(character.encode("ascii", "levelhead")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "line", [AUDIT, ["train", "portraits_erm"], ["--version"], ["compare", "--data", "portraits"]], ids=str
+)
+def test_a_deleted_folder_is_one_sentence(line: list[str], tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    shown = f"rmdir {gone}; exec {sys.executable} -m levelhead {line}"
+    done = subprocess.run(["sh", "-c", shown], cwd=gone, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: The current folder was deleted. Go to one that is there, for example: cd ~\n"
+
+
+def test_no_output_can_lie_in_a_deleted_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ConfigError, match=r"--json x\.json cannot be written: the current folder was deleted"):
+        check_outputs({"--json": Path("x.json")})
+
+
+@pytest.mark.parametrize("name", ["SOURCE_DATE_EPOCH", "WORLD_SIZE"])
+@pytest.mark.parametrize("value", ["abc", "", "-1", "1e9", "9" * 30, "9" * 5000, "١٢"])
+def test_an_odd_variable_is_named(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", "--plan", "gap=5", "--rate", "0.3"])
+    assert ended.value.code == 2
+    assert f"Error: The environment variable {name} is " in capsys.readouterr().err
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", "--plan", "gap=5", "--rate", "0.3"])
+    assert ended.value.code == 0
+
+
+def test_a_report_of_no_column_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    records = [
+        {"by_attribute": {}},
+        {"by_attribute": []},
+        {"by_attribute": {}, "threshold": 0.5, "scale": "probability"},
+    ]
+    records += [
+        {"by_attribute": {"g": {}}},
+        {"kind": "regression audit"},
+        {"kind": "indirect audit", "by_attribute": {}},
+    ]
+    records += [{"comparisons": [{}]}, {"headlines": {}}, {"arithmetic_check": {}}, {"figures": {}, "published": {}}]
+    for record in records:
+        Path("result.json").write_text(json.dumps(record))
+        with pytest.raises(SystemExit) as ended:
+            main(["report", "result.json", "--html", "page.html"])
+        assert ended.value.code == 2, record
+        assert "Error: result.json " in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("row", ["9" * 5000, "9" * 19, "-1", "1.0", "١", "", " 1"])
+def test_a_row_number_that_is_none_names_the_line(row: str, tmp_path: Path) -> None:
+    (tmp_path / "groups.csv").write_text(f"row,group\n0,round\n{row},round\n")
+    with pytest.raises(DataError, match=r"groups\.csv, line 3: row .* is not the position of a validation row"):
+        read_few_groups(tmp_path / "groups.csv", 10)
