@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 import typer
@@ -16,6 +19,7 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from typer.testing import CliRunner
 
 import levelhead as lh
+from levelhead.attention import DebiasConfig
 from levelhead.cli.card import card_command
 from levelhead.loading import without_bars
 from levelhead.models.networks import load_model
@@ -163,7 +167,6 @@ def test_the_card_says_what_it_must(run: Path) -> None:
     for said in (
         "hair colour: dark or light",
         "Its terms: Apache-2.0",
-        "top_t: 2",  # every option, with its default
         "| Optimiser steps | 4 |",
         "levelhead train config.yaml --data-root DATA --out RUN",
         "a figure measured here says nothing about real people",
@@ -179,8 +182,39 @@ def test_the_recipe_in_the_card_is_the_run_s_own(run: Path) -> None:
     recipe = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", model_card(run), flags=re.DOTALL)[-1])
     expected = yaml.safe_load((run / "config.yaml").read_text())
     del expected["data"]["root"]
-    assert recipe == expected
-    assert build_experiment(recipe).to_dict()["method"] == expected["method"]
+    again = build_experiment(recipe).to_dict()
+    assert again["data"].pop("root") is None
+    assert again == expected
+
+
+def test_the_card_shows_only_options_that_differ_from_the_default(run: Path) -> None:
+    card = model_card(run)
+    recipe = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", card, flags=re.DOTALL)[-1])
+    shortest = {section: set(options) for section, options in recipe.items() if isinstance(options, dict)}
+    assert {"epochs"} <= shortest["train"]
+    assert not {"weight_decay", "select", "precision"} & shortest["train"]
+    usual = DebiasConfig()
+    layer = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", card, flags=re.DOTALL)[0])
+    assert layer["debias"]
+    assert all(value != getattr(usual, key) for key, value in layer["debias"].items())
+
+
+def test_the_card_names_a_way_to_install_that_works(run: Path) -> None:
+    card = model_card(run)
+    assert "pip install levelhead" not in card
+    assert "`python -m pip install -e .` in a clone" in card
+
+
+def test_files_and_log_hold_the_validation_loss_as_it_is(run: Path) -> None:
+    metrics = read_json(run / "metrics.json")
+    assert metrics["validation"]["val_loss"] > 0
+    assert all(row["val_loss"] > 0 for row in metrics["history"])
+    logged = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    losses = [line["val_loss"] for line in logged if "val_loss" in line]
+    assert losses == [row["val_loss"] for row in metrics["history"]]
+    frame = pd.read_parquet(run / "predictions-validation.parquet")
+    right = [row[f"probability_{row['label']}"] for _, row in frame.iterrows()]
+    assert metrics["validation"]["val_loss"] == pytest.approx(-np.log(right).mean(), rel=1e-4)
 
 
 HOSTILE = "a|b `c`\n---\n# d <script>alert(1)</script> [e](https://evil.example) ![f](x.png) @someone"

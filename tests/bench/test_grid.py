@@ -123,6 +123,9 @@ def test_two_variants_that_are_the_same_run_are_refused_before_any(tmp_path: Pat
     ("changes", "message"),
     [
         ({"seed": [1]}, "unknown key 'seed'"),
+        ({"rows": {"a": {"seed": 3}}}, "The grid's variant 'a' sets seed: seeds stand in the grid's own list"),
+        ({"rows": {"a": {"name": "b"}}}, "The grid's variant 'a' sets name"),
+        ({"set": {"seed": 3}}, "The grid's set sets seed"),
         ({"rows": {"a": {"train.epoch": 3}}}, r"Variant 'a': Unknown key train.epoch. Did you mean 'epochs'"),
         ({"rows": {"a b": {}, "a, b": {}}}, "differ in letters"),
         ({"seeds": []}, "needs seeds"),
@@ -441,7 +444,7 @@ def test_a_grid_that_others_made_gets_more_seeds(tmp_path: Path) -> None:
 
 def test_values_of_a_row_are_taken_as_they_are(tmp_path: Path) -> None:
     rows = {"😀 1": {"data.style": "x"}, "two": {"train.epochs=9": 1}}
-    write_grid(tmp_path, rows={"😀 1": {"name": "😀"}})
+    write_grid(tmp_path, rows={"😀 1": {}})
     assert cells_of(tmp_path / "grid.yaml")[0].row == "😀 1"
     write_grid(tmp_path, rows=rows | {"😀 1": {}})
     with pytest.raises(ConfigError, match=r"Variant 'two': Unknown key train\.epochs=9"):
@@ -547,3 +550,23 @@ def test_the_option_that_was_called_grid_still_works(compared: Path, capsys: pyt
     renamed, said = capsys.readouterr().err.strip().splitlines()
     assert renamed == "`compare --grid` is called `compare --try` now; the old name will go."
     assert "has the option method.upweigth" in said
+
+
+def test_seeds_are_no_values_to_try(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--data", "portraits", "--try", "seed=1,2", "--out", str(tmp_path / "out")])
+    assert ended.value.code == 2
+    assert "sets seed: seeds stand in the grid's own list (seeds:, --seeds)" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_worker_that_ends_without_a_result_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_grid(tmp_path, seeds=[0], rows={"ERM": {}})
+    cells = cells_of(tmp_path / "grid.yaml")
+    (failure,) = run_grid(cells, launch=lambda cell: None)  # as one of Ray would
+    assert failure.message == "ended without an error and without a result"
+    monkeypatch.setattr(sys, "executable", shutil.which("true"))  # a process that exits with 0 at once
+    (failure,) = run_grid(cells)
+    assert failure.message == "ended without an error and without a result"

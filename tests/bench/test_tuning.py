@@ -64,3 +64,15 @@ def test_from_the_command_line(runs: Path, tmp_path: Path, capsys: pytest.Captur
     (comparison,) = read_json(tmp_path / "table.json")["comparisons"]
     assert len(comparison["methods"]) == 2
     assert comparison["tuning"]["choices"][0]["method"] == "jtt"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_losses_of_old_files_and_of_new_ones_choose_the_same_variant(runs: Path, sign: int) -> None:
+    (group,) = collect([runs], "test")
+    for run in group.runs:
+        metrics = read_json(run.folder / "metrics.json")
+        metrics["validation"]["val_loss"] = sign * (
+            0.3 if getattr(run.experiment.method, "upweight", None) == 9 else 0.7
+        )
+        write_json(run.folder / "metrics.json", metrics)
+    assert list(tune(group, "val_loss")[0].rows()) == ["erm", "jtt, upweight 9"]

@@ -403,6 +403,13 @@ def make_cells(
     any row, and a finished cell whose folder was changed by hand, is an error before the first run starts.
     """
     _refuse_seed_and_name(settings)
+    for where, own in {"set": grid.shared, **{f"variant {quoted(row)}": one for row, one in grid.rows.items()}}.items():
+        for key in own:
+            if (name := str(key).strip()) in ("seed", "name"):
+                raise ConfigError(
+                    f"The grid's {where} sets {name}: seeds stand in the grid's own list (seeds:, --seeds), and a "
+                    "variant is called by its key in rows. Leave it out."
+                )
     chosen = list(rows or grid.rows)
     for row in chosen:
         if row not in grid.rows:
@@ -496,7 +503,10 @@ def _run_cells(
         began = time.monotonic()
         if began > deadline:
             return None
-        return (launch or local)(cell), time.monotonic() - began
+        failure = (launch or local)(cell)
+        if failure is None and not cell.done:
+            failure = Failure(cell, "ended without an error and without a result")
+        return failure, time.monotonic() - began
 
     with ThreadPoolExecutor(workers) as pool:
         futures = {pool.submit(timed, cell): cell for cell in missing}

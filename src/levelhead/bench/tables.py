@@ -37,7 +37,7 @@ from levelhead.runs.folder import CONFIG, digest, load_run, oracle_reason
 from levelhead.runs.recipe import Experiment, flatten, method_name, nearest, read_recipe
 from levelhead.storage import as_written, read_metrics, read_record
 from levelhead.terminal import WholeWords
-from levelhead.training.select import FOR_ANY_METHOD
+from levelhead.training.select import FOR_ANY_METHOD, score_of
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted, require_columns, visible
 
 logger = logging.getLogger(__name__)
@@ -682,7 +682,10 @@ def choose_epoch(
             history = read_metrics(run.folder)["history"]
             stage = max(row["stage"] for row in history)
             of_stage = {row["epoch"]: row[selection] for row in history if row["stage"] == stage}
-            scores = {epoch: -np.inf if of_stage[epoch] is None else float(of_stage[epoch]) for epoch in epochs}
+            scores = {
+                epoch: -np.inf if of_stage[epoch] is None else score_of(selection, float(of_stage[epoch]))
+                for epoch in epochs
+            }
     # As in training: the first epoch with the highest score; an undefined score is never preferred.
     known_scores = {epoch: -np.inf if score is None or np.isnan(score) else score for epoch, score in scores.items()}
     chosen = max(epochs, key=lambda epoch: (known_scores[epoch], -epoch))

@@ -16,7 +16,7 @@ from levelhead.bench.tables import COLUMNS, Comparison, Run, RunSet, Section, me
 from levelhead.metrics import Counts
 from levelhead.runs.recipe import method_name, nearest
 from levelhead.storage import read_metrics
-from levelhead.training.select import FOR_ANY_METHOD
+from levelhead.training.select import FOR_ANY_METHOD, score_of
 from levelhead.types import ConfigError
 
 
@@ -32,7 +32,7 @@ class Choice:
 
 def _label_only(runs: list[Run], criterion: str) -> float:
     scores = [read_metrics(run.folder)["validation"].get(criterion) for run in runs]
-    return float(np.mean([-np.inf if score is None else score for score in scores]))
+    return float(np.mean([-np.inf if score is None else score_of(criterion, score) for score in scores]))
 
 
 def _with_groups(runs: list[Run]) -> float:

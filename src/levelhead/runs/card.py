@@ -45,6 +45,7 @@ COST_TITLES = {
     "peak_gpu_memory_mib": "Peak memory of the GPU, MiB",
     "energy_wh": "Energy, Wh",
 }
+INSTALL = "`python -m pip install -e .` in a clone of levelhead"
 OWN_DATA = ("hub", "image-folder-csv", "text-csv")
 """Data sets whose columns the user names."""
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
@@ -174,7 +175,7 @@ def _loading(recipe: Mapping[str, Any], network: Mapping[str, Any], record: Mapp
             if record["kind"] == "attach"
             else "transformers alone does not know its type."
         )
-        first = f"**Load this model with levelhead** (`pip install levelhead`): {lost}"
+        first = f"**Load this model with levelhead** ({INSTALL}): {lost}"
         load, module = 'from_pretrained("FOLDER")', "levelhead"
         imported = "from_pretrained"
     if kind == "text":
@@ -248,9 +249,11 @@ def _method(recipe: Mapping[str, Any], record: Mapping[str, Any]) -> str:
         lines.append(f"- Backbone: {escaped(without_paths(backbone))}, {frozen}")
     if record.get("debias"):
         found = {key: value for key, value in record.items() if key not in ("debias", "backbone_arguments")}
-        debias = (
-            f"\n\nThe debiased layer, with what `auto` became:\n\n{yaml_block({**found, 'debias': record['debias']})}"
-        )
+        from levelhead.attention import DebiasConfig
+        from levelhead.runs.recipe import plain_options
+
+        shown = {**found, "debias": _apart(record["debias"], plain_options(DebiasConfig()))}
+        debias = f"\n\nThe debiased layer, where it differs from the default:\n\n{yaml_block(shown)}"
     else:
         debias = "\n\nNo attention is debiased."
     return "## Method\n\n" + "\n".join(lines) + debias
@@ -345,8 +348,43 @@ def _made(run: Path, recipe: Mapping[str, Any]) -> str:
     )
     return (
         "## How it was made\n\n```\nlevelhead train config.yaml --data-root DATA --out RUN\n```\n\n"
-        f"with {escaped(packages)}, and this config.yaml:\n\n{yaml_block(without_paths(recipe))}"
+        f"with {escaped(packages)}, and this config.yaml, without what is the default:\n\n"
+        f"{yaml_block(without_paths(_changed(recipe)))}"
     )
+
+
+def _changed(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe without the options that are the default."""
+    from levelhead.data import DATASETS
+    from levelhead.methods import METHODS
+    from levelhead.models.networks import BackboneModel, ScratchViT
+    from levelhead.runs.recipe import plain_options
+    from levelhead.training.config import TrainConfig
+
+    outer, _, base = recipe["method"]["name"].partition("+")
+    model = recipe.get("model") or {}
+    usual = {
+        "data": plain_options(DATASETS[recipe["data"]["name"]]()),
+        "method": plain_options(METHODS[outer]()) | ({"base": plain_options(METHODS[base]())} if base else {}),
+        "model": plain_options(BackboneModel(backbone="") if "backbone" in model else ScratchViT()),
+        "train": plain_options(TrainConfig()),
+        "name": "",
+    }
+    return _apart(recipe, usual)
+
+
+def _apart(options: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that differ from the usual ones, section by section."""
+    found = {}
+    for key, value in options.items():
+        if key not in usual:
+            found[key] = value
+        elif isinstance(value, Mapping) and isinstance(usual[key], Mapping):
+            if inner := _apart(value, usual[key]):
+                found[key] = inner
+        elif value != usual[key]:
+            found[key] = value
+    return found
 
 
 def _citation(recipe: Mapping[str, Any], record: Mapping[str, Any]) -> str:

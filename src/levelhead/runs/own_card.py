@@ -18,7 +18,7 @@ from levelhead.attention.description import Description
 from levelhead.auditing.paired import Change
 from levelhead.auditing.result import AuditResult
 from levelhead.metrics.names import NOTE, metric_title
-from levelhead.runs.card import HUB_NAME, LIMITS, PAPER, escaped, markdown_table, without_paths, yaml_block
+from levelhead.runs.card import HUB_NAME, INSTALL, LIMITS, PAPER, escaped, markdown_table, without_paths, yaml_block
 from levelhead.runs.own_rows import base_of
 from levelhead.runs.two_models import ModelComparison, change_title, class_names_of, open_model, unnamed
 from levelhead.storage import write_text
@@ -145,7 +145,7 @@ def _loading(model: Any, found: Description, base_model: str | None) -> str:
     """Return the first line, and the Python that loads the model."""
     kind = _kind(model)
     auto = "AutoModelForSequenceClassification" if kind == "text" else "AutoModelForImageClassification"
-    install = "`python -m pip install -e .` in a clone of levelhead"
+    install = INSTALL
     if found.adapters:
         base = '"BASE"' if base_model is None or Path(base_model).exists() else f'"{escaped(base_model)}"'
         first = (

@@ -15,6 +15,7 @@ from levelhead.runs.cost_table import mean_cost
 from levelhead.runs.finished import require_finished
 from levelhead.runs.recipe import present_recipe, read_recipe
 from levelhead.storage import as_written, read_json, read_record
+from levelhead.training.select import score_of
 
 _FIGURES = {
     "attention": "Mean attention of the readout row over patches, by group and label, on drawn portraits",
@@ -152,7 +153,7 @@ def _history(metrics: Record) -> Record:
     last = max((row["stage"] for row in history), default=0)
     known = [row for row in history if row["stage"] == last and row.get(rule) is not None]
     # The first of the best, as in training; "last" is no score.
-    kept = max(known, key=lambda row: (row[rule], -row["epoch"]), default=None)
+    kept = max(known, key=lambda row: (score_of(rule, row[rule]), -row["epoch"]), default=None)
     rows = [
         (
             f"stage {row['stage']}, epoch {row['epoch']}" if last else f"epoch {row['epoch']}",

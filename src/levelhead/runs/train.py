@@ -34,7 +34,7 @@ from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import CHECKPOINTS, forget_progress
 from levelhead.training.lab import Lab
 from levelhead.training.processes import make_accelerator
-from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
+from levelhead.training.select import FOR_ANY_METHOD, SELECTORS, measured
 from levelhead.types import DataError, LevelheadError, quoted
 
 if TYPE_CHECKING:
@@ -262,10 +262,10 @@ def keep_result(
         "selected_by": experiment.train.select,
         "oracle": oracle_reason(experiment),
         "told": experiment.method.told,
-        "validation": {
-            name: SELECTORS[name].score(logits, validation.labels, None) for name in FOR_ANY_METHOD if name != "last"
-        },
-        "history": history,
+        "validation": measured(
+            {name: SELECTORS[name].score(logits, validation.labels, None) for name in FOR_ANY_METHOD if name != "last"}
+        ),
+        "history": [measured(row) for row in history],
     }
     write_json(folder / "metrics.json", metrics)  # last: it marks the run as finished
     write_card(folder)

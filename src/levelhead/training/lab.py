@@ -35,7 +35,7 @@ from levelhead.training.checkpoint import Answers, Keeper, Position, Work, answe
 from levelhead.training.config import TrainConfig
 from levelhead.training.finite import advice, gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
 from levelhead.training.processes import make_accelerator
-from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
+from levelhead.training.select import FOR_ANY_METHOD, SELECTORS, measured
 from levelhead.training.stage import Stage
 from levelhead.training.trackers import tracked
 from levelhead.types import Batch, ConfigError, DemographicsHidden, LevelheadError
@@ -589,9 +589,9 @@ class Lab:
             self._scores(model, self._inputs(stage)[1], position, epoch, stage.validation_parts) if stage.scored else {}
         )
         row = {"stage": position.stage, "epoch": epoch, "step": position.step, **scores}
-        keeper.log(row)
+        keeper.log(measured(row))
         position.history.append(row)
-        blind = {name: value for name, value in scores.items() if not SELECTORS[name].uses_groups}
+        blind = {name: value for name, value in measured(scores).items() if not SELECTORS[name].uses_groups}
         self._track("validation", position, blind)
         score = float(epoch) if select == "last" else scores[select]
         if math.isnan(score):  # undefined on this split: no reason to prefer the epoch

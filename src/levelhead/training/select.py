@@ -8,8 +8,9 @@ it touches says so: with it a method is no longer free of demographics.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -19,7 +20,7 @@ from levelhead.metrics import Counts, equalized_odds
 
 @dataclass(frozen=True)
 class Selector:
-    """A rule: ``score(logits, labels, groups)``, larger is better.
+    """A rule: ``score(logits, labels, groups)``, larger is better. Of a loss or a gap the score is the negative.
 
     ``groups`` are the demographic ones of a rule with ``uses_groups``, the parts that the method has inferred of one
     with ``uses_parts`` (:attr:`levelhead.methods.Stage.validation_parts`), and otherwise None.
@@ -29,6 +30,20 @@ class Selector:
     score: Callable[[Tensor, Tensor, Tensor | None], float]
     uses_groups: bool = False
     uses_parts: bool = False
+    negated: bool = False
+
+
+def measured(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with the scores of rules as what was measured, for files and logs: a loss is positive there."""
+    return {
+        name: abs(score) if score is not None and name in SELECTORS and SELECTORS[name].negated else score
+        for name, score in scores.items()
+    }
+
+
+def score_of(rule: str, value: float) -> float:
+    """Return the score, larger being better, of what a file holds; files of earlier versions hold losses negated."""
+    return -abs(value) if rule in SELECTORS and SELECTORS[rule].negated else value
 
 
 def _validation_loss(logits: Tensor, labels: Tensor, groups: Tensor | None) -> float:
@@ -57,7 +72,7 @@ def _equalized_odds(logits: Tensor, labels: Tensor, groups: Tensor | None) -> fl
 
 SELECTORS: dict[str, Selector] = {
     "last": Selector("the last epoch", lambda logits, labels, groups: 0.0),
-    "val_loss": Selector("lowest unweighted cross-entropy on validation", _validation_loss),
+    "val_loss": Selector("lowest unweighted cross-entropy on validation", _validation_loss, negated=True),
     "val_accuracy": Selector("highest accuracy on validation", _validation_accuracy),
     "val_worst_class": Selector("highest accuracy of the worst class on validation", _worst_class_accuracy),
     "val_worst_inferred": Selector(
@@ -66,7 +81,7 @@ SELECTORS: dict[str, Selector] = {
         uses_parts=True,
     ),
     "ORACLE_val_equalized_odds": Selector(
-        "smallest equalized odds gap on validation; sees groups", _equalized_odds, uses_groups=True
+        "smallest equalized odds gap on validation; sees groups", _equalized_odds, uses_groups=True, negated=True
     ),
 }
 
