@@ -10,6 +10,7 @@ from typing import ClassVar
 import pyarrow.parquet as pq
 from torch import Tensor
 
+from levelhead.csv_form import whole
 from levelhead.data.base import (
     SPLITS,
     Card,
@@ -25,7 +26,7 @@ from levelhead.data.base import (
     warn_of_absent,
 )
 from levelhead.data.cache import picture_inputs
-from levelhead.data.parquet import check_columns, read_column, read_encoded, read_examples, split_files
+from levelhead.data.parquet import AGAIN, check_columns, read_column, read_encoded, read_examples, split_files
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,11 @@ class CelebA(CelebAAttributes):
         files = self._files(split)
         if any("celeb_id" not in columns for columns in check_columns(files, [])):
             return None
-        return [str(one) for file in files for one in pq.read_table(file, columns=["celeb_id"]).column(0).to_pylist()]
+        ids: list[str] = []
+        for file in files:
+            with whole(file, AGAIN):
+                ids += map(str, pq.read_table(file, columns=["celeb_id"]).column(0).to_pylist())
+        return ids
 
     def _files(self, split: Split) -> list[Path]:
         return split_files(dataset_folder(self.root, "celeba64"), split)

@@ -15,9 +15,12 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from levelhead.csv_form import whole
 from levelhead.data.base import Examples, Split, refuse_one_class
 from levelhead.data.cache import picture_examples
 from levelhead.types import DataError, require_columns
+
+AGAIN = "; fetch it again."
 
 
 def split_files(folder: Path, split: Split) -> list[Path]:
@@ -48,10 +51,8 @@ def check_columns(files: Sequence[Path], columns: Sequence[str]) -> list[list[st
     for file in files:
         if not file.is_file():
             raise DataError(f"{file} is not a regular file; fetch it again.")
-        try:
+        with whole(file, AGAIN):
             known: list[str] = pq.read_schema(file).names
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(f"{file} is not a readable parquet file ({error}); fetch it again.") from None
         require_columns(known, columns, str(file))
         tables.append(known)
     return tables
@@ -62,7 +63,8 @@ def read_column(files: Sequence[Path], column: str, codes: int) -> Tensor:
     check_columns(files, [column])
     parts = []
     for file in files:
-        values = pq.read_table(file, columns=[column]).column(0)
+        with whole(file, AGAIN):
+            values = pq.read_table(file, columns=[column]).column(0)
         if values.null_count:
             raise DataError(f"{file}: column {column!r} is empty in {values.null_count} of {len(values)} rows.")
         if not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):
@@ -85,10 +87,11 @@ def read_encoded(files: Sequence[Path]) -> tuple[list[bytes | None], Callable[[i
     encoded: list[bytes | None] = []
     places: list[tuple[Path, int]] = []
     for file in files:
-        column = pq.read_table(file, columns=["image.bytes"]).column(0)
-        if pa.types.is_struct(column.type):  # pyarrow versions differ in whether they unwrap the one field
-            column = pc.struct_field(column, "bytes")
-        contents = column.to_pylist()
+        with whole(file, AGAIN):
+            column = pq.read_table(file, columns=["image.bytes"]).column(0)
+            if pa.types.is_struct(column.type):  # pyarrow versions differ in whether they unwrap the one field
+                column = pc.struct_field(column, "bytes")
+            contents = column.to_pylist()
         encoded += contents
         places += [(file, row) for row in range(len(contents))]
 

@@ -24,6 +24,7 @@ from levelhead.csv_form import (
     records,
     refuse_irregular,
     suffix_of,
+    whole,
 )
 from levelhead.types import DataError, refuse_duplicates, require_columns
 
@@ -289,7 +290,8 @@ def _parquet_fields(path: Path) -> list[pa.Field]:
         return []
     refuse_irregular(path)
     table_header(path)  # for its errors
-    return list(pq.read_schema(path))
+    with whole(path, "."):
+        return list(pq.read_schema(path))
 
 
 def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | None = None) -> dict[str, list[str]]:
@@ -297,7 +299,7 @@ def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | Non
 
     With ``count`` no more is read than the row groups that hold so many rows.
     """
-    try:
+    with whole(path, "."):
         names = pq.read_schema(path).names
         refuse_duplicates(names, names, str(path))
         if columns is None:
@@ -311,6 +313,4 @@ def _parquet_columns(path: Path, columns: Sequence[str] | None, count: int | Non
             for batch in batches if count is None else itertools.islice(batches, 1):
                 for name, values in found.items():
                     values += map(as_text, batch.column(name).to_pylist())
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a readable parquet file ({error}).") from None
     return found

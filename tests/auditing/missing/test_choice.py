@@ -365,6 +365,15 @@ def test_shares_by_stratum_come_from_a_file(tmp_path: Path, table: pd.DataFrame)
     file.write_text("zip,men,women\nnorth,0.6,0.4\n", encoding="utf-8")
     with pytest.raises(DataError, match="There are no shares for stratum 'south'"):
         audit(table, shares=read_shares([str(file)], "zip"), strata=table["zip"])
+    for text, encoding in (
+        ("zip;men;women\nnorth;0,6;0,4\nsouth;0,6;0,4\n", "utf-16"),
+        ("zip\tmen\twomen\nnorth\t0,6\t0,4\nsouth\t0,6\t0,4\n", "utf-8-sig"),
+    ):
+        file.write_text(text, encoding=encoding)
+        assert read_shares([str(file)], "zip") == shares
+    file.write_text('zip,men,women\n"north,0.6,0.4\nsouth,0.6,0.4\n', encoding="utf-8")
+    with pytest.raises(DataError, match="a quotation mark that opens in row 1 is never closed"):
+        read_shares([str(file)], "zip")
     file.write_text("zip,men,women\nnorth,0.6,0.6\n", encoding="utf-8")
     with pytest.raises(DataError, match="must add to 1"):
         read_shares([str(file)], "zip")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from levelhead.auditing.missing.responses import Response
 from levelhead.auditing.missing.tally import Roles, Tally
-from levelhead.storage import refuse_pipes
+from levelhead.csv_form import form_of, records, refuse_irregular
 from levelhead.types import ConfigError, DataError, quoted
 
 FEWEST_LABELLED = 100
@@ -72,19 +71,19 @@ def shares_from(shares: Mapping[str, float]) -> Shares:
 def _shares_file(path: Path, strata: str | None) -> Shares:
     if strata is None:
         raise ConfigError(f"--shares {path} has shares by stratum: name the column of strata with --strata.")
-    refuse_pipes(path)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",") if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read ({type(error).__name__}). Is it a csv of shares by stratum?") from None
+    refuse_irregular(path)
+    form = form_of(path)
+    rows = list(records(path, form, "Is it a csv of shares by stratum?"))
     if len(rows) < 2 or len(rows[0]) < 3:
         raise DataError(f"{path} needs a header (stratum, then each group) and one line for each stratum.")
     groups = tuple(name.strip() for name in rows[0][1:])
     by_stratum: dict[str, tuple[float, ...]] = {}
     for row in rows[1:]:
         try:
-            values = tuple(float(field) for field in row[1:])
+            values = tuple(
+                float(field.replace(",", ".") if title in form.decimal_commas else field)
+                for title, field in zip(rows[0][1:], row[1:], strict=True)
+            )
         except ValueError:
             values = ()
         name = row[0]
