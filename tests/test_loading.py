@@ -398,3 +398,27 @@ def test_a_pickle_is_refused_without_a_page_of_torch(tmp_path: Path) -> None:
 def test_a_run_of_a_text_classifier_loads(tmp_path: Path) -> None:
     attach(tiny_bert()).save_pretrained(tmp_path)
     assert load_model(tmp_path).config.levelhead["kind"] == "attach"
+
+
+def test_a_tokenizer_with_ids_beyond_the_embedding_is_refused_before_any_text(tmp_path: Path) -> None:
+    size = LlamaConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, vocab_size=4)
+    LlamaForCausalLM(size).save_pretrained(tmp_path / "base")
+    word_tokenizer(WORDS).save_pretrained(tmp_path / "base")
+    with pytest.raises(ConfigError, match="and the network knows 4 tokens, from 0"):
+        LanguageModel.load(tmp_path / "base", "cpu")
+    with pytest.raises(ConfigError, match="and the network knows 4 tokens, from 0"):
+        load_language_model(KlaadModel(str(tmp_path / "base")))
+
+
+def test_a_token_that_was_added_is_refused_where_a_text_has_it(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer(WORDS)
+    known = max(tokenizer.get_vocab().values()) + 1
+    size = LlamaConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
+    size.vocab_size = known
+    LlamaForCausalLM(size).save_pretrained(tmp_path / "base")
+    tokenizer.add_tokens(["[new]"])
+    tokenizer.save_pretrained(tmp_path / "base")
+    model = LanguageModel.load(tmp_path / "base", "cpu")  # no text needs the token
+    model.log_likelihoods(["red bird"])
+    with pytest.raises(ConfigError, match=f"makes token {known}, and the network knows {known} tokens"):
+        model.log_likelihoods(["red [new]"])

@@ -18,6 +18,7 @@ from pathlib import Path
 ORDER = (
     ("_version", "types", "arrays"),
     ("renamed", "plain_yaml", "terminal", "storage", "csv_form", "registry", "distributed", "loading"),
+    ("appended", "auto_classes"),
     ("metrics", "report"),
     ("data", "auditing"),
     ("attention", "objectives"),

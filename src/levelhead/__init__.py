@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from levelhead._version import __version__
+from levelhead.auto_classes import register_when_imported
 
 if TYPE_CHECKING:
     from levelhead.attention import DebiasConfig as DebiasConfig
@@ -102,6 +103,9 @@ _HOME = {
 }
 
 __all__ = ["__version__", "lm", *sorted(_HOME)]
+
+
+register_when_imported()
 
 
 def __getattr__(name: str) -> Any:

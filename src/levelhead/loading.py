@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,7 @@ def load_weights(
     revision: str | None = None,
     backbone: bool = False,
     allow_mismatched_weights: bool = False,
+    new_outside: Collection[str] | None = None,
     **options: Any,
 ) -> Any:
     """Return a network of the class ``kind`` with the weights of a checkpoint; torch's generator is left alone.
@@ -126,7 +127,8 @@ def load_weights(
     ``option`` and ``place`` are those of :func:`load_config`, ``options`` those of transformers' ``from_pretrained``. A
     ``backbone`` is read from the checkpoint of a whole model as well: what belongs to a head is left there. With
     ``allow_mismatched_weights`` weights that have no place are left out, and places without weights, or with weights of
-    another shape, start at random; a warning says so.
+    another shape, start at random; a warning says so. ``new_outside`` allows the last kind alone, outside of the parts
+    of the network that it names.
 
     Raises :class:`~levelhead.types.ConfigError` if weights and network do not fit, or if either cannot be read.
     """
@@ -150,6 +152,12 @@ def load_weights(
         )
     missing, unexpected = sorted(map(str, report["missing_keys"])), sorted(map(str, report["unexpected_keys"]))
     bent = sorted(str(entry[0]) if isinstance(entry, tuple) else str(entry) for entry in report["mismatched_keys"])
+    if new_outside is not None:
+        new = [name for name in bent if name.partition(".")[0] not in new_outside]
+        bent = sorted(set(bent) - set(new))
+        if new:
+            size = f"{len(new)} weights of another shape, such as {new[0]}"
+            logger.warning("%s %s has %s: new ones start at random.", option, place, size)
     beside = _beside_backbone(network) if backbone else OF_PRETRAINING.search
     _refuse_mismatch(
         f"{option} {place}",
@@ -215,6 +223,15 @@ def refuse_empty_tokenizer(option: str, place: str, tokenizer: Any) -> None:
         raise ConfigError(f"{option} {place} has no tokenizer files: save its tokenizer into the same folder.")
 
 
+def refuse_unknown_tokens(tokenizer: str, highest: int, known: int | None, kind: str = "token") -> None:
+    """Raise :class:`~levelhead.types.ConfigError` if a tokenizer's ``highest`` id is none of the ``known`` ones."""
+    if known is not None and highest >= known:
+        raise ConfigError(
+            f"{tokenizer} makes {kind} {highest}, and the network knows {known:,} {kind}s, from 0: they do not belong "
+            "together. Take the tokenizer that was saved with the network."
+        )
+
+
 def load_image_processor_of(option: str, place: str, *, revision: str | None = None) -> Any:
     """Return the image processor of a checkpoint; the one that works on Pillow, without torchvision."""
     # Not from the top: there some versions have a placeholder that demands torchvision.
@@ -230,12 +247,7 @@ def classifier_class(option: str, place: str, config: Any) -> Any:
     Only the classifiers that transformers itself has for this type of model are taken, whatever stands in the file.
     Raises :class:`~levelhead.types.ConfigError` for another one.
     """
-    from transformers.models.auto import modeling_auto
-
-    known: dict[str, Any] = {}
-    for task in CLASSIFICATIONS:
-        found = getattr(modeling_auto, f"MODEL_FOR_{task}_CLASSIFICATION_MAPPING").get(type(config), ())
-        known |= {kind.__name__: kind for kind in (found if isinstance(found, tuple) else (found,))}
+    known = known_classifiers(type(config))
     named = config.architectures
     if not isinstance(named, list) or len(named) != 1 or str(named[0]) not in known:
         raise ConfigError(
@@ -243,6 +255,17 @@ def classifier_class(option: str, place: str, config: Any) -> Any:
             f"{', '.join(sorted(known)) or 'nothing'} can be a classifier here."
         )
     return known[str(named[0])]
+
+
+def known_classifiers(config_class: Any) -> dict[str, Any]:
+    """Return the classifiers, by name, that transformers knows for a class of configurations, or was told of."""
+    from transformers.models.auto import modeling_auto
+
+    known: dict[str, Any] = {}
+    for task in CLASSIFICATIONS:
+        found = getattr(modeling_auto, f"MODEL_FOR_{task}_CLASSIFICATION_MAPPING").get(config_class, ())
+        known |= {kind.__name__: kind for kind in (found if isinstance(found, tuple) else (found,))}
+    return known
 
 
 def adapter_tensors(place: str) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 import unicodedata
 from collections import Counter
@@ -18,6 +19,8 @@ if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need i
 LONGEST_NAME = 80
 LONGEST_WORD = 300
 LONGEST_MESSAGE = 2000
+MOST_LAYERS = 1000
+MOST_BYTES = 2**46  # where the system does not tell its memory
 """In characters. A path is a word, and may be longer than a name; a message may list every recipe."""
 
 _MOST_SEED = 2**63 - 1
@@ -224,6 +227,21 @@ def check_numbers(
         value = getattr(options, name)
         if value is not None and not 0 <= value < math.inf:
             raise ConfigError(f"{section}.{name} is {value}; it must be 0 or more, and finite.")
+
+
+def refuse_absurd_network(what: str, numbers: int, layers: int = 1) -> None:
+    """Raise :class:`ConfigError` for a network that this machine cannot hold, before anything of it is made.
+
+    ``what`` names the options that decide its size, ``numbers`` counts its parameters and buffers.
+    """
+    if layers > MOST_LAYERS:
+        raise ConfigError(f"{what} gives {layers:,} layers; at most {MOST_LAYERS:,} are built. Lower it.")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else MOST_BYTES
+    if 4 * numbers > memory:
+        raise ConfigError(
+            f"{what} gives {numbers:,} parameters: {4 * numbers / 1e9:,.0f} GB, and four times that in training. This "
+            f"machine has {memory / 1e9:,.0f} GB of memory. Lower it."
+        )
 
 
 def listed(names: Iterable[object], most: int = 60) -> str:

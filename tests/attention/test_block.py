@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tiny_models import SMALL, batch, bert_config, build, vit_config
+from torch.utils.checkpoint import checkpoint
 from transformers import (
     BertModel,
     BertTokenizer,
@@ -19,9 +20,9 @@ from transformers import (
     pipeline,
 )
 
-from levelhead.attention import DebiasConfig, DebiasedBlock, alignment, append_encoder
+from levelhead.attention import DebiasConfig, DebiasedBlock, alignment, append_encoder, calibrate
 from levelhead.attention.aligning import debiased_attention
-from levelhead.types import ConfigError, UnsupportedModelError
+from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
 
 
 def backbone(family, **options):
@@ -218,3 +219,103 @@ def test_training_lowers_the_loss(family, labels):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.7 * losses[0]
+
+
+class OwnNetwork(torch.nn.Module):
+    """Two debiased layers in a network that is not from transformers."""
+
+    def __init__(self, checkpointing=False, **options):
+        super().__init__()
+        debias = DebiasConfig(**{"statistics": "cls_feature", "readout": "first", **options})
+        self.blocks = torch.nn.ModuleList(DebiasedBlock(8, 2, debias, length=5) for _ in range(2))
+        self.head = torch.nn.Linear(8, 2)
+        self.checkpointing = checkpointing
+
+    def forward(self, hidden, valid=None):
+        for block in self.blocks:
+            hidden = (
+                checkpoint(block, hidden, valid, use_reentrant=False) if self.checkpointing else block(hidden, valid)
+            )
+        return self.head(hidden[:, 0])
+
+
+HIDDEN, TARGETS = torch.randn(6, 5, 8, generator=torch.Generator().manual_seed(3)), torch.tensor([0, 1, 0, 1, 0, 1])
+
+
+def whole_loss(network):
+    logits = network(HIDDEN)
+    return F.cross_entropy(logits, TARGETS) + sum(alignment(block, TARGETS) for block in network.blocks)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_block_in_a_network_of_ones_own_aligns_and_commits(checkpointing):
+    torch.manual_seed(0)
+    network = OwnNetwork(checkpointing)
+    for step in (1, 2):
+        network.zero_grad()
+        whole_loss(network).backward()
+        for block in network.blocks:
+            assert block.attention.debias.key.num_batches_tracked.max() == step
+            assert block.alignment_head.hidden.weight.grad.abs().sum() > 0
+            block.attention.debias.commit()  # by hand, as an earlier version needed: nothing waits
+            assert block.attention.debias.key.num_batches_tracked.max() == step
+    torch.manual_seed(0)
+    plain = OwnNetwork()
+    whole_loss(plain)
+    torch.testing.assert_close(whole_loss(plain), whole_loss(network))
+    network.eval()
+    network(HIDDEN)
+    assert network.blocks[0].attention.debias.key.num_batches_tracked.max() == 3
+
+
+def test_the_term_of_a_block_is_that_of_an_appended_model(labels):
+    torch.manual_seed(0)
+    model = append_encoder(backbone("bert"), 3).train()
+    block = DebiasedBlock(16, 2, DebiasConfig(**model.config.levelhead["debias"]))
+    block.load_state_dict({**model.block.state_dict(), **model.alignment_head.state_dict(prefix="alignment_head.")})
+    inputs = batch("bert")
+    model(**inputs)
+    block(model.backbone(**inputs).last_hidden_state, inputs["attention_mask"].bool())
+    torch.testing.assert_close(alignment(block, labels), alignment(model, labels))
+    ours, theirs = block.attention.debias.state_dict(), model.block.attention.debias.state_dict()
+    for name in ("key.mean", "readout.mean"):
+        torch.testing.assert_close(ours[name], theirs[name])
+
+
+def test_a_network_of_ones_own_without_its_alignment_is_refused():
+    network = OwnNetwork()
+    logits = network(HIDDEN)
+    with pytest.raises(LevelheadError, match="without its alignment term"):
+        (F.cross_entropy(logits, TARGETS) + alignment(network, TARGETS)).backward()  # that of the last block alone
+    network = OwnNetwork(alpha=0)
+    F.cross_entropy(network(HIDDEN), TARGETS).backward()
+    with pytest.raises(ConfigError, match="alpha=0"):
+        alignment(network, TARGETS)
+    plain = DebiasedBlock(8, 2)
+    plain(HIDDEN).sum().backward()
+
+
+def test_a_state_dict_of_an_earlier_block_loads_without_its_projector():
+    network, other = OwnNetwork(), OwnNetwork()
+    earlier = {name: x for name, x in network.state_dict().items() if "alignment_head" not in name}
+    with pytest.warns(UserWarning, match=r"no projector for alignment \(blocks.[01].alignment_head\)"):
+        other.load_state_dict(earlier)
+    assert torch.equal(other.blocks[1].attention.value.weight, network.blocks[1].attention.value.weight)
+    with pytest.raises(RuntimeError, match="alignment_head"):  # a part of a projector is no earlier block
+        network.load_state_dict(
+            {name: x for name, x in network.state_dict().items() if "alignment_head.hidden" not in name}
+        )
+
+
+def test_a_network_of_ones_own_compiles_and_calibrates():
+    torch.manual_seed(0)
+    network = OwnNetwork()
+    expected = whole_loss(network).item()
+    torch.manual_seed(0)
+    again = OwnNetwork()
+    logits = torch.compile(again, backend="aot_eager")(HIDDEN)
+    loss = F.cross_entropy(logits, TARGETS) + sum(alignment(block, TARGETS) for block in again.blocks)
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+    assert again.blocks[0].attention.debias.key.num_batches_tracked.max() == 1
+    calibrate(network, [{"hidden": HIDDEN}] * 3)
+    assert network.blocks[1].attention.debias.key.num_batches_tracked.max() == 3

@@ -169,7 +169,8 @@ def test_a_block_in_a_network_of_ones_own():
     found = lh.describe(network)
     assert (found.made_by, found.attention, found.batches) == ("levelhead.DebiasedBlock", "0.attention", 0)
     assert "Sequential: its last attention layer is debiased (levelhead.DebiasedBlock)" in str(found)
-    assert "up to the network around the block" in str(found)
+    assert "add alpha * levelhead.alignment(model, labels)" in str(found)
+    assert found.added == sum(p.numel() for p in network[0].alignment_head.parameters())
     assert "nothing is debiased" in str(lh.describe(nn.Identity()))
 
 

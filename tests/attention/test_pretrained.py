@@ -1,19 +1,27 @@
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_models import batch, bert_config, build, vit_config
 from transformers import (
+    AutoConfig,
+    AutoModelForImageClassification,
     AutoModelForSequenceClassification,
     BertForSequenceClassification,
     BertModel,
+    BertTokenizer,
+    ViTConfig,
+    ViTForImageClassification,
     ViTModel,
 )
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from levelhead.attention import DebiasConfig, append_encoder, attach, from_pretrained
+from levelhead.attention import DebiasConfig, append_encoder, attach, from_pretrained, readout_only
 from levelhead.attention.aligning import debiased_attention
-from levelhead.types import LevelheadError
+from levelhead.types import LevelheadError, UnsupportedModelError
 
 
 def make(kind, family):
@@ -159,3 +167,134 @@ def test_weights_of_another_model_are_refused(saved, kind, family, tmp_path):
     (folder / "model.safetensors").write_bytes((tmp_path / "other" / "model.safetensors").read_bytes())
     with pytest.raises(LevelheadError, match="does not fit"):
         from_pretrained(folder)
+
+
+def test_a_new_head_of_another_number_of_classes(saved, family, labels, caplog):
+    model, folder = saved
+    with pytest.raises(LevelheadError, match=r"has a head of 3 classes, not 5\..*ignore_mismatched_sizes=True"):
+        from_pretrained(folder, num_labels=5)
+    with caplog.at_level("WARNING", logger="levelhead"):
+        loaded = from_pretrained(folder, num_labels=5, ignore_mismatched_sizes=True)
+    assert "2 weights of another shape, such as classifier.bias" in caplog.text
+    assert loaded(**batch(family)).logits.shape == (6, 5)
+    assert loaded.classifier.weight.abs().max() < 1
+    assert loaded.classifier.weight.std() > 0
+    for name, tensor in model.state_dict().items():
+        assert name.startswith("classifier.") or torch.equal(loaded.state_dict()[name], tensor), name
+    loaded.train()(**batch(family), labels=labels).loss.backward()
+    kept = from_pretrained(folder, ignore_mismatched_sizes=True)
+    assert torch.equal(kept(**batch(family)).logits, model(**batch(family)).logits)
+    names = {0: "a", 1: "b", 2: "c"}
+    assert from_pretrained(folder, id2label=names).config.id2label == names
+
+
+@pytest.mark.parametrize("number", [0, 1, -3, 10**19, "3", 2.0, None])
+def test_numbers_of_classes_that_cannot_be(saved, number):
+    with pytest.raises(LevelheadError, match="at least 2 classes"):
+        from_pretrained(saved[1], num_labels=number, ignore_mismatched_sizes=True)
+    with pytest.raises(LevelheadError, match="at least 2 classes"):
+        append_encoder(BertModel(bert_config()), number)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"problem_type": "regression"}, "one class per example"),
+        ({"trust_remote_code": True}, "takes no trust_remote_code"),
+        ({"output_loading_info": True}, "takes no output_loading_info"),
+        ({"config": None}, "takes no config"),
+        ({"hidden_size": 32, "ignore_mismatched_sizes": True}, "another shape|hidden_size"),
+    ],
+)
+def test_options_that_cannot_be_are_said(saved, options, match):
+    with pytest.raises(LevelheadError, match=match):
+        from_pretrained(saved[1], **options)
+
+
+def test_statistics_of_another_shape_are_refused(saved, kind, family):
+    if (kind, family) != ("attach", "vit"):
+        pytest.skip("its statistics are per position")
+    with pytest.raises(LevelheadError, match="weights have another shape"):
+        from_pretrained(saved[1], image_size=16, ignore_mismatched_sizes=True)
+
+
+class Own(ViTForImageClassification):
+    """A class of one's own that nobody registered."""
+
+
+class OwnBackbone(BertModel):
+    """Likewise."""
+
+
+def test_a_class_that_could_not_be_loaded_is_refused(family):
+    with pytest.raises(UnsupportedModelError, match="Own is not registered with transformers"):
+        attach(Own(vit_config()))
+    same_name = type("ViTForImageClassification", (ViTForImageClassification,), {})
+    with pytest.raises(UnsupportedModelError, match="is not registered with transformers"):
+        attach(same_name(vit_config()))
+    for backbone in (OwnBackbone, type("BertModel", (BertModel,), {})):
+        with pytest.raises(UnsupportedModelError, match="from_pretrained could not load it"):
+            append_encoder(backbone(bert_config()), 3)
+    attach(readout_only(build(family)))
+
+
+class OwnConfig(ViTConfig):
+    model_type = "own-vit"
+
+
+class OwnForImageClassification(ViTForImageClassification):
+    config_class = OwnConfig
+
+
+def test_a_registered_class_of_ones_own_loads(labels, tmp_path):
+    network = OwnForImageClassification(OwnConfig(**vit_config().to_dict() | {"model_type": "own-vit"}))
+    with pytest.raises(UnsupportedModelError, match="'own-vit'"):
+        attach(network)
+    AutoConfig.register("own-vit", OwnConfig)
+    AutoModelForImageClassification.register(OwnConfig, OwnForImageClassification)
+    try:
+        model = attach(network).train()
+        model(**batch("vit"), labels=labels)
+        model.eval().save_pretrained(tmp_path)
+        loaded = from_pretrained(tmp_path)
+        assert isinstance(loaded, OwnForImageClassification)
+        assert torch.equal(loaded(**batch("vit")).logits, model(**batch("vit")).logits)
+    finally:
+        del CONFIG_MAPPING._extra_content["own-vit"]
+        del AutoModelForImageClassification._model_mapping._extra_content[OwnConfig]
+
+
+AUTO = """
+import sys
+{first}
+{second}
+from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification, pipeline
+assert AutoConfig.from_pretrained(sys.argv[1]).model_type == "levelhead_appended"
+model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1])
+assert type(model).__name__ == "AppendedClassifier" and not any(p.requires_grad for p in model.backbone.parameters())
+AutoModelForImageClassification.from_pretrained(sys.argv[1])
+print(pipeline("text-classification", model=sys.argv[1])("plain words")[0]["label"])
+"""
+
+
+@pytest.mark.parametrize("order", ["levelhead first", "transformers first", "inside transformers"])
+def test_auto_classes_and_pipelines_know_an_appended_model_once_levelhead_is_imported(order, tmp_path):
+    model = append_encoder(BertModel(bert_config()), 2, id2label={0: "a", 1: "b"}, label2id={"a": 0, "b": 1})
+    model.train()(**batch("bert"), labels=torch.tensor([0, 1] * 3))
+    model.eval().save_pretrained(tmp_path)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "plain", "words"]
+    BertTokenizer(vocab=dict(zip(words, range(7), strict=True))).save_pretrained(tmp_path)
+    first, second = {
+        "levelhead first": ("import levelhead", "import transformers"),
+        "transformers first": ("import transformers", "import levelhead"),
+        "inside transformers": ("from transformers import AutoConfig", "import levelhead"),
+    }[order]
+    script = AUTO.format(first=first, second=second)
+    result = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() in ("a", "b")
+
+
+def test_importing_levelhead_imports_neither_torch_nor_transformers():
+    script = "import sys, levelhead; assert not {'torch', 'transformers'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", script], check=True)

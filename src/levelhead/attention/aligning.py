@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.attention.contrastive import AlignmentHead, readout_logits, select_top_values, supervised_contrastive
-from levelhead.attention.standardize import QueryKeyStandardizer
+from levelhead.attention.standardize import QueryKeyStandardizer, in_backward
 from levelhead.distributed import gather_rows, process_count, row_counts
 from levelhead.types import ConfigError, LevelheadError
 
@@ -195,11 +195,6 @@ ACCUMULATION = (
 )
 
 
-def in_backward() -> bool:
-    """Return whether a backward pass is running in this thread: gradient checkpointing computes a layer again."""
-    return torch._C._current_graph_task_id() != -1
-
-
 def debiased_attention(model: nn.Module) -> nn.Module:
     """Find the module of ``model`` whose :class:`Tap` counts: that of its last attention."""
     found = None
@@ -267,13 +262,15 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
     """Alignment term of the last training forward pass, before multiplication by ``alpha``.
 
     Call the model in training mode without labels, then this once; the sum of your task loss and ``alpha`` times
-    the result is the method's loss. (With labels, the model adds the term by itself.)
+    the result is the method's loss. (With labels, the model adds the term by itself.) A network of your own with
+    several :class:`DebiasedBlock` needs this for each block: ``alignment(block, labels)``.
 
     With several data-parallel processes the rows of all of them are contrasted with each other, and every process gets
     the loss of the whole batch. ``labels`` and ``weight`` may then be those of the own rows or of all rows.
 
     Args:
-        model: from :func:`attach` or :func:`append_encoder`, with ``alpha`` above 0.
+        model: from :func:`attach` or :func:`append_encoder`, a :class:`DebiasedBlock`, or a network around one of
+            these; with ``alpha`` above 0.
         labels: (batch,) integer classes.
         weight: (batch,) importance of each example, or None.
 

@@ -14,11 +14,13 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from levelhead.attention import interface, one_row
 from levelhead.attention.aligning import Tap, align, check_labels, training_pass
@@ -33,8 +35,10 @@ from levelhead.attention.probe import (
     readout_layer,
 )
 from levelhead.attention.standardize import QueryKeyStandardizer
-from levelhead.loading import OWN_TYPE
+from levelhead.loading import OWN_TYPE, known_classifiers
 from levelhead.types import ConfigError, LevelheadError, UnsupportedModelError
+
+MOST_CLASSES = 1_000_000  # transformers makes a dictionary of their names before any weight
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
 
@@ -235,7 +239,8 @@ def debiased_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             arguments = signature.bind(self, *args, **kwargs).arguments
             labels = arguments.get("labels", arguments.get("kwargs", {}).get("labels"))
-            with one_row.reading_one_row(self, arguments):
+            wanted = one_row.is_asked(self, arguments, "output_attentions")
+            with one_row.reading_one_row(self, arguments), interface.returning_weights(wanted):
                 return forward_with_alignment(self, labels, lambda: super(Debiased, self).forward(*args, **kwargs))
 
         def extra_repr(self) -> str:
@@ -268,12 +273,15 @@ def _of_its_own_type(config: Any) -> Iterator[None]:
     Otherwise ``pipeline(model=folder)`` and ``AutoModel`` would take the folder for a plain model, and serve it without
     debiasing, with a list of unexpected keys as the only sign. So they say that they do not know the type.
     """
-    kind = type(config)
+    kind, implementation = type(config), config._attn_implementation_internal
     config.__class__ = type(kind.__name__, (kind,), {"model_type": OWN_TYPE + kind.model_type})
+    if config.output_attentions:  # which transformers believes of its eager implementation alone; neither is saved
+        config._attn_implementation_internal = "eager"
     try:
         yield
     finally:
         config.__class__ = kind
+        config._attn_implementation_internal = implementation
 
 
 def forward_with_alignment(model: PreTrainedModel, labels: Tensor | None, forward: Any) -> Any:
@@ -377,8 +385,29 @@ def _check_task(model: PreTrainedModel) -> None:
             f"{type(model).__name__} is not a classifier (its forward takes no labels): pass the "
             "ForSequenceClassification or ForImageClassification model, or use append_encoder(backbone, num_labels)."
         )
-    if config.num_labels < 2:
-        raise ConfigError("config.num_labels is 1, which transformers trains as a regression; use at least 2 classes.")
+    # Loading takes the class by its name from those that transformers knows.
+    kind, known = type(model), {}
+    if config.model_type in CONFIG_MAPPING:
+        known = known_classifiers(CONFIG_MAPPING[config.model_type])
+    if getattr(model, "one_row", None) is not None and model.one_row.because is None:
+        kind = kind.__mro__[1]
+    if known.get(kind.__name__) is not kind:
+        raise UnsupportedModelError(
+            f"{kind.__module__}.{kind.__name__} is not registered with transformers as a classifier of "
+            f"{config.model_type!r}, so levelhead.from_pretrained could not load it. Register a configuration with a "
+            "model_type of its own, and the class: AutoConfig.register, AutoModelForImageClassification.register or "
+            "AutoModelForSequenceClassification.register."
+        )
+    check_classes(config.num_labels)
+
+
+def check_classes(num_labels: Any) -> None:
+    """Raise :class:`~levelhead.ConfigError` for a number of classes that no classifier can have."""
+    if not isinstance(num_labels, Integral) or not 2 <= int(num_labels) <= MOST_CLASSES:
+        raise ConfigError(
+            f"num_labels is {str(num_labels)[:40]}; give a whole number, at least 2 classes and at most "
+            f"{MOST_CLASSES:,}. One class would be a regression."
+        )
 
 
 def _own_config(model: PreTrainedModel) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, replace
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -20,21 +22,21 @@ from transformers import (
     AutoConfig,
     AutoModelForImageClassification,
     AutoModelForSequenceClassification,
-    PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassifierOutput
 
-from levelhead.attention import interface
-from levelhead.attention.aligning import Tap
-from levelhead.attention.attach import KEEP_FLOAT32, forward_with_alignment, remember_place
+from levelhead.appended import AppendedConfig
+from levelhead.attention import interface, one_row
+from levelhead.attention.aligning import Tap, training_pass
+from levelhead.attention.attach import KEEP_FLOAT32, check_classes, forward_with_alignment, remember_place
 from levelhead.attention.config import NOT_WANTED, DebiasConfig, Facts, Readout
 from levelhead.attention.one_row import Projections, attend_from_row, is_hooked, is_plain, rows_in_words
 from levelhead.attention.parts import last_hidden_state
 from levelhead.attention.probe import probe_inputs
-from levelhead.attention.standardize import QueryKeyStandardizer
-from levelhead.types import ConfigError, UnsupportedModelError
+from levelhead.attention.standardize import QueryKeyStandardizer, in_backward
+from levelhead.types import ConfigError, UnsupportedModelError, refuse_absurd_network
 
 POOLING = ("add_pooling_layer",)  # what a record may say about how the backbone is built
 
@@ -117,32 +119,13 @@ class BlockAttention(nn.Module):
         return cast(Tensor, self.output(mixed))
 
 
-class DebiasedBlock(nn.Module):
-    """One transformer encoder layer with debiased attention.
+class EncoderBlock(nn.Module):
+    """One transformer encoder layer with debiased attention, inside a model that commits and aligns.
 
-    Args:
-        hidden_size: width of the tokens.
-        num_heads: attention heads.
-        debias: options, with ``statistics``, ``absolute`` and ``readout`` spelled out (not ``auto``), or None for the
-            plain layer of the same size.
-        length: number of tokens, needed by ``statistics="position"``.
-        intermediate_size: width of the feed-forward layer; None means the hidden size, as in the paper.
-        norm: ``pre`` normalises before each half, ``post`` after each residual sum.
-        activation: name of the feed-forward activation, as transformers spells it.
-
-    Input and output (batch, tokens, hidden size). The running statistics move when the model around it calls
-    ``block.attention.debias.commit()``, once per training pass; :func:`append_encoder` does so.
-
-    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ.
-
-    Examples:
-        >>> import torch
-        >>> import levelhead as lh
-        >>> block = lh.DebiasedBlock(16, 2, lh.DebiasConfig(statistics="feature", readout="none"))
-        >>> block(torch.randn(4, 5, 16)).shape  # in training mode, with the statistics of this batch
-        torch.Size([4, 5, 16])
-        >>> block.attention.debias.commit()
+    :class:`DebiasedBlock` has the arguments.
     """
+
+    aligns: ClassVar[bool] = False  # whether the block has the projector itself
 
     def __init__(
         self,
@@ -156,7 +139,15 @@ class DebiasedBlock(nn.Module):
         activation: str = "gelu",
     ):
         super().__init__()
-        if num_heads < 1 or hidden_size % num_heads:
+        wide = intermediate_size or hidden_size
+        for name, value in (("hidden_size", hidden_size), ("num_heads", num_heads), ("intermediate_size", wide)):
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name}={value!r}; it must be a whole number of at least 1")
+        refuse_absurd_network(
+            f"hidden_size={hidden_size}, intermediate_size={wide}, length={length}",
+            hidden_size * (4 * hidden_size + 2 * wide + 4 * (length or 0)),
+        )
+        if hidden_size % num_heads:
             raise ConfigError(f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}")
         if norm not in ("pre", "post"):
             raise ConfigError(f"norm={norm!r}; choose 'pre' or 'post'")
@@ -171,7 +162,6 @@ class DebiasedBlock(nn.Module):
         if debias is not None and debias.normalize:
             standardizer = debias.standardizer(num_heads, hidden_size // num_heads, length=length)
         tap = Tap("none") if debias is None else debias.tap()
-        wide = intermediate_size or hidden_size
         self.norm = norm
         self.attention = BlockAttention(hidden_size, num_heads, standardizer, tap)
         self.norm_attention = nn.LayerNorm(hidden_size)
@@ -179,6 +169,8 @@ class DebiasedBlock(nn.Module):
         self.feed_forward = nn.Sequential(
             nn.Linear(hidden_size, wide), ACT2FN[activation], nn.Linear(wide, hidden_size)
         )
+        if self.aligns and debias is not None and debias.alpha:
+            self.alignment_head = debias.alignment_head(hidden_size)
 
     def forward(self, hidden: Tensor, valid: Tensor | None = None) -> Tensor:
         """Transform (batch, tokens, hidden size); ``valid`` (batch, tokens) bool is False at padding."""
@@ -202,17 +194,58 @@ class DebiasedBlock(nn.Module):
         return cast(Tensor, self.norm_feed_forward(one + self.feed_forward(one)))
 
 
-class AppendedConfig(PreTrainedConfig):
-    """Config of :class:`AppendedClassifier`: the backbone's config as a dict, and how the block was made."""
+class DebiasedBlock(EncoderBlock):
+    """One transformer encoder layer with debiased attention, for a network of your own.
 
-    model_type = "levelhead_appended"
+    In training mode a pass uses the statistics of the batch and moves the running ones, once, also under gradient
+    checkpointing. With ``alpha`` above 0 the block has a projector, ``alignment_head``: add ``alpha`` times
+    :func:`alignment` of the network, or of each block, to your loss. The backward pass raises an error without it.
+    Put another layer below: a class token that is equal in all examples has no deviation.
 
-    def __init__(
-        self, backbone: dict[str, Any] | None = None, levelhead: dict[str, Any] | None = None, **kwargs: Any
-    ) -> None:
-        self.backbone = backbone or {}
-        self.levelhead = levelhead or {}
-        super().__init__(**kwargs)
+    Args:
+        hidden_size: width of the tokens.
+        num_heads: attention heads.
+        debias: options, with ``statistics``, ``absolute`` and ``readout`` spelled out (not ``auto``), or None for the
+            plain layer of the same size.
+        length: number of tokens, needed by ``statistics="position"``.
+        intermediate_size: width of the feed-forward layer; None means the hidden size, as in the paper.
+        norm: ``pre`` normalises before each half, ``post`` after each residual sum.
+        activation: name of the feed-forward activation, as transformers spells it.
+
+    Input and output (batch, tokens, hidden size). A state dict without the projector loads as well; a warning says so.
+
+    Errors: :class:`~levelhead.ConfigError` for options that cannot be right.
+
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ.
+
+    Examples:
+        >>> import torch
+        >>> import levelhead as lh
+        >>> block = lh.DebiasedBlock(16, 2, lh.DebiasConfig(statistics="feature", readout="none"))
+        >>> hidden = block(torch.randn(4, 5, 16))  # in training mode, with the statistics of this batch
+        >>> (hidden.square().mean() + lh.alignment(block, torch.tensor([0, 1, 0, 1]))).backward()
+    """
+
+    aligns = True
+
+    def forward(self, hidden: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Transform (batch, tokens, hidden size); ``valid`` (batch, tokens) bool is False at padding."""
+        if self.attention.tap.debias is None or in_backward():
+            return super().forward(hidden, valid)
+        with training_pass(self):
+            return super().forward(hidden, valid)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        below = f"{prefix}alignment_head."
+        if "alignment_head" in self._modules and not any(name.startswith(below) for name in state_dict):
+            warnings.warn(
+                f"The state dict has no projector for alignment ({below[:-1]}): it stays as it is. Predictions do not "
+                "use it.",
+                UserWarning,
+                stacklevel=2,
+            )
+            state_dict.update({f"{below}{name}": x for name, x in self.alignment_head.state_dict().items()})
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class AppendedClassifier(PreTrainedModel):
@@ -292,6 +325,8 @@ class AppendedClassifier(PreTrainedModel):
         features: Tensor | None = None,
         labels: Tensor | None = None,
         return_dict: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> Any:
         """Classify; the inputs are the backbone's own.
@@ -300,7 +335,8 @@ class AppendedClassifier(PreTrainedModel):
         they are known already: they take the place of its inputs, and only ``attention_mask`` goes with them.
         ``labels`` (batch,) int64 adds the loss: cross-entropy, plus alpha times alignment in training. Returns a
         ``SequenceClassifierOutput`` (``ImageClassifierOutput`` for pictures) with ``logits`` (batch, num_labels), or
-        a tuple with ``return_dict=False``.
+        a tuple with ``return_dict=False``. ``output_attentions`` and ``output_hidden_states`` add those of the
+        backbone, as it gives them, and then of each appended layer; the last attentions are the debiased ones.
         """
         inputs = {
             "input_ids": input_ids,
@@ -312,14 +348,17 @@ class AppendedClassifier(PreTrainedModel):
             **kwargs,
         }
         inputs = {name: value for name, value in inputs.items() if value is not None}
+        more = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        asked = {name: True for name in more if one_row.is_asked(self, more, name)}
         if self.config.levelhead["debias"] is None:
-            output = self._classify(inputs, labels)
+            output = self._classify(inputs, labels, asked)
         else:
-            output = forward_with_alignment(self, labels, lambda: self._classify(inputs, labels))
+            output = forward_with_alignment(self, labels, lambda: self._classify(inputs, labels, asked))
         return output.to_tuple() if return_dict is False else output
 
-    def _classify(self, inputs: dict[str, Any], labels: Tensor | None) -> Any:
-        hidden = self._features(inputs)
+    def _classify(self, inputs: dict[str, Any], labels: Tensor | None, asked: dict[str, bool]) -> Any:
+        below = self._outputs(inputs, asked) if asked and "features" not in inputs else {}
+        hidden = below["last_hidden_state"] if below else self._features(inputs)
         valid = inputs.get("attention_mask")
         if valid is not None:
             if valid.shape != hidden.shape[:2]:
@@ -328,11 +367,42 @@ class AppendedClassifier(PreTrainedModel):
                     f"{tuple(hidden.shape[:2])} tokens"
                 )
             valid = valid.bool()
-        for block in self.below:
-            hidden = block(hidden, valid)
+        states: list[Tensor] = [*(below.get("hidden_states") or [hidden])]
+        seen: list[interface.Attended] = []
+        with interface.watched(seen.append) if asked else nullcontext():
+            for block in self.below:
+                hidden = block(hidden, valid)
+                states.append(hidden)
+            logits, last = self._read(hidden, valid)
+        loss = None if labels is None else F.cross_entropy(logits.float(), labels)
+        output_class = ImageClassifierOutput if self.main_input_name == "pixel_values" else SequenceClassifierOutput
+        output = output_class(loss=loss, logits=logits)
+        if "output_hidden_states" in asked:
+            output["hidden_states"] = (*states, last)
+        if "output_attentions" in asked:
+            own = (interface.attention_weights(one.query, one.key, one.mask, one.scaling) for one in seen)
+            output["attentions"] = (*(below.get("attentions") or ()), *own)
+        return output
+
+    def _outputs(self, inputs: dict[str, Any], asked: dict[str, bool]) -> dict[str, Any]:
+        """Return all that the backbone gives of one whole batch, with its attentions and hidden states where asked."""
+        if self.backbone is None:
+            raise ConfigError(
+                "This model's backbone was taken away: call it with features=, or put model.backbone back"
+            )
+        ours = "output_attentions" in asked and self.backbone.config._attn_implementation == "sdpa"
+        with (
+            torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen),
+            interface.switched(self.backbone) if ours else nullcontext(),
+            interface.returning_weights(ours),
+        ):
+            return dict(self.backbone(**inputs, **asked))
+
+    def _read(self, hidden: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the logits, and the last layer's output: of the readout row alone, or of all rows."""
         row = self.readout.row(hidden[:, None], valid, first_real=True)
         if row is not None and self.block.reads_one_row(padded=valid is not None):
-            pooled = self.block.read_row(hidden, valid, row)
+            hidden = pooled = self.block.read_row(hidden, valid, row)
         else:
             hidden = self.block(hidden, valid)
             if row is not None:
@@ -342,10 +412,7 @@ class AppendedClassifier(PreTrainedModel):
                 pooled = hidden.mean(dim=1)
             else:
                 pooled = (hidden * valid[:, :, None]).sum(dim=1) / valid.sum(dim=1, keepdim=True).clamp(min=1)
-        logits = self.classifier(pooled)
-        loss = None if labels is None else F.cross_entropy(logits.float(), labels)
-        output_class = ImageClassifierOutput if self.main_input_name == "pixel_values" else SequenceClassifierOutput
-        return output_class(loss=loss, logits=logits)
+        return self.classifier(pooled), hidden
 
     def extra_repr(self) -> str:
         """Say whether the appended layer computes one row or all, and why."""
@@ -433,8 +500,8 @@ def _debiased(record: dict[str, Any], debias: DebiasConfig, images: bool) -> dic
     return {**record, "debias": asdict(debias), "readout": debias.readout}
 
 
-def _block(record: Mapping[str, Any], debias: DebiasConfig | None) -> DebiasedBlock:
-    return DebiasedBlock(
+def _block(record: Mapping[str, Any], debias: DebiasConfig | None) -> EncoderBlock:
+    return EncoderBlock(
         record["hidden_size"],
         record["num_heads"],
         debias,
@@ -492,10 +559,10 @@ def append_encoder(
         >>> model(input_ids=torch.tensor([[101, 7, 8, 102], [101, 9, 5, 102]])).logits.shape
         torch.Size([2, 3])
     """
-    if not isinstance(num_labels, int) or num_labels < 2:
-        raise ConfigError(f"num_labels={num_labels!r}; a classifier needs at least 2 classes")
-    if layers < 1:
-        raise ConfigError(f"layers={layers}; at least one encoder layer is appended")
+    check_classes(num_labels)
+    if not isinstance(layers, int) or layers < 1:
+        raise ConfigError(f"layers={layers!r}; at least one encoder layer is appended")
+    refuse_absurd_network("layers", 0, layers)
     if config.get("problem_type") not in (None, "single_label_classification"):
         raise ConfigError(
             f"problem_type={config['problem_type']!r}: alignment needs one class per example, so append_encoder is "
@@ -507,6 +574,10 @@ def append_encoder(
     heads = num_heads or getattr(text, "num_attention_heads", None)
     if not isinstance(heads, int):  # none, or one for each stage
         raise ConfigError(f"The config of {type(backbone).__name__} names no one number of heads: pass num_heads=")
+    refuse_absurd_network(
+        f"layers={layers}, intermediate_size={intermediate_size}, num_labels={num_labels}",
+        hidden_size * (layers * (4 * hidden_size + 2 * (intermediate_size or hidden_size)) + num_labels),
+    )
     image = backbone.main_input_name == "pixel_values"
     arguments = {}
     if "add_pooling_layer" in inspect.signature(type(backbone).__init__).parameters:
@@ -529,7 +600,7 @@ def append_encoder(
     if debias is not None:
         record = _debiased(record, debias, image)
     described = {**backbone.config.to_dict(), "model_type": backbone.config.model_type}
-    appended = AppendedConfig(described, record, num_labels=num_labels, **config)
+    appended = AppendedConfig(described, record, num_labels=int(num_labels), **config)
     appended.pad_token_id = getattr(text, "pad_token_id", None)
     model = AppendedClassifier(appended, backbone).to(backbone.device)
     for part in (model.below, model.block, model.classifier, getattr(model, "alignment_head", None)):
@@ -542,8 +613,10 @@ def _probe_backbone(backbone: PreTrainedModel, example_inputs: Mapping[str, Any]
     """Run the backbone; return its last hidden states (batch, tokens, hidden size) and the row to read."""
     name = type(backbone).__name__
     refusal = f"{name} cannot carry a debiased layer: "
-    if not isinstance(backbone, PreTrainedModel) or not hasattr(transformers, name):
-        raise UnsupportedModelError(f"{refusal}it is not a model class of transformers.")
+    if not isinstance(backbone, PreTrainedModel) or getattr(transformers, name, None) is not type(backbone):
+        raise UnsupportedModelError(
+            f"{refusal}it is not a model class of transformers, so levelhead.from_pretrained could not load it."
+        )
     if getattr(backbone.config, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{refusal}it is an encoder-decoder; pass its encoder as a model of its own.")
     inputs = probe_inputs(backbone, example_inputs)
@@ -594,7 +667,6 @@ def _row_to_read(backbone: PreTrainedModel, inputs: dict[str, Any], hidden: Tens
     return "last" if len(before) and torch.equal(other[0, before], hidden[0, before]) else "first"
 
 
-# So that pipelines and Auto classes know the model once levelhead is imported.
-AutoConfig.register(AppendedConfig.model_type, AppendedConfig, exist_ok=True)
+# So that pipelines and Auto classes know the model; its configuration they know once levelhead is imported.
 AutoModelForImageClassification.register(AppendedConfig, AppendedClassifier, exist_ok=True)
 AutoModelForSequenceClassification.register(AppendedConfig, AppendedClassifier, exist_ok=True)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, refuse_absurd_network
 
 Ranking = Literal["mean_probability", "mean_logit", "per_head"]
 
@@ -100,6 +100,10 @@ class AlignmentHead(nn.Module):
         self, input_size: int, hidden_size: int = 512, size: int = 128, *, normalize: bool = True, queue: int = 0
     ):
         super().__init__()
+        refuse_absurd_network(
+            "debias (top_t, projection_hidden, projection_size, notebook.queue)",
+            hidden_size * (input_size + size) + queue * size,
+        )
         self.hidden = nn.Linear(input_size, hidden_size, bias=False)
         self.output = nn.Linear(hidden_size, size, bias=False)
         self.normalize, self.queue = normalize, queue

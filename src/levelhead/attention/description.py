@@ -88,11 +88,11 @@ class Description:
             ]
         else:
             lines.append(("debiasing", "none: queries and keys stay as they are (normalize=False)"))
-        if self.made_by == BUILT_IN:
-            lines.append(("alignment", "up to the network around the block"))
-        elif options.alpha:
+        if options.alpha:
             tokens = f"the {options.top_t} most attended tokens" if options.top_t > 1 else "the most attended token"
             lines.append(("alignment", f"alpha {options.alpha:g}, of the values of {tokens}"))
+            if self.made_by == BUILT_IN:
+                lines.append(("", "not part of any loss by itself: add alpha * levelhead.alignment(model, labels)"))
         else:
             lines.append(("alignment", "none (alpha=0)"))
         usual = NotebookOptions()
@@ -162,7 +162,7 @@ def describe(model: nn.Module) -> Description:
         readout_only=because is None,
         all_rows=because,
         trainable=sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
-        added=_added(inner),
+        added=_added(model if inner is None else inner),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         adapters=_adapters(model),
     )
@@ -218,12 +218,11 @@ def _why_all_rows(inner: nn.Module | None) -> str | None:
     return NOBODY_ASKED
 
 
-def _added(inner: nn.Module | None) -> int:
+def _added(model: nn.Module) -> int:
     """Count the parameters that a model has because of levelhead."""
-    if isinstance(inner, AppendedClassifier):
-        parts = [inner.below, inner.block, inner.classifier, getattr(inner, "alignment_head", None)]
-    else:
-        parts = [getattr(inner, "alignment_head", None)]
+    parts = [part._modules.get("alignment_head") for part in model.modules()]
+    if isinstance(model, AppendedClassifier):
+        parts += [model.below, model.block, model.classifier]
     return sum(
         parameter.numel()
         for part in parts

@@ -86,6 +86,37 @@ def show(attended: Attended) -> None:
         take(attended)
 
 
+_wanting: list[bool] = []
+
+
+@contextmanager
+def returning_weights(wanted: bool = True) -> Iterator[None]:
+    """Let :func:`levelhead_attention` form and return attention weights inside the block, where ``wanted``."""
+    if not wanted:
+        yield
+        return
+    _wanting.append(True)
+    try:
+        yield
+    finally:
+        _wanting.pop()
+
+
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scaling: float, bias: Any = None) -> Tensor:
+    """Return softmax(scaling q k^T), (batch, heads, queries, keys) in the type of ``query``; computed in float32.
+
+    ``key`` may have fewer heads; ``mask`` is boolean (True: may look) or additive; ``bias`` is added to the logits.
+    """
+    key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    logits = query @ key.transpose(2, 3) * scaling
+    if bias is not None:
+        logits = logits + bias
+    if mask is not None:
+        least = torch.finfo(logits.dtype).min  # not -inf: a row of padding alone would be NaN
+        logits = logits.masked_fill(~mask, least) if mask.dtype == torch.bool else logits + mask
+    return logits.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+
+
 def is_observed() -> bool:
     """Return whether somebody collects calls now, who would miss a layer that attends without this function."""
     return bool(_recorders or _watchers)
@@ -130,11 +161,12 @@ def levelhead_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     **kwargs: Any,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     """Attend with debiased queries and keys.
 
     ``query`` (batch, heads, queries, head size), ``key`` and ``value`` (batch, key heads, keys, ...). Returns
-    (batch, queries, heads, value size), and None for the attention weights, which sdpa never forms.
+    (batch, queries, heads, value size), and the attention weights (batch, heads, queries, keys) where they are asked
+    for (``output_attentions``, or inside :func:`returning_weights`); otherwise None, since sdpa never forms them.
 
     Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ: softmax(q_de k_de^T / sqrt(d)) v, where only
     q and k are debiased.
@@ -156,10 +188,19 @@ def levelhead_attention(
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
         mask = whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
         show(Attended(module, raw_query, raw_key, query, key, mask, factor, row))
-    output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    weights = None
+    if _wanting or kwargs.get("output_attentions"):
+        factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+        mask = whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
+        weights = attention_weights(query, key, mask, factor, kwargs.get("position_bias"))
+        weights = torch.nn.functional.dropout(weights, kwargs.get("dropout", 0.0), training=module.training)
+        output = (weights @ value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)).transpose(1, 2)
+        output = output.contiguous()
+    else:
+        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     if tap is not None:
         tap.watch(output, module)
-    return output, None
+    return output, weights
 
 
 AttentionInterface.register(NAME, levelhead_attention)

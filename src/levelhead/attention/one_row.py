@@ -325,16 +325,18 @@ def reading_one_row(model: Any, arguments: Mapping[str, Any]) -> Iterator[None]:
     if state is None:
         yield
         return
-    given = {**arguments, **arguments.get("kwargs", {})}
-    asked = False
-    for name in ("output_hidden_states", "output_attentions"):
-        value = given.get(name)
-        asked = asked or bool(getattr(model.config, name, False) if value is None else value is not False)
+    asked = any(is_asked(model, arguments, name) for name in ("output_hidden_states", "output_attentions"))
     state.armed = state.because is None and not asked and not interface.is_observed()
     try:
         yield
     finally:
         state.armed = False
+
+
+def is_asked(model: Any, arguments: Mapping[str, Any], name: str) -> bool:
+    """Return whether a pass, or else the model's configuration, asks for the output that ``name`` switches on."""
+    value = {**arguments, **arguments.get("kwargs", {})}.get(name)
+    return bool(getattr(model.config, name, False) if value is None else value is not False)
 
 
 def install(model: Any, layer: nn.Module, state: OneRow) -> None:

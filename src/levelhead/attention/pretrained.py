@@ -12,12 +12,15 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from levelhead.attention.adapters import is_adapter, load_adapter
-from levelhead.attention.attach import debiased_class
+from levelhead.attention.attach import check_classes, debiased_class
 from levelhead.attention.block import AppendedClassifier
 from levelhead.loading import PLACES, classifier_class, load_config, load_weights
-from levelhead.types import LevelheadError
+from levelhead.types import ConfigError, LevelheadError
 
 OPTION = "The debiased model"
+OWN_OPTIONS = {"config", "output_loading_info", "trust_remote_code"}
+WHY_NOT = "the folder says what the model is, no code in it is run, and weights that do not fit are an error"
+NOT_IN_CONFIG = {"dtype", "torch_dtype", "attn_implementation", "levelhead", "backbone", "model_type"}
 
 
 def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False, **options: Any) -> PreTrainedModel:
@@ -30,7 +33,8 @@ def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False,
         path: the folder, or a name on the Hugging Face Hub.
         allow_mismatched_weights: take weights all the same that do not fit the recorded model; a warning says which.
         options: as for ``from_pretrained`` of transformers, such as ``dtype=torch.bfloat16`` (the statistics stay
-            float32). Code that comes with a model is never run.
+            float32), or entries of the configuration. ``num_labels=3, ignore_mismatched_sizes=True`` gives a new head
+            of three classes. Code that comes with a model is never run.
 
     Returns:
         The model in evaluation mode, giving the same outputs as the saved one.
@@ -56,6 +60,8 @@ def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False,
             place, lambda base: from_pretrained(base, **base_options), allow_mismatched_weights=allow_mismatched_weights
         )
         return wrapped
+    for name in OWN_OPTIONS & options.keys():
+        raise ConfigError(f"levelhead.from_pretrained takes no {name}: {WHY_NOT}. Leave it out.")
     config = load_config(OPTION, place, **{name: value for name, value in options.items() if name in PLACES})
     record = getattr(config, "levelhead", None)
     if not record:
@@ -66,8 +72,33 @@ def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False,
     appended = isinstance(config, AppendedClassifier.config_class)
     if not isinstance(record, dict) or record.get("kind") != ("append" if appended else "attach"):
         raise LevelheadError(f"{path} has a levelhead entry in its config.json that levelhead did not write.")
+    _change(config, place, options)
+    body = {"backbone", "below", "block"} if appended else {str(record.get("attention")).partition(".")[0]}
+    new_outside = body if options.pop("ignore_mismatched_sizes", False) else None
     kind = AppendedClassifier if appended else debiased_class(classifier_class(OPTION, place, config))
     model: PreTrainedModel = load_weights(
-        kind, OPTION, place, config, allow_mismatched_weights=allow_mismatched_weights, **options
+        kind,
+        OPTION,
+        place,
+        config,
+        allow_mismatched_weights=allow_mismatched_weights,
+        new_outside=new_outside,
+        **options,
     )
     return model
+
+
+def _change(config: Any, place: str, options: dict[str, Any]) -> None:
+    """Move entries of the configuration from ``options`` into ``config``, as transformers does; check the classes."""
+    before = config.num_labels
+    check_classes(options.get("num_labels", before))  # the configuration names each class as soon as it is told
+    for name in [name for name in options if name not in NOT_IN_CONFIG and hasattr(config, name)]:
+        setattr(config, name, options.pop(name))
+    check_classes(config.num_labels)
+    if config.problem_type not in (None, "single_label_classification"):
+        raise ConfigError(f"problem_type={config.problem_type!r}: alignment needs one class per example.")
+    if config.num_labels != before and not options.get("ignore_mismatched_sizes"):
+        raise ConfigError(
+            f"{place} has a head of {before} classes, not {config.num_labels}. For a new head, pass "
+            "ignore_mismatched_sizes=True, too."
+        )

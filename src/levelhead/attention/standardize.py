@@ -26,6 +26,11 @@ Statistics = Literal["position", "cls_feature", "feature"]
 Running = Literal["variance", "std"]
 
 
+def in_backward() -> bool:
+    """Return whether a backward pass is running in this thread: gradient checkpointing computes a layer again."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
 class LengthError(ConfigError, ValueError):
     """Statistics kept per position met another number of tokens than they were made for."""
 
@@ -192,6 +197,8 @@ class RunningMoments(nn.Module):
 
     def _wait(self, mean: Tensor, spread: Tensor, seen: Tensor) -> None:
         """Keep a batch's moments; those of the first rows alone leave the others unseen."""
+        if in_backward():  # the same batch again, which has been committed
+            return
         unseen = self.mean.shape[1] - mean.shape[1]
         if unseen:
             mean, spread = (F.pad(moment, (0, 0, 0, unseen)) for moment in (mean, spread))
@@ -211,7 +218,8 @@ class RunningMoments(nn.Module):
             both = torch.cat([total.flatten(), count.flatten()])
             both = gather_rows(both[None], [1] * process_count()).sum(dim=0)
             total, count = both[: total.numel()].view_as(total), both[total.numel() :].view_as(count)
-        self.pending_absolute = total / count.clamp(min=1)
+        if not in_backward():
+            self.pending_absolute = total / count.clamp(min=1)
         return absolute
 
     def commit(self) -> None:

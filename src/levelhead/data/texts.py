@@ -123,6 +123,12 @@ class TokenInputs(Inputs):
         batch["attention_mask"] = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
         return batch
 
+    def highest(self, name: str) -> int:
+        """Return the highest number in a column, padding included; -1 where there is no such column."""
+        if name not in self.columns:
+            return -1
+        return max(int(self.columns[name].max()), self.padding.get(name, 0))
+
     def fingerprint(self) -> str:
         """Return a hash of the token ids and their lengths."""
         digest = hashlib.blake2b(digest_size=16)

@@ -17,6 +17,7 @@ from levelhead.loading import (
     refuse_adapter_mismatch,
     refuse_circular_adapter,
     refuse_slow_patterns,
+    refuse_unknown_tokens,
 )
 from levelhead.types import ConfigError
 
@@ -80,7 +81,18 @@ def load_checkpoint(
         dtype=dtype,
         **more,
     )
-    return network, load_tokenizer_of(option, place, revision=revision), causal
+    tokenizer = load_tokenizer_of(option, place, revision=revision)
+    # What was added may never be used: texts are looked at when they are read.
+    base = [token for word, token in tokenizer.get_vocab().items() if word not in tokenizer.get_added_vocab()]
+    special = [getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad", "mask")]
+    highest = max(token for token in [*base, *special, 0] if token is not None)
+    refuse_unknown_tokens(f"The tokenizer of {option} {place}", highest, tokens_known(network))
+    return network, tokenizer, causal
+
+
+def tokens_known(network: Any) -> int | None:
+    """Return how many tokens a network has an embedding for, or None where that cannot be told."""
+    return getattr(network.get_input_embeddings(), "num_embeddings", None)
 
 
 def _with_adapter(option: str, place: str, **options: Any) -> tuple[Any, Any, bool]:

@@ -30,8 +30,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelhead.lm.loading import load_checkpoint, place_of, to_device
-from levelhead.loading import refuse_empty_tokenizer
+from levelhead.lm.loading import load_checkpoint, place_of, to_device, tokens_known
+from levelhead.loading import refuse_empty_tokenizer, refuse_unknown_tokens
 from levelhead.storage import hash_tensors
 from levelhead.types import ConfigError, DataError, LevelheadError, listed
 
@@ -261,7 +261,7 @@ class LanguageModel:
         self._require(False, "pseudo-log-likelihoods")
         masked: list[tuple[int, int, list[int], int]] = []  # pair, side, ids, position of the mask
         left, counts = {}, {}
-        ids = [self.tokenizer(list(pair)).input_ids for pair in pairs]
+        ids = [self._known(self.tokenizer(list(pair)).input_ids) for pair in pairs]
         for index, (first, second) in enumerate(ids):
             for row in (first, second):
                 self._check(len(row), f"A sentence of pair {_name(names, index)}")
@@ -499,14 +499,20 @@ class LanguageModel:
     def _unwarned(self, texts: Sequence[str]) -> list[list[int]]:
         """Return plain token ids; transformers would warn of texts that are read in windows here."""
         options = {"add_special_tokens": False, "verbose": False}
-        return list(self.tokenizer(list(texts), **options).input_ids) if texts else []
+        return self._known(self.tokenizer(list(texts), **options).input_ids) if texts else []
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return token ids behind a beginning-of-sequence token, where there is one."""
         if not texts:
             return []
-        rows = self.tokenizer(list(texts), add_special_tokens=False).input_ids
+        rows = self._known(self.tokenizer(list(texts), add_special_tokens=False).input_ids)
         return [[self.tokenizer.bos_token_id, *row] for row in rows] if self._begins else rows
+
+    def _known(self, rows: list[list[int]]) -> list[list[int]]:
+        """Return token ids, all of which the network has an embedding for."""
+        highest = max((max(row, default=-1) for row in rows), default=-1)
+        refuse_unknown_tokens(f"The tokenizer of --model {self.name}", highest, tokens_known(self.network))
+        return list(rows)
 
     @property
     def _positions(self) -> int:

@@ -27,10 +27,11 @@ from levelhead.loading import (
     load_image_processor_of,
     load_tokenizer_of,
     load_weights,
+    refuse_unknown_tokens,
     without_bars,
 )
 from levelhead.storage import hash_tensors
-from levelhead.types import ConfigError, check_numbers
+from levelhead.types import ConfigError, check_numbers, refuse_absurd_network
 
 BACKBONE = "model.backbone"  # how the user names it
 COUNTS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "longformer")  # positions start behind the padding index
@@ -107,6 +108,13 @@ class ScratchViT(ModelConfig):
                 f"model.hidden_size {self.hidden_size} is not a multiple of model.heads {self.heads}: "
                 "change one of them."
             )
+        wide, tokens = self.intermediate_size or self.hidden_size, (self.image_size // self.patch_size) ** 2 + 1
+        refuse_absurd_network(
+            "model (hidden_size, layers, intermediate_size, image_size, patch_size)",
+            self.layers * self.hidden_size * (4 * self.hidden_size + 2 * wide)
+            + self.hidden_size * (tokens + 3 * self.patch_size**2),
+            self.layers,
+        )
         if self.image_size % self.patch_size:
             raise ConfigError(
                 f"model.image_size {self.image_size} is not a multiple of model.patch_size {self.patch_size}."
@@ -201,6 +209,7 @@ class BackboneModel(ModelConfig):
             object.__setattr__(self, "backbone", str(folder.resolve()))
         counts = ("layers", "heads", "intermediate_size", "max_length", "feature_batch_size", "length_parts")
         check_numbers("model", self, at_least_one=counts)
+        refuse_absurd_network("model.layers", 0, self.layers)
 
     def check(self) -> None:
         """Read the backbone's configuration, and its tokenizer or picture processor; no weights."""
@@ -328,13 +337,12 @@ class BackboneModel(ModelConfig):
             )
         inputs = tokenize(texts, tokenizer, longest)
         kind = load_backbone_class(self.backbone, self.revision)[1] if trained is None else trained.backbone.config
-        known = getattr(kind.get_text_config(), "vocab_size", None)
-        highest = max(int(inputs.columns["input_ids"].max()), inputs.padding["input_ids"])
-        if known is not None and highest >= known:
-            raise ConfigError(
-                f"The tokenizer of {place} makes token {highest}, and the network knows {known} tokens: they do not "
-                "belong together."
-            )
+        for column, size, what in (
+            ("input_ids", "vocab_size", "token"),
+            ("token_type_ids", "type_vocab_size", "token type"),
+        ):
+            known = getattr(kind.get_text_config(), size, None) or None  # 0 of no token types
+            refuse_unknown_tokens(f"The tokenizer of {place}", inputs.highest(column), known, what)
         return inputs
 
     def _longest(self) -> int:

@@ -18,7 +18,7 @@ class WithAlignment(Objective):
     :func:`levelhead.append_encoder`) and which calls it once, without labels; cross-entropy in the paper. Both terms
     are weighted by the batch's weights.
 
-    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, section 3.3.
+    Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, section 3.2.
     """
 
     def __init__(self, task: Objective, alpha: float) -> None:

@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from levelhead.attention.block import AppendedClassifier
 from levelhead.data.base import Inputs
 from levelhead.data.texts import Texts, TokenInputs, tokenize
+from levelhead.loading import refuse_unknown_tokens
 from levelhead.models.networks import longest_text
 from levelhead.types import ConfigError, DataError, listed, quoted
 
@@ -119,15 +120,8 @@ class OwnRows:
         longest = min(longest_text(backbone_of(model).config, tokenizer), LONGEST)
         texts = Texts(columns[0], columns[1] if len(columns) > 1 else None, where="The data set")
         tokens = tokenize(texts, tokenizer, min(longest, self.max_length or longest))
-        known, highest = (
-            backbone_of(model).get_input_embeddings().num_embeddings,
-            int(tokens.columns["input_ids"].max()),
-        )
-        if highest >= known:
-            raise ConfigError(
-                f"The tokenizer makes token {highest}, and {type(base_of(model)).__name__} knows {known} tokens: they "
-                "do not belong together."
-            )
+        known = backbone_of(model).get_input_embeddings().num_embeddings
+        refuse_unknown_tokens("The tokenizer", tokens.highest("input_ids"), known)
         taken = taken_by(model)
         kept = {name: column for name, column in tokens.columns.items() if name in taken}
         return TokenInputs(kept, tokens.lengths, tokens.padding)

@@ -1,0 +1,151 @@
+"""``output_attentions=True`` gives what an eager model gives, and the debiased probabilities of the last layer."""
+
+import copy
+
+import pytest
+import torch
+from tiny_models import LABELS, SMALL, batch, bert_config, build, vit_config
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import (
+    BertModel,
+    DebertaV2Config,
+    DebertaV2Model,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    ViTModel,
+)
+
+from levelhead.attention import append_encoder, attach, from_pretrained
+from levelhead.attention.aligning import debiased_attention
+from levelhead.attention.capture import attention_weights, capture
+from levelhead.data.base import Inputs
+
+GROUPED = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+class Rows(Inputs):
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def __len__(self):
+        return 6
+
+    def batch(self, index):
+        return {name: tensor[index] for name, tensor in self.tensors.items()}
+
+
+def network(family):
+    torch.manual_seed(0)
+    if family == "llama":
+        return LlamaForSequenceClassification(LlamaConfig(**GROUPED, vocab_size=50, num_labels=3, pad_token_id=0))
+    if family == "gpt2":
+        config = GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=16, vocab_size=50, num_labels=3)
+        config.pad_token_id = 0
+        return GPT2ForSequenceClassification(config)
+    return build(family)
+
+
+@pytest.mark.filterwarnings("ignore:.*rotary position:UserWarning")
+@pytest.mark.parametrize("family", ["vit", "bert", "llama", "gpt2"])
+def test_attached_attentions_are_those_of_an_eager_model_and_the_debiased_ones(family):
+    inputs = batch("vit" if family == "vit" else "bert")
+    eager = network(family)
+    model = attach(copy.deepcopy(eager)).train()
+    model(**inputs, labels=LABELS)
+    model.eval()
+    eager.set_attn_implementation("eager")
+    expected = eager.eval()(**inputs, output_attentions=True).attentions
+    plain = model(**inputs)
+    output = model(**inputs, output_attentions=True)
+    torch.testing.assert_close(output.logits, plain.logits)
+    assert len(output.attentions) == len(expected) == 2
+    torch.testing.assert_close(output.attentions[0], expected[0])
+    assert not torch.allclose(output.attentions[1], expected[1], atol=1e-4)
+    torch.testing.assert_close(output.attentions[1].sum(-1), torch.ones(output.attentions[1].shape[:3]))
+    (seen,) = capture(model, Rows(inputs), 6, "cpu")
+    weights = output.attentions[1]
+    if seen.readout is not None:
+        weights = weights[torch.arange(6), :, seen.readout]
+        torch.testing.assert_close(weights, attention_weights(seen))
+    assert plain.attentions is None
+    assert model(**inputs, output_attentions=True, return_dict=False)[-1][1].shape == output.attentions[1].shape
+
+
+def test_a_configuration_that_asks_for_attentions_gets_them(family, tmp_path):
+    eager = network(family)
+    eager.set_attn_implementation("eager")
+    eager.config.output_attentions = True
+    model = attach(eager).train()
+    output = model(**batch(family), labels=LABELS)
+    assert len(output.attentions) == 2
+    output.loss.backward()
+    model.eval().save_pretrained(tmp_path)
+    assert len(from_pretrained(tmp_path)(**batch(family)).attentions) == 2
+    appended = append_encoder(ViTModel(vit_config()) if family == "vit" else BertModel(bert_config()), 3)
+    appended.config.output_attentions = True
+    assert len(appended.train()(**batch(family), labels=LABELS).attentions) == 3
+    appended.eval().save_pretrained(tmp_path / "appended")
+    assert len(from_pretrained(tmp_path / "appended")(**batch(family)).attentions) == 3
+
+
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated:FutureWarning")
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_attentions_in_training_have_a_gradient(family, checkpointing):
+    model = attach(network(family)).train()
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+    output = model(**batch(family), labels=LABELS, output_attentions=True)
+    (output.loss + output.attentions[-1].square().sum()).backward()
+    assert debiased_attention(model).debias.key.num_batches_tracked.max() == 1
+    alone = attach(network(family)).train()(**batch(family), labels=LABELS)
+    torch.testing.assert_close(output.loss, alone.loss)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_appended_attentions_and_hidden_states_are_those_of_the_backbone_and_its_own(family, layers):
+    torch.manual_seed(0)
+    backbone = ViTModel(vit_config()) if family == "vit" else BertModel(bert_config())
+    model = append_encoder(backbone, 3, layers=layers).train()
+    model.micro_batch = 2
+    inputs = batch(family)
+    model(**inputs, labels=LABELS)
+    model.eval()
+    output = model(**inputs, output_attentions=True, output_hidden_states=True)
+    torch.testing.assert_close(output.logits, model(**inputs).logits)
+    eager = copy.deepcopy(backbone)
+    eager.set_attn_implementation("eager")
+    expected = eager(**inputs, output_attentions=True, output_hidden_states=True)
+    assert len(output.attentions) == len(expected.attentions) + layers
+    assert len(output.hidden_states) == len(expected.hidden_states) + layers
+    for ours, theirs in zip(output.attentions, expected.attentions, strict=False):
+        torch.testing.assert_close(ours, theirs)
+    for ours, theirs in zip(output.hidden_states, expected.hidden_states, strict=False):
+        torch.testing.assert_close(ours, theirs)
+    (seen,) = capture(model, Rows(inputs), 6, "cpu")
+    torch.testing.assert_close(output.attentions[-1][torch.arange(6), :, seen.readout], attention_weights(seen))
+    torch.testing.assert_close(model.classifier(output.hidden_states[-1][:, 0]), output.logits)
+    features = backbone(**inputs).last_hidden_state
+    mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
+    of_features = model(features=features, **mask, output_attentions=True)
+    assert len(of_features.attentions) == layers
+    assert of_features.hidden_states is None
+
+
+def test_a_backbone_with_attention_of_its_own_gives_its_attentions():
+    config = DebertaV2Config(**SMALL, vocab_size=50, max_position_embeddings=16)
+    model = append_encoder(DebertaV2Model(config), 3).train()
+    assert len(model(**batch("bert"), labels=LABELS, output_attentions=True).attentions) == 3
+
+
+def test_the_weights_are_those_of_sdpa():
+    from levelhead.attention.interface import attention_weights as weights
+
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
+    mask = torch.rand(2, 1, 5, 5) > 0.3
+    mask[..., 0] = True
+    expected = scaled_dot_product_attention(query, key, value, mask, scale=0.3, enable_gqa=True)
+    found = weights(query, key, mask, 0.3) @ value.repeat_interleave(2, dim=1)
+    torch.testing.assert_close(found, expected)
