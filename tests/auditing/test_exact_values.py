@@ -149,12 +149,15 @@ def test_groups_that_differ_in_writing_alone_stay_apart(tmp_path: Path, suffix: 
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_labels_that_differ_in_writing_alone_are_two_classes(tmp_path: Path, suffix: str) -> None:
-    """Accuracy is 75%, and not the 100% that numbers would have."""
+def test_labels_that_differ_in_writing_alone_are_one_class_or_two_as_the_map_says(tmp_path: Path, suffix: str) -> None:
+    """Accuracy is 75%, and not the 100% that numbers would have, where they are two."""
     columns = {"y": ["01", "1"] * 40, "yhat": ["01", "1", "1", "1"] * 20, "g": ["a", "b"] * 40}
-    result = audited(columns, ["g"], suffix, tmp_path)
+    with pytest.raises(DataError, match=r"'01' and '1' differ only in how a number is written.*--label-map 01=01,1=1"):
+        audited(columns, ["g"], suffix, tmp_path)
+    result = audited(columns, ["g"], suffix, tmp_path, label_map="01=01,1=1")
     assert result.metrics["accuracy"].value == 0.75
     assert result.groups["a"].rows_by_label == {"01": 40, "1": 0}
+    assert audited(columns, ["g"], suffix, tmp_path, label_map="01=1").metrics["accuracy"].value == 1
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -487,11 +487,11 @@ def _audit_scores(
 ) -> AuditResult:
     """Audit the decisions at the first threshold, or the given predictions, and what scores show beside them."""
     scale = rows.settle(wanted)
-    positive, other = rows.positive(options.positive, options.label_map.targets)
+    class_of = rows.merge(options.label_map)
+    positive, other = rows.positive(options.positive, class_of)
     thresholds = thresholds or (scale.default_threshold(),)
-    result = audit_tally(
-        rows.tally(thresholds[0], positive, other, frozenset(cuts)), replace(options, positive=positive), cuts
-    )
+    tally = rows.tally(thresholds[0], class_of[positive], class_of[other], frozenset(cuts))
+    result = audit_tally(tally, replace(options, positive=positive), cuts)
     groups = {key: list(part.groups) for key, part in result.by_attribute.items()}
     scores = audit_scores(
         rows,

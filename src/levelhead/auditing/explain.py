@@ -38,7 +38,7 @@ from levelhead.auditing.files import Source, read_batches_with_numbers, source_o
 from levelhead.auditing.numbers import numbers_of_array
 from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.tally import Column, Tally
-from levelhead.auditing.vocabulary import alike, in_order
+from levelhead.auditing.vocabulary import LabelMap, agree, alike, check_labels, in_order
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Members
 from levelhead.metrics.implied import (
@@ -89,6 +89,7 @@ def explain_gap(
     replicates: int = 1000,
     seed: int = 0,
     cluster: ArrayLike | None = None,
+    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
 ) -> Explanation:
     """Say what a measured gap is made of: the gap that base rates imply, the share of them that a score uses, the rest.
 
@@ -112,6 +113,7 @@ def explain_gap(
         seed: of the bootstrap.
         cluster: (rows,) what rows that belong together have in common, such as a person's id, as ``cluster`` of
             :func:`levelhead.audit`. A group needs 8 clusters with each label to be compared.
+        label_map: which class each label stands for, as :func:`levelhead.audit` takes it.
 
     Returns:
         the figures for every pair of groups. What cannot be computed is NaN with a reason.
@@ -141,7 +143,7 @@ def explain_gap(
     outcomes, positive, _ = outcomes_of({"label": y_true}, positive)
     label = outcomes["label"]
     together = None if cluster is None else name_of(cluster, "cluster")
-    options = _Options(positive, threshold, scale, min_count, level, replicates, seed, together)
+    options = _Options(positive, threshold, scale, min_count, level, replicates, seed, LabelMap(label_map), together)
     options.check()
     values = numbers_of_array(score, "The score")
     if len(values) != len(label[0]):
@@ -175,6 +177,7 @@ def explain_file(
     replicates: int = 1000,
     seed: int = 0,
     cluster: str | None = None,
+    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
 ) -> Explanation:
     """Explain the gaps of a file of scores; options and result as for :func:`explain_gap`.
 
@@ -191,6 +194,7 @@ def explain_file(
         replicates: see there.
         seed: see there.
         cluster: name of the column that rows which belong together have in common.
+        label_map: see there.
 
     Returns:
         what :func:`explain_gap` returns for the same rows.
@@ -209,7 +213,7 @@ def explain_file(
         (False, "group 'f' has no rows without label '1', fewer than 10; group 'm' has ...")
     """
     names = list(dict.fromkeys(groups))
-    options = _Options(positive, threshold, scale, min_count, level, replicates, seed, cluster)
+    options = _Options(positive, threshold, scale, min_count, level, replicates, seed, LabelMap(label_map), cluster)
     options.check()
     if cluster is not None:
         check_cluster(cluster, [label, score, *names], {})
@@ -240,6 +244,7 @@ class _Options:
     level: float
     replicates: int
     seed: int
+    label_map: LabelMap
     cluster: str | None = None
 
     def check(self) -> None:
@@ -307,18 +312,21 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
     label, score = (np.concatenate([part[at] for part in rows.parts]) for at in (0, 1))
     order = np.argsort(score, kind="stable")  # sums of floats, too, are then those of any order of the rows
     label, score = label[order], score[order]
-    used = [value for value, code in rows.labels.items() if (label == code).any()]
-    classes = in_order(used)
+    used = {value: code for value, code in rows.labels.items() if (label == code).any()}
+    class_of, _, merged, _ = agree(dict.fromkeys(used, 1), {}, options.label_map)
+    check_labels(merged, options.label_map.named)
+    classes = in_order(merged)
     if len(classes) < 2:
         raise DataError(f"{rows.label}: every label is {quoted(classes[0])}. A gap needs rows of both classes.")
-    chosen = positive_index(classes, options.positive)
+    wanted = options.positive
+    chosen = positive_index(classes, wanted if wanted is None else options.label_map.targets.get(str(wanted), wanted))
     if chosen is None and len(classes) > 2:
         raise ConfigError(
             f"{rows.label} has {len(classes)} classes: {listed(classes)}. Name the one that the score is about as the "
             "positive class."
         )
     positive = classes[1 if chosen is None else chosen]
-    truth = label == rows.labels[positive]
+    truth = np.isin(label, [code for value, code in used.items() if class_of[value] == positive])
     scale, log_odds, warnings = _log_odds(score, rows.score, check_scale(options.scale))
     score = scale.clip(score)
     threshold = options.threshold if options.threshold is not None else scale.default_threshold()
@@ -344,7 +352,6 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
                 f"Rows with the same {printable(options.cluster)} count together: {len(label):,} rows in {number:,} "
                 "clusters."
             )
-    warnings += alike(rows.label, "classes", classes)
     for name, known in rows.groups.items():
         codes = np.concatenate([part[2][name] for part in rows.parts])[order]
         present = [group for group, code in known.items() if (codes == code).any()]

@@ -16,7 +16,7 @@ from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference, find, refer
 from levelhead.auditing.rates import MoreRates, more_rates
 from levelhead.auditing.result import AttributeAudit, AuditResult, GroupFigures
 from levelhead.auditing.tally import Tally
-from levelhead.auditing.vocabulary import LabelMap, alike, check_predictions, in_order
+from levelhead.auditing.vocabulary import LabelMap, agree, alike, check_predictions, in_order
 from levelhead.auditing.weights import Weights, weighted_rates, weights_found
 from levelhead.metrics import Counts, estimate, estimate_all, proportion, worst_class
 from levelhead.metrics import group as group_metrics
@@ -94,15 +94,11 @@ def find_classes(
     tally: Tally, options: AuditOptions
 ) -> tuple[Mapping[Hashable, Hashable], Mapping[Hashable, Hashable], list[Hashable], int | None, list[str]]:
     """Return the class of each label and of each prediction, all classes, the positive one's place, and warnings."""
-    labelled, predicted = tally.labels, tally.predictions
-    as_label: Mapping[Hashable, Hashable] = {value: value for value in labelled}
-    as_prediction: Mapping[Hashable, Hashable] = {value: value for value in predicted}
+    as_label, as_prediction, labelled, predicted = agree(tally.labels, tally.predictions, options.label_map)
     positive = options.positive
     if options.label_map:
-        as_label, as_prediction = options.label_map.apply(labelled, predicted)
-        labelled, predicted = _merged(labelled, as_label), _merged(predicted, as_prediction)
         positive = options.label_map.targets.get(str(positive), positive) if positive is not None else None
-    warnings = check_predictions(labelled, predicted)
+    warnings = check_predictions(labelled, predicted, options.label_map.named)
     # Labels first: where a prediction is the same number in another type, the label says how it is written.
     classes = in_order({**labelled, **predicted})
     chosen = positive_index(classes, positive)
@@ -190,8 +186,8 @@ def audit_tally(
     words: dict[str, Any] = {"label": options.label, "order": [str(value) for value in classes]}
     if options.positive_name:
         words["positive"] = options.positive_name
-    if options.label_map:
-        words["classes"] = options.label_map.shown
+    if shown := options.label_map.shown:
+        words["classes"] = shown
     more_found: dict[str, Any] = {**found, "words": words, "replicates": options.replicates}
     if weights is not None:
         more_found["weights"] = weights_found(weights, next(iter(weighted.values())), classes)
@@ -265,14 +261,6 @@ def _favourable_index(options: AuditOptions, classes: list[Hashable], positive: 
             "(positive= in Python)."
         )
     return positive_index(classes, options.label_map.targets.get(str(wanted), wanted), "favourable")
-
-
-def _merged(rows: Mapping[Hashable, int], as_class: Mapping[Hashable, Hashable]) -> dict[Hashable, int]:
-    """Return the rows of each class, of rows by what is written."""
-    merged: dict[Hashable, int] = {}
-    for value, count in rows.items():
-        merged[as_class[value]] = merged.get(as_class[value], 0) + count
-    return merged
 
 
 def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import array_of, as_decimals
-from levelhead.auditing.vocabulary import NUMBER
+from levelhead.spelling import NUMBER
 from levelhead.types import DataError, quoted
 
 FloatArray = NDArray[np.float64]

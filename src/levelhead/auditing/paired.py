@@ -26,7 +26,7 @@ from scipy import stats
 
 from levelhead.auditing.files import Source, read_batches, source_of
 from levelhead.auditing.tally import Column, occurring
-from levelhead.auditing.vocabulary import LabelMap, check_predictions, in_order
+from levelhead.auditing.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.metrics import JointCounts, estimate_to_dict, holm
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import FEW
@@ -419,19 +419,13 @@ def compare_rows(
     labels = _rows_by_value(new, "label")
     predictions = {id(rows): _rows_by_value(rows, "prediction") for rows in (new, old)}
     both = predictions[id(new)] | predictions[id(old)]
-    as_label: Mapping[Hashable, Hashable] = {value: value for value in labels}
-    as_prediction: Mapping[Hashable, Hashable] = {value: value for value in both}
-    if label_map:
-        as_label, as_prediction = label_map.apply(labels, both)
+    as_label, as_prediction, mapped, _ = agree(labels, both, label_map)
     said = list(warnings)
-    mapped = dict.fromkeys(as_label.values(), 0)
-    for value, count in labels.items():
-        mapped[as_label[value]] += count
     for rows in (new, old):
         counts_of: dict[Hashable, int] = {}
         for value, count in predictions[id(rows)].items():
             counts_of[as_prediction[value]] = counts_of.get(as_prediction[value], 0) + count
-        said += [one for one in check_predictions(mapped, counts_of) if one not in said]
+        said += [one for one in check_predictions(mapped, counts_of, label_map.named) if one not in said]
     classes = in_order({**mapped, **dict.fromkeys(as_prediction.values())})
     chosen = None if positive is None else [str(value) for value in classes].index(positive)
     place = {value: at for at, value in enumerate(classes)}

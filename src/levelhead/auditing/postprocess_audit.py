@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +288,7 @@ def postprocess_file(
     delta: float = 0.02,
     threshold: float | None = None,
     scale: str = AUTO,
+    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
     positive: str | None = None,
     min_count: int = 10,
     level: float = 0.95,
@@ -308,6 +311,7 @@ def postprocess_file(
         threshold: rows with at least this score are positive before any flip; None: 0.5 for probabilities, 0 for log
             odds.
         scale: "probability", "log-odds" or "auto", as :func:`levelhead.audit` takes it.
+        label_map: which class each label stands for, as :func:`levelhead.audit` takes it.
         positive: the class that the probability is about; None: the second of two in sorted order.
         min_count: rows that a rate must rest on to be compared.
         level: confidence level of the intervals.
@@ -336,7 +340,8 @@ def postprocess_file(
         positive = given.classes[1]
     if given is not None and scale == AUTO:  # a few new rows say little of their scale
         scale = given.scale
-    rows = _Read.of(source_of(path), score, group, label, positive, scale)
+    read = partial(_Read.of, label_map=LabelMap(label_map), scale=scale)
+    rows = read(source_of(path), score, group, label, positive)
     if given is not None:
         if label is not None and rows.classes != given.classes:
             raise DataError(f"{path} has the labels {rows.classes}, and the rule was fitted on {given.classes}.")
@@ -347,7 +352,7 @@ def postprocess_file(
             fitted = np.ones(len(rows.score), bool) if label is None else half(seed, len(rows.score))
             fit = rows.only(fitted)
         else:
-            fit = _Read.of(source_of(validation), score, group, label, positive, scale)
+            fit = read(source_of(validation), score, group, label, positive)
             fitted = np.zeros(len(rows.score), bool)
             if fit.scale.name != rows.scale.name:
                 raise DataError(
@@ -389,7 +394,7 @@ def postprocess_file(
             side(before),
             groups={group: [str(one) for one in groups]},
             left_out=lambda _: False,
-            label_map=LabelMap(None),
+            label_map=LabelMap({one: one for one in rows.classes}),
             positive=rows.classes[1],
             min_count=min_count,
             level=level,
@@ -468,7 +473,17 @@ class _Read:
     scale: Scale
 
     @classmethod
-    def of(cls, source: Source, score: str, group: str, label: str | None, positive: str | None, scale: str) -> _Read:
+    def of(
+        cls,
+        source: Source,
+        score: str,
+        group: str,
+        label: str | None,
+        positive: str | None,
+        *,
+        label_map: LabelMap,
+        scale: str,
+    ) -> _Read:
         """Read a file; its scores become probabilities."""
         rows: ScoreRows = read_scores(source, label, score, [group])
         found = rows.settle(scale)
@@ -481,8 +496,9 @@ class _Read:
         members = rows.texts(group)
         if label is None:
             return cls(values, members, None, ("0", "1"), found)
-        chosen, other = rows.positive(positive, {})
-        return cls(values, members, rows.positives(chosen), (str(other), str(chosen)), found)
+        class_of = rows.merge(label_map)
+        chosen, other = rows.positive(positive, class_of)
+        return cls(values, members, rows.positives(chosen), (str(class_of[other]), str(class_of[chosen])), found)
 
     def only(self, rows: NDArray[np.bool_]) -> _Read:
         label = None if self.label is None else self.label[rows]

@@ -23,7 +23,7 @@ from scipy import special
 from levelhead.auditing.files import Source, read_batches_with_numbers, source_of
 from levelhead.auditing.scale import AUTO, Scale, find_scale
 from levelhead.auditing.tally import Column, Tally, occurring
-from levelhead.auditing.vocabulary import in_order
+from levelhead.auditing.vocabulary import LabelMap, agree, check_labels, in_order
 from levelhead.metrics import Counts, estimate_all, estimate_to_dict
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.contrasts import FEW, Contrasts, Enough
@@ -317,10 +317,28 @@ class ScoreRows:
         """All scores, (rows,)."""
         return self._whole("score")
 
-    def positive(self, wanted: Hashable, classes_of: Mapping[str, str]) -> tuple[Hashable, Hashable]:
-        """Return the label that scores are about, and the other; ``classes_of`` is what a label map says of each."""
-        shown = {value: classes_of.get(str(value), value) for value in self.labels}
-        classes = [label for one in in_order(set(shown.values())) for label in shown if shown[label] == one]
+    def merge(self, label_map: LabelMap) -> dict[Hashable, Hashable]:
+        """Join labels of one class under one of them, and return the class of each that is left.
+
+        Raises:
+            DataError: two labels are alike, and the map does not say what they are; or as :meth:`LabelMap.apply`.
+        """
+        as_label, _, classes, _ = agree(dict.fromkeys(self.labels, 1), dict.fromkeys(self.predictions, 1), label_map)
+        check_labels(classes, label_map.named)
+        first: dict[Hashable, Hashable] = {}
+        for label in sorted(self.labels, key=lambda label: str(label) != str(as_label[label])):
+            first.setdefault(as_label[label], label)
+        if len(first) < len(self.labels):
+            kept = {label: at for at, label in enumerate(first.values())}
+            codes = np.array([kept[first[as_label[label]]] for label in self.labels], np.int64)
+            self._parts["label"] = [codes.astype(part.dtype)[part] for part in self._parts["label"]]
+            self.labels = kept
+        return {label: as_label[label] for label in self.labels}
+
+    def positive(self, wanted: Hashable, class_of: Mapping[Hashable, Hashable]) -> tuple[Hashable, Hashable]:
+        """Return the label that scores are about, and the other; ``class_of`` is what :meth:`merge` returned."""
+        labels = {class_of[label]: label for label in self.labels}
+        classes = [labels[one] for one in in_order(labels)]
         if len(classes) != 2:
             raise DataError(
                 f"{self.label} has {len(classes)} {'class' if len(classes) == 1 else 'classes'}: "
@@ -328,7 +346,7 @@ class ScoreRows:
             )
         if wanted is None:
             return classes[1], classes[0]
-        meant = [label for label in classes if wanted == label or str(wanted) in (str(label), str(shown[label]))]
+        meant = [label for label in classes if wanted == label or str(wanted) in (str(label), str(class_of[label]))]
         if not meant:
             raise ConfigError(f"The positive class {quoted(wanted)} is not among the classes: {listed(classes)}.")
         return meant[0], classes[1 - classes.index(meant[0])]
@@ -356,7 +374,10 @@ class ScoreRows:
             )
 
     def tally(self, threshold: float, positive: Hashable, other: Hashable, cut: frozenset[str]) -> Tally:
-        """Count rows by label, group and prediction: the given one, or whether the score reaches the threshold."""
+        """Count rows by label, group and prediction: the given one, or whether the score reaches the threshold.
+
+        ``positive`` and ``other`` are classes of predictions.
+        """
         self.check()
         tally = Tally(self.label, self.prediction, self.titles, self.intersect, cut)
         for batch in self._batches():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from levelhead.arrays import aligned, checked
 from levelhead.auditing.columns import outcome_of
 from levelhead.auditing.files import Source, read_batches_with_numbers
 from levelhead.auditing.numbers import numbers_of_array
+from levelhead.auditing.vocabulary import LabelMap, agree
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.intervals import check_level
@@ -141,7 +142,14 @@ def signal_area(
 
 
 def signal_areas_of_file(
-    path: Path | str | Source, label: str, score: str, group: str, signals: list[str], *, seed: int = 0
+    path: Path | str | Source,
+    label: str,
+    score: str,
+    group: str,
+    signals: list[str],
+    *,
+    seed: int = 0,
+    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
 ) -> Mapping[str, SignalArea]:
     """Return :func:`signal_area` for each of the columns ``signals`` of a file of scores.
 
@@ -154,6 +162,7 @@ def signal_areas_of_file(
         group: name of the group column.
         signals: names of the columns with signals.
         seed: of the division into fifths.
+        label_map: which class each label stands for, as :func:`levelhead.audit` takes it.
 
     Raises:
         DataError: as :func:`signal_area`, and a file that is missing, unreadable or lacks a column.
@@ -169,6 +178,8 @@ def signal_areas_of_file(
         for name in names:
             numbers[name].append(values[name][known])
     joined = {name: np.concatenate(parts) for name, parts in numbers.items()}
+    class_of, *_ = agree(dict.fromkeys(columns[label], 1), {}, LabelMap(label_map))
+    columns[label] = [class_of[value] for value in columns[label]]
     return {
         name: signal_area(columns[label], joined[score], joined[name], group=columns[group], seed=seed)
         for name in signals

@@ -1,22 +1,21 @@
 """Whether labels and predictions speak of the same classes, in the same words.
 
 Values are compared exactly: numbers with numbers, texts with texts, character by character. What would match only as
-something else (``1`` and ``1.0``, ``Yes`` and ``yes``, the number 1 and the text ``1``) is never matched silently.
+something else (``1`` and ``1.0``, ``Yes`` and ``yes``, the number 1 and the text ``1``) is never matched silently: the
+error has the ``--label-map`` to type.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
+import shlex
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from numbers import Number
 
-from levelhead.types import ConfigError, DataError, quoted
+from levelhead.spelling import alike_pairs, number_of, one_spelling
+from levelhead.types import LONGEST_MESSAGE, LONGEST_WORD, ConfigError, DataError, quoted
 
-# A code of more digits is a name, and an exponent of more is a curiosity.
-NUMBER = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?")
 # Beyond, each prediction that no label has is an id or a score, and not a class that happens not to occur.
 MOST_STRAYS = 10
 
@@ -24,27 +23,59 @@ MOST_STRAYS = 10
 def in_order(values: Iterable[Hashable]) -> list[Hashable]:
     """Sort classes or groups: as numbers where all of them are, or are written like numbers, else as texts."""
     known = list(values)
-    numbers = {value: _number(value) for value in known}
+    numbers = {value: number_of(value) for value in known}
     if all(number is not None for number in numbers.values()):
         return sorted(known, key=lambda value: (numbers[value], str(value)))
     return sorted(known, key=lambda value: (type(value).__name__, value if isinstance(value, str) else str(value)))
 
 
-def check_predictions(labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int]) -> list[str]:
+def check_labels(labels: Mapping[Hashable, int], meant: Collection[str] = ()) -> None:
+    """Raise :class:`DataError` for two labels that are most often one; arguments as :func:`check_predictions`."""
+    _refuse_alike(labels, {}, meant)
+
+
+def check_predictions(
+    labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int], meant: Collection[str] = ()
+) -> list[str]:
     """Say what is odd about predictions.
 
     Args:
         labels: rows of each label.
         predictions: rows of each prediction.
+        meant: texts of classes that a label map names: they are what they are, however alike.
 
     Returns:
         warnings, full sentences.
 
     Raises:
-        DataError: predictions that are scores or ids, that match a label only if numbers, case or blanks were written
-            differently, or of which none is a label.
+        DataError: predictions that are scores or ids; labels that are shares; two classes that differ only in case,
+            blanks, a final mark or the format of a number; or a label that is never predicted beside a prediction that
+            is never a label.
     """
     known, strays = in_order(labels), in_order(predictions.keys() - labels.keys())
+    _refuse_fractions(known, strays, predictions)
+    _refuse_alike(labels, predictions, meant)
+    if len(strays) > MOST_STRAYS * len(known) and len(strays) < len(predictions):
+        raise DataError(
+            f"{len(strays)} different predictions, such as {quoted(strays[0])}, are none of the "
+            f"{_counted(len(known), 'label')}: are the predictions ids or scores? Scores are named with --score. If "
+            "they are classes that no row has, write one word for all of them."
+        )
+    _refuse_unpaired(labels, predictions, meant)
+    warnings = []
+    if strays:
+        rows = sum(predictions[value] for value in strays)
+        warnings.append(f"{rows} predictions have values that no label has: {_some(strays)}.")
+    if len(known) == 1:
+        warnings.append(
+            f"Every label is {quoted(str(known[0]))}: gaps that need positives and negatives are undefined."
+        )
+    return warnings
+
+
+def _refuse_fractions(
+    known: Sequence[Hashable], strays: Sequence[Hashable], predictions: Mapping[Hashable, int]
+) -> None:
     fractions = [value for value in strays if is_fraction(value)]
     half = sum(predictions.values()) / 2
     if fractions and (
@@ -56,36 +87,139 @@ def check_predictions(labels: Mapping[Hashable, int], predictions: Mapping[Hasha
             f"The predictions hold {_counted(len(fractions), 'number')} that no label is, such as "
             f"{quoted(fractions[0])}: an audit needs classes, not scores. {threshold_advice(known)}"
         )
-    meant = {_loosely(label): label for label in known}
-    for stray in strays:
-        if (form := _loosely(stray)) in meant:
-            raise DataError(_written_differently(meant[form], stray))
-    if len(strays) == len(predictions):
+    shares = [value for value in known if is_fraction(value)]
+    if are_shares(known) and not any(map(is_fraction, predictions)):
         raise DataError(
-            f"No prediction is ever one of the labels: labels are {_some(known)}, predictions {_some(strays)}. Pass "
-            "predicted classes in the labels' own words (or --label-map), and scores as --score."
+            f"The labels hold shares, such as {quoted(shares[0])}, and the predictions classes. Write a class for each "
+            "share: 1 where it is at least 0.5, for example, and 0 elsewhere."
         )
-    if len(strays) > MOST_STRAYS * len(known):
-        raise DataError(
-            f"{len(strays)} different predictions, such as {quoted(strays[0])}, are none of the "
-            f"{_counted(len(known), 'label')}: are the predictions ids or scores? Scores are named with --score. If "
-            "they are classes that no row has, write one word for all of them."
+
+
+def _refuse_alike(labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int], meant: Collection[str]) -> None:
+    """Raise :class:`DataError` for two classes that are alike, unless both are meant."""
+    every = [*in_order(labels), *in_order(predictions.keys() - labels.keys())]
+    pairs = [pair for pair in alike_pairs(every) if not all(str(value) in meant for value in pair)]
+    if not pairs:
+        return
+    first, second = pairs[0]
+    if second in labels:
+        said = f"The labels {quoted(first)} and {quoted(second)} differ only in {_how(first, second)}"
+    elif first in labels:
+        said = f"The prediction {quoted(second)} is no label, but {quoted(first)} is: {_difference(first, second)}"
+    else:
+        said = f"The predictions {quoted(first)} and {quoted(second)} differ only in {_how(first, second)}"
+    more = f", like {_counted(len(pairs) - 1, 'other pair')}" if len(pairs) > 1 else ""
+    apart = {value: value for pair in pairs for value in pair}
+    raise DataError(
+        f"{said}{more}. Values are compared exactly; write labels and predictions in the same way, or map them: "
+        f"{_written(suggested_map(labels, predictions, meant), apart)}"
+    )
+
+
+def _refuse_unpaired(
+    labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int], meant: Collection[str]
+) -> None:
+    """Raise :class:`DataError` for labels that are never predicted beside predictions that are never a label."""
+    absent = [value for value in in_order(labels.keys() - predictions.keys()) if str(value) not in meant]
+    strays = [value for value in in_order(predictions.keys() - labels.keys()) if str(value) not in meant]
+    if not absent or not strays:
+        return
+    if len(strays) == len(predictions) and len(absent) == len(labels):
+        said = (
+            f"No prediction is ever one of the labels: labels are {_some(absent)}, predictions {_some(strays)}. Are "
+            "these scores (--score)? If they are classes"
         )
-    warnings = alike("The labels", "classes", known)
-    if strays:
-        rows = sum(predictions[value] for value in strays)
-        warnings.append(f"{rows} predictions have values that no label has: {_some(strays)}.")
-    if len(known) == 1:
-        warnings.append(
-            f"Every label is {quoted(str(known[0]))}: gaps that need positives and negatives are undefined."
+    else:
+        said = (
+            f"{_some(absent)} {'is a label' if len(absent) == 1 else 'are labels'} that no row is predicted as, and "
+            f"{_some(strays)} {'is a prediction' if len(strays) == 1 else 'are predictions'} that no row is labelled "
+            "as. If these are the same classes"
         )
-    return warnings
+    apart = {value: value for value in (*absent, *strays)}
+    raise DataError(f"{said}, map them: {_written(suggested_map(labels, predictions, meant), apart)}")
+
+
+def suggested_map(
+    labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int], meant: Collection[str] = ()
+) -> dict[Hashable, Hashable]:
+    """Return a label map under which :func:`check_predictions` finds nothing: a guess for the user to read.
+
+    Spellings that are alike become the most frequent one, of the predictions if there is one. Labels that are still
+    never predicted stand for predictions that are still never a label, in their order.
+    """
+    found: dict[Hashable, Hashable] = {}
+    most = sum(labels.values()) + 1
+    rows = {value: labels.get(value, 0) + most * predictions.get(value, 0) for value in {**labels, **predictions}}
+    for value, target in one_spelling(rows).items():
+        if not (str(value) in meant and str(target) in meant):
+            found[value] = target
+    named = {found.get(value, value) for value in labels}
+    said = {found.get(value, value) for value in predictions}
+    absent = in_order(value for value in named - said if str(value) not in meant)
+    strays = in_order(value for value in said - named if str(value) not in meant)
+    if absent and strays:
+        pairs = _shifted(named, said) or dict(zip(absent, strays, strict=False))
+        found = {value: pairs.get(target, target) for value, target in found.items()} | {
+            value: target for value, target in pairs.items() if value != target or value not in said
+        }
+    # What is neither predicted nor mapped must be named, or it would be taken for forgotten.
+    ends = {str(target) for target in found.values()} | {str(value) for value in predictions}
+    return found | {value: value for value in labels if value not in found and str(value) not in ends}
+
+
+def _shifted(labels: Collection[Hashable], predictions: Collection[Hashable]) -> dict[Hashable, Hashable]:
+    """Return which number each label is, where both count from different numbers or have other signs; else nothing."""
+    known, said = in_order(labels), in_order(predictions)
+    if not all_numbers([*known, *said]):
+        return {}
+    if len(known) == len(said):
+        return dict(zip(known, said, strict=True))
+    written = {number: value for value in [*known, *said] if (number := number_of(value)) is not None}
+    for step in (-1, 1):
+        moved = {value: number + step for value in known if (number := number_of(value)) is not None}
+        if {number_of(value) for value in said} <= set(moved.values()):
+            return {value: written.get(number, f"{number:f}") for value, number in moved.items()}
+    return {}
+
+
+def _written(pairs: Mapping[Hashable, Hashable], apart: Mapping[Hashable, Hashable]) -> str:
+    """Return what to type for a label map, and for one that says that classes are different."""
+    python = ", ".join(f"{label!r}: {target!r}" for label, target in pairs.items())
+    typed, different = map_text(pairs), map_text(apart)
+    if len(typed) > LONGEST_MESSAGE / 3:
+        return "--label-map 'label=prediction,...' (in Python label_map=)."
+    both = f" If they are different classes: {different}" if len(different) < LONGEST_MESSAGE / 3 else ""
+    in_python = f" (in Python label_map={{{python}}})." if len(python) < LONGEST_MESSAGE / 3 else "."
+    return f"{typed}{in_python}{both}"
+
+
+def map_text(pairs: Mapping[Hashable, Hashable]) -> str:
+    """Return the options that a shell takes; a class that holds ``=``, a comma or a quote stands in quotes."""
+    options: list[str] = []
+    for label, target in pairs.items():
+        pair = f"{_field(label)}={_field(target)}"
+        if options and len(options[-1]) + len(pair) < LONGEST_WORD / 2:
+            options[-1] += f",{pair}"
+        else:
+            options.append(pair)
+    return " ".join(f"--label-map {shlex.quote(option)}" for option in options)
+
+
+def _field(value: Hashable) -> str:
+    text = _typed(str(value))
+    if text and not set('=,"') & set(text) and text == text.strip():
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _typed(text: str) -> str:
+    """Spell out characters that nobody sees or can type; :meth:`LabelMap.settle` finds what that stands for."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def alike(title: str, what: str, values: Iterable[Hashable]) -> list[str]:
     """Warn of values that differ only in how a number, case or blanks are written: they are counted apart."""
-    met: dict[Hashable, Hashable] = {}
-    pairs = [(met[form], value) for value in values if met.setdefault(form := _loosely(value), value) != value]
+    pairs = alike_pairs(values)
     if not pairs:
         return []
     first, second = pairs[0]
@@ -96,60 +230,148 @@ def alike(title: str, what: str, values: Iterable[Hashable]) -> list[str]:
     ]
 
 
+_QUOTED = r'"((?:[^"]|"")+)"'
+_PAIRS = (
+    re.compile(rf"{_QUOTED}={_QUOTED}(?=,|$)"),
+    re.compile(rf"{_QUOTED}=([^,]*)(?=,|$)"),
+    re.compile(rf"([^,]+?)={_QUOTED}(?=,|$)"),
+)
+
+
 class LabelMap:
-    """Which class of the predictions each label stands for, as ``{">50K": 1, "<=50K": 0}`` or ``>50K=1,<=50K=0``."""
+    """Which class of the predictions each label stands for, as ``{">50K": 1, "<=50K": 0}`` or ``>50K=1,<=50K=0``.
+
+    In text, a class that holds ``=`` or a comma may stand in double quotes. Without quotes, of several ``=`` that one
+    divides a pair which makes both sides classes that occur, and else the last one.
+    """
 
     def __init__(self, given: Mapping[Hashable, Hashable] | Sequence[str] | str | None) -> None:
         self.targets: dict[str, str] = {}
-        pairs: list[tuple[str, str]] = []
+        self._pairs: list[list[tuple[str, str]]] = []
+        self._labels: frozenset[str] = frozenset()
         if isinstance(given, Mapping):
-            pairs = [(str(label), str(target)) for label, target in given.items()]
+            self._pairs = [[(str(label), str(target))] for label, target in given.items()]
         else:
             for text in [given] if isinstance(given, str) else given or ():
-                for part in str(text).split(","):
-                    label, equals, target = part.rpartition("=")
-                    if not equals or not label:
-                        raise ConfigError(
-                            f"--label-map has {quoted(part)}. Write label=prediction, for example '>50K=1,<=50K=0'."
-                        )
-                    pairs.append((label, target))
-        for label, target in pairs:
-            if self.targets.setdefault(label, target) != target:
-                raise ConfigError(f"The label {quoted(label)} is mapped twice, to different classes.")
+                self._pairs += _read_pairs(str(text))
+        self.settle((), ())
 
     def __bool__(self) -> bool:
-        return bool(self.targets)
+        return bool(self._pairs)
 
     @property
     def shown(self) -> dict[str, str]:
-        """Classes by the label that stands for them, where it is one label alone."""
-        times = Counter(self.targets.values())
-        return {target: label for label, target in self.targets.items() if times[target] == 1}
+        """The labels that stand for classes of another name, by class, where it is one label alone."""
+        every = {label: label for label in self._labels} | self.targets
+        times = Counter(every.values())
+        return {target: label for label, target in every.items() if times[target] == 1 and label != target}
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Texts of all classes that the map names."""
+        return frozenset(self.targets) | frozenset(self.targets.values())
+
+    def settle(self, labels: Collection[Hashable], predictions: Collection[Hashable]) -> None:
+        """Find out which ``=`` divides each pair, now that the values are known.
+
+        Raises:
+            ConfigError: one label is mapped to two classes, or a pair can be divided in two ways.
+        """
+        self._labels = frozenset(map(str, labels))
+        left = self._labels | set(map(str, predictions))
+        right = left | {target for ways in self._pairs if len(ways) == 1 for _, target in ways}
+        typed = {_typed(text): text for text in left}
+        self.targets = {}
+
+        def meant(text: str) -> str:
+            # Errors spell out what cannot be seen, and a blank behind a comma is most often none of the class.
+            return next((one for one in (text, typed.get(text), text.strip()) if one in left), text)
+
+        for pair in self._pairs:
+            ways = [(meant(label), meant(target)) for label, target in pair]
+            fitting = [way for way in ways if way[0] in left and way[1] in right]
+            fitting = fitting or [way for way in ways if way[0] in left] or ways[-1:]
+            if len(fitting) > 1:
+                raise ConfigError(
+                    f"--label-map {quoted('='.join(fitting[0]))} can be read in two ways. Write quotes around each "
+                    'class: \'"a=b"="c"\'.'
+                )
+            label, target = fitting[0]
+            if self.targets.setdefault(label, target) != target:
+                raise ConfigError(f"The label {quoted(label)} is mapped twice, to different classes.")
 
     def apply(
         self, labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int]
     ) -> tuple[dict[Hashable, Hashable], dict[Hashable, Hashable]]:
         """Return what each label, and each prediction, is counted as.
 
+        A label that is not in the map stands for itself if it is a class of the predictions or of the map.
+
         Raises:
-            DataError: a label is not in the map.
+            DataError: a label is not in the map and no such class.
+            ConfigError: as :meth:`settle`.
         """
-        written = {str(value): value for value in predictions}
+        self.settle(labels, predictions)
+        ends = set(self.targets.values())
+        written = {str(value): value for value in labels if str(value) in ends and str(value) not in self.targets}
+        written |= {str(value): value for value in predictions}
 
         def target(value: Hashable) -> Hashable:
-            return written.get(self.targets[str(value)], self.targets[str(value)])
+            text = self.targets.get(str(value), str(value))
+            return written.get(text, value if text == str(value) else text)
 
-        unknown = in_order(value for value in labels if str(value) not in self.targets)
+        unknown = in_order(
+            value
+            for value in labels
+            if str(value) not in self.targets and str(value) not in ends and str(value) not in written
+        )
         if unknown:
             raise DataError(
                 f"The label map has no class for the label {quoted(unknown[0])}"
                 f"{_more(len(unknown) - 1)}. Labels there: {_some(in_order(labels))}."
             )
-        ends = set(self.targets.values())
         return {value: target(value) for value in labels}, {
             value: target(value) if str(value) in self.targets and str(value) not in ends else value
             for value in predictions
         }
+
+
+def _read_pairs(text: str) -> list[list[tuple[str, str]]]:
+    """Return each pair of a label map; of a pair without quotes, every way to divide it."""
+    found: list[list[tuple[str, str]]] = []
+    at = 0
+    while at <= len(text):
+        if match := next((one for pattern in _PAIRS if (one := pattern.match(text, at))), None):
+            label, target = (part.replace('""', '"') for part in match.groups())
+            found.append([(label, target)])
+            at = match.end() + 1
+            continue
+        part = text[at:].split(",", 1)[0]
+        ways = [(part[:place], part[place + 1 :]) for place in range(1, len(part)) if part[place] == "="]
+        if not ways:
+            raise ConfigError(f"--label-map has {quoted(part)}. Write label=prediction, for example '>50K=1,<=50K=0'.")
+        found.append(ways)
+        at += len(part) + 1
+    return found
+
+
+def agree(
+    labels: Mapping[Hashable, int], predictions: Mapping[Hashable, int], label_map: LabelMap
+) -> tuple[dict[Hashable, Hashable], dict[Hashable, Hashable], dict[Hashable, int], dict[Hashable, int]]:
+    """Return the class of each label and of each prediction, and the rows of each class in both."""
+    as_label: dict[Hashable, Hashable] = {value: value for value in labels}
+    as_prediction: dict[Hashable, Hashable] = {value: value for value in predictions}
+    if label_map:
+        as_label, as_prediction = label_map.apply(labels, predictions)
+    return as_label, as_prediction, _merged(labels, as_label), _merged(predictions, as_prediction)
+
+
+def _merged(rows: Mapping[Hashable, int], as_class: Mapping[Hashable, Hashable]) -> dict[Hashable, int]:
+    """Return the rows of each class, of rows by what is written."""
+    merged: dict[Hashable, int] = {}
+    for value, count in rows.items():
+        merged[as_class[value]] = merged.get(as_class[value], 0) + count
+    return merged
 
 
 def _more(count: int) -> str:
@@ -158,8 +380,14 @@ def _more(count: int) -> str:
 
 def is_fraction(value: Hashable) -> bool:
     """Whether a value is, or is written like, a number that is not whole."""
-    number = _number(value)
+    number = number_of(value)
     return number is not None and number != number.to_integral_value()
+
+
+def are_shares(values: Collection[Hashable]) -> bool:
+    """Whether values are all numbers from 0 to 1, and some are neither."""
+    numbers = [number_of(value) for value in values]
+    return any(map(is_fraction, values)) and all(number is not None and 0 <= number <= 1 for number in numbers)
 
 
 def mostly_fractions(values: Sequence[Hashable]) -> bool:
@@ -170,7 +398,7 @@ def mostly_fractions(values: Sequence[Hashable]) -> bool:
 
 def all_numbers(values: Iterable[Hashable]) -> bool:
     """Whether all values are, or are written like, numbers."""
-    return all(_number(value) is not None for value in values)
+    return all(number_of(value) is not None for value in values)
 
 
 def threshold_advice(labels: Iterable[Hashable]) -> str:
@@ -185,39 +413,23 @@ def threshold_advice(labels: Iterable[Hashable]) -> str:
     return "Write the class with the highest score."
 
 
-def _written_differently(label: Hashable, prediction: Hashable) -> str:
+def _difference(label: Hashable, prediction: Hashable) -> str:
     if not (isinstance(label, str) and isinstance(prediction, str)):
-        kinds = f"one is {_kind(label)}, the other {_kind(prediction)}"
-    elif _number(label) is not None:
-        kinds = "one number, written in two ways"
-    else:
-        kinds = "they differ only in case, blanks or how letters are composed"
-    return (
-        f"The prediction {quoted(prediction)} is no label, but {quoted(label)} is: {kinds}. Values are compared "
-        "exactly; write labels and predictions in the same way."
-    )
+        return f"one is {_kind(label)}, the other {_kind(prediction)}"
+    if number_of(label) is not None and number_of(prediction) is not None:
+        return "one number, written in two ways"
+    return f"they differ only in {_how(label, prediction)}"
+
+
+def _how(first: Hashable, second: Hashable) -> str:
+    numbers = number_of(first), number_of(second)
+    return "how a number is written" if None not in numbers else "case, blanks, marks or how letters are composed"
 
 
 def _kind(value: Hashable) -> str:
     if isinstance(value, str):
         return "a text"
     return "a truth value" if isinstance(value, bool) else "a number" if isinstance(value, Number) else "no text"
-
-
-def _number(value: Hashable) -> Decimal | None:
-    """Return the number that a value is, or that a text spells out; None for all else."""
-    if isinstance(value, bool) or not isinstance(value, (str, Number)):
-        return None
-    if isinstance(value, int):
-        return Decimal(value)
-    text = str(value).strip().lower()
-    return Decimal(text) if NUMBER.fullmatch(text) else None
-
-
-def _loosely(value: Hashable) -> Hashable:
-    """Return what is left of a value once numbers, case, blanks and composed letters do not matter."""
-    number = _number(value)
-    return number if number is not None else " ".join(unicodedata.normalize("NFKC", str(value)).casefold().split())
 
 
 def _some(values: Sequence[Hashable], shown: int = 5) -> str:

@@ -329,7 +329,8 @@ def audit_command(
     label_map: Annotated[
         list[str] | None,
         typer.Option(
-            help="Which class of the predictions each label stands for: '>50K=1,<=50K=0'. Repeatable.",
+            help="Which class of the predictions each label stands for: '>50K=1,<=50K=0'. A class that holds = or a "
+            "comma may stand in double quotes. Repeatable.",
             show_default=False,
             rich_help_panel=WORDS,
         ),
@@ -493,7 +494,6 @@ def audit_command(
             "--intersect": intersect,
             "--bins": bins,
             "--reference": reference,
-            "--label-map": label_map,
             "--favourable": favourable,
             "--positive-name": positive_name,
             "--title": title,
@@ -513,7 +513,7 @@ def audit_command(
             raise ConfigError(f"An audit needs FILE, --label and --prediction; missing: {', '.join(lacking)}.")
         _unrecorded(
             rows, label, prediction, group or [], labelled_group, proxy or [], inclusion,
-            randomized_response or [], shares or [], strata, positive, json_file, html_file, source, matched,
+            randomized_response or [], shares or [], strata, positive, label_map, json_file, html_file, source, matched,
         )  # fmt: skip
         return
     if rows is None or label is None or not (prediction or score) or not group:
@@ -615,6 +615,7 @@ def _unrecorded(
     shares: list[str],
     strata: str | None,
     positive: str | None,
+    label_map: list[str] | None,
     json_file: Path | None,
     html_file: Path | None,
     source: str,
@@ -636,6 +637,7 @@ def _unrecorded(
         shares=read_shares(shares, strata) if shares else None,
         strata=strata,
         positive=positive,
+        label_map=label_map,
     )
     _show(result, _write(result, json_file, html_file, source), matched)
 

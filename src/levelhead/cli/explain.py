@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import FiguresFile, HtmlFile, LabelColumn, ScoreScale
+from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, LabelColumn, ScoreScale
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, printable
@@ -50,6 +50,7 @@ def explain_command(
         ),
     ] = None,
     scale: ScoreScale = "auto",
+    label_map: ClassOfLabel = None,
     min_count: Annotated[
         int,
         typer.Option(help="Positives, and negatives, that a group needs. Groups with fewer are named and left out."),
@@ -94,13 +95,13 @@ def explain_command(
 
     result = explain_file(
         scores, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count,
-        cluster=cluster,
+        cluster=cluster, label_map=label_map,
     )  # fmt: skip
     areas: dict[str, SignalArea] = {}
     if signal:
         from levelhead.auditing.signal import signal_areas_of_file
 
-        areas = dict(signal_areas_of_file(scores, label, score, group[0], signal))
+        areas = dict(signal_areas_of_file(scores, label, score, group[0], signal, label_map=label_map))
     # The files first: a terminal that goes away must not cost the result.
     if json_file is not None:
         known = {"signals": {name: area.to_dict() for name, area in areas.items()}} if areas else {}

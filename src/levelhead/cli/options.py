@@ -27,6 +27,15 @@ FiguresFile = Annotated[
     Path | None,
     typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).", show_default=False),
 ]
+ClassOfLabel = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label-map",
+        help="Which class each label stands for: '>50K.=>50K'. A class that holds = or a comma may stand in double "
+        "quotes. Repeatable.",
+        show_default=False,
+    ),
+]
 ScoreScale = Annotated[
     str,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from levelhead.cli.options import FiguresFile, ScoreScale
+from levelhead.cli.options import ClassOfLabel, FiguresFile, ScoreScale
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_atomically, write_json
 from levelhead.terminal import Terminal
@@ -69,6 +69,7 @@ def postprocess_command(
         ),
     ] = None,
     scale: ScoreScale = "auto",
+    label_map: ClassOfLabel = None,
     positive: Annotated[
         str | None,
         typer.Option(
@@ -120,6 +121,7 @@ def postprocess_command(
         delta=0.02 if delta is None else delta,
         threshold=threshold,
         scale=scale,
+        label_map=label_map,
         positive=positive,
         seed=seed,
     )

@@ -143,6 +143,7 @@ def write_evaluation(
             cluster=together if together is None or together.name else None,
             min_count=min_count,
             missing=missing,
+            label_map={name: name for name in examples.class_names},  # they were checked before training
         )
         if groups
         else Overall.of(examples.labels.numpy(), logits.double().softmax(-1).numpy(), examples.class_names)

@@ -360,7 +360,12 @@ def _audited(
     there = {*truth, *predicted, *(() if against is None else against)}
     positive = options["positive"] if options["positive"] in there else None
     return audit(
-        truth, predicted, sensitive_features=groups.open(), against=against, **{**options, "positive": positive}
+        truth,
+        predicted,
+        sensitive_features=groups.open(),
+        against=against,
+        label_map={name: name for name in there},  # both are the model's own classes
+        **{**options, "positive": positive},
     )
 
 
@@ -377,7 +382,7 @@ def _whole(
         *rows,
         groups={ALL: [ALL]},
         left_out=lambda _: False,
-        label_map=LabelMap(None),
+        label_map=LabelMap({one: one for one in present}),
         positive=positive,
         min_count=1,
         level=options["level"],

@@ -21,7 +21,7 @@ from levelhead.auditing.missing.known import Known, Shares, shares_from
 from levelhead.auditing.missing.responses import Response
 from levelhead.auditing.missing.tally import Tally
 from levelhead.auditing.tally import MOST_CLASSES, Column
-from levelhead.auditing.vocabulary import check_predictions, in_order
+from levelhead.auditing.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.metrics.intervals import check_options
 from levelhead.types import ConfigError, DataError, quoted
 
@@ -42,6 +42,7 @@ def indirect_audit(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
 ) -> IndirectAudit:
     """Measure or bound gaps between groups that are not recorded, by the strongest method that the input allows.
 
@@ -59,6 +60,7 @@ def indirect_audit(
         level: confidence level.
         replicates: bootstrap replicates, where a method needs them.
         seed: of the bootstrap.
+        label_map: which class of the predictions each label stands for, as :func:`levelhead.audit` takes it.
 
     Returns:
         the findings. A method that declines gives undefined figures with ``refused`` and a ``reason``.
@@ -129,7 +131,7 @@ def indirect_audit(
     tallies = known.tallies("The label", "The prediction", {name: f"The column {quoted(name)}" for name in columns})
     for tally in tallies.values():
         tally.add(label, prediction, columns)
-    found = _answer(known, tallies, positive, level, replicates, seed)
+    found = _answer(known, tallies, positive, level, replicates, seed, LabelMap(label_map))
     return replace(found, warnings=[*matched, *by_position, *found.warnings])
 
 
@@ -149,6 +151,7 @@ def indirect_audit_file(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    label_map: Mapping[Hashable, Hashable] | Sequence[str] | str | None = None,
 ) -> IndirectAudit:
     """Audit a file of predictions without its groups; batches of rows are counted and forgotten.
 
@@ -166,6 +169,7 @@ def indirect_audit_file(
         level: see there.
         replicates: see there.
         seed: see there.
+        label_map: see there.
 
     Returns:
         what :func:`indirect_audit` returns for the same rows.
@@ -204,12 +208,18 @@ def indirect_audit_file(
         columns: dict[str, Any] = batch | {name: (values, []) for name, values in fractions.items()}
         for tally in tallies.values():
             tally.add(batch[label], batch[prediction], columns)
-    found = _answer(known, tallies, positive, level, replicates, seed)
+    found = _answer(known, tallies, positive, level, replicates, seed, LabelMap(label_map))
     return replace(found, reading=tuple(source.taken(names)))
 
 
 def _answer(
-    known: Known, tallies: dict[str, Tally], positive: Hashable, level: float, replicates: int, seed: int
+    known: Known,
+    tallies: dict[str, Tally],
+    positive: Hashable,
+    level: float,
+    replicates: int,
+    seed: int,
+    label_map: LabelMap,
 ) -> IndirectAudit:
     check_options(level, replicates)
     first = next(iter(tallies.values()))
@@ -220,11 +230,14 @@ def _answer(
         predictions[pattern[1]] = predictions.get(pattern[1], 0) + int(sums[0, 0])
     if len(labels.keys() | predictions.keys()) > MOST_CLASSES:
         raise DataError(f"There are more than {MOST_CLASSES} classes: are these scores? An audit compares classes.")
-    warnings = check_predictions(labels, predictions)
+    as_label, as_prediction, labels, predictions = agree(labels, predictions, label_map)
+    warnings = check_predictions(labels, predictions, label_map.named)
     if len(predictions) == 1:
         only = quoted(str(next(iter(predictions))))
         warnings.append(f"Every prediction is {only}: every gap among these rows is 0, whatever the groups are.")
     classes = in_order({**labels, **predictions})
+    if positive is not None:
+        positive = label_map.targets.get(str(positive), positive)
     chosen = positive_index(classes, positive)
     if chosen is None:
         if len(classes) > 2:
@@ -240,7 +253,7 @@ def _answer(
         # 0/1 for label and prediction; classes are few, so this is cheap.
         merged: dict[tuple[Hashable, ...], FloatArray] = {}
         for pattern, sums in tally.sums.items():
-            key = (int(pattern[0] == wanted), int(pattern[1] == wanted), *pattern[2:])
+            key = (int(as_label[pattern[0]] == wanted), int(as_prediction[pattern[1]] == wanted), *pattern[2:])
             merged[key] = merged[key] + sums if key in merged else sums
         if known.responses:
             part = answer_responses(name, merged, known.responses[name], known, options)

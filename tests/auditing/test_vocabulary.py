@@ -1,0 +1,305 @@
+"""One rule for classes that are most often one: every command refuses them, and what its error says to type works."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import levelhead as lh
+from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.vocabulary import LabelMap, agree, check_predictions, map_text, suggested_map
+from levelhead.cli.app import main
+from levelhead.spelling import loosely
+from levelhead.types import ConfigError, DataError
+
+ROWS = 400
+TRUTH = np.arange(ROWS) % 2
+PREDICTED = np.where(np.arange(ROWS) % 8 < 6, TRUTH, 1 - TRUTH)  # three of four are right
+GROUP = np.array(["f", "f", "m", "m"] * (ROWS // 4))
+SCORE = np.where(PREDICTED == 1, 0.8, 0.3) + np.arange(ROWS) % 7 / 100
+
+# What stands for 0 and 1 in the labels, and in the predictions.
+DIFFERENT = {
+    "1/2 beside 0/1": (["1", "2"], ["0", "1"]),
+    "-1/1 beside 0/1": (["-1", "1"], ["0", "1"]),
+    "0/1 beside 1/2": (["0", "1"], ["1", "2"]),
+    "0/1 beside -1/1": (["0", "1"], ["-1", "1"]),
+    "a final dot": (["<=50K.", ">50K."], ["<=50K", ">50K"]),
+    "a final dot of predictions": (["<=50K", ">50K"], ["<=50K.", ">50K."]),
+    "a trailing blank": (["no", "yes "], ["no", "yes"]),
+    "0/1 beside 0.0/1.0": (["0", "1"], ["0.0", "1.0"]),
+    "case": (["no", "yes"], ["No", "YES"]),
+    "truth values": (["False", "True"], ["0", "1"]),
+    "truth values as numbers": (["0.0", "1.0"], ["false", "true"]),
+    "blanks inside": (["<= 50K", "> 50K"], ["<=50K", ">50K"]),
+    "underscores": (["not_toxic", "toxic"], ["not toxic", "toxic"]),
+    "quotes": (["'no'", "'yes'"], ["no", "yes"]),
+    "a no-break blank": (["no", "yes\u00a0"], ["no", "yes"]),
+    "what cannot be seen": (["\ufeffno", "yes"], ["no", "yes"]),
+    "a real minus": (["\u22121", "1"], ["-1", "1"]),
+    "a decimal comma": (["0,0", "1,0"], ["0", "1"]),
+    "other words": (["good", "toxic"], ["0", "1"]),
+    "commas and equals signs": (["a,b", "c=d"], ["a, b", "c = d"]),
+    "double quotes": (['"no"', '"yes"'], ["no", "yes"]),
+}
+
+
+def frame_of(labels: list[str], predictions: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "y": np.array(labels, object)[TRUTH],
+            "q": np.array(predictions, object)[PREDICTED],
+            "p": SCORE,
+            "g": GROUP,
+            "id": [f"r{row}" for row in range(ROWS)],
+        }
+    )
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+def to_type(error: str) -> list[str]:
+    """Return the first label map that an error says to type, as a shell reads it."""
+    first = " ".join(error.split()).split(" (in Python", 1)[0].split(". If they are different", 1)[0]
+    return shlex.split(first[first.index("--label-map") :])
+
+
+def in_python(error: str) -> Mapping[Hashable, Hashable]:
+    found: Mapping[Hashable, Hashable] = ast.literal_eval(re.search(r"label_map=(\{.*?\})\)", error)[1])  # type: ignore[index]
+    return found
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_the_label_map_of_the_error_works_as_it_is_printed(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = frame_of(*DIFFERENT[case])
+    path = tmp_path / "p.csv"
+    frame.to_csv(path, index=False)
+    if case in ("1/2 beside 0/1", "a final dot", "what cannot be seen", "commas and equals signs"):
+        command = ["audit", path, "--label", "y", "--prediction", "q", "--group", "g"]
+        assert run(*command) != 0
+        error = capsys.readouterr().err
+        assert run(*command, *to_type(error), "--json", tmp_path / "a.json") == 0
+        assert pd.read_json(tmp_path / "a.json", typ="series")["metrics"]["accuracy"]["value"] == 0.75
+    with pytest.raises(DataError) as caught:
+        lh.audit_file(path, "y", "q", ["g"])
+    typed = to_type(str(caught.value))[1::2]
+    result = lh.audit_file(path, "y", "q", ["g"], label_map=typed, replicates=100)
+    assert result.metrics["accuracy"].value == 0.75
+
+    with pytest.raises(DataError) as caught:
+        lh.audit(frame["y"], frame["q"], sensitive_features=frame["g"])
+    result = lh.audit(
+        frame["y"], frame["q"], sensitive_features=frame["g"], label_map=in_python(str(caught.value)), replicates=100
+    )
+    assert result.metrics["accuracy"].value == 0.75
+
+
+ALIKE = {name: pair for name, pair in DIFFERENT.items() if list(map(loosely, pair[0])) == list(map(loosely, pair[1]))}
+
+
+@pytest.mark.parametrize("case", ALIKE)
+def test_labels_in_two_spellings_are_refused_by_every_command(case: str, tmp_path: Path) -> None:
+    first, second = ALIKE[case]
+    mixed = np.where(np.arange(ROWS) < 30, np.array(first, object)[TRUTH], np.array(second, object)[TRUTH])
+    path = tmp_path / "p.csv"
+    frame_of(first, second).assign(y=mixed).to_csv(path, index=False)
+    few = {"replicates": 100}
+    commands: list[Callable[..., Any]] = [
+        lambda **options: lh.audit_file(path, "y", "q", ["g"], **few, **options).metrics["accuracy"].value,
+        lambda **options: lh.audit_file(path, "y", None, ["g"], score="p", **few, **options).metrics["accuracy"].value,
+        lambda **options: sum(
+            one.n for one in lh.explain_file(path, "y", "p", ["g"], **few, **options).groups.values()
+        ),
+        lambda **options: int(postprocess_file(path, "p", "g", label="y", **options).before.sum()),
+        lambda **options: lh.indirect_audit_file(path, "y", "q", shares={"f": 0.4}, **few, **options).rows,
+    ]
+    right = [0.75, 0.75, ROWS, ROWS // 2, ROWS]
+    for command, expected in zip(commands, right, strict=True):
+        with pytest.raises(DataError) as caught:
+            command()
+        assert command(label_map=in_python(str(caught.value))) == expected
+        assert command(label_map=to_type(str(caught.value))[1::2]) == expected
+
+
+@pytest.mark.parametrize("command", ["explain", "postprocess", "shares"])
+def test_commands_take_the_label_map_of_their_error(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = ALIKE["a final dot"]
+    mixed = np.where(np.arange(ROWS) < 30, np.array(first, object)[TRUTH], np.array(second, object)[TRUTH])
+    path = tmp_path / "p.csv"
+    frame_of(first, second).assign(y=mixed).to_csv(path, index=False)
+    if command == "shares":
+        words: list[object] = ["audit", path, "--label", "y", "--prediction", "q", "--shares", "women=0.4"]
+    else:
+        words = [command, path, "--label", "y", "--score", "p", "--group", "g"]
+    assert run(*words) != 0
+    assert run(*words, *to_type(capsys.readouterr().err)) == 0
+
+
+def test_a_label_never_predicted_is_legal_if_every_prediction_is_a_label() -> None:
+    label, predicted = ["a", "b", "c"] * 40, ["a", "b", "b"] * 40
+    result = lh.audit(label, predicted, sensitive_features=["f", "m"] * 60)
+    assert result.metrics["accuracy"].value == pytest.approx(2 / 3)
+    result = lh.audit(predicted, label, sensitive_features=["f", "m"] * 60)
+    assert any("40 predictions have values that no label has: 'c'" in warning for warning in result.warnings)
+
+
+def test_a_label_never_predicted_beside_a_prediction_never_labelled() -> None:
+    label, predicted = ["a", "b", "c"] * 40, ["a", "b", "d"] * 40
+    with pytest.raises(DataError, match=r"'c' is a label that no row is predicted as, and 'd' .* --label-map c=d ") as (
+        caught
+    ):
+        lh.audit(label, predicted, sensitive_features=["f", "m"] * 60)
+    one = lh.audit(label, predicted, sensitive_features=["f", "m"] * 60, label_map=in_python(str(caught.value)))
+    assert one.metrics["accuracy"].value == 1
+    assert "If they are different classes: --label-map c=c,d=d" in str(caught.value)
+    two = lh.audit(label, predicted, sensitive_features=["f", "m"] * 60, label_map="c=c,d=d")
+    assert two.metrics["accuracy"].value == pytest.approx(2 / 3)
+    assert two.more["words"]["order"] == ["a", "b", "c", "d"]
+    # Counted from 1 and from 0, with a class that is never predicted.
+    with pytest.raises(DataError, match="--label-map 1=0,2=1,3=2 ") as caught:
+        lh.audit([1, 2, 3] * 40, [0, 1, 1] * 40, sensitive_features=["f", "m"] * 60)
+    mapped = lh.audit(
+        [1, 2, 3] * 40, [0, 1, 1] * 40, sensitive_features=["f", "m"] * 60, label_map=in_python(str(caught.value))
+    )
+    assert mapped.metrics["accuracy"].value == pytest.approx(2 / 3)
+
+
+def test_the_other_model_is_held_to_the_same_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = frame_of(["0", "1"], ["0", "1"])
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    frame.assign(q=np.array(["0.0", "1.0"], object)[TRUTH]).to_csv(tmp_path / "old.csv", index=False)
+    command = ["audit", tmp_path / "new.csv", "--label", "y", "--prediction", "q", "--group", "g"]
+    command += ["--against", tmp_path / "old.csv", "--on", "id"]
+    assert run(*command) != 0
+    error = capsys.readouterr().err
+    assert run(*command, *to_type(error), "--json", tmp_path / "a.json") == 0
+    record = pd.read_json(tmp_path / "a.json", typ="series")
+    assert record["metrics"]["accuracy"]["value"] == 0.75
+    assert record["against"]["by_attribute"]["g"]["metrics"]["accuracy"]["old"] == 1
+
+
+def test_labels_that_are_shares_are_no_classes() -> None:
+    share, predicted = np.array([0, 0.2, 0.4, 0.6, 0.8, 1.0] * 50), np.array([0, 1] * 150)
+    with pytest.raises(DataError, match=r"labels hold shares, such as 0\.2.*at least 0\.5"):
+        lh.audit(share, predicted, sensitive_features=["f", "m"] * 150)
+
+
+def test_classes_that_differ_in_writing_stay_two_where_the_map_says_so() -> None:
+    label, predicted = ["A", "a"] * 100, ["A", "a", "a", "a"] * 50
+    with pytest.raises(DataError, match="If they are different classes: --label-map A=A,a=a"):
+        lh.audit(label, predicted, sensitive_features=GROUP[:200])
+    assert lh.audit(label, predicted, sensitive_features=GROUP[:200], label_map="A=A,a=a").metrics[
+        "accuracy"
+    ].value == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "predictions", "targets"),
+    [
+        (">50K=1,<=50K=0", [">50K", "<=50K"], [0, 1], {">50K": "1", "<=50K": "0"}),
+        ("<=50K.=<=50K,>50K.=>50K", ["<=50K.", ">50K."], ["<=50K", ">50K"], {"<=50K.": "<=50K", ">50K.": ">50K"}),
+        ("a=<=50K,b=>50K", ["a", "b"], ["<=50K", ">50K"], {"a": "<=50K", "b": ">50K"}),
+        ('"<=50K."="<=50K",">50K."=>50K', ["<=50K.", ">50K."], ["<=50K", ">50K"], None),
+        ('"a,b"=1,c=0', ["a,b", "c"], [0, 1], {"a,b": "1", "c": "0"}),
+        ('a="b,c"', ["a"], ["b,c"], {"a": "b,c"}),
+        ('"say ""no"""=0,yes=1', ['say "no"', "yes"], [0, 1], {'say "no"': "0", "yes": "1"}),
+        (">50K=1, <=50K=0", [">50K", "<=50K"], [0, 1], {">50K": "1", "<=50K": "0"}),
+        ("yes =yes,no=no", ["yes ", "no"], ["yes", "no"], {"yes ": "yes", "no": "no"}),
+        ('"=1', ['"'], [1], {'"': "1"}),
+        ("===", ["="], ["="], {"=": "="}),
+    ],
+)
+def test_label_maps_in_text(
+    text: str, labels: list[str], predictions: list[Hashable], targets: dict[str, str] | None
+) -> None:
+    found = LabelMap(text)
+    found.settle(labels, predictions)
+    assert found.targets == (targets or {"<=50K.": "<=50K", ">50K.": ">50K"})
+
+
+def test_a_pair_that_can_be_read_in_two_ways_asks_for_quotes() -> None:
+    with pytest.raises(ConfigError, match="in two ways"):
+        LabelMap("a=b=c").apply({"a": 1, "a=b": 1}, {"b=c": 1, "c": 1})
+    assert LabelMap('"a=b"="c",a="b=c"').apply({"a": 1, "a=b": 1}, {"b=c": 1, "c": 1})[0] == {"a": "b=c", "a=b": "c"}
+
+
+TEXTS = some.text(alphabet="aAbB01 .=,\"'_-\u00a0\ufeff\u00e9", min_size=1, max_size=4)
+
+
+@given(some.lists(TEXTS, min_size=1, max_size=6), some.lists(TEXTS, min_size=1, max_size=6))
+@settings(max_examples=400, deadline=None)
+def test_every_map_that_is_printed_is_accepted(labels: list[str], predictions: list[str]) -> None:
+    known, said = Counter(labels), Counter(predictions)
+    try:
+        check_predictions(known, said)
+    except DataError as error:
+        if "--label-map" not in str(error):
+            return
+        pairs = suggested_map(known, said)
+        options = shlex.split(map_text(pairs))[1::2]
+        for given_map in (LabelMap(pairs), LabelMap(options)):
+            *_, classes, answers = agree(known, said, given_map)
+            check_predictions(classes, answers, given_map.named)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("C", "C++"), ("a", "b"), ("-1", "1"), ("A+", "A-"), ("0", "10"), ("1 0", "11"), ("", "a"), ("?", "."),
+        ("<1", ">1"), ("50%", "50"), ("1.5", "15"), ("\u00e9", "e"),
+    ],
+)  # fmt: skip
+def test_values_that_are_two(first: str, second: str) -> None:
+    assert loosely(first) != loosely(second)
+
+
+def test_numbers_and_texts_of_numbers_are_mapped(tmp_path: Path) -> None:
+    label = np.array([0, 1] * 50)
+    for given_labels, predicted in ((label, label.astype(str)), (label.astype(bool), label.astype(bool).astype(str))):
+        with pytest.raises(DataError) as caught:
+            lh.audit(given_labels, predicted, sensitive_features=GROUP[:100])
+        mapped = lh.audit(
+            given_labels, predicted, sensitive_features=GROUP[:100], label_map=in_python(str(caught.value))
+        )
+        assert mapped.metrics["accuracy"].value == 1
+
+
+def test_a_map_merges_labels_of_scores(tmp_path: Path) -> None:
+    label = np.where(np.arange(ROWS) < 30, np.array(["1", "2"])[TRUTH], np.array(["no", "yes"])[TRUTH])
+    given_map = {"1": "no", "2": "yes"}
+    frame = frame_of(["no", "yes"], ["no", "yes"])
+    plain = lh.audit(frame["y"], scores=frame["p"], sensitive_features=frame["g"], replicates=100).to_dict()
+    merged = lh.audit(
+        label, scores=frame["p"], sensitive_features=frame["g"], label_map=given_map, replicates=100
+    ).to_dict()
+    assert merged["scores"] == plain["scores"]
+    assert merged["metrics"] == plain["metrics"]
+    shifted = lh.audit(TRUTH + 1, scores=SCORE, sensitive_features=GROUP, label_map={1: 0, 2: 1}, replicates=100)
+    assert shifted.metrics == lh.audit(TRUTH, scores=SCORE, sensitive_features=GROUP, replicates=100).metrics
+    one, other = (
+        lh.explain_gap(one, frame["p"], sensitive_features=frame["g"], label_map=two, replicates=100).to_dict()
+        for one, two in ((frame["y"], None), (label, given_map))
+    )
+    assert one == other
+    frame.assign(y=label).to_csv(tmp_path / "p.csv", index=False)
+    found = postprocess_file(tmp_path / "p.csv", "p", "g", label="y", label_map=given_map)
+    assert found.saved.classes == ("no", "yes")
