@@ -15,6 +15,8 @@ from numbers import Number
 # A code of more digits is a name, and an exponent of more is a curiosity.
 NUMBER = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?")
 WHOLE_WITH_COMMA = re.compile(r"([+-]?[0-9]{1,40}),0{1,2}")
+MOST_CLASSES = 200
+"""More are told apart nowhere: a column that has more holds ids or scores."""
 TRUTH = {"true": Decimal(1), "false": Decimal(0)}
 MINUS = str.maketrans("\u2212\u2010\u2011\u2013", "----")
 MARKS = ".,;:!?\u2026\u3002"

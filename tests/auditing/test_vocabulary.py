@@ -114,7 +114,7 @@ def test_the_label_map_of_the_error_works_as_it_is_printed(
 ALIKE = {name: pair for name, pair in DIFFERENT.items() if list(map(loosely, pair[0])) == list(map(loosely, pair[1]))}
 
 
-@pytest.mark.parametrize("case", ALIKE)
+@pytest.mark.parametrize("case", ["a final dot", "truth values", "commas and equals signs"])
 def test_labels_in_two_spellings_are_refused_by_every_command(case: str, tmp_path: Path) -> None:
     first, second = ALIKE[case]
     mixed = np.where(np.arange(ROWS) < 30, np.array(first, object)[TRUTH], np.array(second, object)[TRUTH])
@@ -127,7 +127,9 @@ def test_labels_in_two_spellings_are_refused_by_every_command(case: str, tmp_pat
         lambda **options: sum(
             one.n for one in lh.explain_file(path, "y", "p", ["g"], **few, **options).groups.values()
         ),
-        lambda **options: int(postprocess_file(path, "p", "g", label="y", **options).before.sum()),
+        lambda **options: int(
+            postprocess_file(path, "p", "g", label="y", metric="demographic_parity", **options).before.sum()
+        ),
         lambda **options: lh.indirect_audit_file(path, "y", "q", shares={"f": 0.4}, **few, **options).rows,
     ]
     right = [0.75, 0.75, ROWS, ROWS // 2, ROWS]

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from levelhead.auditing.vocabulary import all_numbers, mostly_fractions, threshold_advice
 from levelhead.metrics.names import MISSING_GROUP, Key
+from levelhead.spelling import MOST_CLASSES
 from levelhead.types import DataError, printable, quoted
 
-MOST_CLASSES = 200
 MOST_GROUPS = 1_000
 MOST_CELLS = 250_000
 """Groups x classes x classes. Intervals draw the whole table a thousand times, which are then two gigabytes."""

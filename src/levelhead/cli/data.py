@@ -33,6 +33,15 @@ def init_command(
     backbone: Annotated[
         str, typer.Option(help="Pretrained text encoder: a name on the Hub, or a folder.")
     ] = "sentence-transformers/all-MiniLM-L6-v2",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="data.KEY=VALUE",
+            help="An option of the data that is then not guessed: data.target=toxicity. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the recipe if it is there.")] = False,
 ) -> None:
     """Write a first recipe for a table of your own, with comments.
@@ -42,7 +51,14 @@ def init_command(
 
     Example: levelhead init reviews.csv
     """
-    from levelhead.runs.init import list_pictures, picture_recipe, refuse_existing, write_recipe
+    from levelhead.runs.init import (
+        list_pictures,
+        picture_recipe,
+        refuse_existing,
+        told_options,
+        with_options,
+        write_recipe,
+    )
     from levelhead.runs.recipe import load_experiment
 
     target = out or Path(f"{path.resolve().name.split('.')[0] or 'mine'}.yaml")
@@ -54,6 +70,7 @@ def init_command(
         check_outputs({"--out": table})
         refuse_existing(table, force)
         text, guess = picture_recipe(path, pictures, table, target.stem)
+        text = with_options(text, told_options(settings or ()))
         lines = io.StringIO()
         # A path that a spreadsheet would take for a formula has the same meaning behind ./
         cells = [
@@ -63,7 +80,7 @@ def init_command(
         write_text(table, lines.getvalue())
         guess.said.append(f"Wrote {table}, which lists them.")
     else:
-        text, guess = write_recipe(path, backbone)
+        text, guess = write_recipe(path, backbone, settings or ())
     write_text(target, text)
     load_experiment(target)
     console = Terminal()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, overload
@@ -29,6 +29,7 @@ from levelhead.data.base import (
     Split,
     as_names,
     check_roles,
+    codes_of,
     dataset_folder,
     refuse_empty,
     refuse_one_class,
@@ -37,6 +38,7 @@ from levelhead.data.base import (
 from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.images import check_image_size, is_below, read_picture
 from levelhead.data.splits import check_shares, deal, rows_of
+from levelhead.data.targets import check_target_options, classes_of
 from levelhead.data.text_files import as_text
 from levelhead.data.texts import Texts, text_fingerprint
 from levelhead.storage import refuse_pipes
@@ -44,6 +46,7 @@ from levelhead.types import ConfigError, DataError, LevelheadError, quoted, requ
 
 PICTURES = "image"  # the column of pictures where nobody names one
 TEXT_KIND = re.compile(r"(large_)?string(_view)?")
+NUMBERS = re.compile(r"u?int\d+|float\d+|(large_)?string(_view)?")
 KINDS = re.compile(r"bool|u?int\d+|(large_)?string(_view)?|null")  # null: no row has a value
 
 
@@ -57,7 +60,9 @@ class Hub(DataSet):
     ``validation_split`` and ``test_split`` are the set's names, all different; None for validation or test takes
     ``validation_share`` or ``test_share`` of the training split's rows, by a hash and ``split_seed``: of a text itself,
     so that rows with the same text go to the same split, of a picture's row number. Target and sensitive columns hold
-    class labels, truth values, whole numbers or texts. ``id_column`` is written beside predictions (None: the row's
+    class labels, truth values, whole numbers or texts. ``label_map`` says which class a value of the target stands for,
+    as ``{"yes ": "yes"}``; ``threshold`` makes two classes of a target of numbers: at least so much, or less.
+    ``id_column`` is written beside predictions (None: the row's
     number). Pictures are cropped to their central square and resized to ``image_size`` pixels.
     """
 
@@ -77,6 +82,8 @@ class Hub(DataSet):
     validation_share: float = 0.1
     test_share: float = 0.2
     split_seed: int = 0
+    label_map: Mapping[str, str] | None = None
+    threshold: float | None = None
 
     card: ClassVar[Card] = Card(
         title="A set from the Hugging Face hub",
@@ -90,6 +97,7 @@ class Hub(DataSet):
 
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
+        check_target_options(self.label_map, self.threshold)
         check_image_size(self.image_size)
         if self.pair_column is not None and self.text_column is None:
             raise ConfigError("data.pair_column is the second of two texts: name the first with data.text_column.")
@@ -134,7 +142,7 @@ class Hub(DataSet):
         """Return pictures (n, 3, image_size, image_size) or texts, and labels of ``split``; opens no other column."""
         splits, source = self._load(), self._source(split)
         rows = self._rows(splits, split)
-        labels, names = self._values(splits, self.target, source, rows)
+        labels, names = self._labels(splits, source, rows)
         refuse_one_class(labels, names, self.target, f"{self._where(source)}, {split}")
         if self._texts:
             texts = self._read_texts(splits, source, rows)
@@ -270,11 +278,13 @@ class Hub(DataSet):
         for name in self._names():
             require_columns(splits[name].column_names, [column], self._where(name))
             feature = splits[name].features[column]
-            plain = isinstance(feature, datasets.Value) and KINDS.fullmatch(feature.dtype)
+            kinds = NUMBERS if column == self.target and self.threshold is not None else KINDS
+            plain = isinstance(feature, datasets.Value) and kinds.fullmatch(feature.dtype)
             if not plain and not isinstance(feature, datasets.ClassLabel):
+                shares = column == self.target and isinstance(feature, datasets.Value) and "float" in feature.dtype
                 raise DataError(
                     f"{self._where(name)}: {column!r} holds {feature}; it must hold class labels, truth values, whole "
-                    "numbers or texts."
+                    f"numbers or texts.{' Of numbers, --set data.threshold=0.5 makes two classes.' if shares else ''}"
                 )
 
     def _values(self, splits: Any, column: str, source: str, rows: Tensor) -> tuple[Tensor, tuple[str, ...]]:
@@ -303,6 +313,26 @@ class Hub(DataSet):
         if column not in self._sensitive or all(empty):  # a row may have no group, and must have a class
             self._refuse_empty(empty, column, source, rows)
         return torch.tensor([code[value] for value in chosen], dtype=torch.int64), names
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the classes of the target, of all splits; errors are those of :meth:`examples`."""
+        return self._labels(self._load(), self.train_split, torch.zeros(0, dtype=torch.int64))[1]
+
+    def _labels(self, splits: Any, source: str, rows: Tensor) -> tuple[Tensor, tuple[str, ...]]:
+        """Return the classes of some rows of one of the set's splits as codes (rows,) int64, and their names."""
+        if self.threshold is None:
+            labels, values = self._values(splits, self.target, source, rows)
+        else:
+            self._refuse_kind(splits, self.target)
+            cells = {name: list(map(as_text, _column(splits[name], self.target))) for name in self._names()}
+            chosen = [cells[source][row] for row in rows.tolist()]
+            self._refuse_empty([not cell for cell in chosen], self.target, source, rows)
+            values = tuple(sorted({cell for column in cells.values() for cell in column} - {""}))
+            labels = codes_of(chosen, values)
+        classes, names = classes_of(values, self.target, self.path, label_map=self.label_map, threshold=self.threshold)
+        if self.threshold is None:  # in the order of the set's own values, which is that of its class labels
+            names = tuple(dict.fromkeys(classes))
+        return codes_of(classes, names)[labels], names
 
     def _text_values(self, splits: Any, column: str, source: str) -> list[str | None]:
         """Return a column of texts of one of the set's splits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -28,17 +28,19 @@ from levelhead.data.base import (
 )
 from levelhead.data.cache import picture_examples, picture_inputs
 from levelhead.data.images import PictureFiles, check_image_size
-from levelhead.data.splits import check_shares, deal, named_splits, rows_of
-from levelhead.data.text_files import read_columns, refuse_mixed_numbers, table_header
+from levelhead.data.splits import (
+    absent_splits,
+    check_shares,
+    check_splits,
+    deal,
+    fill_splits,
+    named_splits,
+    rows_of,
+    say_filled,
+)
+from levelhead.data.targets import check_target_options, classes_of
+from levelhead.data.text_files import read_columns, table_header
 from levelhead.types import ConfigError, DataError, require_columns
-
-SPLIT_WORDS: dict[str, Split] = {
-    "train": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "test": "test",
-}
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,12 @@ class ImageFolderCsv(DataSet):
     ``folder`` lies below the data root, or is a path of its own; ``csv`` lies in it, or is a path of its own, and is
     UTF-8 with a header. ``file_column`` holds paths below the folder; whole paths, and links out of it, are refused.
     Classes and groups are the distinct values of their columns as text, to the letter, sorted. ``sensitive`` names one
-    column or several. ``split_column`` holds train, validation (or val, valid) and test; None: rows are dealt by a hash
-    of their number and ``split_seed``. Pictures are cropped to their central square and resized to ``image_size``
-    pixels.
+    column or several. ``split_column`` holds train, validation (or val, valid, dev, eval) and test, or what ``splits``
+    says that they are called there, as ``{"train": [0], "validation": [1], "test": [2]}``; None: rows are dealt by a
+    hash of their number and ``split_seed``, and so are the training rows of a column that names no validation or no
+    test rows. ``label_map`` says which class a value of the target stands for, as ``{"yes ": "yes"}``; ``threshold``
+    makes two classes of a target of numbers: at least so much, or less. Pictures are cropped to their central square
+    and resized to ``image_size`` pixels.
     """
 
     folder: str = ""
@@ -63,6 +68,9 @@ class ImageFolderCsv(DataSet):
     validation_share: float = 0.1
     test_share: float = 0.2
     split_seed: int = 0
+    splits: Mapping[Split, Sequence[str | int]] | None = None
+    label_map: Mapping[str, str] | None = None
+    threshold: float | None = None
 
     card: ClassVar[Card] = Card(
         title="Pictures with a csv",
@@ -76,6 +84,8 @@ class ImageFolderCsv(DataSet):
 
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
+        check_splits(self.splits, self.split_column)
+        check_target_options(self.label_map, self.threshold)
         check_image_size(self.image_size)
         check_roles(self._sensitive, self.target, file_column=self.file_column, split_column=self.split_column)
 
@@ -93,8 +103,8 @@ class ImageFolderCsv(DataSet):
         """Return pictures (n, 3, image_size, image_size) and labels of ``split``; opens no sensitive column."""
         frame = self._read([self.file_column, self.target])
         rows = self._rows(frame, split)
-        names = self._class_names(frame)
-        labels = codes_of(frame[self.target].iloc[rows], names)
+        classes, names = self._classes(frame)
+        labels = codes_of([classes[row] for row in rows], names)
         refuse_one_class(labels, names, self.target, f"{self._csv()}, {split}")
         return picture_examples(*self._encoded(frame, rows), labels, names, self.image_size)
 
@@ -158,13 +168,25 @@ class ImageFolderCsv(DataSet):
             keys = map(str, range(len(frame)))
             dealt = deal(keys, self.split_seed, self.validation_share, self.test_share)
             return rows_of(dealt, split, self._csv(), self.test_share)
-        words = frame[self.split_column].str.lower().tolist()
-        return rows_of(named_splits(words, SPLIT_WORDS, self.split_column, self._csv()), split, self._csv(), 0)
+        words = frame[self.split_column].str.strip().tolist()
+        named = named_splits(words, self.splits, self.split_column, self._csv())
+        if absent := absent_splits(named):
+            say_filled(self._csv(), self.split_column, absent)
+            numbers = [str(row) for row in range(len(named))]
+            named = fill_splits(named, numbers, self.split_seed, self.validation_share, self.test_share)
+        return rows_of(named, split, self._csv(), 0)
 
-    def _class_names(self, frame: pd.DataFrame) -> tuple[str, ...]:
+    def class_names(self) -> tuple[str, ...]:
+        """Return the classes of the target, of all rows; errors are those of :meth:`examples`."""
+        return self._classes(self._read([self.target]))[1]
+
+    def _classes(self, frame: pd.DataFrame) -> tuple[list[str], tuple[str, ...]]:
         self._refuse_empty(frame[self.target], self.target, list(range(len(frame))))
-        refuse_mixed_numbers(frame[self.target], self.target, self._csv())
-        return tuple(sorted(set(frame[self.target])))
+        values = frame[self.target].tolist()
+        classes, names = classes_of(
+            values, self.target, self._csv(), label_map=self.label_map, threshold=self.threshold
+        )
+        return classes, names if self.threshold is not None else tuple(sorted(names))
 
     def _refuse_empty(self, values: pd.Series[str], column: str, rows: Sequence[int]) -> None:
         empty = [not value.strip() for value in values]

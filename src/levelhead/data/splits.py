@@ -2,23 +2,82 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import logging
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from levelhead.data.base import Split
+from levelhead.data.base import SPLITS, Split
 from levelhead.types import ConfigError, DataError, quoted
 
+logger = logging.getLogger(__name__)
 
-def named_splits(words: Sequence[str], known: Mapping[str, Split], column: str, path: Path) -> list[Split]:
+
+SPLIT_WORDS: dict[str, Split] = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev", "development", "eval", "evaluation"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""What a split is called in folders, files and columns, in small letters."""
+
+
+def known_splits(words: Collection[str]) -> dict[str, Split]:
+    """Return the split that each of the words names, in any case; others are left out.
+
+    ``eval`` is the test split where another word names the validation split and none the test split.
+    """
+    found = {word: SPLIT_WORDS[plain] for word in words if (plain := word.strip().lower()) in SPLIT_WORDS}
+    late = [word for word in found if word.strip().lower() in ("eval", "evaluation")]
+    if "test" not in found.values() and any(found[word] == "validation" for word in found.keys() - set(late)):
+        found |= dict.fromkeys(late, "test")
+    return found
+
+
+def check_splits(splits: Mapping[Split, Sequence[str | int]] | None, split_column: str | None) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` unless ``splits`` names each value of ``split_column`` once."""
+    if splits is None:
+        return
+    if split_column is None:
+        raise ConfigError("data.splits says what the values of a column are: name the column with data.split_column.")
+    values = [str(value) for named in splits.values() for value in named]
+    twice = next((value for value in values if values.count(value) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"data.splits names {quoted(twice)} twice; a row is of one split.")
+    if not splits.get("train"):
+        raise ConfigError("data.splits names no value for train, e.g. {train: [0], validation: [1], test: [2]}.")
+
+
+def named_splits(
+    words: Sequence[str], splits: Mapping[Split, Sequence[str | int]] | None, column: str, path: Path
+) -> list[Split]:
     """Return the split that each row's word in ``column`` names, or raise :class:`~levelhead.types.DataError`."""
+    if splits is None:
+        known = known_splits(set(words))
+    else:
+        known = {str(value): split for split, values in splits.items() for value in values}
     wrong = [row for row, word in enumerate(words) if word not in known]
     if wrong:
+        values = sorted({word for word in words if word not in known})
         raise DataError(
             f"{path}: {column!r} is {quoted(words[wrong[0]])} in row {wrong[0] + 1} and names no split in "
-            f"{len(wrong)} rows; write train, validation or test."
+            f"{len(wrong)} rows; write train, validation or test, or say what each value is: "
+            f"{splits_setting(sorted(set(words)) if len(values) < 10 else values)}"
         )
     return [known[word] for word in words]
+
+
+def splits_setting(values: Sequence[str]) -> str:
+    """Return how ``data.splits`` is typed for some values of a column: in their order, as far as that is a guess."""
+    named = known_splits(values)
+    if not named and len(values) in (2, 3):
+        named = dict(zip(values, SPLITS if len(values) == 3 else ("train", "test"), strict=True))
+    shown = {split: [value for value in values[:10] if named.get(value) == split] or ["..."] for split in SPLITS}
+    if len(values) == 2:
+        shown = {split: found for split, found in shown.items() if found != ["..."]} or shown
+    return f"--set {shlex.quote(f'data.splits={json.dumps(shown)}')}"
 
 
 def check_shares(validation_share: float, test_share: float) -> None:
@@ -36,6 +95,33 @@ def check_shares(validation_share: float, test_share: float) -> None:
         raise ConfigError(
             f"data.validation_share {validation_share} and data.test_share {test_share} leave nothing to train on."
         )
+
+
+def absent_splits(named: Sequence[Split]) -> tuple[Split, ...]:
+    """Return which of validation and test no row is named of, where rows of train and of the other one are."""
+    found = {*named}
+    return tuple(split for split in SPLITS[1:] if split not in found) if "train" in found and len(found) == 2 else ()
+
+
+def fill_splits(
+    named: Sequence[Split], keys: Sequence[str], seed: int, validation_share: float, test_share: float
+) -> list[Split]:
+    """Return the split of each row; one that no row is named of takes its share of the training rows, by their keys."""
+    shares = [0.0 if split in named else share for split, share in zip(SPLITS[1:], (validation_share, test_share))]  # noqa: B905
+    dealt = deal(keys, seed, *shares)
+    return [new if old == "train" else old for old, new in zip(named, dealt, strict=True)]
+
+
+@functools.lru_cache(maxsize=64)  # once for a table, not for each of its splits
+def say_filled(path: Path, column: str, absent: tuple[Split, ...]) -> None:
+    """Log that splits which a column does not name are taken of its training rows."""
+    logger.warning(
+        "%s: %r names no %s rows; they are dealt out of the training rows, by data.%s_share.",
+        path,
+        column,
+        absent[0],
+        absent[0],
+    )
 
 
 def deal(keys: Iterable[str], seed: int, validation_share: float, test_share: float) -> list[Split]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,20 +25,26 @@ from levelhead.data.base import (
     refuse_one_class,
     warn_of_absent,
 )
-from levelhead.data.image_folder_csv import SPLIT_WORDS
-from levelhead.data.splits import check_shares, deal, named_splits, rows_of
+from levelhead.data.splits import (
+    SPLIT_WORDS,
+    absent_splits,
+    check_shares,
+    check_splits,
+    deal,
+    fill_splits,
+    named_splits,
+    rows_of,
+    say_filled,
+)
+from levelhead.data.targets import check_target_options, classes_of, ordered
 from levelhead.data.text_files import (
     ANY_SUFFIXES,
-    NUMBER,
     read_columns,
-    refuse_mixed_numbers,
     table_files,
     table_header,
 )
 from levelhead.data.texts import Texts, text_fingerprint
 from levelhead.types import ConfigError, DataError, require_columns
-
-WORDS: dict[str, Split] = {**SPLIT_WORDS, "dev": "validation"}
 
 logger = logging.getLogger(__name__)
 
@@ -49,15 +54,20 @@ class TextCsv(DataSet):
     """Tell the ``target`` column of a table from its ``text_column``, and its ``pair_column`` if there are two texts.
 
     ``folder`` lies below the data root, or is a path of its own. ``file`` is one table in it, or a path of its own;
-    None: one table a split, named train, validation (or val, valid, dev) and test, also in parts
+    None: one table a split, named train, validation (or val, valid, dev, eval) and test, also in parts
     (``train-00000-of-00002.parquet``, or all tables in a folder ``train``). A table is ``.csv``, ``.tsv``
     or ``.jsonl``, also ``.gz``, or ``.parquet``. Semicolons or tabs in place of a csv's commas are seen and
     said, and so are UTF-16 and Latin-1 in place of UTF-8. Classes and groups are the distinct
     values of their columns in all rows as text, to the letter, sorted: as numbers where all of them are, else as texts.
     ``sensitive`` names one column or several; empty, or without a column ``group``, nobody's group is known.
     ``id_column`` is written beside predictions (None: the number of the row in its file), so that groups can be joined
-    later. ``split_column`` holds train, validation (or val, valid, dev) and test; None with one file: rows are dealt by
-    a hash of their text and ``split_seed``, so that rows with the same text go to the same split.
+    later. ``split_column`` holds train, validation (or val, valid, dev, eval) and test, or what ``splits`` says that
+    they are called there, as ``{"train": [0], "validation": [1], "test": [2]}``; None with one file: rows are dealt by
+    a hash of their text and ``split_seed``, so that rows with the same text go to the same split. So are, of a column
+    that names no validation or no test rows, its training rows.
+
+    ``label_map`` says which class a value of the target stands for, as ``{"yes ": "yes"}``. ``threshold`` makes two
+    classes of a target of numbers: at least so much, or less.
     """
 
     folder: str = ""
@@ -71,6 +81,9 @@ class TextCsv(DataSet):
     validation_share: float = 0.1
     test_share: float = 0.2
     split_seed: int = 0
+    splits: Mapping[Split, Sequence[str | int]] | None = None
+    label_map: Mapping[str, str] | None = None
+    threshold: float | None = None
 
     card: ClassVar[Card] = Card(
         title="Texts in a csv",
@@ -84,6 +97,8 @@ class TextCsv(DataSet):
 
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
+        check_splits(self.splits, self.split_column)
+        check_target_options(self.label_map, self.threshold)
         check_roles(
             self._sensitive,
             self.target,
@@ -116,11 +131,10 @@ class TextCsv(DataSet):
     def examples(self, split: Split) -> Examples:
         """Return texts and labels of ``split``; opens no sensitive column."""
         rows = self._read(self.target, split)
-        refuse_mixed_numbers(rows.values, self.target, rows.files[0][0])
-        names = sorted_names(set(rows.values))
+        classes, names = self._classes(rows)
         chosen = self._rows(rows, split)
         where = f"{rows.file_of(chosen[0])}, {split}"
-        labels = codes_of([rows.values[row] for row in chosen], names)
+        labels = codes_of([classes[row] for row in chosen], names)
         refuse_one_class(labels, names, self.target, where)
         lacking = [name for code, name in enumerate(names) if not bool((labels == code).any())]
         if lacking:
@@ -132,6 +146,14 @@ class TextCsv(DataSet):
             _refuse_empty([text if text.strip() else "" for text in column], name, chosen, rows)
         texts = Texts(columns[0], columns[1] if len(columns) > 1 else None, where=where)
         return Examples(texts, labels, names, text_fingerprint(texts, labels))
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the classes of the target, of all rows; errors are those of :meth:`examples`."""
+        return self._classes(self._read(self.target, None))[1]
+
+    def _classes(self, rows: _Rows) -> tuple[list[str], tuple[str, ...]]:
+        where = rows.files[0][0]
+        return classes_of(rows.values, self.target, where, label_map=self.label_map, threshold=self.threshold)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive columns of ``split``; an empty cell is no group, a column without any is an error.
@@ -145,7 +167,7 @@ class TextCsv(DataSet):
             values = [rows.values[row] for row in chosen]
             if not any(values):
                 _refuse_empty(values, name, chosen, rows)
-            names = sorted_names(set(rows.values) - {""})
+            names = ordered(set(rows.values) - {""})
             result.append(Groups(name, codes_of(values, names), names))
         return tuple(result)
 
@@ -174,7 +196,7 @@ class TextCsv(DataSet):
     def _files(self) -> list[tuple[Path, Split | None]]:
         """Return the one table, or those of train, validation and test, each with its split."""
         if self.file is None:
-            names = {split: [word for word, named in WORDS.items() if named == split] for split in SPLITS}
+            names = {split: [word for word, named in SPLIT_WORDS.items() if named == split] for split in SPLITS}
             folder = self._folder()
             return [
                 (path, split) for split in SPLITS for path in table_files(folder, *names[split], suffixes=ANY_SUFFIXES)
@@ -184,14 +206,14 @@ class TextCsv(DataSet):
             raise DataError(f"There is no file {path}. Set data.file to a table in {path.parent}, or to a whole path.")
         return [(path, None)]
 
-    def _read(self, column: str, wanted: Split) -> _Rows:
-        """Read one column of all rows, beside the texts of those that may be of the split ``wanted``.
+    def _read(self, column: str, wanted: Split | None) -> _Rows:
+        """Read one column of all rows, beside the texts of those that may be of the split ``wanted``; None: no texts.
 
         The target is checked wherever it is read.
         """
         rows = _Rows([], [], [], [[] for _ in self._texts])
-        carved = self.file is not None and self.split_column is None
-        opened = self._texts if column == self.target or carved else ()
+        dealt = wanted is not None and self.file is not None and self.split_column is None
+        opened = self._texts if wanted is not None and (column == self.target or dealt) else ()
         files = self._files()
         of_splits = [split for _, split in files]
         for path, split in files:
@@ -202,10 +224,10 @@ class TextCsv(DataSet):
             for kept, name in zip(rows.texts, opened, strict=False):
                 kept += table[name] if here else [""] * len(values)
             if self.split_column is not None:
-                words = [cell.strip().lower() for cell in table[self.split_column]]
-                rows.splits += named_splits(words, WORDS, self.split_column, path)
-            elif carved:
-                keys = ["\n".join(texts) for texts in zip(*(table[name] for name in opened), strict=True)]
+                words = [cell.strip() for cell in table[self.split_column]]
+                rows.splits += self._named(path, words, table, wanted)
+            elif dealt:
+                keys = _keys(table, opened)
                 rows.splits += deal(keys, self.split_seed, self.validation_share, self.test_share)
             elif split is not None:
                 rows.splits += [split] * len(values)
@@ -213,6 +235,19 @@ class TextCsv(DataSet):
         if column == self.target:
             _refuse_empty(rows.values, column, range(len(rows.values)), rows)
         return rows
+
+    def _named(
+        self, path: Path, words: Sequence[str], table: Mapping[str, Sequence[str]], wanted: Split | None
+    ) -> list[Split]:
+        """Return the split that each word names; one that none names takes its share of the training rows."""
+        named = named_splits(words, self.splits, str(self.split_column), path)
+        absent = absent_splits(named)
+        if wanted is None or not absent:
+            return named
+        say_filled(path, str(self.split_column), absent)
+        unread = [name for name in self._texts if name not in table]
+        keys = _keys({**table, **(read_columns(path, unread) if unread else {})}, self._texts)
+        return fill_splits(named, keys, self.split_seed, self.validation_share, self.test_share)
 
     def _rows(self, rows: _Rows, split: Split) -> list[int]:
         carved = self.file is not None and self.split_column is None
@@ -241,11 +276,9 @@ class _Rows:
         return self.place(row)[0]
 
 
-def sorted_names(values: set[str]) -> tuple[str, ...]:
-    """Return distinct values in order: that of numbers where all are numbers, else that of texts."""
-    if not all(NUMBER.fullmatch(value) for value in values):
-        return tuple(sorted(values))
-    return tuple(sorted(values, key=lambda value: (Decimal(value), value)))
+def _keys(table: Mapping[str, Sequence[str]], texts: Sequence[str]) -> list[str]:
+    """Return what decides the split of each row: its texts."""
+    return ["\n".join(row) for row in zip(*(table[name] for name in texts), strict=True)]
 
 
 def _value(cell: str) -> str:

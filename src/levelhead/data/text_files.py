@@ -8,8 +8,7 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,20 +180,6 @@ def first_rows(path: Path, count: int) -> dict[str, list[str]]:
         raise DataError(f"{path} has neither a header nor rows.")
     header, *rows = lines
     return {name: [row[at] if at < len(row) else "" for row in rows] for at, name in enumerate(header)}
-
-
-def refuse_mixed_numbers(values: Iterable[str], column: str, where: object) -> None:
-    """Raise :class:`~levelhead.types.DataError` if a column of labels holds one number written in two ways.
-
-    ``1`` and ``1.0`` are most often one class that a library has written anew. ``01`` is no number but a code.
-    """
-    known: dict[Decimal, str] = {}  # exactly: as floats, long ids would be one number
-    for value in sorted(value for value in set(values) if NUMBER.fullmatch(value)):
-        other = known.setdefault(Decimal(value), value)
-        if other != value:
-            raise DataError(
-                f"{where}: {column!r} holds {other!r} and {value!r}, one number written in two ways. Write it in one."
-            )
 
 
 def _lines(path: Path) -> Iterator[list[str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
 from levelhead.runs.finished import FinishedRun, open_finished
 from levelhead.runs.folder import digest, kept_epochs, oracle_reason, predictions_table, write_parquet
+from levelhead.spelling import loosely
 from levelhead.storage import is_run, load_tensors, read_metrics, write_json
 from levelhead.training.checkpoint import load_trained_state
 from levelhead.training.finite import refuse_not_finite
@@ -70,6 +73,7 @@ def evaluate_run(
         raise DataError(
             f"{folder} was trained to tell {listed(trained)}, and the {split} split now has "
             f"{listed(examples.class_names)}: restore the data, or train again."
+            + _same_words(trained, examples.class_names)
         )
 
     classify_one(model, examples.inputs.batch(torch.tensor([0])), folder / "model")
@@ -87,6 +91,15 @@ def evaluate_run(
     if frames:
         write_parquet(folder / f"predictions-{split}-epochs.parquet", pd.concat(frames))
     return write_evaluation(run, split, examples, groups, logits, out, cluster, min_count=min_count, missing=missing)
+
+
+def _same_words(trained: Sequence[str], there: Sequence[str]) -> str:
+    """Return what to type where the data spell the classes of a network in another way; else nothing."""
+    known = {loosely(name): name for name in trained}
+    pairs = {name: known[form] for name in there if name not in trained and (form := loosely(name)) in known}
+    if not pairs:
+        return ""
+    return f" If these are the same classes: --set {shlex.quote(f'data.label_map={json.dumps(pairs)}')} --out FOLDER."
 
 
 def write_evaluation(

@@ -5,16 +5,21 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from levelhead.data.base import SPLITS
 from levelhead.data.hub import Hub, first_columns, is_saved
-from levelhead.data.image_folder_csv import SPLIT_WORDS
-from levelhead.data.text_csv import WORDS
+from levelhead.data.image_folder_csv import ImageFolderCsv
+from levelhead.data.splits import SPLIT_WORDS, known_splits, splits_setting
+from levelhead.data.text_csv import TextCsv
 from levelhead.data.text_files import ANY_SUFFIXES, NUMBER, first_rows, holds_pictures
-from levelhead.types import ConfigError, DataError, quoted
+from levelhead.plain_yaml import read_yaml
+from levelhead.runs.recipe import build_data, override, section
+from levelhead.types import ConfigError, DataError, quoted, require_columns
 
 BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
 LOOKED_AT = 2000  # rows
@@ -29,9 +34,24 @@ DEMOGRAPHIC = frozenset(
     citizenship citizen immigrant immigration migrant religion religious faith muslim christian jewish hindu
     disability disabled disabilities handicap pregnant pregnancy orientation lgbt lgbtq transgender marital married
     veteran caste tribe accent dialect demographic demographics minority protected sensitive group groups region
-    country zip zipcode postcode
+    country zip zipcode postcode subgroup subgroups identity identities heterosexual homosexual gay lesbian bisexual
+    queer nonbinary latina latinx african indian chinese buddhist sikh atheist catholic illness
     """.split()  # noqa: SIM905 (a list of words reads better so)
 )
+# Values that say who people are, and those that may stand beside them. They are looked at in small letters.
+WHO = frozenset(
+    """
+    male female man woman men women boy girl nonbinary non-binary transgender cisgender black white asian hispanic
+    latino latina caucasian african-american indian arab muslim christian jewish hindu buddhist atheist catholic
+    heterosexual homosexual bisexual gay lesbian married single divorced widowed
+    """.split()  # noqa: SIM905
+) | {"african american"}
+NEUTRAL = frozenset(
+    ("", "m", "f", "other", "others", "unknown", "none", "na", "n/a", "not stated", "prefer not to say")
+)
+COUNTS = frozenset("count counts number num n total sum votes likes annotators raters".split())  # noqa: SIM905
+MOST_SPLITS = 10
+"""Values that a column of splits may have."""
 TEXT = ("text", "sentence", "comment", "content", "review", "tweet", "post", "body", "message", "document", "question")
 PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"), ("text_a", "text_b"))
 TARGET = ("label", "labels", "target", "class", "category", "y", "sentiment", "toxic", "toxicity", "outcome", "answer")
@@ -47,6 +67,7 @@ class Guess:
     pictures: bool = False
     target: str = ""
     split: str | None = None
+    splits: dict[str, list[str]] | None = None
     identifier: str | None = None
     sensitive: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -59,8 +80,8 @@ def find_tables(path: Path) -> list[Path]:
     """
     if path.is_dir():
         tables = sorted(one for one in path.iterdir() if one.is_file() and one.name.endswith(ANY_SUFFIXES))
-        splits = [one for one in tables if re.split(r"[.]|-\d+-of-", one.name)[0] in WORDS]
-        below = [one for one in sorted(path.iterdir()) if one.is_dir() and one.name in WORDS]
+        splits = [one for one in tables if re.split(r"[.]|-\d+-of-", one.name)[0] in SPLIT_WORDS]
+        below = [one for one in sorted(path.iterdir()) if one.is_dir() and one.name in SPLIT_WORDS]
         splits += [file for one in below for file in sorted(one.iterdir()) if file.name.endswith(ANY_SUFFIXES)]
         chosen = tables if len(tables) == 1 and not below else splits
         if not chosen:
@@ -120,19 +141,32 @@ def picture_recipe(folder: Path, rows: Sequence[tuple[str, str, str]], csv_file:
     return recipe_text([csv_file], guess, name, BACKBONE, folder=folder, rows=len(rows)), guess
 
 
-def guess_columns(table: Mapping[str, Sequence[str]], folder: Path, pictures: str | None = None) -> Guess:
+def guess_columns(
+    table: Mapping[str, Sequence[str]],
+    folder: Path,
+    pictures: str | None = None,
+    told: Mapping[str, Any] | None = None,
+) -> Guess:
     """Guess what the columns of a table are: texts or pictures, the class, splits, ids, and what is about people.
 
     ``table`` holds the first rows, ``folder`` is where files of pictures are looked for, and ``pictures`` names the
-    column of pictures where that is known. A column whose name says
-    something of people is never an input or the target.
+    column of pictures where that is known. ``told`` has the options of the recipe's data that the user named. A column
+    whose name or values say something of people is never an input, and never the target unless the user says so; a
+    column of splits, a count and an id are never the target.
 
-    Errors: :class:`~levelhead.types.DataError` where no column can be an input, or none the target.
+    Errors: :class:`~levelhead.types.DataError` where no column can be an input, where none or several can be the
+    target, and where a column of splits holds words that are not known.
     """
-    guess = Guess()
-    about_people = [name for name in table if looks_demographic(name)]
+    guess, told = Guess(), told or {}
+    for option in ("target", "split_column", "id_column", "text_column", "pair_column", "file_column"):
+        if told.get(option) is not None:
+            require_columns(list(table), [str(told[option])], "The table")
+    taken = {str(value) for option, value in told.items() if option.endswith("_column") or option == "target"}
+    unknown = [name for name in table if name not in taken and not looks_demographic(name)]
+    by_values = [name for name in unknown if _are_people(table[name])]
+    about_people = [name for name in table if name not in taken and (name not in unknown or name in by_values)]
     free = [name for name in table if name not in about_people]
-    guess.split = next((name for name in _by_name(free, SPLIT) if _holds_splits(table[name])), None)
+    _guess_split(guess, table, free, told)
     guess.identifier = next((name for name in free if _is_identifier(name, table[name])), None)
     free = [name for name in free if name not in (guess.split, guess.identifier)]
 
@@ -142,19 +176,28 @@ def guess_columns(table: Mapping[str, Sequence[str]], folder: Path, pictures: st
     else:
         guess.inputs = _texts(free, table)
     free = [name for name in free if name not in guess.inputs]
-    targets = [name for name in free if 2 <= _distinct(table[name]) <= MOST_CLASSES]
-    named = _by_name(targets, TARGET)
+    free += [str(told["target"])] if told.get("target") is not None and told["target"] not in free else []
+    targets = [name for name in free if 2 <= _distinct(table[name]) <= MOST_CLASSES and not _is_count(name)]
+    # A name says more than the number of values: what is no class is refused later, with a way out.
+    classes = [name for name in free if _varies(table[name]) and not _are_words(table[name])]
+    named = [str(told["target"])] if told.get("target") else _by_name(classes, TARGET)
     if not guess.inputs:
         raise DataError(
             f"No column of {_names(table)} looks like a text or a picture's file. Is it a table of numbers? levelhead "
             "trains on texts and pictures; predictions of any model are audited by levelhead audit."
         )
-    if not targets:
+    if not (named or targets):
         raise DataError(
             f"No column of {_names(table)} looks like a class: between 2 and {MOST_CLASSES} different values in the "
-            f"first {len(next(iter(table.values()))):,} rows, and not about people."
+            f"first {len(next(iter(table.values()))):,} rows, no count, and not about people. Name it: "
+            "--set data.target=COLUMN."
         )
-    guess.target = named[0] if named else targets[-1]
+    if not named and len(targets) > 1:
+        raise DataError(
+            f"Several columns may be the class to predict: {_list(targets)}. Name it: --set "
+            f"{shlex.quote(f'data.target={targets[-1]}')}."
+        )
+    guess.target = named[0] if named else targets[0]
     guess.said.append(f"The class to predict is {quoted(guess.target)}.")
     others = [name for name in targets if name != guess.target]
     if others:
@@ -166,10 +209,11 @@ def guess_columns(table: Mapping[str, Sequence[str]], folder: Path, pictures: st
         if 2 <= count <= MOST_CLASSES:
             guess.sensitive.append(name)
     if about_people:
+        several = len(about_people) > 1
+        why = f"By {'their names' if several else 'its name'}{' or values' if by_values else ''}"
         guess.said.append(
-            f"By their names, {_list(about_people)} may say who people are. Training does not open them."
-            if len(about_people) > 1
-            else f"By its name, {_list(about_people)} may say who people are. Training does not open it."
+            f"{why}, {_list(about_people)} may say who people are. Training does not open "
+            f"{'them' if several else 'it'}."
         )
         many = [name for name in about_people if name not in guess.sensitive]
         if many:
@@ -183,10 +227,60 @@ def guess_columns(table: Mapping[str, Sequence[str]], folder: Path, pictures: st
     return guess
 
 
+def _guess_split(
+    guess: Guess, table: Mapping[str, Sequence[str]], free: Sequence[str], told: Mapping[str, Any]
+) -> None:
+    """Find the column of splits, by its name or its values, and what its values stand for.
+
+    Errors: :class:`~levelhead.types.DataError` for one that is named like it and holds other words: its rows would be
+    dealt anew.
+    """
+    if "split_column" in told:
+        guess.split = None if told["split_column"] is None else str(told["split_column"])
+        named = [guess.split] if guess.split else []
+    else:
+        named = _by_name(free, SPLIT)
+        guess.split = next((name for name in [*named, *free] if _holds_splits(table[name])), None)
+        if guess.split:
+            return
+    for name in named:
+        values = sorted({value.strip() for value in table[name]})
+        if told.get("splits") is not None or _holds_splits(table[name]):
+            return
+        if values == ["0", "1", "2"]:
+            guess.split, guess.splits = name, dict(zip(SPLITS, map(list, values), strict=True))
+            guess.said.append(f"The splits are in {quoted(name)}: 0 is read as train, 1 as validation, 2 as test.")
+            return
+        if len(values) <= MOST_SPLITS:
+            raise DataError(
+                f"{quoted(name)} may name the splits, and its values {_list(values)} are not known. Say what they are: "
+                f"--set {shlex.quote(f'data.split_column={name}')} {splits_setting(values)}. If it names none: --set "
+                "data.split_column=null."
+            )
+
+
 def looks_demographic(name: str) -> bool:
     """Say whether a column's name may say something of people: one of its words is on a list."""
-    words = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
-    return any(word in DEMOGRAPHIC for word in re.split(r"[^a-z]+", words.lower()))
+    return not DEMOGRAPHIC.isdisjoint(_words(name))
+
+
+def _is_count(name: str) -> bool:
+    """Say whether a column's name says that it counts something."""
+    return not COUNTS.isdisjoint(_words(name))
+
+
+def _are_people(values: Sequence[str]) -> bool:
+    """Say whether values say who people are: male and female, or m and f."""
+    found = {value.strip().lower().replace("_", " ") for value in values}
+    return (not found.isdisjoint(WHO) or {"m", "f"} <= found) and found <= WHO | NEUTRAL
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[^a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())
+
+
+def _varies(values: Sequence[str]) -> bool:
+    return len({value for value in values if value.strip()}) > 1
 
 
 def recipe_text(
@@ -219,6 +313,8 @@ def recipe_text(
     if one:
         if guess.split:
             lines.append(f"  split_column: {_value(guess.split)}")
+            if guess.splits:
+                lines.append(f"  splits: {json.dumps(guess.splits)}     # what its values stand for")
         else:
             by = "number" if guess.pictures else "text"
             lines.append(f"  validation_share: 0.1     # rows are dealt to the splits by a hash of their {by}")
@@ -274,22 +370,53 @@ def _training(guess: Guess, backbone: str, rows: int) -> list[str]:
     return [*lines, "  select: val_loss     # the epoch that is kept: by labels alone"]
 
 
-def write_recipe(path: Path, backbone: str = BACKBONE) -> tuple[str, Guess]:
+def write_recipe(path: Path, backbone: str = BACKBONE, settings: Sequence[str] = ()) -> tuple[str, Guess]:
     """Return a recipe for a table or a folder of tables as YAML, and what was guessed.
 
-    Errors: :class:`~levelhead.types.DataError` where there is no table, or none that can be trained on.
+    ``settings`` are options of its data, as ``data.target=label``, which are then not guessed.
+
+    Errors: :class:`~levelhead.types.DataError` where there is no table, or none that can be trained on: its classes are
+    those that training would see.
     """
+    told = told_options(settings)
+    text, guess = _guessed_recipe(path, backbone, told)
+    text = with_options(text, told)
+    data = build_data(section(read_yaml(text, "the recipe"), "data"))
+    if isinstance(data, TextCsv | ImageFolderCsv | Hub):
+        data.class_names()
+    return text, guess
+
+
+def told_options(settings: Sequence[str]) -> dict[str, Any]:
+    """Return the options of a recipe's data that ``data.KEY=VALUE`` set; others are a ConfigError."""
+    if wrong := [setting for setting in settings if not re.match(r"data\.[a-z_]+=", setting)]:
+        raise ConfigError(f"--set {quoted(wrong[0])}: a first recipe takes options of its data, as data.target=label.")
+    return section(override({}, settings), "data")
+
+
+def with_options(text: str, told: Mapping[str, Any]) -> str:
+    """Return a recipe's text with options of its data in place of those that were guessed."""
+    lines = text.split("\n")
+    for name, value in told.items():
+        line = f"  {name}: {json.dumps(value)}"
+        places = [at for at, one in enumerate(lines) if one.startswith(f"  {name}:")]
+        if places:
+            lines[places[0]] = line
+        else:
+            lines.insert(lines.index("data:") + 2, line)
+    return "\n".join(lines)
+
+
+def _guessed_recipe(path: Path, backbone: str, told: Mapping[str, Any]) -> tuple[str, Guess]:
     if path.is_dir() and (is_saved(path) or _is_repository(path)):
-        return _hub_recipe(path, backbone)
+        return _hub_recipe(path, backbone, told)
     tables = find_tables(path)
     table = first_rows(tables[0], LOOKED_AT)
     if not any(table.values()):
         raise DataError(f"{tables[0]} has no rows.")
-    guess = guess_columns(table, tables[0].resolve().parent)
+    guess = guess_columns(table, tables[0].resolve().parent, None, told)
     if guess.pictures and len(tables) > 1:
         raise DataError(f"{path}: pictures are read from one csv with a split column, and there are {len(tables)}.")
-    if guess.split and guess.pictures and not _holds_splits(table[guess.split], SPLIT_WORDS):
-        guess.split = None
     rows = len(next(iter(table.values())))
     return recipe_text(tables, guess, path.name.split(".")[0] or "mine", backbone, rows=rows), guess
 
@@ -303,16 +430,17 @@ def _is_repository(folder: Path) -> bool:
     return below.is_dir() and any(one.is_file() and one.name.endswith(ANY_SUFFIXES) for one in below.iterdir())
 
 
-def _hub_recipe(folder: Path, backbone: str) -> tuple[str, Guess]:
+def _hub_recipe(folder: Path, backbone: str, told: Mapping[str, Any]) -> tuple[str, Guess]:
     """Return a recipe for a folder that the library `datasets` can load, and what was guessed."""
     splits = Hub(path=str(folder.resolve())).open_splits()
-    names = {split: next((name for name in splits if WORDS.get(name.lower()) == split), None) for split in SPLITS}
+    known = known_splits(list(splits))
+    names = {split: next((name for name in splits if known.get(name) == split), None) for split in SPLITS}
     source = names["train"] or next(iter(splits))
     table, pictures = first_columns(splits[source], LOOKED_AT)
     if pictures:
         # The pictures' column is known from its type; the rest is guessed as of any table.
         table[pictures[0]] = [f"{row}.jpg" for row in range(len(next(iter(table.values()), [0])))]
-    guess = guess_columns(table, folder, pictures[0] if pictures else None)
+    guess = guess_columns(table, folder, pictures[0] if pictures else None, told)
     lines = [
         *_heading(folder.resolve().name, folder.resolve().name),
         "  name: hub     # a set that the library datasets loads",
@@ -322,10 +450,10 @@ def _hub_recipe(folder: Path, backbone: str) -> tuple[str, Guess]:
     lines += [f"  {option}: {_value(name)}" for option, name in zip(options, guess.inputs, strict=False)]
     lines += [*_roles(guess), f"  train_split: {_value(source)}"]
     for split in ("validation", "test"):
-        known = names[split]
+        own = names[split]
         lines.append(
-            f"  {split}_split: {_value(known)}"
-            if known
+            f"  {split}_split: {_value(own)}"
+            if own
             else f"  {split}_split: null     # a share of the training rows, by a hash"
         )
     guess.said.append(f"Splits: {_list(list(splits))}.")
@@ -362,9 +490,10 @@ def _are_pictures(values: Sequence[str], folder: Path) -> bool:
     return bool(files) and all(value.lower().endswith(PICTURES) for value in files) and (folder / files[0]).is_file()
 
 
-def _holds_splits(values: Sequence[str], words: Mapping[str, str] = WORDS) -> bool:
-    found = {words.get(value.strip().lower()) for value in values}
-    return None not in found and "train" in found
+def _holds_splits(values: Sequence[str]) -> bool:
+    words = set(values)
+    found = known_splits(words)
+    return len(found) == len(words) and "train" in found.values() and len(set(found.values())) > 1
 
 
 def _is_identifier(name: str, values: Sequence[str]) -> bool:

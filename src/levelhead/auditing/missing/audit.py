@@ -20,9 +20,10 @@ from levelhead.auditing.missing.gaps import FloatArray
 from levelhead.auditing.missing.known import Known, Shares, shares_from
 from levelhead.auditing.missing.responses import Response
 from levelhead.auditing.missing.tally import Tally
-from levelhead.auditing.tally import MOST_CLASSES, Column
+from levelhead.auditing.tally import Column
 from levelhead.auditing.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.metrics.intervals import check_options
+from levelhead.spelling import MOST_CLASSES
 from levelhead.types import ConfigError, DataError, quoted
 
 

@@ -1,0 +1,280 @@
+"""Targets and splits as people's tables have them: one rule before training, and every way out of its errors works."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from levelhead.cli.app import main
+from levelhead.data.hub import Hub
+from levelhead.data.image_folder_csv import ImageFolderCsv
+from levelhead.data.splits import known_splits
+from levelhead.data.text_csv import TextCsv
+from levelhead.runs.data_check import look_at
+from levelhead.runs.init import write_recipe
+from levelhead.runs.recipe import load_experiment
+from levelhead.types import ConfigError, DataError
+
+ROWS = 300
+
+
+def table(**columns: Any) -> pd.DataFrame:
+    words = [f"some words number {row}" for row in range(ROWS)]
+    return pd.DataFrame({"comment_text": words, "label": ["no", "yes"] * (ROWS // 2), **columns})
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+def settings_in(error: str) -> list[list[str]]:
+    """Return the settings that an error says to type, one list for each of its ways out."""
+    found = re.findall(r"--set (?:'[^']*'|[^\s']\S*)", " ".join(error.split()))
+    return [shlex.split(one.rstrip(".")) for one in found]
+
+
+def build(folder: Path, kind: type, frame: pd.DataFrame, **options: Any) -> TextCsv | ImageFolderCsv | Hub:
+    if kind is Hub:
+        datasets.DatasetDict({"train": datasets.Dataset.from_pandas(frame)}).save_to_disk(str(folder / "set"))
+        return Hub(
+            path=str(folder / "set"), text_column="comment_text", validation_split=None, test_split=None, **options
+        )
+    frame.to_csv(folder / "t.csv", index=False)
+    if kind is ImageFolderCsv:
+        return ImageFolderCsv(folder=str(folder), csv="t.csv", file_column="comment_text", **options)
+    return TextCsv(folder=str(folder), file="t.csv", text_column="comment_text", **options)
+
+
+KINDS = [TextCsv, ImageFolderCsv, Hub]
+SPELLINGS = [
+    ("yes", "yes "),
+    ("<=50K", "<=50K."),
+    ("Yes", "yes"),
+    ("1", "1.0"),
+    ("True", "1"),
+    ("not_toxic", "not toxic"),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pair", SPELLINGS)
+def test_a_class_in_two_spellings_is_refused_before_training(pair: tuple[str, str], kind: type, tmp_path: Path) -> None:
+    labels = ["other", pair[0]] * (ROWS // 2 - 5) + ["other", pair[1]] * 5
+    data = build(tmp_path, kind, table(label=labels))
+    with pytest.raises(DataError, match="Two classes: ") as caught:
+        data.class_names()
+    one, two = settings_in(str(caught.value))
+    for (_, setting), count in ((one, 2), (two, 3)):
+        option, text = setting.split("=", 1)
+        assert option == "data.label_map"
+        names = replace(data, label_map=yaml.safe_load(text)).class_names()
+        assert len(names) == count
+        assert pair[0] in names or kind is Hub  # which does not count spellings
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_target_of_shares_asks_for_a_threshold(kind: type, tmp_path: Path) -> None:
+    share = np.random.default_rng(0).random(ROWS).round(6)
+    frame = table(label=share if kind is not Hub else share.astype(str))
+    data = build(tmp_path, kind, frame)
+    with pytest.raises(DataError, match=r"300 different numbers from 0 to 1.*--set data\.threshold=0\.5"):
+        data.class_names()
+    assert replace(data, threshold=0.5).class_names() == ("not label", "label")
+    few = build(
+        tmp_path / "few" if (tmp_path / "few").mkdir() is None else tmp_path, kind, table(label=["0", "0.4", "1"] * 100)
+    )
+    with pytest.raises(DataError, match=r"If these are classes: --set 'data\.label_map=") as caught:
+        few.class_names()
+    text = settings_in(str(caught.value))[-1][1].split("=", 1)[1]
+    assert replace(few, label_map=yaml.safe_load(text)).class_names() == ("0", "0.4", "1")
+
+
+def test_a_threshold_makes_the_labels_that_it_says(tmp_path: Path) -> None:
+    share = np.random.default_rng(0).random(ROWS).round(3)
+    share[:3] = 0.5
+    expected = int((share >= 0.5).sum())
+    for kind in (TextCsv, Hub):
+        (tmp_path / kind.__name__).mkdir()
+        data = build(tmp_path / kind.__name__, kind, table(label=share), threshold=0.5)
+        found = sum(int(data.examples(split).labels.sum()) for split in ("train", "validation", "test"))
+        assert found == expected
+    with pytest.raises(DataError, match=r"'some words number 0', which is no number"):
+        replace(data, target="comment_text", text_column="label", threshold=0.5).class_names()
+    with pytest.raises(ConfigError, match="Take one"):
+        replace(data, label_map={"a": "b"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_than_200_classes_are_refused(kind: type, tmp_path: Path) -> None:
+    data = build(tmp_path, kind, table(label=[f"c{row}" for row in range(ROWS)]))
+    with pytest.raises(DataError, match="300 different values, and at most 200 classes"):
+        data.class_names()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "eval", "test"),
+        ("train", "dev", "test"),
+        ("training", "validation", "testing"),
+        ("Train", " Valid", "TEST"),
+        ("train", "dev", "eval"),
+        ("train", "development", "test"),
+    ],
+)
+@pytest.mark.parametrize("kind", [TextCsv, ImageFolderCsv])
+def test_official_splits_are_recognised(words: tuple[str, ...], kind: type, tmp_path: Path) -> None:
+    frame = table(split=[words[0]] * 200 + [words[1]] * 60 + [words[2]] * 40)
+    build(tmp_path, kind, frame)
+    assert {word: known_splits(words)[word] for word in words} == dict(
+        zip(words, ("train", "validation", "test"), strict=True)
+    )
+    text, guess = write_recipe(tmp_path / "t.csv")
+    assert yaml.safe_load(text)["data"]["split_column"] == "split"
+    (tmp_path / "a.yaml").write_text(text)
+    counts = look_at(load_experiment(tmp_path / "a.yaml")).counts
+    assert [sum(column) for column in zip(*counts.values(), strict=True)] == [200, 60, 40]
+    assert not any("split" in sentence for sentence in guess.said if "might also" in sentence)
+
+
+def test_splits_that_are_numbers_are_mapped_and_said(tmp_path: Path) -> None:
+    build(tmp_path, TextCsv, table(split=[0] * 200 + [1] * 60 + [2] * 40))
+    text, guess = write_recipe(tmp_path / "t.csv")
+    assert yaml.safe_load(text)["data"]["splits"] == {"train": ["0"], "validation": ["1"], "test": ["2"]}
+    assert "The splits are in 'split': 0 is read as train, 1 as validation, 2 as test." in guess.said
+    (tmp_path / "a.yaml").write_text(text)
+    counts = look_at(load_experiment(tmp_path / "a.yaml")).counts
+    assert [sum(column) for column in zip(*counts.values(), strict=True)] == [200, 60, 40]
+    mapped = TextCsv(
+        folder=str(tmp_path),
+        file="t.csv",
+        text_column="comment_text",
+        split_column="split",
+        splits={"train": [0, 1], "test": [2]},
+    )
+    assert [len(mapped.examples(split).labels) for split in ("train", "validation", "test")][2] == 40
+
+
+def test_splits_of_unknown_words_are_never_dealt_anew_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(split=["a"] * 200 + ["b"] * 60 + ["c"] * 40).to_csv("t.csv", index=False)
+    assert run("init", "t.csv") != 0
+    column, splits, none = settings_in(capsys.readouterr().err)
+    assert run("init", "t.csv", *column, *splits) == 0
+    assert yaml.safe_load(Path("t.yaml").read_text())["data"]["splits"] == {
+        "train": ["a"],
+        "validation": ["b"],
+        "test": ["c"],
+    }
+    assert run("data", "check", "t.yaml") == 0
+    assert run("init", "t.csv", *none, "--force") == 0
+    assert yaml.safe_load(Path("t.yaml").read_text())["data"]["split_column"] is None
+    assert run("data", "check", "t.yaml") == 0
+    with pytest.raises(DataError, match=r"names no split .* --set 'data\.splits="):
+        TextCsv(folder=str(tmp_path), file="t.csv", text_column="comment_text", split_column="split").examples("train")
+    with pytest.raises(ConfigError, match="names 'a' twice"):
+        TextCsv(folder="x", file="t.csv", split_column="split", splits={"train": ["a"], "test": ["a"]})
+    with pytest.raises(ConfigError, match="no value for train"):
+        TextCsv(folder="x", file="t.csv", split_column="split", splits={"test": ["a"]})
+    with pytest.raises(ConfigError, match=r"data\.split_column"):
+        TextCsv(folder="x", file="t.csv", splits={"train": ["a"]})
+
+
+@pytest.mark.parametrize("kind", [TextCsv, ImageFolderCsv])
+def test_a_split_that_no_row_names_is_dealt_out_of_the_training_rows(
+    kind: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = table(part=["train"] * 250 + ["test"] * 50, group=["f", "m"] * (ROWS // 2))
+    data = build(tmp_path, kind, frame, split_column="part", sensitive="group")
+    groups = {split: len(data.groups(split)[0].values) for split in ("train", "validation", "test")}
+    assert groups["test"] == 50
+    assert 10 < groups["validation"] < 45
+    assert sum(groups.values()) == ROWS
+    if kind is TextCsv:
+        assert {split: len(data.examples(split).labels) for split in groups} == groups
+    assert "'part' names no validation rows; they are dealt out of the training rows" in caplog.text
+
+
+def test_init_never_takes_a_count_a_split_or_a_group_for_the_class(tmp_path: Path) -> None:
+    other = {
+        "identity_annotator_count": [0, 4, 10] * (ROWS // 3),
+        "toxicity_annotator_count": [4, 5, 6] * (ROWS // 3),
+        "applicant": ["male", "female", "other"] * (ROWS // 3),
+        "subgroup": ["0", "1"] * (ROWS // 2),
+    }
+    frame = table(**other).rename(columns={"label": "verdict"})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    text, guess = write_recipe(tmp_path / "t.csv")
+    assert yaml.safe_load(text)["data"]["target"] == "verdict"
+    assert guess.sensitive == ["identity_annotator_count", "applicant", "subgroup"]
+    frame.drop(columns="verdict").to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=r"looks like a class.*--set data\.target=COLUMN"):
+        write_recipe(tmp_path / "t.csv")
+    frame.assign(kind=["a", "b", "c"] * (ROWS // 3)).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=r"Several columns may be the class to predict: 'verdict' and 'kind'") as caught:
+        write_recipe(tmp_path / "t.csv")
+    [[_, setting]] = settings_in(str(caught.value))
+    text, _ = write_recipe(tmp_path / "t.csv", settings=[setting])
+    assert yaml.safe_load(text)["data"]["target"] == "kind"
+
+
+def test_init_offers_a_threshold_for_shares_and_takes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    share = np.random.default_rng(0).random(ROWS).round(6)
+    table(label=share, identity_annotator_count=[0, 4] * (ROWS // 2)).rename(columns={"label": "toxicity"}).to_csv(
+        "t.csv", index=False
+    )
+    assert run("init", "t.csv") != 0
+    error = capsys.readouterr().err
+    assert "data.threshold: 0.5" in " ".join(error.split())
+    assert not Path("t.yaml").exists()
+    assert run("init", "t.csv", *settings_in(error)[0]) == 0
+    assert yaml.safe_load(Path("t.yaml").read_text())["data"]["threshold"] == 0.5
+    assert run("data", "check", "t.yaml") == 0
+    assert "not toxicity" in capsys.readouterr().out
+    recipe = Path("t.yaml").read_text().replace("  threshold: 0.5\n", "")
+    Path("u.yaml").write_text(recipe)
+    for verb in (["data", "check"], ["train"]):
+        assert run(*verb, "u.yaml") != 0
+        assert "data.threshold" in capsys.readouterr().err
+
+
+def test_init_and_data_check_refuse_two_spellings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(label=["no", "yes"] * (ROWS // 2 - 1) + ["no", "yes "]).to_csv("t.csv", index=False)
+    assert run("init", "t.csv") != 0
+    one = settings_in(capsys.readouterr().err)[0]
+    assert run("init", "t.csv", *one) == 0
+    assert yaml.safe_load(Path("t.yaml").read_text())["data"]["label_map"] == {"yes ": "yes"}
+    assert run("data", "check", "t.yaml") == 0
+    assert run("data", "check", "t.yaml", "--set", "data.label_map=null") != 0
+    assert run("init", "t.csv", "--force", "--set", "train.epochs=3") != 0
+    assert "options of its data" in " ".join(capsys.readouterr().err.split())
+
+
+def test_options_go_into_a_run_folder_and_back(tmp_path: Path) -> None:
+    build(tmp_path, TextCsv, table(split=[0] * 200 + [1] * 60 + [2] * 40))
+    (tmp_path / "a.yaml").write_text(
+        write_recipe(tmp_path / "t.csv", settings=['data.label_map={"yes": "no, sir"}'])[0]
+    )
+    experiment = load_experiment(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_text(json.dumps(experiment.to_dict()))
+    assert load_experiment(tmp_path / "b.yaml") == experiment
