@@ -547,6 +547,8 @@ def missing_cells() -> list[Missing]:
         bounds_world("one stratum off its kink, 1,000 rows", 1_000, (1.0,), (0.3,), (0.2,)),
         # The place of a world decides its draws: new ones come last.
         three_groups_world("600 labelled of three groups, proxy cross-fitted on them", 600),
+        proxy_world("global, 700 rows, 10 to 15% positive", 700, says=strong, mode="global", positive=(0.1, 0.15)),
+        proxy_world("global, 3,000 rows, 5 to 8% positive", 3_000, says=strong, mode="global", positive=(0.05, 0.08)),
     ]
 
 

@@ -6,11 +6,12 @@ outcome less than 0.8 times as often as the group that gets it most. It is a rul
 discrimination. Only the user knows which outcome is favourable: where the positive class is a denial, the ratio of
 selection rates would clear the group that is harmed. So there is no verdict until it is named.
 
-All intervals come from counts. A single proportion has Wilson's; a ratio of two combines those of
-:func:`~levelhead.metrics.pairs.proportion_ends` by MOVER (Donner and Zou, Statistical Methods in Medical Research 2012,
-equation 9), at a level that holds for all ratios together (Bonferroni), and leaves out 1 only where Fisher's exact test
-agrees; a balanced error combines the intervals of its two rates. Predictive parity is equal opportunity with label and
-prediction changed over, interval and all.
+All intervals come from counts. A single proportion has the outer ends of Wilson's and Jeffreys' intervals
+(:func:`~levelhead.metrics.pairs.proportion_ends`): with 10 to 50 rows Wilson's alone holds some rates in 84% to 91%,
+and 95% on average over rates. A ratio of two combines those ends by MOVER (Donner and Zou, Statistical Methods in
+Medical Research 2012, equation 9), at a level that holds for all ratios together (Bonferroni), and leaves out 1 only
+where Fisher's exact test agrees; a balanced error combines the intervals of its two rates. Predictive parity is equal
+opportunity with label and prediction changed over, interval and all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from levelhead.metrics import Counts, estimate, estimate_to_dict, proportion
+from levelhead.metrics import Counts, estimate, estimate_to_dict
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
@@ -183,7 +184,9 @@ def more_rates(
         if n < min_count:
             return Estimate.undefined(f"{n:,} {one.what}, fewer than {min_count}", n)
         if one.robust is None:
-            return proportion(int(one.hits[i]), n, level=level)
+            value = int(one.hits[i]) / n
+            low, high = proportion_ends(one.hits[[i]], one.of[[i]], 1 - level)
+            return Estimate(value, min(value, float(low[0])), max(value, float(high[0])), n)
         if (clusters := one.clusters(i)) < FEWEST:
             return Estimate.undefined(f"{one.what} from {counted(clusters, 'cluster')}, fewer than {FEWEST}", n)
         return weighted_proportion(one.robust, (0, i), level)

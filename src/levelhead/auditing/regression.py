@@ -588,9 +588,9 @@ def _skewness(moments: _Moments, quantity: int, at: int) -> float:
 def _halls(moments: _Moments, quantity: int, at: int, t: float, factor: float) -> tuple[float, float]:
     """Return how many standard errors a skewed mean's interval goes down and up (Hall 1992, equation 2.1).
 
-    Few rows show less skewness than there is; it counts ``factor`` times. With 1.25 + 2.5 / rows, and Student's interval
-    where that is the wider, means of lognormal errors hold in at least 94% of audits from 10 rows on. Absolute errors
-    are more skewed: with 2, and 60 rows or more, they do so, too.
+    Few rows show less skewness than there is; it counts ``factor`` times. With 1.25 + 2.5 / rows, and Student's
+    interval where that is the wider, means of lognormal errors hold in at least 94% of audits from 10 rows on. Absolute
+    errors are more skewed: with 2, and 60 rows or more, they do so, too.
     """
     k = factor * _skewness(moments, quantity, at) / math.sqrt(int(moments.rows[at]))
     if abs(k) < 1e-6:
