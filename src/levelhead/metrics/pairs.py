@@ -179,9 +179,15 @@ def comparisons_by_max_t(blocks: Sequence[PairBlock], *, level: float = 0.95, se
         spread = np.sqrt(share * (1 - share) / (block.rows + 1))
         reach = np.hypot(spread[block.first], spread[block.second])
         for start in range(0, draws, 2000):
-            noise = rng.standard_normal((min(2000, draws - start), len(spread))) * spread
-            t = np.abs(noise[:, block.first] - noise[:, block.second]) / reach
-            np.maximum(largest[start : start + len(t)], t.max(-1), out=largest[start : start + len(t)])
+            noise = np.ascontiguousarray((rng.standard_normal((min(2000, draws - start), len(spread))) * spread).T)
+            most = largest[start : start + noise.shape[1]]
+            # Pair by pair in one small buffer: all pairs at once leave the processor's cache, eight times slower.
+            t = np.empty_like(most)
+            for i, j, scale in zip(block.first.tolist(), block.second.tolist(), reach.tolist(), strict=True):
+                np.subtract(noise[i], noise[j], out=t)
+                np.abs(t, out=t)
+                np.divide(t, scale, out=t)
+                np.maximum(most, t, out=most)
     # Three standard errors of the draws further out than the quantile itself: chance in them never narrows intervals.
     rank = math.ceil(draws * level + 3 * math.sqrt(draws * level * (1 - level)))
     critical = float(np.sort(largest)[min(rank, draws) - 1])
