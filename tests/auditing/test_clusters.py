@@ -99,7 +99,9 @@ def test_fewer_than_eight_people_are_not_compared() -> None:
     kept = frame[(frame["sex"] == "m") | frame["person"].isin(few)]
     result = audited(kept)
     assert any("group 'f' has rows from 7 clusters, fewer than 8, and is left out" in one for one in result.warnings)
-    assert not result.metrics["demographic_parity"].defined
+    assert result.metrics["demographic_parity"].reason == "a gap needs at least two groups, there is 1"
+    nobody = audited(kept[kept["sex"] == "f"])
+    assert nobody.metrics["demographic_parity"].reason == "no group has 10 rows from 8 clusters"
     assert result.more["finding"]["pair"] is None
     rate = result.groups["f"].rates["accuracy"]
     assert rate.defined
@@ -150,6 +152,15 @@ def test_people_who_change_groups_make_rates_go_together() -> None:
         ]
         width[name] = pair["difference"]["high"] - pair["difference"]["low"]
     assert width["together"] < 0.7 * width["apart"]
+
+
+def test_one_person_with_nearly_all_rows_decides_nothing() -> None:
+    # The person is in both groups, and all that is known of how rates go together is of that person alone.
+    chance = np.random.default_rng(0)
+    who = np.where(np.arange(1000) < 900, 0, np.arange(1000))
+    y, yhat, sex = chance.integers(0, 2, 1000), chance.integers(0, 2, 1000), chance.choice(["f", "m"], 1000)
+    result = lh.audit(y, yhat, sensitive_features=sex, cluster=who)
+    assert all(pair["difference"]["high"] - pair["difference"]["low"] > 1 for pair in result.more["pairs"])
 
 
 def test_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

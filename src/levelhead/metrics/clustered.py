@@ -38,9 +38,6 @@ from levelhead.metrics.weighted import WeightedCounts, WeightedRate
 FEWEST = 8
 """Clusters that a rate needs to be compared: with fewer, no estimate of its variance can be relied on."""
 
-CLOSEST = 0.9
-"""Largest correlation of two groups: residuals that are all alike must not give an interval without width."""
-
 
 class Members(NamedTuple):
     """How many ``rows`` each cluster has of a (group, label, prediction), (patterns,) each; codes but for the rows."""
@@ -147,6 +144,8 @@ class ClusteredCounts(WeightedCounts):
 
     def undefined_reason(self, name: str, positive: int | None, min_count: int, enough: Enough) -> str | None:
         """Say why a metric cannot be computed; None if it can."""
+        if not self.counts.n:
+            return f"no group has {max(1, min_count)} rows from {FEWEST} clusters"
         by_rows = Enough.of(self.counts.table, positive, min_count)
         kind = metric_of(name).kind
         reason = undefined_reason(self.counts, name, positive, min_count, by_rows)
@@ -199,8 +198,7 @@ class ClusteredCounts(WeightedCounts):
             together = (parts.T @ parts).toarray()
             scale = np.sqrt(np.diag(together))
             scale = np.outer(scale, scale)
-            correlation = np.divide(together, scale, out=np.zeros_like(together), where=scale > 0).clip(-1, CLOSEST)
-            np.fill_diagonal(correlation, 1.0)
+            correlation = np.divide(together, scale, out=np.zeros_like(together), where=scale > 0)
         return WeightedRate(
             value, total.astype(np.int64), worth, np.maximum(kish - 1, 0), clusters.astype(np.int64), correlation
         )

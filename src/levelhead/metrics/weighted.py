@@ -36,6 +36,11 @@ from levelhead.types import Estimate
 LEAST = 1e-9
 """What rows are worth that say nothing: their interval goes from 0 to 1."""
 
+CLOSEST = 0.9
+"""Largest correlation of two groups that share clusters."""
+FEWEST_FREE = 7
+"""Degrees of freedom that both groups need for a positive correlation to narrow the interval of their difference."""
+
 
 class WeightedRate(NamedTuple):
     """A rate of weighted rows: its ``value``, the real ``rows``, and how many of equal weight they are ``worth``.
@@ -75,7 +80,11 @@ class WeightedRate(NamedTuple):
     def differences(self, first: IntArray, second: IntArray, *, level: float, comparisons: float) -> Differences:
         """Return :func:`~levelhead.metrics.pairs.differences` of (groups,) rates."""
         worth = self.worth_at(1 - (1 - level) / comparisons)
-        correlation = None if self.correlation is None else self.correlation[first, second]
+        correlation = None
+        if self.correlation is not None and self.freedom is not None:
+            # Residuals that are all alike must not take all width away, nor a few large clusters most of it.
+            few = np.minimum(self.freedom[first], self.freedom[second]) < FEWEST_FREE
+            correlation = np.minimum(self.correlation[first, second], np.where(few, 0.0, CLOSEST))
         hits = np.where(self.rows > 0, self.value, 0) * worth
         return differences(hits, worth, first, second, level=level, comparisons=comparisons, correlation=correlation)
 
@@ -220,7 +229,10 @@ def _ends(
         # Agresti and Caffo's pseudo-rows, as without weights
         share = (recalls.value[0] * worth + 1) / (worth + 2)
         spread = np.sqrt(share * (1 - share) / (worth + 2)) / share.size
-        variance = (spread**2).sum() if recalls.correlation is None else spread @ recalls.correlation @ spread
+        # Recalls of the same people go together; where they go apart is not relied on.
+        together = np.eye(len(spread)) if recalls.correlation is None else np.maximum(recalls.correlation, 0)
+        np.fill_diagonal(together, 1.0)
+        variance = spread @ together @ spread
         middle, reach = float(share.mean()), normal_quantile(level) * math.sqrt(max(0.0, variance))
         return float(recalls.value[0].mean()), middle - reach, middle + reach
     if metric.kind == "lowest":
