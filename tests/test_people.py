@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from levelhead.auditing.overall import Overall
 from levelhead.bench.tables import collect
 from levelhead.cli.app import main
 from levelhead.data.base import Split
@@ -87,3 +88,19 @@ def test_areas_of_copied_rows_are_no_surer_than_those_of_the_rows() -> None:
             if one is not None:
                 assert other.value == pytest.approx(one.value)
                 assert other.high - other.low == pytest.approx(one.high - one.low, rel=0.05)
+
+
+def test_figures_of_all_rows_are_by_person_where_nobodys_group_is_known() -> None:
+    chance = np.random.default_rng(1)
+    label, probability = chance.integers(0, 2, 200), chance.random(200)
+    table = np.stack([1 - probability, probability], -1)
+    plain = Overall.of(label, table, ("no", "yes"))
+    who = np.repeat(np.arange(200), 4)
+    copied = Overall.of(label[who], table[who], ("no", "yes"), cluster=pd.Series(who, name="person"))
+    pairs = [(plain.accuracy, copied.accuracy)]
+    pairs += [(one, copied.by_class[name][key]) for name, part in plain.by_class.items() for key, one in part.items()]
+    for one, own in pairs:
+        assert own.value == pytest.approx(one.value)
+        assert own.high - own.low == pytest.approx(one.high - one.low, rel=0.05)
+    assert copied.together == "Rows with the same person count together: 800 rows in 200 clusters."
+    assert copied.together in str(copied).replace("\n", " ")

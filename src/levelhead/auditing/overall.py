@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from levelhead.metrics.clustered import ClusteredCounts, Members
+from levelhead.metrics.counts import Counts
 from levelhead.metrics.intervals import estimate_to_dict, proportion
 from levelhead.metrics.scores import student
+from levelhead.metrics.weighted import weighted_proportion
+from levelhead.report.text import counted
 from levelhead.terminal import plain_text
 from levelhead.types import Estimate, printable
 
@@ -41,6 +46,7 @@ class Overall:
             probability that the model gives the class, less the share of rows that are of it (calibration in the
             large, Student's interval); 0 is calibrated, above 0 the model expects the class too often.
         level: confidence level of the intervals.
+        together: says how many clusters the rows come in, such as people; empty where rows are independent.
     """
 
     rows: int
@@ -48,28 +54,42 @@ class Overall:
     accuracy: Estimate
     by_class: dict[str, dict[str, Estimate]]
     level: float = 0.95
+    together: str = ""
 
     @classmethod
     def of(
-        cls, labels: NDArray[np.int64], probabilities: NDArray[np.float64], classes: Sequence[str], level: float = 0.95
+        cls,
+        labels: NDArray[np.int64],
+        probabilities: NDArray[np.float64],
+        classes: Sequence[str],
+        level: float = 0.95,
+        cluster: pd.Series | None = None,
     ) -> Overall:
-        """Compute all figures from labels (n,) and probabilities (n, classes); the largest one is the answer."""
+        """Compute all figures from labels (n,) and probabilities (n, classes); the largest one is the answer.
+
+        ``cluster`` (n,) is a number for each row, the same for rows that belong together, under the name of what they
+        have in common.
+        """
         answers = probabilities.argmax(-1)
+        codes = None if cluster is None else np.unique(cluster.to_numpy(), return_inverse=True)[1]
+        said_together = ""
+        if codes is not None and cluster is not None:
+            number = int(codes.max()) + 1
+            said_together = (
+                f"Rows with the same {printable(cluster.name)} count together: {counted(len(codes), 'row')} in "
+                f"{counted(number, 'cluster')}."
+            )
         by_class = {}
         for code, name in enumerate(classes):
             own, said = labels == code, answers == code
-            hits, errors = int((own & said).sum()), probabilities[:, code] - own
             by_class[name] = {
-                "recall": _share(hits, int(own.sum()), "no row is of this class", level),
-                "precision": _share(hits, int(said.sum()), "the model never answers this class", level),
-                "calibration": student(
-                    float(errors.mean()), float(errors.var(ddof=1)) / len(errors), len(errors) - 1, len(errors), level
-                )
-                if len(errors) > 1
-                else Estimate.undefined("a single row", len(errors)),
+                "recall": _share(own & said, own, "no row is of this class", level, codes),
+                "precision": _share(own & said, said, "the model never answers this class", level, codes),
+                "calibration": _mean(probabilities[:, code] - own, level, codes),
             }
-        right = int((answers == labels).sum())
-        return cls(len(labels), tuple(classes), _share(right, len(labels), "no rows", level), by_class, level)
+        right = answers == labels
+        accuracy = _share(right, np.ones(len(labels), bool), "no rows", level, codes)
+        return cls(len(labels), tuple(classes), accuracy, by_class, level, said_together)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain figures, as ``evaluation-<split>.json`` holds them."""
@@ -78,7 +98,8 @@ class Overall:
             for name, figures in self.by_class.items()
         }
         overall = {"rows": self.rows, "accuracy": estimate_to_dict(self.accuracy), "by_class": by_class}
-        return {"level": self.level, "by_attribute": {}, "overall": overall, "warnings": [NOBODYS_GROUP]}
+        together = [self.together] if self.together else []
+        return {"level": self.level, "by_attribute": {}, "overall": overall, "warnings": [NOBODYS_GROUP, *together]}
 
     def table(self) -> Group:
         """Return a table that ``rich`` can print."""
@@ -91,14 +112,42 @@ class Overall:
                 Text(printable(name)), *(_text(figures[figure], figure == "calibration") for figure in TITLES)
             )
         table.caption, table.caption_justify = Text(f"percent [{100 * self.level:g}% interval]"), "left"
-        return Group(table, Text(NOBODYS_GROUP))
+        return Group(table, *([Text(self.together)] if self.together else []), Text(NOBODYS_GROUP))
 
     def __str__(self) -> str:
         return plain_text(self.table())
 
 
-def _share(hits: int, rows: int, reason: str, level: float) -> Estimate:
-    return proportion(hits, rows, level=level) if rows else Estimate.undefined(reason)
+def _share(
+    hit: NDArray[np.bool_], asked: NDArray[np.bool_], reason: str, level: float, cluster: NDArray[np.int64] | None
+) -> Estimate:
+    """Return the share of hits (n,) among the rows (n,) that are asked for."""
+    hits, rows = int((hit & asked).sum()), int(asked.sum())
+    if not rows:
+        return Estimate.undefined(reason)
+    if cluster is None:
+        return proportion(hits, rows, level=level)
+    shape = (int(cluster.max()) + 1, 2, 2)
+    keys, count = np.unique(np.ravel_multi_index((cluster, asked * 1, hit * 1), shape), return_counts=True)
+    of, label, prediction = np.unravel_index(keys, shape)
+    group = np.zeros_like(of)
+    counts = Counts.from_codes(group, label, prediction, ("all",), (0, 1), count)
+    clustered = ClusteredCounts.of(counts, Members(of, group, label, prediction, count))
+    return weighted_proportion(clustered.rate("true_positive_rate", 1), (0, 0), level)
+
+
+def _mean(errors: NDArray[np.float64], level: float, cluster: NDArray[np.int64] | None) -> Estimate:
+    """Return the mean of errors (n,) with Student's interval."""
+    rows, mean = len(errors), float(errors.mean())
+    if rows < 2:
+        return Estimate.undefined("a single row", rows)
+    if cluster is None:
+        return student(mean, float(errors.var(ddof=1)) / rows, rows - 1, rows, level)
+    sums, sizes = np.bincount(cluster, errors - mean), np.bincount(cluster)
+    if len(sums) < 2:
+        return Estimate.undefined("a single cluster", rows)
+    variance = float((sums**2).sum()) / rows**2 * len(sums) / (len(sums) - 1)
+    return student(mean, variance, max(1.0, rows**2 / float((sizes**2).sum()) - 1), rows, level)
 
 
 def _text(figure: Estimate, signed: bool = False) -> str:

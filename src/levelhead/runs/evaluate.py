@@ -159,7 +159,12 @@ def write_evaluation(
             label_map={name: name for name in examples.class_names},  # they were checked before training
         )
         if groups
-        else Overall.of(examples.labels.numpy(), logits.double().softmax(-1).numpy(), examples.class_names)
+        else Overall.of(
+            examples.labels.numpy(),
+            logits.double().softmax(-1).numpy(),
+            examples.class_names,
+            cluster=together if together is None or together.name else None,
+        )
     )
     write_json(
         folder / f"evaluation-{split}.json",
