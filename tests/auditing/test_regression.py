@@ -293,3 +293,15 @@ def test_a_missing_number_in_a_file_is_named_with_its_row(tmp_path):
         lh.regression_audit_file(file, "price", "guess", ["sex"])
     with pytest.raises(ConfigError, match="named as label and as prediction"):
         lh.regression_audit_file(file, "price", "price", ["sex"])
+
+
+def test_rows_of_one_person_are_named_and_not_taken_together(tmp_path):
+    label, prediction, sex = rows()
+    frame = pd.DataFrame({"y": label, "p": prediction, "sex": sex, "user_id": np.arange(300) // 3})
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    found = lh.regression_audit_file(tmp_path / "p.csv", "y", "p", ["sex"])
+    assert "'user_id' has 100 values in 300 rows" in found.warnings[-1]
+    assert found.warnings[-1].endswith("intervals are too narrow: average the errors of each user_id first.")
+    command = ["audit", str(tmp_path / "p.csv"), "--label", "y", "--prediction", "p", "--group", "sex", "--regression"]
+    with pytest.raises(ConfigError, match="--cluster is not known to --regression"):
+        CliRunner().invoke(app, [*command, "--cluster", "user_id"], standalone_mode=False, catch_exceptions=False)

@@ -83,25 +83,19 @@ def few_clusters(clusters: int) -> str:
     return f"from {clusters} cluster{'' if clusters == 1 else 's'}, fewer than {FEWEST},"
 
 
-def repeating_id(source: Source, used: Collection[str]) -> list[str]:
+def repeating_id(source: Source, used: Collection[str], advice: str = "add --cluster {name}") -> list[str]:
     """Return a warning that names an id column of a file, none of those ``used``, whose values repeat; else nothing.
 
-    Only columns with the name of an id are read, and of them the first batch of rows.
+    Only columns with the name of an id are read, and of them the first batch of rows. ``advice`` says what to do.
     """
     for name in source.header() if isinstance(source, File) else ():
         if name in used or not ID.search(name):
             continue
         codes, values, _ = occurring(next(iter(read_batches(source, [], [name])))[name])
-        if hint := repeats(name, len(values) - (None in values), len(codes), f"--cluster {printable(name)}"):
-            return [hint]
+        known, rows = len(values) - (None in values), len(codes)
+        if known >= FEWEST_IDS and rows >= REPEATED * known:
+            return [
+                f"{quoted(name)} has {known:,} values in {rows:,} rows. If rows with the same value belong together, "
+                f"as those of one person do, intervals are too narrow: {advice.replace('{name}', printable(name))}."
+            ]
     return []
-
-
-def repeats(name: str, values: int, rows: int, option: str) -> str | None:
-    """Say that a column of ids repeats, and what to type; None if it does not, or has few values."""
-    if values < FEWEST_IDS or rows < REPEATED * values:
-        return None
-    return (
-        f"{quoted(name)} has {values:,} values in {rows:,} rows. If rows with the same value belong together, as those "
-        f"of one person do, intervals are too narrow: add {option}."
-    )

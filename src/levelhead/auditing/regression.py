@@ -31,6 +31,7 @@ from scipy import special
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.bins import Bins, cuts_of
+from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.columns import by_name, columns_of, name_of
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.figures import LEAVE_OUT, about_of, check_grouping, ordered_groups
@@ -341,7 +342,10 @@ def regression_audit_file(
             for one, name in zip(both, (label, prediction), strict=True):
                 _finite(one, titles[name])
             counts.add(*both, {name: columns[name] for name in names}, wanted)
-    return replace(counts.audit(label, about_of(about)), reading=tuple(source.taken([*numbers, *names])))
+    found = counts.audit(label, about_of(about))
+    used = [*numbers, *names]
+    hint = repeating_id(source, used, "average the errors of each {name} first")
+    return replace(found, reading=tuple(source.taken(used)), warnings=[*found.warnings, *hint])
 
 
 def _finite(values: FloatArray, title: str) -> FloatArray:

@@ -13,7 +13,7 @@ from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSIT
 from levelhead.cli.options import HtmlFile, Missing, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, quoted
 
 if TYPE_CHECKING:
     from levelhead.auditing.files import Source
@@ -530,7 +530,6 @@ def audit_command(
             "--scores": scale != "auto",
             "--threshold": threshold,
             "--weight": weight,
-            "--cluster": cluster,
             "--with": with_,
             "--against": against,
             "--gedi": gedi,
@@ -542,6 +541,11 @@ def audit_command(
             "--positive-name": positive_name,
             "--label-map": label_map,
         }
+        if cluster:
+            raise ConfigError(
+                "--cluster is not known to --regression, whose intervals take rows for independent: average the errors "
+                f"of each {quoted(cluster)} first, or leave it out."
+            )
         if clash := [name for name, value in others.items() if value]:
             raise ConfigError(f"{', '.join(clash)} is about classes, not numbers: leave it out, or --regression.")
         assert prediction is not None  # or a score was named
