@@ -91,6 +91,8 @@ def test_a_loss_beside_that_of_the_model_is_free(family, labels):
     model = attach(build(family)).train()
     outputs = model(**batch(family), labels=labels, output_hidden_states=True)
     (outputs.loss + sum(loss for _, loss in losses(outputs))).backward()
+    outputs = model(**batch(family), labels=labels)  # the gradient of a part, as for weights of several losses
+    torch.autograd.grad(outputs.loss, model.classifier.weight)
     model.zero_grad()
     outputs = model(**batch(family), labels=labels)
     outputs.loss.backward(retain_graph=True)
@@ -201,3 +203,11 @@ def test_alignment_finds_its_head_below_a_wrapper(family, labels):
     logits = model(**batch(family)).logits
     (F.cross_entropy(logits, labels) + alignment(model, labels)).backward()
     assert model.module.alignment_head.hidden.weight.grad is not None
+
+
+@pytest.mark.parametrize(("model", "targets"), [("a model", LABELS), (None, None)])
+def test_alignment_of_other_things_is_refused(model, targets):
+    with pytest.raises(LevelheadError, match="takes a model"):
+        alignment(model, targets)
+    with pytest.raises(LevelheadError, match="Labels must be a tensor"):
+        alignment(attach(build("bert")), [0, 1])

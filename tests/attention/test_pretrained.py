@@ -203,6 +203,7 @@ def test_numbers_of_classes_that_cannot_be(saved, number):
         ({"trust_remote_code": True}, "takes no trust_remote_code"),
         ({"output_loading_info": True}, "takes no output_loading_info"),
         ({"config": None}, "takes no config"),
+        ({"levelhead": None}, "takes no levelhead"),
         ({"hidden_size": 32, "ignore_mismatched_sizes": True}, "another shape|hidden_size"),
     ],
 )

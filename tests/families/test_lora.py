@@ -235,6 +235,9 @@ def test_lora_config_refuses_what_it_cannot_help():
     with pytest.raises(ConfigError, match="got a BertModel"):
         lh.lora_config(named("bert").encoder())
     base, config = wrap(named("bert"), "attach")
+    with pytest.raises(ConfigError, match="unexpected keyword argument 'rank'"):
+        lh.lora_config(base, rank=4)
+    assert "pooler" in lh.lora_config(base, modules_to_save="pooler").modules_to_save
     with pytest.raises(ConfigError, match="before peft"):
         lh.lora_config(peft.get_peft_model(base, config))
 

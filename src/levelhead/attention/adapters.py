@@ -27,7 +27,7 @@ OPTION = "The adapter"
 logger = logging.getLogger(__name__)
 
 
-def lora_config(model: nn.Module, *, modules_to_save: Iterable[str] = (), **options: Any) -> Any:
+def lora_config(model: nn.Module, *, modules_to_save: Iterable[str] | None = None, **options: Any) -> Any:
     """Return PEFT's ``LoraConfig`` for a debiased model, with all that its adapter has to save.
 
     LoRA's matrices go into the original layers. The debiased layer's running statistics, the projector and what is new
@@ -74,7 +74,11 @@ def lora_config(model: nn.Module, *, modules_to_save: Iterable[str] = (), **opti
     if record["kind"] == "attach" and "debias" in model.get_submodule(record["attention"])._modules:
         kept.append("debias")
     chosen = {"target_modules": "all-linear", **options}
-    return LoraConfig(modules_to_save=sorted({*kept, *modules_to_save}), **chosen)
+    more = [modules_to_save] if isinstance(modules_to_save, str) else modules_to_save or []
+    try:
+        return LoraConfig(modules_to_save=sorted({*kept, *more}), **chosen)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"lora_config cannot make a LoraConfig of PEFT: {error}") from None
 
 
 def _apart(name: str, part: nn.Module, original: nn.Module) -> list[str]:

@@ -177,8 +177,9 @@ WITHOUT_STATISTICS = (
 )
 NO_LABELS = (
     "This model is trained without its alignment term: its forward pass got no labels and "
-    "levelhead.alignment(model, labels) was not called. Label smoothing in the Hugging Face Trainer "
-    "removes the labels: set label_smoothing_factor=0. If no alignment is wanted, use alpha=0."
+    "levelhead.alignment(model, labels) was not called. Label smoothing in the Hugging Face Trainer removes "
+    "the labels: set label_smoothing_factor=0. With a loss of your own, add "
+    "alpha * levelhead.alignment(model, labels). Without alignment, use alpha=0."
 )
 OWN_LOSS = (
     "This model is trained without its alignment term: the loss is your own, and outputs.loss is not part of it. Call "
@@ -291,6 +292,8 @@ def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) ->
         >>> task = torch.nn.functional.cross_entropy(model(pixel_values=pictures).logits, labels)
         >>> (task + 1.0 * lh.alignment(model, labels)).backward()
     """
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"alignment takes a model, a torch.nn.Module; it got a {type(model).__name__}.")
     check_labels(labels)
     owner = None
     for name, module in model.named_modules():  # a wrapper (PEFT, DDP), or a network of one's own around a block
@@ -382,6 +385,8 @@ def _values_can_learn(model: nn.Module) -> bool:
 
 def check_labels(labels: Tensor) -> None:
     """Refuse targets for which "same class" has no meaning."""
+    if not isinstance(labels, Tensor):
+        raise ConfigError(f"Labels must be a tensor with one integer class per example; got a {type(labels).__name__}.")
     if labels.ndim != 1 or labels.is_floating_point():
         raise ConfigError(
             f"Alignment needs one integer class per example; got labels of shape {tuple(labels.shape)} and type "

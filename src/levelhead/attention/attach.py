@@ -311,14 +311,14 @@ def forward_with_alignment(model: PreTrainedModel, labels: Tensor | None, forwar
         logits.register_hook(lambda _: tap.require_alignment(current))
     if labels is None:
         return output
-    added = alpha * align(model, tap, labels)
-    if watched and added.requires_grad:
-        added.register_hook(lambda _: vars(current).update(aligned=True))
+    whole = (output[0] if isinstance(output, tuple) else output["loss"]) + alpha * align(model, tap, labels)
+    if watched and whole.requires_grad:
+        whole.register_hook(lambda _: vars(current).update(aligned=True))
     else:
         current.aligned = True
     if isinstance(output, tuple):
-        return (output[0] + added, *output[1:])
-    output["loss"] = output["loss"] + added
+        return (whole, *output[1:])
+    output["loss"] = whole
     return output
 
 

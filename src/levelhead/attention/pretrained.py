@@ -18,9 +18,9 @@ from levelhead.loading import PLACES, classifier_class, load_config, load_weight
 from levelhead.types import ConfigError, LevelheadError
 
 OPTION = "The debiased model"
-OWN_OPTIONS = {"config", "output_loading_info", "trust_remote_code"}
+OWN_OPTIONS = {"backbone", "config", "levelhead", "model_type", "output_loading_info", "trust_remote_code"}
 WHY_NOT = "the folder says what the model is, no code in it is run, and weights that do not fit are an error"
-NOT_IN_CONFIG = {"dtype", "torch_dtype", "attn_implementation", "levelhead", "backbone", "model_type"}
+NOT_IN_CONFIG = {"dtype", "torch_dtype", "attn_implementation"}
 
 
 def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False, **options: Any) -> PreTrainedModel:
