@@ -375,7 +375,7 @@ def test_the_command_prints_tables_and_sentences_and_writes_files(
 def test_an_explanation_does_not_load_torch(tmp_path: Path) -> None:
     write(tmp_path / "x.csv", 300)
     code = (
-        "import sys, levelhead as lh; explain_file('x.csv', 'y', 'p', ['sex']).to_html(); "
+        "import sys, levelhead as lh; lh.explain_file('x.csv', 'y', 'p', ['sex']).to_html(); "
         "print({'torch', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
