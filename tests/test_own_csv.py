@@ -64,8 +64,8 @@ def test_from_a_csv_without_groups_to_page_and_card(own: Path, tmp_path: Path) -
     assert isinstance(result, Overall)
     assert NOBODYS_GROUP.split(":")[0] in " ".join(str(result).split())
     predictions = pd.read_parquet(run / "predictions-test.parquet")
-    assert list(predictions.columns) == ["id", "label", "prediction", "probability_no", "probability_yes"]
-    numbers = predictions["id"].str[1:].astype(int)
+    assert list(predictions.columns) == ["letter", "label", "prediction", "probability_no", "probability_yes"]
+    numbers = predictions["letter"].str[1:].astype(int)
     assert (predictions["label"] == np.where(numbers % 2, "yes", "no")).all()
     written = json.loads((run / "evaluation-test.json").read_text())
     assert written["overall"]["accuracy"]["value"] == pytest.approx(
@@ -183,5 +183,5 @@ def test_texts_of_a_set_from_the_hub_are_looked_at_trained_and_evaluated(
     assert isinstance(result, lh.AuditResult)
     assert sorted(result.groups) == ["north", "south"]
     predictions = pd.read_parquet(tmp_path / "run" / "predictions-test.parquet")
-    assert predictions["id"].tolist() == frame["letter"][100:].tolist()
+    assert predictions["letter"].tolist() == frame["letter"][100:].tolist()
     assert "predict the column outcome" in model_card(tmp_path / "run")

@@ -142,7 +142,10 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     app(["refit", str(run), *options], standalone_mode=False)  # again: the same folders, written anew
     picture = tmp_path / "ladder.svg"
     app(
-        ["figure", "ladder", str(run), str(out), "--out", str(picture), "--json", str(tmp_path / "l.json")],
+        [
+            *("figure", "ladder", str(run), str(out), "--out", str(picture), "--json", str(tmp_path / "l.json")),
+            *("--min-count", "1"),
+        ],
         standalone_mode=False,
     )
     steps = read_json(tmp_path / "l.json")["steps"]

@@ -11,6 +11,7 @@ import torch
 
 from levelhead.bench.grid import Cell
 from levelhead.runs.folder import in_use, refuse_foreign
+from levelhead.runs.joined import Join, required_groups
 from levelhead.runs.recipe import Experiment
 from levelhead.training.processes import warn_of_slow_bfloat16
 from levelhead.training.select import SELECTORS
@@ -70,11 +71,11 @@ def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
     return f"{experiment.data} {splits} {experiment.method.declared_view} {experiment.method.told}", check
 
 
-def check_told_groups(experiment: Experiment, rows: int | None = None) -> None:
+def check_told_groups(experiment: Experiment, rows: int | None = None, join: Join | None = None) -> None:
     """Raise the error that a method would raise about the groups of the validation ``rows`` (None: count them)."""
     if "validation" not in experiment.method.group_splits and rows is None:
         return
-    read = functools.cache(lambda: experiment.data.require_groups("validation", partly=True)[0].values)
+    read = functools.cache(lambda: required_groups(experiment.data, "validation", join)[0].values)
     experiment.method.validation_groups(read, len(read()) if rows is None else rows, experiment.seed)
 
 

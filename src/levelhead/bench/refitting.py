@@ -11,6 +11,7 @@ from levelhead.bench.grid import Cell, Grid, compare_methods, make_cells, parse_
 from levelhead.methods import AFR, DAM, METHODS, FewLabel
 from levelhead.methods.last_layer import LastLayerMethod
 from levelhead.runs.finished import FinishedRun
+from levelhead.runs.joined import Join
 from levelhead.storage import read_record
 from levelhead.types import ConfigError, listed, quoted
 
@@ -23,6 +24,7 @@ def refit_cells(
     *,
     groups: Path | None = None,
     few_groups: int | None = None,
+    join: Join | None = None,
 ) -> list[Cell]:
     """Return the runs that a finished run is to be refitted to, in folders below ``out``.
 
@@ -33,6 +35,7 @@ def refit_cells(
         options: values to try, each as KEY=VALUE,VALUE.
         groups: file with the groups of a few rows, for few-label.
         few_groups: or how many rows it is told.
+        join: groups that stand in another file than the run's data.
 
     Raises:
         ConfigError: a method that does not refit, an option that none of them has, both of the last two, or more rows
@@ -66,5 +69,5 @@ def refit_cells(
     cells = make_cells(Grid(plan.base, rows, plan.seeds), out)
     known_rows = read_record(run.folder / "data.json", validation=dict)["validation"]["rows"]
     for cell in cells:  # before any work, and before a folder is made
-        check_told_groups(cell.experiment, known_rows)
+        check_told_groups(cell.experiment, known_rows, join)
     return cells

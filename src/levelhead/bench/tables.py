@@ -805,12 +805,15 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
     return list(groups.values())
 
 
+def _classes(run: Run) -> list[str]:
+    return [name for name in map(str, run.predictions) if name.startswith("probability_")]
+
+
 def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: str, new: RunSet) -> None:
     """Put a run to those on the same data, the first to a ``new`` set; refuse it if it was evaluated on other rows."""
     group = groups.setdefault(str(data), new)
     if group.runs and not all(
-        list(run.predictions) == list(group.runs[0].predictions)
-        and run.predictions[column].equals(group.runs[0].predictions[column])
+        _classes(run) == _classes(group.runs[0]) and run.predictions[column].equals(group.runs[0].predictions[column])
         for column in ("label", attribute, *{"cluster"}.intersection(run.predictions))
     ):
         raise DataError(

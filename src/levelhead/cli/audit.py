@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
-from levelhead.cli.options import HtmlFile, Missing, SplitName
+from levelhead.cli.options import HtmlFile, Missing, SplitName, source_joined
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, quoted
@@ -46,7 +46,7 @@ def audit_command(
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="File with one prediction a row: .csv, .tsv (also .gz) or .parquet.",
+            help="File with one prediction a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder.",
             show_default=False,
         ),
     ] = None,
@@ -145,7 +145,8 @@ def audit_command(
     on: Annotated[
         str | None,
         typer.Option(
-            help="Column of ids by which the rows of FILE and those of --against or --join are matched. --against by "
+            help="Column of ids that matches the rows of FILE with those of --against or --join; LEFT=RIGHT where the "
+            "file of --join has another name for it. --against by "
             "default: by their order, with labels and groups checked.",
             show_default=False,
             rich_help_panel=COLUMNS,
@@ -426,6 +427,18 @@ def audit_command(
             # What a model is given is the crossing: people give all of their groups at once.
             group = [part for name in group for part in name.split(",") if part]
             intersect = len(dict.fromkeys(group)) > 1
+    from levelhead.auditing.of_run import OUTCOMES, own_predictions
+
+    if (own_run := own_predictions(predictions)) is not None:
+        predictions, label = own_run.file, label or OUTCOMES[0]
+        prediction = prediction if prediction or score else OUTCOMES[1]
+        if not (group or labelled_group or proxy or shares or join):
+            group = list(own_run.groups)
+            # A data set says what its groups are, however many numbers they may be.
+            bins = [*(bins or []), *(f"{name}=values" for name in group if not _binned(name, bins))]
+        positive = own_run.positive if positive is None and not label_map and not regression else positive
+        on = own_run.ids if on is None and join is not None else on
+        cluster = own_run.cluster if cluster is None and not (weight or score or against) else cluster
     given = {"FILE": predictions, "--label": label, "--prediction": prediction, "--group": group}
     if example:
         own = given | {
@@ -452,7 +465,6 @@ def audit_command(
             raise ConfigError(
                 "--join needs FILE and --on, the column of ids in both files, and goes without --against."
             )
-        from levelhead.auditing.join import joined_file
 
         columns = [
             label,
@@ -465,8 +477,7 @@ def audit_command(
             *(proxy or []),
         ]
         columns += [inclusion, strata, weight, without, cluster]
-        named = [column for column in columns if column]
-        rows, matched = context.with_resource(joined_file(predictions, join, on, named))
+        rows, matched = source_joined(context, predictions, join, on, columns)
         on = None
     unrecorded = {
         "--labelled-group": labelled_group,
@@ -605,6 +616,10 @@ def audit_command(
         console.print(ABOUT, "This is the command for it, and for a file of your own:", sep="\n")
         console.print(shlex.join(words), markup=False, highlight=False, soft_wrap=True)
     _show(result, written, matched)
+
+
+def _binned(name: str, bins: list[str] | None) -> bool:
+    return any(one.rpartition("=")[0] == name for one in bins or ())
 
 
 def _unrecorded(

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, LabelColumn, ScoreScale
+from levelhead.cli.options import (
+    ClassOfLabel,
+    FiguresFile,
+    HtmlFile,
+    JoinedFile,
+    LabelColumn,
+    OnColumn,
+    ScoreScale,
+    source_joined,
+)  # fmt: skip
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, printable
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
 
 
 def explain_command(
+    context: typer.Context,
     scores: Annotated[
         Path | None,
         typer.Argument(
@@ -70,6 +80,8 @@ def explain_command(
             show_default=False,
         ),
     ] = None,
+    join: JoinedFile = None,
+    on: OnColumn = None,
     json_file: FiguresFile = None,
     html_file: HtmlFile = None,
 ) -> None:
@@ -80,7 +92,13 @@ def explain_command(
     unexplained. All with 95% intervals. Needs no model and no GPU. Base rates are those of the labels in the file, and
     explain a gap without justifying it. Existing output files are replaced.
     """
-    check_outputs({"--json": json_file, "--html": html_file}, inputs=[scores])
+    check_outputs({"--json": json_file, "--html": html_file}, inputs=[scores, join])
+    from levelhead.auditing.of_run import OUTCOMES, own_predictions
+
+    if (own_run := own_predictions(scores)) is not None:
+        scores, label, score = own_run.file, label or OUTCOMES[0], score or own_run.score
+        group = group or (None if join else list(own_run.groups))
+        positive, on = own_run.positive if positive is None else positive, on or (own_run.ids if join else None)
     given = {"FILE": scores, "--label": label, "--score": score, "--group": group}
     if scores is None or label is None or score is None or not group:
         missing = [name for name, value in given.items() if not value]
@@ -90,18 +108,21 @@ def explain_command(
         )
     if cluster is not None and signal:
         raise ConfigError("--signal takes rows for independent: leave it out, or --cluster.")
+    if (join is None) != (on is None):
+        raise ConfigError("--join and --on go together: a file with groups, and the column of ids.")
+    rows, matched = source_joined(context, scores, join, on, [label, score, *group, *(signal or []), cluster])
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.explain import explain_file
 
     result = explain_file(
-        scores, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count,
+        rows, label, score, group, positive=positive, threshold=threshold, scale=scale, min_count=min_count,
         cluster=cluster, label_map=label_map,
     )  # fmt: skip
     areas: dict[str, SignalArea] = {}
     if signal:
         from levelhead.auditing.signal import signal_areas_of_file
 
-        areas = dict(signal_areas_of_file(scores, label, score, group[0], signal, label_map=label_map))
+        areas = dict(signal_areas_of_file(rows, label, score, group[0], signal, label_map=label_map))
     # The files first: a terminal that goes away must not cost the result.
     if json_file is not None:
         known = {"signals": {name: area.to_dict() for name, area in areas.items()}} if areas else {}
@@ -112,6 +133,8 @@ def explain_command(
 
         write_page(html_file, explain_page(result.to_dict(), source=scores.name, command=command_line()))
     console = Terminal()
+    if matched:
+        console.print(matched, markup=False)
     console.print(result.table())
     for name, area in areas.items():
         console.print(area.sentence(printable(name)), markup=False)

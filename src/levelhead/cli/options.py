@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, quoted
+
+if TYPE_CHECKING:
+    from levelhead.auditing.files import Source
+    from levelhead.runs.joined import Join
 
 HtmlFile = Annotated[
     Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
@@ -73,6 +78,72 @@ MissingGroups = Annotated[
     Missing,
     typer.Option(help="Rows without a group: 'leave-out' of the gaps, or compare them as a 'group'."),
 ]
+
+
+JoinedFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--join", help="File with groups by id, one row an id; needs --on where ids have two names.", show_default=False
+    ),
+]
+OnColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--on", help="With --join: the column of ids, or LEFT=RIGHT: here, and in the other file.", show_default=False
+    ),
+]
+
+
+def both_ids(on: str, names: Sequence[str] = ()) -> tuple[str, str | None]:
+    """Split ``LEFT=RIGHT``, the columns of ids of two files; a column that is called so, out of ``names``, is one.
+
+    Raises :class:`~levelhead.types.ConfigError` where a side is empty.
+    """
+    left, equals, right = on.partition("=")
+    if not equals or on in names:
+        return on, None
+    if not left or not right:
+        raise ConfigError(f"--on {quoted(on)}: name a column on both sides of the sign, as in id=comment_id.")
+    return left, right
+
+
+def source_joined(
+    context: typer.Context, file: Path, join: Path | None, on: str | None, columns: Sequence[str | None]
+) -> tuple[Path | Source, str | None]:
+    """Return the rows of ``file``, joined with those of ``join`` where one is given, and how many were matched."""
+    if join is None or on is None:
+        return file, None
+    from levelhead.auditing.files import File
+    from levelhead.auditing.join import joined_file
+
+    left, right = both_ids(on, File(file).header())
+    return context.with_resource(joined_file(file, join, left, [name for name in columns if name], right))
+
+
+JoinedGroup = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--group", help="With --join: a column of its file that holds groups. Repeatable.", show_default=False
+    ),
+]
+
+
+def run_join(run: Path, join: Path | None, on: str | None, columns: Sequence[str] | None) -> Join | None:
+    """Return what is joined to the rows of a run; None without ``--join``."""
+    if join is None:
+        if on is not None or columns:
+            raise ConfigError("--on and --group are about a file with groups: name it with --join.")
+        return None
+    from levelhead.runs.folder import load_run
+    from levelhead.runs.joined import Join
+
+    own = load_run(run).data.id_name
+    left, right = (own, None) if on is None else both_ids(on, [own])
+    if right is None:  # the column of the file; the run knows its own ids
+        return Join(join, tuple(columns or ()), left)
+    if left != own:
+        raise ConfigError(f"--on {quoted(str(on))}: the run calls its ids {quoted(own)}, not {quoted(left)}.")
+    return Join(join, tuple(columns or ()), right)
 
 
 class SplitName(StrEnum):

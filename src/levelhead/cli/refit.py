@@ -8,7 +8,16 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from levelhead.cli.options import DataRoot, MinCount, Missing, MissingGroups
+from levelhead.cli.options import (
+    DataRoot,
+    JoinedFile,
+    JoinedGroup,
+    MinCount,
+    Missing,
+    MissingGroups,
+    OnColumn,
+    run_join,
+)  # fmt: skip
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 from levelhead.types import LevelheadError
@@ -35,6 +44,9 @@ def refit_command(
         list[str] | None,
         typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.gamma=0,4."),
     ] = None,
+    join: JoinedFile = None,
+    on: OnColumn = None,
+    group: JoinedGroup = None,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
     data_root: DataRoot = None,
@@ -50,23 +62,24 @@ def refit_command(
     Example: levelhead refit runs/erm --method afr,few-label,dfr --groups groups_200.csv
     """
     out = out or run.parent / f"{run.name}-refit"
-    check_outputs({}, folders={"--out": out}, inputs=[groups], runs=[run])
+    check_outputs({}, folders={"--out": out}, inputs=[groups, join], runs=[run])
     from levelhead.bench.refitting import refit_cells
     from levelhead.bench.tables import collect
     from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.finished import open_finished
+    from levelhead.runs.joined import required_groups
     from levelhead.runs.refit import Refitting, refit_run
     from levelhead.terminal import training_progress
 
     console = Terminal()
-    opened = open_finished(run, data_root)
-    cells = refit_cells(opened, methods, out, options or (), groups=groups, few_groups=few_groups)
+    opened, joined = open_finished(run, data_root), run_join(run, join, on, group)
+    cells = refit_cells(opened, methods, out, options or (), groups=groups, few_groups=few_groups, join=joined)
     who: dict[str, Any] = {"min_count": min_count, "missing": missing.words}
     with training_progress(console) as progress:
-        refitting = Refitting(run, data_root, progress)
+        refitting = Refitting(run, data_root, progress, joined)
         why: LevelheadError | None = None
         try:
-            opened.experiment.data.require_groups("test", partly=True)
+            required_groups(opened.experiment.data, "test", joined)
         except LevelheadError as error:
             why = error
         for cell in cells:
@@ -76,8 +89,8 @@ def refit_command(
     if why is not None:
         console.print(f"Not compared by group: {escape(str(why))}", soft_wrap=True, highlight=False)
         return
-    if not (run / "evaluation-test.json").exists():
-        evaluate_run(run, data_root=data_root, **who)
+    if joined is not None or not (run / "evaluation-test.json").exists():
+        evaluate_run(run, data_root=data_root, join=joined, **who)
     (found,) = collect([run, *(cell.folder for cell in cells)], "test")
     baseline = next(name for name, runs in found.rows().items() if runs[0].folder == run)
     comparison = found.compare(baseline, **who)

@@ -11,7 +11,18 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.options import DataRoot, HtmlFile, MinCount, Missing, MissingGroups, SplitName
+from levelhead.cli.options import (
+    DataRoot,
+    HtmlFile,
+    JoinedFile,
+    JoinedGroup,
+    MinCount,
+    Missing,
+    MissingGroups,
+    OnColumn,
+    SplitName,
+    run_join,
+)  # fmt: skip
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
@@ -92,6 +103,9 @@ def evaluate_command(
             show_default=False,
         ),
     ] = None,
+    join: JoinedFile = None,
+    on: OnColumn = None,
+    group: JoinedGroup = None,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
     json_file: Annotated[
@@ -118,6 +132,8 @@ def evaluate_command(
     from levelhead.runs.evaluate import evaluate_run
     from levelhead.runs.folder import load_run, oracle_reason
 
+    joined = run_join(run, join, on, group)
+
     console = Terminal()
     result = evaluate_run(
         run,
@@ -129,6 +145,7 @@ def evaluate_command(
         cluster=cluster,
         min_count=min_count,
         missing=missing.words,
+        join=joined,
     )
     reason = oracle_reason(load_run(run))
     if reason:

@@ -22,7 +22,8 @@ from levelhead.types import ConfigError, DataError, LevelheadError, quoted
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-TAKEN = ("id", "label", "prediction", "epoch", "row", "cluster")  # columns of a run's predictions, beside probability_*
+ID = "id"
+TAKEN = (ID, "label", "prediction", "epoch", "row", "cluster")  # columns of a run's predictions, beside probability_*
 
 logger = logging.getLogger(__name__)
 
@@ -181,6 +182,11 @@ class DataSet(ABC):
         """
         return None
 
+    @property
+    def id_name(self) -> str:
+        """The column of predictions that holds :meth:`ids`: what the user calls it, else "id"."""
+        return ID
+
     def people(self, split: Split) -> Sequence[str] | None:
         """Return whom each row of ``split`` is of, (n,); None where the data set does not know.
 
@@ -285,6 +291,11 @@ def check_roles(
                 f"data.sensitive {column!r} is also data.{option}, which training reads: it could not be kept from it."
             )
         opened[column] = option
+
+
+def id_name_of(column: str | None) -> str:
+    """Return the name of a column of ids in predictions: its own, unless another column has that name there."""
+    return ID if column is None or column in TAKEN or column.startswith("probability_") else column
 
 
 def refuse_taken_names(sensitive: tuple[str, ...]) -> None:

@@ -111,6 +111,21 @@ class Fold(DataSet):
             found.append(Groups(parts[0].attribute, values[rows], parts[0].names))
         return tuple(found)
 
+    @property
+    def id_name(self) -> str:
+        """What the data set calls its ids."""
+        return self._whole.id_name
+
+    def ids(self, split: Split) -> Sequence[str] | None:
+        """Return the ids of ``split`` of this fold, in row order; None where the data set has none."""
+        every: list[str] = []
+        for one in SPLITS:
+            ids = self._whole.ids(one)
+            if ids is None:
+                return None
+            every += ids
+        return [every[row] for row in self.rows(split).tolist()]
+
     def rows(self, split: Split) -> Tensor:
         """Return which rows of all, (n,) int64 in rising order, are ``split`` of this fold."""
         places = np.array([position_of(key, 0) for key in self.pool.keys])

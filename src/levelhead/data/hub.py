@@ -31,6 +31,7 @@ from levelhead.data.base import (
     check_roles,
     codes_of,
     dataset_folder,
+    id_name_of,
     refuse_empty,
     refuse_one_class,
     warn_of_absent,
@@ -171,6 +172,11 @@ class Hub(DataSet):
         splits, source = self._load(), self._source(split)
         rows = self._rows(splits, split)
         return tuple(Groups(name, *self._values(splits, name, source, rows)) for name in self._sensitive)
+
+    @property
+    def id_name(self) -> str:
+        """The name of the column of ids."""
+        return id_name_of(self.id_column)
 
     def ids(self, split: Split) -> Sequence[str]:
         """Return the ``id_column`` of ``split``, else the position of each row in the set's own split, from 0."""

@@ -21,6 +21,7 @@ from levelhead.data.base import (
     check_roles,
     codes_of,
     dataset_folder,
+    id_name_of,
     named_or_default,
     refuse_empty,
     refuse_one_class,
@@ -138,6 +139,11 @@ class ImageFolderCsv(DataSet):
             names = tuple(sorted(set(every) - {""}))
             result.append(Groups(name, codes_of(values, names), names))
         return tuple(result)
+
+    @property
+    def id_name(self) -> str:
+        """The name of the column of ids."""
+        return id_name_of(self.file_column)
 
     def ids(self, split: Split) -> Sequence[str]:
         """Return the files of ``split`` as the csv names them."""

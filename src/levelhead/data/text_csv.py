@@ -20,6 +20,7 @@ from levelhead.data.base import (
     check_roles,
     codes_of,
     dataset_folder,
+    id_name_of,
     named_or_default,
     refuse_empty,
     refuse_one_class,
@@ -170,6 +171,11 @@ class TextCsv(DataSet):
             names = ordered(set(rows.values) - {""})
             result.append(Groups(name, codes_of(values, names), names))
         return tuple(result)
+
+    @property
+    def id_name(self) -> str:
+        """The name of the column of ids."""
+        return id_name_of(self.id_column)
 
     def ids(self, split: Split) -> Sequence[str]:
         """Return the ``id_column`` of ``split``, else the number of each row in its table, 1 below the header.

@@ -366,7 +366,7 @@ def _changed(recipe: Mapping[str, Any]) -> dict[str, Any]:
     usual = {
         "data": plain_options(DATASETS[recipe["data"]["name"]]()),
         "method": plain_options(METHODS[outer]()) | ({"base": plain_options(METHODS[base]())} if base else {}),
-        "model": plain_options(BackboneModel(backbone="") if "backbone" in model else ScratchViT()),
+        "model": plain_options(BackboneModel(backbone="-") if "backbone" in model else ScratchViT()),
         "train": plain_options(TrainConfig()),
         "name": "",
     }

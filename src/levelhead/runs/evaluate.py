@@ -18,7 +18,8 @@ from levelhead.data import DataSet, Examples, Fold, Groups, Split
 from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
 from levelhead.runs.finished import FinishedRun, open_finished
-from levelhead.runs.folder import digest, kept_epochs, oracle_reason, predictions_table, write_parquet
+from levelhead.runs.folder import digest, kept_epochs, oracle_reason, predictions_table, put_ids, write_parquet
+from levelhead.runs.joined import Join, groups_of
 from levelhead.spelling import loosely
 from levelhead.storage import is_run, load_tensors, read_metrics, write_json
 from levelhead.training.checkpoint import load_trained_state
@@ -42,6 +43,7 @@ def evaluate_run(
     cluster: str | None = None,
     min_count: int = MIN_COUNT,
     missing: str = LEAVE_OUT,
+    join: Join | None = None,
 ) -> AuditResult | Overall:
     """Predict ``split`` with a finished run's network, audit it by the data set's groups, and write both down.
 
@@ -51,10 +53,10 @@ def evaluate_run(
     whose weights do not fit its config.json.
     ``cluster`` names the column of the predictions that tells which rows belong together, such as ``id``; None: the
     person, where the data set knows people. Intervals, and those of tables, take such rows together.
-    ``min_count`` and ``missing`` are those of :func:`levelhead.audit`.
+    ``min_count`` and ``missing`` are those of :func:`levelhead.audit`; ``join`` names groups in another file.
     A run that kept its epochs gets the predictions of each as well, for :func:`levelhead.bench.collect`'s selection.
     """
-    if bool(settings) != (out is not None):
+    if (bool(settings) or (join is not None and out is not None)) != (out is not None):
         raise ConfigError(
             "--set and --out go together: other data is written into a folder of its own, and the run folder keeps "
             "what was measured on its own data."
@@ -65,7 +67,7 @@ def evaluate_run(
     run = open_finished(folder, data_root, settings)
     read_metrics(folder)  # the card needs them in the end
     experiment, device = run.experiment, run.device
-    groups = experiment.data.groups(split)  # first, for what is wrong with them would show after long work
+    groups = groups_of(experiment.data, split, join)  # first, for what is wrong with them would show after long work
     model = run.load_model(allow_mismatched_weights=allow_mismatched_weights)
     examples = run.prepared(split, model)
     trained = tuple(str(model.config.id2label[position]) for position in range(model.config.num_labels))
@@ -138,8 +140,7 @@ def write_evaluation(
     if isinstance(data := experiment.data, Fold):  # so that tables put the folds together, and no others
         frame["row"] = data.rows(split).numpy()
         fold = {"folds": data.folds, "fold": data.fold, "pool": data.pool.fingerprint}
-    if (ids := data.ids(split)) is not None:
-        frame.insert(0, "id", list(ids))
+    put_ids(frame, data, split)
     together = _together(frame, data, split, cluster)
     if together is not None:
         frame["cluster"] = together

@@ -13,7 +13,7 @@
     epochs/                           each epoch's weights, with ``train.keep_epochs``; a grid deletes them once it has
                                       predicted the test split with each
     model/                            the kept network, for levelhead.from_pretrained or transformers
-    predictions-validation.parquet    label, prediction and probabilities; no group
+    predictions-validation.parquet    id, label, prediction and probabilities; no group
     inferred-parts.parquet            the part of each training row, where a method inferred parts; no demographic group
     metrics.json                      the kept checkpoint's label-only validation scores, and the history
     cost.json                         seconds, samples a second, steps, passes, peak memory, energy (docs/cost.md)
@@ -40,7 +40,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.data import Examples, Groups, Split, View
+from levelhead.data import DataSet, Examples, Groups, Split, View
+from levelhead.data.base import ID
 from levelhead.runs.recipe import Experiment, build_experiment, data_name, flatten, override, read_recipe, section
 from levelhead.storage import (
     as_written,
@@ -173,6 +174,12 @@ def predictions_table(examples: Examples, logits: Tensor, groups: tuple[Groups, 
     for group in groups:
         frame[group.attribute] = np.array([*group.names, None], dtype=object)[group.values.numpy()]  # -1 is the last
     return frame
+
+
+def put_ids(frame: pd.DataFrame, data: DataSet, split: Split) -> None:
+    """Put the ids of ``split`` before the other columns of predictions, where the data set has any."""
+    if (ids := data.ids(split)) is not None:
+        frame.insert(0, data.id_name if data.id_name not in frame else ID, list(ids))
 
 
 def write_parquet(path: Path, frame: pd.DataFrame) -> None:

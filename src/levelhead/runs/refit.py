@@ -26,6 +26,7 @@ from levelhead.methods.last_layer import HeldOut, LastLayerMethod, last_layer, w
 from levelhead.runs.evaluate import write_evaluation
 from levelhead.runs.finished import FinishedRun, open_finished
 from levelhead.runs.folder import CONFIG, locked, refuse_changes
+from levelhead.runs.joined import Join, groups_of, required_groups
 from levelhead.runs.recipe import Experiment, method_name
 from levelhead.runs.train import keep_result
 from levelhead.storage import hash_tensors, load_tensors, read_json, read_metrics, save_tensors, write_json, write_text
@@ -49,14 +50,17 @@ class Refitting:
         folder: of the run.
         data_root: where its data is, if not where it was.
         progress: called as the inputs of the last layer are computed.
+        join: groups that stand in another file, for methods that are told some, and for the evaluation.
 
     Raises:
         DataError: the run is not finished, or its data is not there.
         UnsupportedModelError: the network ends in no linear layer.
     """
 
-    def __init__(self, folder: Path, data_root: Path | None = None, progress: Progress = silent) -> None:
-        self.run = open_finished(folder, data_root)
+    def __init__(
+        self, folder: Path, data_root: Path | None = None, progress: Progress = silent, join: Join | None = None
+    ) -> None:
+        self.run, self.join = open_finished(folder, data_root), join
         self.model = self.run.load_model().eval()
         last_layer(self.model)
         self._progress = progress
@@ -93,10 +97,11 @@ class Refitting:
 
     def held_out(self, method: LastLayerMethod) -> HeldOut:
         """Return what ``method`` refits on: the validation rows, and the groups that it is told."""
-        data, seed = self.run.experiment.data, self.run.experiment.seed
-        held = self.inputs("validation")
+        seed, held = self.run.experiment.seed, self.inputs("validation")
         groups = method.validation_groups(
-            lambda: data.require_groups("validation", partly=True)[0].values, len(held.examples.labels), seed
+            lambda: required_groups(self.run.experiment.data, "validation", self.join)[0].values,
+            len(held.examples.labels),
+            seed,
         )
         return HeldOut.of(self.model, held.features, held.examples.labels, groups, seed)
 
@@ -176,7 +181,7 @@ def refit_run(
             source.device,
         )
         if evaluate:
-            groups, test = source.experiment.data.groups("test"), refitting.inputs("test").examples
+            groups, test = groups_of(experiment.data, "test", refitting.join), refitting.inputs("test").examples
             logits = refitting.logits(model, "test")
             write_evaluation(
                 FinishedRun(folder, experiment), "test", test, groups, logits, min_count=min_count, missing=missing

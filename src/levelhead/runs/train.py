@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
+import logging
 import platform
 import time
 from dataclasses import replace
@@ -47,8 +48,11 @@ from levelhead.runs.folder import (
     predictions_table,
     prepare_folder,
     prepared,
+    put_ids,
     write_parquet,
 )
+
+logger = logging.getLogger(__name__)
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -251,7 +255,12 @@ def keep_result(
         what metrics.json holds.
     """
     write_json(folder / "environment.json", environment(device))
-    write_parquet(folder / "predictions-validation.parquet", predictions_table(validation, logits))
+    predictions = predictions_table(validation, logits)
+    try:
+        put_ids(predictions, experiment.data, "validation")
+    except LevelheadError as error:  # what was trained is worth more than ids
+        logger.warning("predictions of the validation split have no ids: %s", error)
+    write_parquet(folder / "predictions-validation.parquet", predictions)
     with writing(folder / "model"):
         experiment.model.save(model, folder / "model")
     _check_saved(experiment, folder, validation, logits, device)

@@ -1,0 +1,163 @@
+"""One story of ids: the user's name, in every file of predictions, and groups joined by them in every verb."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import levelhead as lh
+from levelhead.cli.app import main
+from levelhead.cli.options import both_ids
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.joined import Join
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
+from levelhead.storage import read_json
+from levelhead.types import ConfigError, DataError
+from test_own_csv import own, recipe
+
+__all__ = ["own"]
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    printed = capsys.readouterr()
+    return " ".join((printed.out + printed.err).split())
+
+
+def enlarge(own: Path, **columns: object) -> pd.DataFrame:
+    """Write the csv of letters three times as long, so that groups have rows enough; return it."""
+    frame = pd.concat([pd.read_csv(own / "letters.csv")] * 3, ignore_index=True)
+    frame = frame.assign(letter=[f"L{row:03d}" for row in range(480)], **columns)
+    frame["message"] = [f"{text} {row}" for row, text in enumerate(frame["message"])]
+    frame.to_csv(own / "letters.csv", index=False)
+    return frame
+
+
+@pytest.fixture
+def trained(own: Path, tmp_path: Path) -> Path:
+    """A run on data without groups, whose ids are called "letter"; groups.csv calls them "id" and knows the site."""
+    frame = enlarge(own)
+    sites = pd.DataFrame({"id": frame["letter"], "site": ["north", "south"] * 240, "age": range(480)})
+    sites.loc[::2, "site"] = ["north", "south"] * 120
+    sites[sites["id"] != "L007"].to_csv(tmp_path / "groups.csv", index=False)
+    folder = tmp_path / "run"
+    train_run(build_experiment(recipe(own, "erm", id_column="letter")), folder)
+    return folder
+
+
+def test_the_users_name_of_the_ids_stands_in_the_predictions_of_every_split(trained: Path) -> None:
+    for split in ("train", "test"):
+        evaluate_run(trained, split)  # type: ignore[arg-type]
+    numbers = []
+    for split in ("train", "validation", "test"):
+        frame = pd.read_parquet(trained / f"predictions-{split}.parquet")
+        assert frame.columns[0] == "letter"
+        assert "id" not in frame
+        numbers += frame["letter"].str[1:].astype(int).tolist()
+        assert (frame["label"] == ["yes" if int(one[1:]) % 2 else "no" for one in frame["letter"]]).all()
+    assert sorted(numbers) == list(range(480))
+
+
+@pytest.mark.parametrize("column", ["label", "prediction", "row", "probability_no"])
+def test_ids_that_are_called_like_another_column_stand_under_id(own: Path, column: str) -> None:
+    data = build_experiment(recipe(own, id_column=column)).data
+    assert data.id_name == "id"
+    assert build_experiment(recipe(own)).data.id_name == "id"
+
+
+def test_ids_stand_in_the_predictions_of_folds(own: Path, tmp_path: Path) -> None:
+    frame = enlarge(own, site=["north", "south", "south", "north"] * 120)
+    data = build_experiment(recipe(own, id_column="letter", sensitive="site", folds=3, fold=1)).data
+    assert data.id_name == "letter"
+    ids = [one for split in ("train", "validation", "test") for one in data.ids(split) or ()]
+    assert sorted(ids) == sorted(frame["letter"])
+    texts = data.examples("test").inputs.texts  # type: ignore[attr-defined]
+    by_id = dict(zip(frame["letter"], frame["message"], strict=True))
+    assert [by_id[one] for one in data.ids("test") or ()] == list(texts)
+
+
+def test_an_audit_of_a_run_folder_needs_no_column(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    enlarge(own, site=["north", "south", "south", "north"] * 120, code=[row % 30 for row in range(480)])
+    folder = tmp_path / "run"
+    train_run(build_experiment(recipe(own, "erm", id_column="letter", sensitive=["site", "code"])), folder)
+    assert run("audit", folder) == 2
+    assert "is not evaluated: run `levelhead evaluate" in said(capsys)
+    evaluated = evaluate_run(folder)
+    assert isinstance(evaluated, lh.AuditResult)
+    assert run("audit", folder, "--json", tmp_path / "audit.json") == 0
+    audited, written = read_json(tmp_path / "audit.json"), read_json(folder / "evaluation-test.json")
+    assert audited["by_attribute"].keys() == {"site", "code"}
+    assert audited["positive"] == written["positive"] == "yes"
+    for attribute in ("site", "code"):
+        assert audited["by_attribute"][attribute]["metrics"] == written["by_attribute"][attribute]["metrics"]
+    assert run("audit", folder, "--score", "probability_yes", "--group", "site") == 0
+    assert run("explain", folder, "--group", "site", "--json", tmp_path / "explained.json") == 0
+    assert read_json(tmp_path / "explained.json")["by_attribute"].keys() == {"site"}
+
+
+def test_groups_of_another_file_are_joined_in_audit_explain_evaluate_and_refit(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate_run(trained)
+    joined = ("--join", tmp_path / "groups.csv", "--on", "letter=id", "--group", "site")
+    predictions = trained / "predictions-test.parquet"
+    columns = ("--label", "label", "--prediction", "prediction")
+    found = []
+    for first in ((predictions, *columns), (trained,)):
+        assert run("audit", *first, *joined, "--json", tmp_path / "audit.json") == 0
+        found.append(read_json(tmp_path / "audit.json")["by_attribute"]["site"])
+        assert "rows (" in said(capsys)
+    assert run("evaluate", trained, *joined) == 0
+    found.append(read_json(trained / "evaluation-test.json")["by_attribute"]["site"])
+    assert found[0]["metrics"] == found[1]["metrics"] == found[2]["metrics"]
+    frame = pd.read_parquet(predictions)
+    assert list(frame.columns[:2]) == ["letter", "label"]
+    sites = pd.read_csv(tmp_path / "groups.csv").set_index("id")["site"]
+    assert frame["site"].where(frame["site"].notna(), None).tolist() == [sites.get(one) for one in frame["letter"]]
+    # The file's name of the ids suffices, since a run knows its own.
+    assert run("evaluate", trained, "--join", tmp_path / "groups.csv", "--on", "id", "--group", "site") == 0
+    score = ("--label", "label", "--score", "probability_yes")
+    evaluate_run(trained)  # without groups again
+    for first in ((predictions, *score), (trained,)):
+        assert run("explain", *first, *joined, "--json", tmp_path / "explained.json") == 0
+        assert read_json(tmp_path / "explained.json")["by_attribute"].keys() == {"site"}
+    methods = ("--method", "few-label,dfr", "--few-groups", 30, "--try", "method.smallest_group=2")
+    capsys.readouterr()
+    assert run("refit", trained, *methods, *joined, "--out", tmp_path / "refit") == 0
+    assert "EOd gap of dfr" in said(capsys)
+    assert run("table", trained, tmp_path / "refit") == 0
+
+
+def test_what_cannot_be_joined_is_said_without_a_temporary_path(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--join needs --group"):
+        Join(tmp_path / "groups.csv", ())
+    with pytest.raises(ConfigError, match="is also a column of a run's predictions"):
+        Join(tmp_path / "groups.csv", ("label",))
+    for columns, on, message in ((("site",), "nobody", "no column 'nobody'"), (("sex",), "id", "leave out --join")):
+        with pytest.raises((ConfigError, DataError), match=message) as told:
+            evaluate_run(trained, join=Join(tmp_path / "groups.csv", columns, on))
+        assert "tmp/tmp" not in str(told.value)
+    (tmp_path / "other.csv").write_text("id,site\n1,north\n2,south\n")
+    with pytest.raises(DataError, match="No id of the test split is in") as told:
+        evaluate_run(trained, join=Join(tmp_path / "other.csv", ("site",), "id"))
+    assert "parquet" not in str(told.value)
+    assert not (trained / "evaluation-test.json").exists()
+
+
+@pytest.mark.parametrize("on", ["=id", "letter=", "="])
+def test_both_sides_of_the_ids_are_named(on: str) -> None:
+    with pytest.raises(ConfigError, match="name a column on both sides"):
+        both_ids(on)
+    assert both_ids("a=b") == ("a", "b")
+    assert both_ids("a=b", ["a=b"]) == ("a=b", None)
+    assert both_ids("a") == ("a", None)
