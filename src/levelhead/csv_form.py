@@ -273,20 +273,31 @@ def records(path: Path, form: Form, advice: str) -> Iterator[list[str]]:
             raise DataError(f"{path} cannot be read as {suffix_of(path)[1:]} ({said}). {advice}") from None
 
 
-@functools.lru_cache(maxsize=64)
-def _checked(path: Path, changed: int, size: int, form: Form) -> None:
-    if not _paired(_blocks(path, form.encoding), form.delimiter.encode()):
-        for _ in records(path, form, "Rows are counted from 1, without the header."):
-            pass
-
-
-def check_quotes(path: Path, form: Form) -> None:
+def check_quotes(path: Path, form: Form) -> tuple[int, int] | None:
     """Raise :class:`~levelhead.types.DataError` where a quotation mark is never closed: it would swallow rows.
 
     A mark opens a field where it is the field's first character; others are part of the text.
+
+    Returns:
+        the number of the first row (from 1) with a text whose lines look like rows of the table, and how many do: a
+        later mark may have closed it by chance. None: there is no such row.
     """
     about = path.stat()
-    _checked(path, about.st_mtime_ns, about.st_size, form)
+    return _checked(path, about.st_mtime_ns, about.st_size, form)
+
+
+@functools.lru_cache(maxsize=64)
+def _checked(path: Path, changed: int, size: int, form: Form) -> tuple[int, int] | None:
+    breaks = _paired(_blocks(path, form.encoding), form.delimiter.encode())
+    if breaks is not None and breaks < 3:
+        return None
+    found, width = None, len(form.header)
+    for row, cells in enumerate(records(path, form, "Rows are counted from 1, without the header.")):
+        for cell in cells if found is None and width > 2 else ():
+            lines = cell.split("\n")[1:-1]  # the first and the last one are parts of rows
+            if len(lines) > 1 and {len(line) for line in csv.reader(lines, delimiter=form.delimiter)} == {width}:
+                found = row, len(lines)
+    return found
 
 
 def _blocks(path: Path, encoding: str) -> Iterator[bytes]:
@@ -303,18 +314,20 @@ def _blocks(path: Path, encoding: str) -> Iterator[bytes]:
             yield chunk
 
 
-def _paired(blocks: Iterable[bytes], delimiter: bytes) -> bool:
-    """Return whether every quotation mark is one of a pair around a field, or inside such a pair and written twice.
+def _paired(blocks: Iterable[bytes], delimiter: bytes) -> int | None:
+    """Return the most line breaks between two quotation marks, if every mark is one of a pair around a field.
 
-    Then no reader can take it otherwise. False says only that a slower reader has to look.
+    A mark that is written twice counts as two pairs. Then no reader can take the marks otherwise. None says only that a
+    slower reader has to look.
     """
     import numpy as np  # here, as commands that write csv need no such library
 
     ends = np.frombuffer(delimiter + b'\r\n"', np.uint8)
     before, inside, held = b"\n", 0, b""
+    most = opened_at = passed = 0  # line breaks: the most in one pair, before its first mark, and in earlier blocks
     for block in itertools.chain(blocks, [b""]):
         if block and not held and b'"' not in block:
-            before = block[-1:]
+            before, passed = block[-1:], passed + (block.count(b"\n") if inside else 0)
             continue
         data = held + block
         kept = len(data.rstrip(b'"')) if block else len(data)  # what follows a mark is in the next block
@@ -327,10 +340,15 @@ def _paired(blocks: Iterable[bytes], delimiter: bytes) -> bool:
             opens = (np.arange(len(places)) + inside) % 2 == 0
             neighbours = np.where(opens, around[places - 1], around[places + 1])
             if not np.isin(neighbours, ends).all():
-                return False
+                return None
+            breaks = passed + np.searchsorted(np.flatnonzero(around[1:-1] == 10) + 1, places)
+            starts = np.concatenate([[opened_at] * inside, breaks])[: len(places) + inside]
+            pairs = len(starts) // 2
+            most = max(most, int(np.max(starts[1::2] - starts[: 2 * pairs : 2], initial=0)))
             inside = (inside + len(places)) % 2
-        before = data[-1:]
-    return not inside
+            opened_at = int(starts[-1])
+        before, passed = data[-1:], passed + data.count(b"\n")
+    return None if inside else most
 
 
 def harmless(cell: object) -> str:

@@ -212,6 +212,22 @@ def test_a_quotation_mark_that_is_never_closed_loses_no_row(tmp_path: Path, suff
         )
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_rows_between_two_marks_that_pair_by_chance_are_said(tmp_path: Path, suffix: str) -> None:
+    """Row 10 opens a quotation mark and row 50 ends with one: by the rules of csv, that is one text."""
+    lines = frame(100).to_csv(index=False).splitlines()
+    rows = [lines[0] + ",note", *(line + ",x" for line in lines[1:])]
+    rows[10], rows[50] = lines[10] + ',"a screen', lines[50] + ',5"'
+    text, path = "\n".join(rows).encode(), tmp_path / f"p{suffix}"
+    path.write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
+    result = audit_file(path, "y", "yhat", ["größe"], replicates=100)
+    said = f"Row 10 of p{suffix} holds a text of which 39 lines look like rows, and counts as one row"
+    assert said in result.to_dict()["reading"][0]
+    assert said in " ".join(str(result).split())
+    long = frame(100).assign(note="a letter,\nof four lines,\nand no row\n, none")
+    assert "reading" not in audit_file(written(long, path), "y", "yhat", ["größe"], replicates=100).to_dict()
+
+
 def test_quotation_marks_inside_texts_are_texts(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_text("y,yhat,g,n\n" + '1,1,5" pipe,"a, ""b"", c"\n0,0,"x\ny",6" pipe\n' * 30)
@@ -235,7 +251,9 @@ def test_pairs_of_quotation_marks_are_found_as_pythons_reader_finds_them() -> No
             for cut in range(length + 1):
                 blocks = [one.encode() for one in (text[:cut], text[cut:]) if one]
                 paired = _paired(blocks, b",")
-                if paired:
+                if paired is not None:
+                    longest = max((cell.count("\n") for row in rows for cell in row), default=0)
+                    assert paired == longest or '""' in text
                     strict = list(csv.reader(io.StringIO(text, newline=""), strict=True))  # no error
                     assert strict == rows
                     both += 1

@@ -107,8 +107,15 @@ class File(Source):
         """Say how a csv was read that is not plain; of another file nothing."""
         if not self.is_text:
             return []
-        said = self.form(columns).taken(SEPARATORS[self.kind], columns)
-        return [f"{self.name} was read as {', '.join(said)}."] if said else []
+        form = self.form(columns)
+        said = form.taken(SEPARATORS[self.kind], columns)
+        sentences = [f"{self.name} was read as {', '.join(said)}."] if said else []
+        if long := check_quotes(self.path, form):
+            sentences.append(
+                f"Row {long[0]:,} of {self.name} holds a text of which {long[1]:,} lines look like rows, and counts as "
+                "one row: is a quotation mark missing there?"
+            )
+        return sentences
 
     def header(self, wanted: Sequence[str] = ()) -> list[str]:
         """Return the names of the columns."""
