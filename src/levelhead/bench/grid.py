@@ -503,10 +503,7 @@ def _run_cells(
         began = time.monotonic()
         if began > deadline:
             return None
-        failure = (launch or local)(cell)
-        if failure is None and not cell.done:
-            failure = Failure(cell, "ended without an error and without a result")
-        return failure, time.monotonic() - began
+        return (launch or local)(cell), time.monotonic() - began
 
     with ThreadPoolExecutor(workers) as pool:
         futures = {pool.submit(timed, cell): cell for cell in missing}
@@ -563,7 +560,7 @@ class LocalProcesses:
         trace = folder.with_name(f"{folder.name}-error.txt")
         if process.returncode == 0:
             trace.unlink(missing_ok=True)
-            return None
+            return without_result(cell)
         said = (errors.strip().splitlines() or ["it said nothing"])[-1]
         if "Traceback" in errors:  # a mistake in a method of the user's own, say: the last line is not enough
             write_text(trace, errors)
@@ -575,6 +572,11 @@ class LocalProcesses:
         """End what is running."""
         for process in list(self._running):
             process.terminate()
+
+
+def without_result(cell: Cell) -> Failure | None:
+    """Return the failure of a process that ended without an error, but did not do its work; None if it did."""
+    return None if cell.done else Failure(cell, "ended without an error and without a result")
 
 
 def end_with_parent() -> None:
