@@ -139,7 +139,12 @@ class Cell:
     @property
     def done(self) -> bool:
         """Whether the run is trained and its test split evaluated."""
-        return (self.folder / "evaluation-test.json").exists()
+        return is_done(self.folder)
+
+
+def is_done(folder: Path) -> bool:
+    """Whether a run folder holds a run that is trained and evaluated on the test split."""
+    return (folder / "evaluation-test.json").exists()
 
 
 @dataclass(frozen=True)
@@ -560,7 +565,7 @@ class LocalProcesses:
         trace = folder.with_name(f"{folder.name}-error.txt")
         if process.returncode == 0:
             trace.unlink(missing_ok=True)
-            return without_result(cell)
+            return None if is_done(folder) else "ended without an error and without a result"
         said = (errors.strip().splitlines() or ["it said nothing"])[-1]
         if "Traceback" in errors:  # a mistake in a method of the user's own, say: the last line is not enough
             write_text(trace, errors)
@@ -572,11 +577,6 @@ class LocalProcesses:
         """End what is running."""
         for process in list(self._running):
             process.terminate()
-
-
-def without_result(cell: Cell) -> Failure | None:
-    """Return the failure of a process that ended without an error, but did not do its work; None if it did."""
-    return None if cell.done else Failure(cell, "ended without an error and without a result")
 
 
 def end_with_parent() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from levelhead.bench.grid import Cell, Failure, Launcher, LocalProcesses, order_of, without_result
+from levelhead.bench.grid import Cell, Failure, Launcher, LocalProcesses, order_of
 from levelhead.types import ConfigError, LevelheadError
 
 
@@ -73,7 +73,7 @@ def connected(address: str, out: Path, timeout: float = 30.0) -> Iterator[tuple[
                 failure: str | None = ray.get(task.remote(order_of(here), str(marker)))
             except ray.exceptions.RayError as error:  # a node that went away, a worker that was killed
                 return Failure(cell, f"Ray: {str(error).splitlines()[0]}")
-            return without_result(here) if failure is None else Failure(cell, failure)
+            return None if failure is None else Failure(cell, failure)
 
         slots = int(ray.cluster_resources().get("CPU", 0))
         if slots < 1:
