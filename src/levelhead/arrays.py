@@ -29,6 +29,7 @@ from levelhead.types import ConfigError, DataError, check_seed, listed, quoted
 
 P = ParamSpec("P")
 R = TypeVar("R")
+FloatArray = NDArray[np.float64]
 
 EXACT = 2**53
 """Up to here, a float64 holds every whole number."""
@@ -51,7 +52,7 @@ def array_of(values: Any, what: str, *, hint: str = "", names: bool = True, one:
     Raises:
         DataError: these are no values, or not one a row.
     """
-    array = _array(values, what, names)
+    array = any_array(values, what, names)
     if array.ndim != 1 or array.dtype.kind == "V":
         one_column = array.shape[1:] == (1,)
         advice = "Of one column, pass [:, 0]." if one_column else hint if array.ndim == 2 and hint else TAKEN
@@ -59,7 +60,8 @@ def array_of(values: Any, what: str, *, hint: str = "", names: bool = True, one:
     return array
 
 
-def _array(values: Any, what: str, names: bool) -> NDArray[Any]:
+def any_array(values: Any, what: str, names: bool = True) -> NDArray[Any]:
+    """Return values of any shape as :func:`array_of` reads a column."""
     try:
         return _read(values, what, names)
     except DataError:
@@ -76,9 +78,38 @@ def table_of(values: Any, what: str) -> NDArray[Any]:
         if len(set(map(len, columns))) > 1:
             raise DataError(f"{what} have rows of the lengths {sorted(set(map(len, columns)))}. Pass equal ones.")
         return np.stack(columns)
-    array = _array(values, what, True)
+    array = any_array(values, what)
     if array.ndim != 2:
         raise DataError(f"{what} have shape {array.shape}. Pass (seeds, rows), one row of it a seed.")
+    return array
+
+
+def floats_of(values: Any, what: str, *, dimensions: int | None = None, advice: str = "Pass numbers.") -> FloatArray:
+    """Return numbers of any shape, or of so many dimensions, as float64; NaN where one is missing."""
+    array = any_array(values, what, False)
+    kinds: set[type] = set()
+    if array.dtype == object:
+        flat = [math.nan if one is None or one is pd.NA else one for one in array.ravel().tolist()]
+        array, kinds = np.fromiter(flat, object, len(flat)).reshape(array.shape), set(map(type, flat))
+    if array.dtype.kind not in "biufO" or not all(issubclass(kind, (int, float, Decimal)) for kind in kinds):
+        raise DataError(f"{what} holds values that are no numbers. {advice}")
+    if dimensions is not None and array.ndim != dimensions:
+        raise DataError(f"{what} has shape {array.shape}, and needs {dimensions} dimension(s). {advice}")
+    try:
+        return array.astype(np.float64)
+    except (OverflowError, ValueError):
+        raise DataError(f"{what} holds a number that no float holds. {advice}") from None
+
+
+def counts_of(table: Any) -> NDArray[Any]:
+    """Return an array (..., groups, classes, classes) of counts, of at least one group and one class."""
+    array = table if isinstance(table, np.ndarray) else any_array(table, "The count table", False)
+    shape = array.shape
+    if array.dtype.kind not in "iuf" or len(shape) < 3 or shape[-1] != shape[-2] or 0 in shape[-3:]:
+        raise DataError(
+            f"The count table has shape {shape} of {array.dtype}. Pass numbers of rows, (..., groups, classes, "
+            "classes), for example those of Counts.from_rows(...).table."
+        )
     return array
 
 
@@ -278,12 +309,12 @@ def _take_arguments(
     return bound.args, bound.kwargs
 
 
-def check_fields(instance: Any) -> None:
+def check_fields(instance: Any, section: str = "") -> None:
     """Check the fields of a dataclass of options as :func:`checked` checks arguments; for ``__post_init__``."""
     kind: Any = type(instance)
     for name, hint in _field_hints(kind).items():
         value = getattr(instance, name)
-        if (taken := option(name, value, hint)) is not value:
+        if (taken := option(f"{section}.{name}" if section else name, value, hint)) is not value:
             object.__setattr__(instance, name, taken)
 
 
@@ -332,9 +363,7 @@ def _take(value: Any, hint: Any) -> Any:
     if not _closed(hint):
         return value
     if origin is typing.Literal:
-        if isinstance(value, Hashable) and any(type(value) is type(one) and value == one for one in inside):
-            return value
-        raise _WrongType
+        return _if(type(value) in set(map(type, inside)), value)  # which texts there are, the function says itself
     if hint is Hashable:
         return _name(value)
     if origin is collections.abc.Callable:
@@ -351,7 +380,7 @@ def _take(value: Any, hint: Any) -> Any:
 def _several(value: Any, origin: Any, inside: tuple[Any, ...]) -> Any:
     if isinstance(value, (str, bytes, bytearray, Mapping, Set)) or not isinstance(value, collections.abc.Iterable):
         raise _WrongType
-    if isinstance(value, Iterator) or not hasattr(value, "__len__"):
+    if isinstance(value, Iterator) or not _is_sized(value):
         return _if(origin is collections.abc.Iterable, value)  # it can be read once only
     if not inside or inside[0] not in _WORDS:
         return value
@@ -397,9 +426,11 @@ def _name(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return value.item()
     try:
-        hash(value)
-    except TypeError:
+        hash(value), str(value)  # no number of more than 4,300 digits
+    except Exception:
         raise _WrongType from None
+    if value is pd.NA or value is pd.NaT:
+        raise _WrongType
     return value.item() if isinstance(value, (np.bool_, np.number)) else value
 
 

@@ -67,6 +67,8 @@ def quoted(value: object, longest: int = LONGEST_NAME) -> str:
         return printable(repr(value), longest)
     except ValueError:  # Python writes no number of more than 4,300 digits
         return "a number of very many digits"
+    except Exception:  # an object of somebody else's, which need not let itself be shown
+        return f"a value of type {type(value).__name__}"
 
 
 def _message(text: str) -> str:

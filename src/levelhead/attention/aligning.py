@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from levelhead.arrays import checked
 from levelhead.attention.contrastive import AlignmentHead, readout_logits, select_top_values, supervised_contrastive
 from levelhead.attention.standardize import QueryKeyStandardizer, in_backward
 from levelhead.distributed import gather_rows, process_count, row_counts
@@ -259,6 +260,7 @@ def _check_adapter(model: nn.Module, attention: nn.Module, tap: Tap) -> None:
         warnings.warn(WITHOUT_STATISTICS, UserWarning, stacklevel=2)
 
 
+@checked
 def alignment(model: nn.Module, labels: Tensor, weight: Tensor | None = None) -> Tensor:
     """Alignment term of the last training forward pass, before multiplication by ``alpha``.
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from levelhead.arrays import checked
 from levelhead.attention import interface, one_row
 from levelhead.attention.aligning import Tap, align, check_labels, training_pass
 from levelhead.attention.config import NOT_WANTED, DebiasConfig
@@ -46,6 +47,7 @@ AnyModel = TypeVar("AnyModel", bound=nn.Module)
 KEEP_FLOAT32 = ["debias.*mean", "debias.*variance", "debias.*deviation"]
 
 
+@checked
 def attach(
     model: AnyModel, config: DebiasConfig | None = None, *, example_inputs: Mapping[str, Any] | None = None
 ) -> AnyModel:
@@ -112,6 +114,7 @@ def attach(
     return cast(AnyModel, model)
 
 
+@checked
 def readout_only(
     model: AnyModel, wanted: bool | Literal["auto"] = "auto", *, example_inputs: Mapping[str, Any] | None = None
 ) -> AnyModel:
@@ -187,6 +190,7 @@ def is_debiased(model: Any) -> bool:
     return bool(record and record["debias"] is not None)
 
 
+@checked
 def detach(model: AnyModel) -> AnyModel:
     """Undo :func:`attach` in place: class, attention and config become plain again; trained weights stay.
 

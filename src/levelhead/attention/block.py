@@ -28,6 +28,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassifierOutput
 
 from levelhead.appended import AppendedConfig
+from levelhead.arrays import checked
 from levelhead.attention import interface, one_row
 from levelhead.attention.aligning import Tap, training_pass
 from levelhead.attention.attach import KEEP_FLOAT32, check_classes, forward_with_alignment, remember_place
@@ -512,6 +513,7 @@ def _block(record: Mapping[str, Any], debias: DebiasConfig | None) -> EncoderBlo
     )
 
 
+@checked
 def append_encoder(
     backbone: PreTrainedModel,
     num_labels: int,

@@ -17,6 +17,7 @@ import torch
 from rich.progress import Progress
 from torch import Tensor, nn
 
+from levelhead.arrays import checked
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.standardize import QueryKeyStandardizer, RunningMoments
 from levelhead.terminal import Terminal
@@ -98,6 +99,7 @@ class Collector:
 
 
 @torch.no_grad()
+@checked
 def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: int | None = None) -> AnyModel:
     """Set the running statistics of a debiased model to those of data, without training anything.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar, cast
 
+from levelhead.arrays import check_fields
 from levelhead.attention.aligning import Tap
 from levelhead.attention.contrastive import AlignmentHead, Ranking
 from levelhead.attention.standardize import QueryKeyStandardizer
@@ -55,6 +56,7 @@ class NotebookOptions:
     queue: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self, "debias.notebook")
         if not isinstance(self.queue, int) or self.queue < 0:
             raise ConfigError(f"debias.notebook.queue={self.queue!r}; it must be a whole number of at least 0")
         if not 0 < self.attention_temperature < float("inf"):
@@ -204,6 +206,7 @@ class DebiasConfig:
     notebook: NotebookOptions = NotebookOptions()
 
     def __post_init__(self) -> None:
+        check_fields(self, "debias")
         for name, allowed in (
             ("statistics", ("auto", "position", "cls_feature", "feature")),
             ("absolute", (True, False, "auto", None)),

@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from levelhead.arrays import checked
 from levelhead.attention.adapters import is_adapter, load_adapter
 from levelhead.attention.attach import check_classes, debiased_class
 from levelhead.attention.block import AppendedClassifier
@@ -23,6 +24,7 @@ WHY_NOT = "the folder says what the model is, no code in it is run, and weights 
 NOT_IN_CONFIG = {"dtype", "torch_dtype", "attn_implementation"}
 
 
+@checked
 def from_pretrained(path: str | Path, *, allow_mismatched_weights: bool = False, **options: Any) -> PreTrainedModel:
     """Load a model made by :func:`attach` or :func:`append_encoder` and saved with ``save_pretrained``.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from levelhead.arrays import checked
 from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, group_name
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted, refuse_duplicates
 
@@ -76,6 +77,7 @@ def _row(attribute: str, group: Key | None, figure: str, value: Estimate) -> tup
     return attribute, of_group, figure, value.value, value.low, value.high, value.n, value.reason
 
 
+@checked
 def draw_rates(result: AuditResult, attribute: str | None = None, rates: Sequence[str] | None = None) -> Figure:
     """Draw the rates of the groups of one sensitive column with their intervals, a panel for each rate.
 

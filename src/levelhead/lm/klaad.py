@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+from levelhead.arrays import check_fields
 from levelhead.lm.capture import captured
 from levelhead.types import ConfigError, DataError
 
@@ -344,6 +345,7 @@ class Klaad:
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
+        check_fields(self, "klaad")
         if (
             len(self.weights) != 3
             or not all(0 <= weight < math.inf for weight in self.weights)

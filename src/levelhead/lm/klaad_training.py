@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from levelhead.arrays import check_fields, checked
 from levelhead.distributed import gather_rows, shares
 from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletBatch, TripletLike, collate
@@ -59,6 +60,7 @@ class KlaadModel:
     allow_mismatched_weights: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self, "model")
         if self.lora_rank < 0:
             raise ConfigError(f"model.lora_rank is {self.lora_rank}; it must be 0 (train everything) or more.")
 
@@ -87,6 +89,7 @@ class KlaadTrain:
     log_every: int = 10
 
     def __post_init__(self) -> None:
+        check_fields(self, "train")
         check_numbers(
             "train",
             self,
@@ -114,6 +117,7 @@ class KlaadConfig:
         return dict(plain_options(self))
 
 
+@checked
 def load_klaad(recipe: str | Path, settings: Iterable[str] = ()) -> KlaadConfig:
     """Read a KLAAD recipe (a path, or the name of one in ``recipes/lm``) with ``--set`` overrides on top.
 
@@ -183,6 +187,7 @@ def refuse_shared_terms(train: Sequence[TripletLike], held_out: Sequence[Triplet
         )
 
 
+@checked
 def train_klaad(
     model: nn.Module,
     tokenizer: Any,

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from levelhead.arrays import checked
 from levelhead.methods.base import Method
 from levelhead.training.lab import Lab
 from levelhead.training.stage import Stage
 from levelhead.types import LevelheadError
 
 
+@checked
 def fit(method: Method, lab: Lab) -> nn.Module:
     """Run every stage of ``method`` and return the trained network, in evaluation mode on the lab's device.
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.arrays import aligned, array_of, as_decimals
+from levelhead.arrays import aligned, any_array, array_of, as_decimals, checked, option
 from levelhead.types import DataError, quoted
 
 IntArray = NDArray[np.int64]
@@ -140,7 +140,7 @@ def encode_together(*columns: ArrayLike) -> tuple[list[IntArray], list[Hashable]
 def _sorted(names: list[Hashable]) -> list[Hashable]:
     try:
         return sorted(names)  # type: ignore[type-var]  # what cannot be compared is caught
-    except TypeError:
+    except (TypeError, ArithmeticError):
         return sorted(names, key=lambda name: (type(name).__name__, str(name)))
 
 
@@ -165,7 +165,9 @@ class Counts:
     classes: tuple[Hashable, ...]
 
     def __post_init__(self) -> None:
-        table = np.asarray(self.table)
+        for name in ("groups", "classes"):
+            option(name, getattr(self, name), Sequence[Hashable])
+        table = any_array(self.table, "The count table", False)
         if not np.issubdtype(table.dtype, np.integer):
             raise DataError(f"Counts must be whole numbers, got {table.dtype}. Count rows, do not average them.")
         object.__setattr__(self, "table", table.astype(np.int64))
@@ -181,6 +183,7 @@ class Counts:
             raise DataError("A count is negative. Counts are numbers of rows.")
 
     @classmethod
+    @checked
     def from_rows(cls, y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike) -> Counts:
         """Count rows.
 
@@ -270,6 +273,7 @@ class JointCounts:
     places: IntArray | None = None
 
     @classmethod
+    @checked
     def from_rows(
         cls,
         y_true: ArrayLike,
@@ -293,6 +297,8 @@ class JointCounts:
         """
         if not len(predictions):
             raise DataError("There are no predictions to compare. Pass at least one array of them.")
+        named = {f"predictions[{at}]": one for at, one in enumerate(predictions)}
+        y_true, group, *predictions = aligned({"y_true": y_true, "group": group, **named})[0].values()
         codes, found = encode_together(y_true, *predictions)
         names = _sorted(list(dict.fromkeys([*found, *classes])))
         codes = [_places(found, names)[one] for one in codes]

@@ -52,20 +52,28 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special, stats
 
+from levelhead.arrays import checked
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import FEW, BoolArray, Contrasts, Enough, Moments
 from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
 from levelhead.metrics.names import METRICS, gaps, metric_of
-from levelhead.types import ConfigError, Estimate, quoted
+from levelhead.types import ConfigError, DataError, Estimate, quoted
 
 
+EXTREME = 1e-9
+"""A level nearer to 0 or 1 has no quantile that floats can tell from none, or from infinity."""
+MOST_REPLICATES = 1_000_000
+
+
+@checked
 def metric_names(classes: int, positive: int | None = None) -> tuple[str, ...]:
     """Names of the metrics that exist for so many classes; means over classes only where there are several."""
     several = len(group_metrics.classes_compared(classes, positive)) > 1
     return (*METRICS, *(f"{name}_mean" for name in gaps())) if several else tuple(METRICS)
 
 
+@checked
 def estimate(
     counts: Counts,
     metric: str,
@@ -102,6 +110,7 @@ def estimate(
     return _estimate([metric], counts, positive, level, replicates, seed, min_count)[metric]
 
 
+@checked
 def estimate_all(
     counts: Counts,
     *,
@@ -116,6 +125,7 @@ def estimate_all(
     return _estimate(names, counts, positive, level, replicates, seed, min_count)
 
 
+@checked
 def proportion(hits: int, rows: int, *, level: float = 0.95) -> Estimate:
     """Estimate one proportion with Wilson's score interval (Wilson 1927).
 
@@ -127,6 +137,9 @@ def proportion(hits: int, rows: int, *, level: float = 0.95) -> Estimate:
     Returns:
         hits / rows; undefined if there are no rows.
     """
+    if not 0 <= hits <= rows:
+        raise DataError(f"{hits} hits in {rows} rows: there must be 0 or more, and no more hits than rows.")
+    check_level(level)
     if rows == 0:
         return Estimate.undefined("no rows")
     z = normal_quantile(level)
@@ -381,6 +394,8 @@ def check_level(level: float) -> None:
     """Raise :class:`~levelhead.types.ConfigError` for a level that cannot be used."""
     if not 0 < level < 1:
         raise ConfigError(f"level={level} is not between 0 and 1. Pass 0.95 for 95% intervals.")
+    if not EXTREME <= level <= 1 - EXTREME:
+        raise ConfigError(f"level={level} is too near to 0 or 1 for an interval. Pass 0.95 for 95% intervals.")
 
 
 def check_options(level: float, replicates: int) -> None:
@@ -388,6 +403,8 @@ def check_options(level: float, replicates: int) -> None:
     check_level(level)
     if replicates < 100:
         raise ConfigError(f"replicates={replicates} is too few for an interval. Pass at least 100.")
+    if replicates > MOST_REPLICATES:
+        raise ConfigError(f"replicates={replicates} is too many. Pass at most {MOST_REPLICATES:,}; 1,000 are usual.")
 
 
 def rows_used(
@@ -408,6 +425,7 @@ def rows_used(
     return int(table[compared.any(0)].sum())
 
 
+@checked
 def undefined_reason(
     counts: Counts, name: str, positive: int | None = None, min_count: int = 0, enough: Enough | None = None
 ) -> str | None:
@@ -462,6 +480,7 @@ def undefined_reason(
     return None
 
 
+@checked
 def worst_class(counts: Counts, name: str, positive: int | None = None, min_count: int = 0) -> int:
     """Return the index of the class behind a gap that can be computed; arguments as for :func:`estimate`."""
     enough = Enough.of(counts.table, positive, min_count)
@@ -470,6 +489,7 @@ def worst_class(counts: Counts, name: str, positive: int | None = None, min_coun
     return group_metrics.classes_compared(len(counts.classes), positive)[compared[gaps.argmax()]]
 
 
+@checked
 def estimate_to_dict(figure: Estimate) -> dict[str, Any]:
     """Return ``{"value", "low", "high", "n"}``, and ``reason``, ``corrected``, ``assumes`` and ``refused`` if there
     are any.

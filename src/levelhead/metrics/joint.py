@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special, stats
 
-from levelhead.arrays import aligned, array_of, checked, table_of
+from levelhead.arrays import aligned, array_of, checked, floats_of, table_of
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.counts import Counts, IntArray, JointCounts
 from levelhead.metrics.group import FloatArray
@@ -265,6 +265,7 @@ def joint(
     y_true, group, clusters = aligned({"y_true": y_true, "group": group, "clusters": clusters})[0].values()
     arrays = {method: table_of(values, f"Predictions of {quoted(method)}") for method, values in predictions.items()}
     check_margin(margin)
+    check_options(level, replicates)
     if baseline not in arrays:
         raise ConfigError(f"The baseline {baseline!r} has no predictions. Methods: {', '.join(arrays)}.")
     if shared_seeds and len({len(values) for values in arrays.values()}) > 1:
@@ -327,9 +328,10 @@ def _ranked(value: float) -> float:
     return -math.inf if math.isnan(value) else value
 
 
+@checked
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for testing several hypotheses (Holm 1979); NaN stays NaN and does not count."""
-    values = np.asarray(p_values, float)
+    values = floats_of(p_values, "p_values", dimensions=1)
     adjusted = np.full(len(values), np.nan)
     valid = np.flatnonzero(~np.isnan(values))
     order = valid[np.argsort(values[valid], kind="stable")]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from levelhead.arrays import check_fields
 from levelhead.types import ConfigError, listed, printable, quoted
 
 Key = str | tuple[str, ...]
@@ -45,6 +46,7 @@ class Metric:
     compared: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self, "Metric")
         used, known = set(self.rates_used), {"true_positive_rate", "false_positive_rate"}
         if (self.kind == "gap") != bool(used) or not (used <= known or used == {"selection_rate"}):
             raise ConfigError(

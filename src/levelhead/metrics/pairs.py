@@ -27,10 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
+from levelhead.arrays import checked, floats_of
 from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
-from levelhead.metrics.intervals import normal_quantile
+from levelhead.metrics.intervals import EXTREME, check_level, normal_quantile
+from levelhead.types import ConfigError
 
 DEALS = 2000
 """Deals of the hits behind a range by chance: the 95% quantile has a standard error of half a percent of the deals."""
@@ -247,6 +249,7 @@ def variance_between(hits: IntArray, rows: IntArray) -> float:
     return float(share.var(ddof=1) - (share * (1 - share) / (n - 1)).mean())
 
 
+@checked
 def detectable_gap(
     rate: float, first: float, second: float, *, level: float = 0.95, comparisons: float = 1, power: float = 0.8
 ) -> float:
@@ -263,6 +266,9 @@ def detectable_gap(
     Returns:
         the larger of the answers above and below; NaN where no gap, however large, would be shown.
     """
+    check_plan(rate, level, power, comparisons)
+    if not (0 < first < math.inf and 0 < second < math.inf):
+        raise ConfigError(f"There are {first} and {second} rows: each must be above 0, and finite.")
     found = []
     for sign, room in ((1, 1 - rate), (-1, rate)):
         for sizes in ((first, second), (second, first)):
@@ -276,6 +282,7 @@ def detectable_gap(
     return max(found, default=math.nan)
 
 
+@checked
 def rows_needed(
     gap: float,
     rate: float,
@@ -298,6 +305,12 @@ def rows_needed(
     Returns:
         rows that the rate is about, of all groups together: a whole number, or infinity.
     """
+    shares = floats_of(shares, "shares", dimensions=1)
+    check_plan(rate, level, power, comparisons or 1)
+    if len(shares) < 2 or not ((shares > 0) & (shares <= 1)).all():
+        raise ConfigError("shares must be two or more, each above 0 and at most 1.")
+    if not 0 < gap <= 1:
+        raise ConfigError(f"gap={gap} is not between 0 and 1. Pass 0.05 for 5 points.")
     error = (1 - level) / (comparisons or len(shares) * (len(shares) - 1) // 2)
     smallest = np.sort(shares)[:2].tolist()
     most = 0.0
@@ -308,6 +321,17 @@ def rows_needed(
             with np.errstate(over="ignore"):
                 most = max(most, float(((reach + np.sqrt(reach**2 + 4 * step * gap)) / (2 * np.float64(gap))) ** 2))
     return most if math.isinf(most) else math.ceil(most)
+
+
+def check_plan(rate: float, level: float, power: float, comparisons: float) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for what no plan can be made for."""
+    check_level(level)
+    if not 0 <= rate <= 1:
+        raise ConfigError(f"rate={rate} is not between 0 and 1.")
+    if not EXTREME <= power <= 1 - EXTREME:
+        raise ConfigError(f"power={power} is not between 0 and 1. Pass 0.8 for 80%.")
+    if not 1 <= comparisons <= 1e6:
+        raise ConfigError(f"comparisons={comparisons} is not between 1 and 1,000,000.")
 
 
 def _reach(rates: tuple[float, float], sizes: Sequence[float], error: float, power: float) -> tuple[float, float]:

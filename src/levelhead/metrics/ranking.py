@@ -9,13 +9,15 @@ what goes beyond the noise of (seed x row) is added, as :mod:`levelhead.metrics.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
 
+from levelhead.arrays import aligned, checked, floats_of
+from levelhead.metrics.counts import distinct, encode
+from levelhead.metrics.intervals import check_level
 from levelhead.metrics.joint import OverSeeds, satterthwaite
 from levelhead.types import DataError, Estimate
 
@@ -124,12 +126,13 @@ def _difference(
     return Estimate(value, max(-1.0, value - arm), min(1.0, value + arm), rows, over_seeds.missing)
 
 
+@checked
 def area_under_roc(
     y_true: ArrayLike,
     group: ArrayLike,
     scores: Mapping[str, ArrayLike],
     *,
-    positive: Any,
+    positive: Hashable,
     baseline: str | None = None,
     level: float = 0.95,
     clusters: ArrayLike | None = None,
@@ -149,14 +152,21 @@ def area_under_roc(
         ``{method: {group: (area, difference or None)}}``, with all rows under ``"all"``. A group with fewer than two
         rows of a class has NaN with the reason, and so has a difference with fewer than :data:`MINIMUM`.
     """
-    labels, groups = np.asarray(y_true) == positive, np.asarray(group)
-    arrays = {name: np.atleast_2d(np.asarray(values, float)) for name, values in scores.items()}
+    given = {"y_true": y_true, "group": group, "scores": scores, "clusters": clusters}
+    y_true, group, scores, clusters = aligned(given)[0].values()
+    codes, classes = distinct(y_true, "y_true")
+    labels = np.isin(codes, [at for at, name in enumerate(classes) if name == positive])
+    groups, names = encode(group)
+    if len(groups) != len(labels):
+        raise DataError(f"{len(labels)} labels and {len(groups)} groups. Pass one of each for every row.")
+    check_level(level)
+    arrays = {name: np.atleast_2d(floats_of(values, f"Scores of {name!r}")) for name, values in scores.items()}
     for name, values in arrays.items():
         if values.shape[1:] != labels.shape or not np.isfinite(values).all():
             raise DataError(f"Scores of {name!r} must be finite numbers of shape (seeds, {len(labels)}).")
     result: dict[str, dict[str, tuple[Estimate, Estimate | None]]] = {name: {} for name in arrays}
-    codes = None if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
-    members = {"all": np.ones(len(labels), bool)} | {str(one): groups == one for one in np.unique(groups)}
+    codes = None if clusters is None else encode(clusters)[0]
+    members = {"all": np.ones(len(labels), bool)} | {str(name): groups == at for at, name in enumerate(names)}
     for where, inside in members.items():
         if min((inside & labels).sum(), (inside & ~labels).sum()) < 2:
             missing = Estimate.undefined(f"group {where} has fewer than two rows of a class", int(inside.sum()))
@@ -196,7 +206,8 @@ def monotone_share(before: ArrayLike, after: ArrayLike) -> float:
         >>> print(round(monotone_share(before, np.exp(before)), 3), round(monotone_share(before, before**2), 1))
         1.0 0.4
     """
-    first, second = np.asarray(before, float), np.asarray(after, float)
+    before, after = aligned({"before": before, "after": after})[0].values()
+    first, second = floats_of(before, "before"), floats_of(after, "after")
     if first.shape != second.shape or first.ndim != 1 or not np.isfinite([first, second]).all():
         raise DataError("Two scores of the same rows are needed, (rows,) finite numbers each.")
     spread = float(((second - second.mean()) ** 2).sum())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from levelhead.arrays import check_fields
 from levelhead.data import DataSet
 from levelhead.runs.recipe import (
     assign,
@@ -57,6 +58,7 @@ class MaskedViT:
     decoder_heads: int = 4
 
     def __post_init__(self) -> None:
+        check_fields(self, "model")
         sizes = ("hidden_size", "layers", "heads", "intermediate_size", "image_size", "patch_size")
         of_decoder = ("decoder_hidden_size", "decoder_layers", "decoder_heads")
         check_numbers("model", self, at_least_one=(*sizes, *of_decoder))
@@ -127,6 +129,7 @@ class PretrainTrain:
     log_every: int = 10
 
     def __post_init__(self) -> None:
+        check_fields(self, "train")
         check_numbers(
             "train",
             self,
@@ -157,6 +160,7 @@ class PretrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_seed(self.seed)
 
     def to_dict(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ import yaml
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from levelhead.arrays import checked
 from levelhead.data import DATASETS, DataSet, Inputs
 from levelhead.data.texts import Texts
 from levelhead.loading import load_config, load_weights, without_bars
@@ -55,6 +56,7 @@ FREE = ("data.root", "train.checkpoint_seconds", "train.log_every", "train.devic
 """Options that a training may be resumed with another value of; of threads, its checkpoint keeps the number."""
 
 
+@checked
 def pretrain(
     pictures: DataSet | Inputs,
     folder: str | Path,

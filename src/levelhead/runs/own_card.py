@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from levelhead.arrays import checked
 from levelhead._version import __version__
 from levelhead.attention import describe
 from levelhead.attention.description import Description
@@ -31,6 +32,7 @@ TRAINING = (
 )  # fmt: skip
 
 
+@checked
 def model_card(
     model: Any,
     *,

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
 
+from levelhead.arrays import checked
 from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
@@ -170,6 +171,7 @@ class ModelComparison:
         return Path(path)
 
 
+@checked
 def compare_models(
     plain: Any,
     debiased: Any,

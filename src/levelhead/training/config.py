@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from levelhead.arrays import check_fields
 from levelhead.training.trackers import check_names
 from levelhead.types import ConfigError, check_numbers
 
@@ -60,6 +61,7 @@ class TrainConfig:
     max_steps: int | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self, "train")
         check_names(self.trackers)
         check_numbers(
             "train",

@@ -99,6 +99,8 @@ def indirect_audit(
     def take(name: str, values: Any) -> list[str]:
         if isinstance(values, Mapping | pd.DataFrame):
             found = columns_of(values, rows)
+            if not found:
+                raise DataError(f"There is no column of the {name}. Pass one, or leave the argument out.")
         else:
             kept = array_of(values, f"The {name} column")
             if kept.dtype.kind == "f" and name in ("proxy", "inclusion") and len(kept) == rows:

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import array_of, checked
+from levelhead.metrics.counts import distinct
 from levelhead.types import ConfigError, DataError, check_seed
 
 
@@ -47,6 +48,7 @@ def randomize(
     from levelhead.auditing.missing.responses import Response  # not at once: the package's name needs no statistics
 
     kept = array_of(values, "The column of values")
+    distinct(kept, "The column of values")  # which refuses what cannot be told apart
     if seed is not None:
         check_seed(seed)
     given = kept.tolist()

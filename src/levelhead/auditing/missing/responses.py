@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from levelhead.arrays import check_fields
 from levelhead.auditing.missing.gaps import GAPS, FloatArray, pairs_of, rows_of
 from levelhead.metrics.intervals import normal_quantile
 from levelhead.types import ConfigError, Estimate, quoted
@@ -47,6 +48,7 @@ class Response:
     flip: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if (self.epsilon is None) == (self.flip is None):
             raise ConfigError("A randomised response is declared by epsilon=E or by flip=Q, exactly one of them.")
         if self.epsilon is not None and not FAINTEST <= self.epsilon < math.inf:

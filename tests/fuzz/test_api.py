@@ -1,0 +1,399 @@
+"""Odd values for every argument of every public function: each call ends in a result or in a sentence of levelhead's.
+
+The only errors accepted are levelhead's own, and a TypeError or ValueError that a line of levelhead raises itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import math
+import threading
+import time
+import warnings
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pytest
+import torch
+from shares import cases
+from torch import nn
+from transformers import ViTConfig, ViTForImageClassification, ViTModel
+
+import levelhead as lh
+from levelhead import metrics
+from levelhead.auditing.continuous import continuous_gap
+from levelhead.auditing.postprocess import fit_rule
+from levelhead.metrics.pairs import detectable_gap, rows_needed
+from levelhead.metrics.ranking import area_under_roc, monotone_share
+from levelhead.types import LevelheadError
+
+pytestmark = pytest.mark.slow
+
+SOURCE = str(Path(lh.__file__).parent)
+ROWS = 12
+LABEL = np.arange(ROWS) % 2
+PREDICTION = np.where(np.arange(ROWS) % 5 == 0, 1 - LABEL, LABEL)
+SEX = np.where(np.arange(ROWS) % 3 == 0, "women", "men")
+SCORE = np.clip(0.2 + 0.5 * LABEL + 0.2 * np.sin(np.arange(ROWS)), 0.01, 0.99)
+LONGEST_SECONDS = 10
+
+
+class Hostile:
+    """Raises wherever it is looked at."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise RuntimeError("no array of this")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("nothing equals this")
+
+    def __hash__(self) -> int:
+        raise RuntimeError("no hash of this")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("nothing shows this")
+
+    def __len__(self) -> int:
+        raise RuntimeError("no length of this")
+
+
+def raising() -> Any:
+    yield 0
+    raise RuntimeError("the generator broke")
+
+
+def frame_of_two() -> pd.DataFrame:
+    return pd.DataFrame(np.stack([LABEL, LABEL], 1), columns=["a", "a"])
+
+
+VALUES: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "True": lambda: True,
+    "0": lambda: 0,
+    "-1": lambda: -1,
+    "2**63": lambda: 2**63,
+    "10**400": lambda: 10**400,
+    "10**5000": lambda: 10**5000,
+    "0.5": lambda: 0.5,
+    "NaN": lambda: math.nan,
+    "inf": lambda: math.inf,
+    "1e-320": lambda: 1e-320,
+    "complex": lambda: 1 + 2j,
+    "Decimal": lambda: Decimal("0.5"),
+    "signalling NaN": lambda: Decimal("sNaN"),
+    "Fraction": lambda: Fraction(1, 2),
+    "empty text": lambda: "",
+    "text": lambda: "odd",
+    "number as text": lambda: "0.5",
+    "surrogate": lambda: "\udc80\ud800",
+    "NUL": lambda: "a\0b",
+    "long text": lambda: "x" * 100_000,
+    "bytes": lambda: b"\xff\x00",
+    "bytearray": lambda: bytearray(b"ab"),
+    "memoryview": lambda: memoryview(b"ab"),
+    "path": lambda: PurePosixPath("nowhere"),
+    "date": lambda: date(2020, 1, 2),
+    "datetime": lambda: datetime(2020, 1, 2, tzinfo=UTC),
+    "timedelta": lambda: timedelta(seconds=1),
+    "NA": lambda: pd.NA,
+    "NaT": lambda: pd.NaT,
+    "masked": lambda: np.ma.masked,
+    "Ellipsis": lambda: ...,
+    "type": lambda: int,
+    "function": lambda: print,
+    "module": lambda: math,
+    "object": object,
+    "hostile": Hostile,
+    "lock": threading.Lock,
+    "empty list": list,
+    "empty tuple": tuple,
+    "empty dict": dict,
+    "set": lambda: {1, 2},
+    "frozenset": lambda: frozenset([1]),
+    "dict": lambda: {"a": 1, 2: "b"},
+    "nested dict": lambda: OrderedDict(a={"b": [1]}),
+    "range": lambda: range(ROWS),
+    "generator": raising,
+    "iterator": lambda: iter([0, 1]),
+    "deque": lambda: deque(LABEL.tolist()),
+    "ragged": lambda: [[1], [2, 3]],
+    "list of dicts": lambda: [{"a": 1}] * ROWS,
+    "mixed": lambda: [1, "1", None, 2.5, b"x", True] * (ROWS // 6),
+    "huge integers": lambda: [10**400, 2**64, -(2**70)] * (ROWS // 3),
+    "numbers as texts": lambda: ["0.5", "1e999", "nan"] * (ROWS // 3),
+    "surrogates": lambda: ["\udc80", "a"] * (ROWS // 2),
+    "decimals": lambda: [Decimal("0.1"), Decimal("NaN")] * (ROWS // 2),
+    "dates": lambda: [date(2020, 1, 1 + row) for row in range(ROWS)],
+    "0-d": lambda: np.array(0.5),
+    "0-d object": lambda: np.array({"a": 1}, object),
+    "empty array": lambda: np.empty(0),
+    "no rows": lambda: np.empty((0, 3)),
+    "3-d": lambda: np.zeros((2, 3, 4)),
+    "(n, 2)": lambda: np.stack([1 - SCORE, SCORE], 1),
+    "(n, 1)": lambda: SCORE[:, None],
+    "one short": lambda: LABEL[:-1],
+    "NaNs": lambda: np.full(ROWS, math.nan),
+    "infinite": lambda: np.where(LABEL, math.inf, -math.inf),
+    "complex array": lambda: SCORE + 1j,
+    "objects": lambda: np.array([object() for _ in range(ROWS)], object),
+    "hostile objects": lambda: [Hostile() for _ in range(ROWS)],
+    "records": lambda: np.zeros(ROWS, [("a", "i4"), ("b", "f8")]),
+    "datetimes": lambda: np.arange(ROWS).astype("datetime64[s]"),
+    "all masked": lambda: np.ma.masked_all(ROWS),
+    "read only": lambda: np.broadcast_to(np.int8(1), ROWS),
+    "reversed": lambda: LABEL[::-1],
+    "floats": lambda: SCORE.astype(np.float16),
+    "bools": lambda: LABEL == 1,
+    "byte texts": lambda: LABEL.astype("S1"),
+    "meta": lambda: torch.empty(ROWS, device="meta"),
+    "grad": lambda: torch.from_numpy(SCORE).requires_grad_(),
+    "bf16": lambda: torch.from_numpy(SCORE).bfloat16(),
+    "0-d tensor": lambda: torch.tensor(1.0, requires_grad=True),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "nested tensors": lambda: [torch.zeros(2), torch.zeros(3)],
+    "complex tensor": lambda: torch.zeros(ROWS, dtype=torch.complex64),
+    "duplicated names": frame_of_two,
+    "frame": lambda: pd.DataFrame({"a": LABEL, 1: SCORE}),
+    "empty frame": pd.DataFrame,
+    "series with another index": lambda: pd.Series(LABEL, [f"r{row}" for row in range(ROWS)]),
+    "nullable": lambda: pd.Series([1, None] * (ROWS // 2), dtype="Int64"),
+    "categorical": lambda: pd.Categorical(SEX),
+    "intervals": lambda: pd.Series(pd.interval_range(0, ROWS)),
+    "arrow": lambda: pyarrow.array([[1], [2]] * (ROWS // 2)),
+    "arrow table": lambda: pyarrow.table([LABEL, LABEL], names=["a", "a"]),
+    "module of torch": lambda: nn.Linear(2, 2),
+    "parameter": lambda: nn.Parameter(torch.zeros(ROWS)),
+    "NumPy scalar": lambda: np.float32(0.25),
+    "NumPy text": lambda: np.str_("a"),
+}
+
+
+def tiny() -> ViTForImageClassification:
+    torch.manual_seed(0)
+    return ViTForImageClassification(CONFIG)
+
+
+CONFIG = ViTConfig(
+    hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, image_size=8, patch_size=4
+)
+PICTURES = torch.zeros(2, 3, 8, 8)
+COUNTS = metrics.Counts(np.full((2, 2, 2), 5), ("a", "b"), (0, 1))
+RULE = fit_rule(SCORE, SEX, metric="demographic_parity")
+
+
+def attached() -> Any:
+    return lh.attach(tiny(), lh.DebiasConfig(projection_hidden=None))
+
+
+def trained() -> Any:
+    model = attached().train()
+    model(PICTURES, labels=torch.tensor([0, 1]))
+    return model
+
+
+def rows_of(count: int = 6) -> list[dict[str, Any]]:
+    return [{"pixel_values": PICTURES[0] + row, "labels": row % 2} for row in range(count)]
+
+
+def result() -> lh.AuditResult:
+    return lh.audit(LABEL, PREDICTION, sensitive_features=SEX, replicates=100, min_count=2)
+
+
+OF_ROWS = {"y_true": LABEL, "y_pred": PREDICTION, "sensitive_features": SEX}
+OF_FILE = {"path": "rows.csv", "label": "y", "prediction": "p", "groups": ["g"]}
+CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
+    "audit": (lh.audit, lambda: {**OF_ROWS, "replicates": 100, "min_count": 2}),
+    "audit of scores": (
+        lh.audit, lambda: {"y_true": LABEL, "scores": SCORE, "sensitive_features": SEX, "replicates": 100},
+    ),
+    "audit_file": (lh.audit_file, lambda: {**OF_FILE, "replicates": 100}),
+    "explain_gap": (
+        lh.explain_gap,
+        lambda: {"y_true": LABEL, "score": SCORE, "sensitive_features": SEX, "replicates": 100, "min_count": 2},
+    ),
+    "explain_file": (
+        lh.explain_file, lambda: {"path": "rows.csv", "label": "y", "score": "s", "groups": ["g"], "replicates": 100},
+    ),
+    "indirect_audit": (
+        lh.indirect_audit, lambda: {"y_true": LABEL, "y_pred": PREDICTION, "shares": {"a": 0.4}, "replicates": 100},
+    ),
+    "indirect_audit of responses": (
+        lh.indirect_audit,
+        lambda: {"y_true": LABEL, "y_pred": PREDICTION, "responses": SEX, "response": lh.Response(flip=0.1)},
+    ),
+    "indirect_audit_file": (
+        lh.indirect_audit_file,
+        lambda: {"path": "rows.csv", "label": "y", "prediction": "p", "shares": {"a": 0.4}, "replicates": 100},
+    ),
+    "regression_audit": (lh.regression_audit, lambda: {**OF_ROWS, "y_pred": SCORE}),
+    "regression_audit_file": (lh.regression_audit_file, lambda: {**OF_FILE, "prediction": "s"}),
+    "signal_area": (
+        lh.signal_area,
+        lambda: {
+            "y_true": np.tile(LABEL, 3), "score": np.tile(SCORE, 3), "signal": np.sin(np.arange(3 * ROWS)),
+            "group": np.tile(SEX, 3),
+        },
+    ),
+    "plan_audit": (lh.plan_audit, lambda: {"gap": 0.2, "rate": 0.3}),
+    "privacy.randomize": (lh.privacy.randomize, lambda: {"values": SEX, "epsilon": 1.0, "seed": 0}),
+    "Response": (lh.Response, lambda: {"flip": 0.1}),
+    "AuditResult.plot": (lambda **given: result().plot(**given), lambda: {"attribute": "group", "rates": None}),
+    "fit_rule": (fit_rule, lambda: {"probability": SCORE, "group": SEX, "metric": "demographic_parity"}),
+    "BiasRule.decide": (RULE.decide, lambda: {"probability": SCORE, "group": SEX}),
+    "continuous_gap": (
+        continuous_gap, lambda: {"prediction": LABEL, "attribute": np.arange(ROWS), "permutations": 20},
+    ),
+    "area_under_roc": (
+        area_under_roc, lambda: {"y_true": LABEL, "group": SEX, "scores": {"a": SCORE}, "positive": 1},
+    ),
+    "monotone_share": (monotone_share, lambda: {"before": SCORE, "after": SCORE**2}),
+    "detectable_gap": (detectable_gap, lambda: {"rate": 0.3, "first": 100, "second": 100}),
+    "rows_needed": (rows_needed, lambda: {"gap": 0.2, "rate": 0.3, "shares": (0.5, 0.5)}),
+    "Counts": (metrics.Counts, lambda: {"table": np.ones((1, 2, 2), int), "groups": ("a",), "classes": (0, 1)}),
+    "Counts.from_rows": (
+        metrics.Counts.from_rows, lambda: {"y_true": LABEL, "y_pred": PREDICTION, "group": SEX},
+    ),
+    "JointCounts.from_rows": (
+        metrics.JointCounts.from_rows, lambda: {"y_true": LABEL, "group": SEX, "predictions": [PREDICTION]},
+    ),
+    "estimate": (metrics.estimate, lambda: {"counts": COUNTS, "metric": "accuracy", "replicates": 100}),
+    "estimate_all": (metrics.estimate_all, lambda: {"counts": COUNTS, "replicates": 100}),
+    "compare": (
+        metrics.compare,
+        lambda: {
+            "y_true": LABEL, "group": SEX, "prediction_a": PREDICTION, "prediction_b": LABEL, "replicates": 100,
+        },
+    ),
+    "joint": (
+        metrics.joint,
+        lambda: {
+            "y_true": LABEL, "group": SEX, "predictions": {"a": [PREDICTION], "b": [LABEL]}, "baseline": "a",
+            "replicates": 100,
+        },
+    ),
+    "holm": (metrics.holm, lambda: {"p_values": [0.1, 0.2]}),
+    "proportion": (metrics.proportion, lambda: {"hits": 1, "rows": 3}),
+    "metric_names": (metrics.metric_names, lambda: {"classes": 2}),
+    "worst_class": (metrics.worst_class, lambda: {"counts": COUNTS, "name": "equalized_odds"}),
+    "undefined_reason": (metrics.undefined_reason, lambda: {"counts": COUNTS, "name": "equalized_odds"}),
+    "gaps_by_class": (metrics.gaps_by_class, lambda: {"table": COUNTS.table, "metric": "equalized_odds"}),
+    **{
+        name: (getattr(metrics, name), lambda: {"table": COUNTS.table})
+        for name in (
+            "accuracy", "balanced_accuracy", "demographic_parity", "demographic_parity_mean", "equal_opportunity",
+            "equal_opportunity_mean", "equalized_odds", "equalized_odds_mean", "equalized_odds_worst",
+            "equalized_odds_worst_mean", "false_positive_rate", "group_accuracy", "selection_rate",
+            "true_positive_rate", "worst_group_accuracy",
+        )
+    },
+    "estimate_to_dict": (metrics.estimate_to_dict, lambda: {"figure": lh.Estimate(0.5, 0.4, 0.6, 10)}),
+    "Metric": (
+        metrics.Metric,
+        lambda: {
+            "name": "n", "title": "t", "short": "sh", "heading": "h", "subject": "su", "definition": "d",
+            "kind": "gap", "rates": (("selection_rate",),),
+        },
+    ),
+    "DebiasConfig": (lh.DebiasConfig, dict),
+    "NotebookOptions": (lh.NotebookOptions, dict),
+    "TrainConfig": (lh.TrainConfig, dict),
+    "PretrainConfig": (lh.PretrainConfig, dict),
+    "QueryKeyStandardizer": (lh.QueryKeyStandardizer, lambda: {"num_heads": 2, "head_size": 4, "length": 3}),
+    "DebiasedBlock": (lh.DebiasedBlock, lambda: {"hidden_size": 8, "num_heads": 2, "length": 3}),
+    "attach": (lh.attach, lambda: {"model": tiny()}),
+    "detach": (lh.detach, lambda: {"model": attached()}),
+    "describe": (lh.describe, lambda: {"model": tiny()}),
+    "readout_only": (lh.readout_only, lambda: {"model": tiny()}),
+    "read_one_row": (lh.read_one_row, lambda: {"model": tiny()}),
+    "append_encoder": (lh.append_encoder, lambda: {"backbone": ViTModel(CONFIG), "num_labels": 2}),
+    "alignment": (lh.alignment, lambda: {"model": trained(), "labels": torch.tensor([0, 1])}),
+    "calibrate": (lh.calibrate, lambda: {"model": attached(), "loader": [{"pixel_values": PICTURES}]}),
+    "from_pretrained": (lh.from_pretrained, lambda: {"path": "nowhere"}),
+    "model_card": (lh.model_card, lambda: {"model": attached(), "classes": ["no", "yes"]}),
+    "compare_models": (
+        lh.compare_models,
+        lambda: {"plain": tiny(), "debiased": attached(), "dataset": rows_of(), "groups": {"g": list("ababab")}},
+    ),
+    "fit": (lh.fit, lambda: {"method": None, "lab": None}),
+    "Lab": (
+        lh.Lab,
+        lambda: {"new_model": tiny, "train": None, "validation": None, "config": lh.TrainConfig(device="cpu")},
+    ),
+    "pretrain": (lh.pretrain, lambda: {"pictures": None, "folder": "out"}),
+    "lm.Klaad": (lh.lm.Klaad, dict),
+    "lm.collate": (lh.lm.collate, lambda: {"tokenizer": None, "triplets": []}),
+    "lm.attention_gaps": (lh.lm.attention_gaps, lambda: {"model": tiny(), "tokenizer": None, "triplets": []}),
+    "lm.train_klaad": (lh.lm.train_klaad, lambda: {"model": tiny(), "tokenizer": None, "triplets": []}),
+    "lm.load_klaad": (lh.lm.load_klaad, lambda: {"recipe": "nowhere.yaml"}),
+    "lm.comparison_summary": (lh.lm.comparison_summary, lambda: {"before": Path("a"), "after": Path("b")}),
+}  # fmt: skip
+MADE_BY_OTHERS = {  # records that functions return, and what nobody calls
+    "AuditResult", "Batch", "Estimate", "Explanation", "IndirectAudit", "LevelheadError", "ModelComparison", "Plan",
+    "RegressionAudit", "DebiasLog", "lm.TripletBatch", "Counts", "JointCounts", "JointRow", "JointTable", "gaps",
+}  # fmt: skip
+
+
+def own(error: BaseException) -> bool:
+    """Whether levelhead raised an error itself: it is levelhead's, or a line of levelhead says ``raise``."""
+    if isinstance(error, LevelheadError):
+        return True
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, (TypeError, ValueError)):
+        return False
+    file = trace.tb_frame.f_code.co_filename
+    return file.startswith(SOURCE) and linecache.getline(file, trace.tb_lineno).strip().startswith("raise ")
+
+
+def arguments(function: Callable[..., Any], base: dict[str, Any]) -> list[str]:
+    names = list(inspect.signature(function).parameters)
+    return names if "given" not in names else list(base)
+
+
+def outcome(function: Callable[..., Any], given: dict[str, Any]) -> str | None:
+    """Call a function; return what went wrong, or None."""
+    started = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            function(**given)
+    except Exception as error:
+        if not own(error):
+            return f"{type(error).__name__}: {str(error)[:150]}"
+    seconds = time.perf_counter() - started
+    return f"{seconds:.0f} seconds" if seconds > LONGEST_SECONDS else None
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_odd_values_end_in_a_result_or_a_sentence(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = {"y": LABEL, "p": PREDICTION, "g": SEX, "s": SCORE}
+    pd.DataFrame(rows).to_csv("rows.csv", index=False)
+    function, base = CALLS[name]
+    names = [one for one in arguments(function, base()) if one not in ("audit_options", "options", "progress")]
+    drawn = [(argument, value) for value in VALUES for argument in names]
+    wrong = []
+    for number in cases(len(drawn)):
+        argument, value = drawn[number * 3 % len(drawn) if len(cases(3)) == 1 else number]
+        if found := outcome(function, {**base(), argument: VALUES[value]()}):
+            wrong.append(f"{name}({argument}={value}): {found}")
+    assert not wrong, f"{len(wrong)} calls:\n" + "\n".join(wrong)
+
+
+def test_every_public_function_is_called() -> None:
+    public = [name for name in lh.__all__ if callable(getattr(lh, name))]
+    public += [f"lm.{name}" for name in lh.lm.__all__ if callable(getattr(lh.lm, name))]
+    public += [name for name in metrics.__all__ if callable(getattr(metrics, name))]
+    assert set(public) - set(CALLS) - MADE_BY_OTHERS == set()
+    assert MADE_BY_OTHERS & set(CALLS) <= {"Counts"}
