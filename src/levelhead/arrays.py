@@ -91,7 +91,7 @@ def floats_of(values: Any, what: str, *, dimensions: int | None = None, advice: 
     if array.dtype == object:
         flat = [math.nan if one is None or one is pd.NA else one for one in array.ravel().tolist()]
         array, kinds = np.fromiter(flat, object, len(flat)).reshape(array.shape), set(map(type, flat))
-    if array.dtype.kind not in "biufO" or not all(issubclass(kind, (int, float, Decimal)) for kind in kinds):
+    if array.dtype.kind not in "biufOU" or not all(issubclass(kind, (int, float, Decimal, str)) for kind in kinds):
         raise DataError(f"{what} holds values that are no numbers. {advice}")
     if dimensions is not None and array.ndim != dimensions:
         raise DataError(f"{what} has shape {array.shape}, and needs {dimensions} dimension(s). {advice}")
@@ -302,7 +302,9 @@ def _take_arguments(
     except TypeError:
         return args, kwargs  # Python says which argument is missing or unknown
     for name, value in bound.arguments.items():
-        if name in hints() and value is not signature.parameters[name].default:
+        parameter = signature.parameters[name]
+        many = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if name in hints() and not many and value is not parameter.default:
             bound.arguments[name] = option(name, value, hints()[name])
             if name == "seed" and bound.arguments[name] is not None:
                 check_seed(bound.arguments[name])
@@ -372,13 +374,14 @@ def _take(value: Any, hint: Any) -> Any:
         if not isinstance(value, Mapping):
             raise _WrongType
         return {key: _take(one, inside[1]) for key, one in value.items()} if inside[1] in (int, float) else value
-    if origin in (collections.abc.Sequence, collections.abc.Iterable, tuple, list):
+    if origin in _MANY:
         return _several(value, origin, inside)
     return _one(value, hint)
 
 
 def _several(value: Any, origin: Any, inside: tuple[Any, ...]) -> Any:
-    if isinstance(value, (str, bytes, bytearray, Mapping, Set)) or not isinstance(value, collections.abc.Iterable):
+    many = isinstance(value, collections.abc.Iterable) and (origin is collections.abc.Collection or not _is_set(value))
+    if not many or isinstance(value, (str, bytes, bytearray)):
         raise _WrongType
     if isinstance(value, Iterator) or not _is_sized(value):
         return _if(origin is collections.abc.Iterable, value)  # it can be read once only
@@ -392,6 +395,10 @@ def _several(value: Any, origin: Any, inside: tuple[Any, ...]) -> Any:
         raise _WrongType
     found = [_take(one, inside[0]) for one in members]
     return tuple(found) if isinstance(value, tuple) or origin is tuple else found
+
+
+def _is_set(value: Any) -> bool:
+    return isinstance(value, (Mapping, Set))
 
 
 def _one(value: Any, hint: Any) -> Any:
@@ -409,7 +416,7 @@ def _one(value: Any, hint: Any) -> Any:
             raise _WrongType from None
         if hint is float:
             return value if isinstance(value, (int, float)) and not isinstance(value, np.floating) else number
-        if math.isfinite(number) and number.is_integer() and abs(number) < 2**64:
+        if math.isfinite(number) and number.is_integer() and -(2**63) <= number < 2**63:
             return int(number) if isinstance(value, float) else int(typing.cast(Any, value))
     elif hint is Path:
         if isinstance(value, os.PathLike) and not isinstance(value, str):
@@ -447,7 +454,9 @@ def _closed(hint: Any) -> bool:
         return True
     if isinstance(hint, TypeVar):
         return hint.__bound__ is not None
-    return isinstance(hint, type) and origin is None and not getattr(hint, "_is_protocol", False) and hint is not object
+    if not isinstance(hint, type) or origin is not None or hint in (Any, object) or hasattr(hint, "_is_protocol"):
+        return False
+    return hint.__module__.partition(".")[0] not in ("torch", "transformers")  # of models, functions say what they need
 
 
 _MANY: dict[Any, str] = {
@@ -455,6 +464,7 @@ _MANY: dict[Any, str] = {
     dict: "a dict",
     collections.abc.Sequence: "a list",
     collections.abc.Iterable: "a list",
+    collections.abc.Collection: "a list",
     list: "a list",
     tuple: "a tuple",
 }

@@ -24,6 +24,8 @@ MOST_BYTES = 2**46  # where the system does not tell its memory
 """In characters. A path is a word, and may be longer than a name; a message may list every recipe."""
 
 _MOST_SEED = 2**63 - 1
+MOST_SIZE = 1 << 17
+"""Of a side of a layer; the largest models have a tenth of it."""
 
 
 def visible(text: str, keep: str = "") -> str:
@@ -196,6 +198,17 @@ def check_seed(seed: object, what: str = "seed") -> None:
 def _most(name: str) -> int:
     """Return the largest value of a count."""
     return 100_000 if name.endswith("epochs") else 1024 if name == "threads" else 2**31 - 1
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raise :class:`ConfigError` unless each size of a layer is 1 or more, and together they can be memory."""
+    for name, value in sizes.items():
+        if not 1 <= value <= MOST_SIZE:
+            raise ConfigError(f"{name} is {quoted(value)}; it must be from 1 to {MOST_SIZE:,}.")
+    if math.prod(sizes.values()) > MOST_SIZE**2:
+        raise ConfigError(
+            f"{', '.join(sizes)} make a layer of {math.prod(sizes.values()):,} numbers: choose smaller ones."
+        )
 
 
 def check_numbers(

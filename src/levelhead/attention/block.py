@@ -37,7 +37,7 @@ from levelhead.attention.one_row import Projections, attend_from_row, is_hooked,
 from levelhead.attention.parts import last_hidden_state
 from levelhead.attention.probe import probe_inputs
 from levelhead.attention.standardize import QueryKeyStandardizer, in_backward
-from levelhead.types import ConfigError, UnsupportedModelError, refuse_absurd_network
+from levelhead.types import ConfigError, UnsupportedModelError, check_sizes, refuse_absurd_network
 
 POOLING = ("add_pooling_layer",)  # what a record may say about how the backbone is built
 
@@ -128,6 +128,7 @@ class EncoderBlock(nn.Module):
 
     aligns: ClassVar[bool] = False  # whether the block has the projector itself
 
+    @checked
     def __init__(
         self,
         hidden_size: int,
@@ -141,9 +142,7 @@ class EncoderBlock(nn.Module):
     ):
         super().__init__()
         wide = intermediate_size or hidden_size
-        for name, value in (("hidden_size", hidden_size), ("num_heads", num_heads), ("intermediate_size", wide)):
-            if not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name}={value!r}; it must be a whole number of at least 1")
+        check_sizes(hidden_size=hidden_size, num_heads=num_heads, intermediate_size=wide)
         refuse_absurd_network(
             f"hidden_size={hidden_size}, intermediate_size={wide}, length={length}",
             hidden_size * (4 * hidden_size + 2 * wide + 4 * (length or 0)),

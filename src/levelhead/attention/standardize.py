@@ -18,9 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from levelhead.arrays import checked
 from levelhead.attention.kernels import Replacement, standardize_batch
 from levelhead.distributed import gather_rows, process_count
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, check_sizes
 
 Statistics = Literal["position", "cls_feature", "feature"]
 Running = Literal["variance", "std"]
@@ -114,6 +115,7 @@ class RunningMoments(nn.Module):
         twice: bool = False,
     ):
         super().__init__()
+        check_sizes(heads=heads, rows=rows, size=size)
         self.unbiased, self.running, self.momentum, self.eps = unbiased, running, momentum, eps
         self.gradient = gradient
         self.spread_name = "variance" if running == "variance" else "deviation"
@@ -294,6 +296,7 @@ class QueryKeyStandardizer(nn.Module):
         >>> debias.commit()  # once per training step: moves the running statistics
     """
 
+    @checked
     def __init__(
         self,
         num_heads: int,

@@ -52,14 +52,13 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special, stats
 
-from levelhead.arrays import checked
+from levelhead.arrays import checked, option
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import FEW, BoolArray, Contrasts, Enough, Moments
 from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
 from levelhead.metrics.names import METRICS, gaps, metric_of
 from levelhead.types import ConfigError, DataError, Estimate, quoted
-
 
 EXTREME = 1e-9
 """A level nearer to 0 or 1 has no quantile that floats can tell from none, or from infinity."""
@@ -125,7 +124,6 @@ def estimate_all(
     return _estimate(names, counts, positive, level, replicates, seed, min_count)
 
 
-@checked
 def proportion(hits: int, rows: int, *, level: float = 0.95) -> Estimate:
     """Estimate one proportion with Wilson's score interval (Wilson 1927).
 
@@ -137,6 +135,8 @@ def proportion(hits: int, rows: int, *, level: float = 0.95) -> Estimate:
     Returns:
         hits / rows; undefined if there are no rows.
     """
+    for name, value in (("hits", hits), ("rows", rows)):
+        option(name, value, float)  # weighted rows make fractions of them
     if not 0 <= hits <= rows:
         raise DataError(f"{hits} hits in {rows} rows: there must be 0 or more, and no more hits than rows.")
     check_level(level)
@@ -486,6 +486,8 @@ def worst_class(counts: Counts, name: str, positive: int | None = None, min_coun
     enough = Enough.of(counts.table, positive, min_count)
     gaps = Contrasts(counts.table, positive, enough, smooth=False).by_class(name)
     compared = np.flatnonzero(enough.classes(name))
+    if not gaps.size:
+        raise DataError(f"No class can be compared in {quoted(name)}: {undefined_reason(counts, name, positive)}.")
     return group_metrics.classes_compared(len(counts.classes), positive)[compared[gaps.argmax()]]
 
 

@@ -154,8 +154,8 @@ def area_under_roc(
     """
     given = {"y_true": y_true, "group": group, "scores": scores, "clusters": clusters}
     y_true, group, scores, clusters = aligned(given)[0].values()
-    codes, classes = distinct(y_true, "y_true")
-    labels = np.isin(codes, [at for at, name in enumerate(classes) if name == positive])
+    coded, classes = distinct(y_true, "y_true")
+    labels = np.isin(coded, [at for at, name in enumerate(classes) if name == positive])
     groups, names = encode(group)
     if len(groups) != len(labels):
         raise DataError(f"{len(labels)} labels and {len(groups)} groups. Pass one of each for every row.")

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from levelhead.arrays import checked
 from levelhead._version import __version__
+from levelhead.arrays import checked
 from levelhead.attention import describe
 from levelhead.attention.description import Description
 from levelhead.auditing.paired import Change

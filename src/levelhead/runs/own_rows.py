@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from levelhead.arrays import aligned, array_of
 from levelhead.attention.block import AppendedClassifier
+from levelhead.auditing.columns import by_name
 from levelhead.data.base import Inputs
 from levelhead.data.texts import Texts, TokenInputs, tokenize
 from levelhead.loading import refuse_unknown_tokens
@@ -126,15 +128,17 @@ class OwnRows:
         kept = {name: column for name, column in tokens.columns.items() if name in taken}
         return TokenInputs(kept, tokens.lengths, tokens.padding)
 
-    def labels(self, class_names: Sequence[str]) -> Tensor:
-        """Return (n,) int64 positions of classes; a label is a position or one of ``class_names``.
+    def labels(self, class_names: Sequence[str], numbered: Sequence[str] | None) -> Tensor:
+        """Return (n,) int64 positions in ``class_names``; a label is a name, or a position in ``numbered``.
 
-        Raises :class:`~levelhead.types.DataError` for a label that is missing, or none of the classes.
+        Raises :class:`~levelhead.types.DataError` for a label that is missing, or none of the classes;
+        :class:`~levelhead.types.ConfigError` for a number where ``numbered`` is None.
         """
         places = {name: place for place, name in enumerate(class_names)}
+        order = None if numbered is None else [places[name] for name in numbered]
         found = np.empty(len(self), np.int64)
         for row, value in enumerate(_column(self.dataset, self.label)):
-            found[row] = _class(value, places, row, self.label)
+            found[row] = _class(value, places, order, row, self.label)
         return torch.from_numpy(found)
 
 
@@ -173,23 +177,22 @@ class GroupColumns:
     dataset: Any
     names: tuple[str, ...] = ()
     passed: Mapping[str, Any] = field(default_factory=dict)
+    said: Sequence[str] = ()
 
     @classmethod
     def of(cls, groups: Any, dataset: Any) -> GroupColumns | None:
         """Look at what the user gave as ``groups``, at no value of it; None for nothing."""
-        if groups is None or (not isinstance(groups, pd.DataFrame | pd.Series) and not len(groups)):
+        if groups is None or (isinstance(groups, (list, tuple, Mapping)) and not groups):
             return None
-        if isinstance(groups, pd.DataFrame):
-            return cls(dataset, passed={str(name): groups[name] for name in groups})
-        if isinstance(groups, pd.Series):
-            return cls(dataset, passed={str(groups.name or "group"): groups})
-        if isinstance(groups, Mapping):
-            return cls(dataset, passed={str(name): values for name, values in groups.items()})
-        names = (groups,) if isinstance(groups, str) else tuple(groups)
-        if not all(isinstance(name, str) for name in names):
-            raise ConfigError(
-                'groups takes names of columns of the data set, or a dict of columns: groups={"age": values}.'
-            )
+        names = (groups,) if isinstance(groups, str) else groups
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+            if isinstance(names, (list, tuple, set)):
+                raise ConfigError(
+                    'groups takes names of columns of the data set, or a dict of columns: groups={"age": values}.'
+                )
+            ordered, said = aligned({"dataset": dataset, "groups": groups})
+            return cls(dataset, passed=by_name(ordered["groups"], "group"), said=said)
+        names = tuple(names)
         first = _row(dataset, 0)
         absent = [name for name in names if name not in first]
         if absent:
@@ -208,11 +211,12 @@ class GroupColumns:
     def open(self) -> dict[str, Any]:
         """Return the values by column, (n,) each."""
         rows = len(self.dataset)
-        found = dict(self.passed) or {name: list(_column(self.dataset, name)) for name in self.names}
+        given = dict(self.passed) or {name: _group_column(self.dataset, name) for name in self.names}
+        found = {name: array_of(values, f"The group column {quoted(name)}") for name, values in given.items()}
         for name, values in found.items():
             if len(values) != rows:
                 raise DataError(f"{rows:,} rows and {len(values):,} groups of {quoted(name)}. Pass one for every row.")
-        return {name: [_plain(value) for value in values] for name, values in found.items()}
+        return found
 
 
 def taken_by(model: Any) -> set[str]:
@@ -250,19 +254,32 @@ def _column(dataset: Any, name: str) -> Any:
     return (dataset[position][name] for position in range(len(dataset)))
 
 
+def _group_column(dataset: Any, name: str) -> Any:
+    """Return one column in the type that it has."""
+    if isinstance(dataset, pd.DataFrame):
+        return dataset[name]
+    column = _column(dataset, name)
+    return column if hasattr(column, "__len__") else list(column)
+
+
 def _plain(value: Any) -> Hashable:
     """Return a value as Python has it: of a tensor or an array of one number, the number."""
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
 
 
-def _class(value: Any, places: Mapping[str, int], row: int, column: str) -> int:
+def _class(value: Any, places: Mapping[str, int], order: Sequence[int] | None, row: int, column: str) -> int:
     value = _plain(value)
     if isinstance(value, str) and value in places:
         return places[value]
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and 0 <= value < len(places):  # truth values, too
-        return int(value)
+    if isinstance(value, int) and order is None:
+        raise ConfigError(
+            f"The labels in column {quoted(column)} are numbers, and the two models have their classes in different "
+            "orders. Give both the same id2label, or pass names as labels."
+        )
+    if isinstance(value, int) and order is not None and 0 <= value < len(order):  # truth values, too
+        return order[value]
     names = listed([quoted(name) for name in list(places)[:6]])
     raise DataError(
         f"Row {row} (from 0) has the label {quoted(value)} in column {quoted(column)}. The models know "

@@ -239,8 +239,8 @@ def compare_models(
             f"{quoted(rows.label)} is the label and a group: a model is not audited against its own task."
         )
     models = [open_model(one, name) for one, name in zip((plain, debiased), names, strict=True)]
-    classes = _classes(models, names, rows.class_names())
-    labels = rows.labels(classes)
+    classes, orders, numbered, by_position = _classes(models, names, rows.class_names())
+    labels = rows.labels(classes, numbered)
     positive = audit_options.pop("positive", classes[1] if len(classes) == 2 else None)
     if positive is not None and str(positive) not in classes:
         raise ConfigError(f"positive={positive!r} is no class; the models know {listed(classes)}.")
@@ -257,7 +257,10 @@ def compare_models(
         rows.inputs(model, _tokenizer_of(given, tokenizer, rows))
         for model, given in zip(models, (plain, debiased), strict=True)
     ]
-    logits = [_logits(model, of, batch_size, name) for model, of, name in zip(models, inputs, names, strict=True)]
+    logits = [
+        _logits(model, of, batch_size, name)[:, order]
+        for model, of, name, order in zip(models, inputs, names, orders, strict=True)
+    ]
     frame = _frame(classes, labels, logits, names)
     truth = frame["label"].to_numpy()
     old, new = (frame[f"{name}_prediction"].to_numpy() for name in names)
@@ -274,7 +277,8 @@ def compare_models(
         if len(rows) > 1 and len(set(one)) == 1
     ]
     described = (describe(models[0]), describe(models[1]))
-    warnings = (*constant, *_of_models(models, described, names), *said, ONE_TRAINING)
+    matched = () if closed is None else closed.said
+    warnings = (*by_position, *matched, *constant, *_of_models(models, described, names), *said, ONE_TRAINING)
     return ModelComparison(
         names, len(rows), classes, changes, agreement, found, described, frame, tuple(warnings), level
     )
@@ -311,24 +315,50 @@ def unnamed(classes: Sequence[str]) -> bool:
     return all(name == f"LABEL_{place}" for place, name in enumerate(classes))
 
 
-def _classes(models: Sequence[Any], names: Sequence[str], of_data: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the names of the classes that both models tell apart, or say how they differ."""
-    first, second = map(class_names_of, models)
-    if len(first) != len(second):
+def _classes(
+    models: Sequence[Any], names: Sequence[str], of_data: tuple[str, ...] | None
+) -> tuple[tuple[str, ...], list[list[int]], tuple[str, ...] | None, list[str]]:
+    """Match the classes of two models and of the rows by name.
+
+    Returns the names of the classes; for each model, where each of them stands in its logits; the names in the order
+    that numbers as labels count, or None where two orders are possible; and warnings.
+    """
+    known = [class_names_of(model) for model in models]
+    if len(known[0]) != len(known[1]):
         raise ConfigError(
-            f"{names[0]} tells {len(first)} classes apart and {names[1]} {len(second)}: they cannot be compared."
+            f"{names[0]} tells {len(known[0])} classes apart and {names[1]} {len(known[1])}: they cannot be compared."
         )
-    if not unnamed(first) and not unnamed(second) and first != second:
+    if of_data is not None and of_data == tuple(map(str, range(len(of_data)))):
+        of_data = None  # these are positions
+    without, said = [unnamed(own) for own in known], []
+    if of_data is not None and len(of_data) == len(known[0]):  # what a model without names was trained on
+        known = [of_data if no_names else own for own, no_names in zip(known, without, strict=True)]
+    elif without[0] != without[1]:
+        known = [known[without.index(False)]] * 2
+        said = [
+            f"{printable(names[without.index(True)])} has no class names: its positions are read as those of "
+            f"{printable(names[without.index(False)])}, {listed(known[0], 5)}."
+        ]
+    for own in known:
+        if len(set(own)) < len(own):
+            raise ConfigError(f"Two classes have one name: {listed(own)}. Give the models an id2label without that.")
+    classes = known[0]
+    if set(classes) != set(known[1]):
         raise ConfigError(
-            f"The classes of {names[0]} are {listed(first)}, those of {names[1]} {listed(second)}, by position. Give "
-            "both the same id2label."
+            f"The classes of {names[0]} are {listed(classes)}, those of {names[1]} {listed(known[1])}. Give both the "
+            "same id2label."
         )
-    found = second if unnamed(first) else first
-    if unnamed(found) and of_data is not None and len(of_data) == len(found):
-        found = of_data
-    if len(set(found)) < len(found):
-        raise ConfigError(f"Two classes have one name: {listed(found)}. Give the models an id2label without that.")
-    return found
+    orders = [[own.index(name) for name in classes] for own in known]
+    if of_data is None:
+        return classes, orders, classes if known[0] == known[1] else None, said
+    alike = {name.casefold(): name for name in classes}
+    numbered = tuple(name if name in classes else alike.get(name.casefold(), name) for name in of_data)
+    if unknown := [name for name in numbered if name not in classes]:
+        raise ConfigError(
+            f"The rows have the class {quoted(unknown[0])}, and the models know {listed(classes)}. Give the models an "
+            "id2label with the names of the rows."
+        )
+    return classes, orders, numbered, said
 
 
 def _tokenizer_of(given: Any, tokenizer: Any, rows: OwnRows) -> Any:

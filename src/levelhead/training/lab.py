@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
 
+from levelhead.arrays import checked
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.data.base import Examples, Inputs
 from levelhead.data.views import View
@@ -103,6 +104,7 @@ class Lab:
         (torch.Size([64]), 0)
     """
 
+    @checked
     def __init__(
         self,
         *,

@@ -1,0 +1,127 @@
+"""compare_models matches classes by name and groups by index, whatever the positions are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import ViTConfig, ViTForImageClassification
+
+import levelhead as lh
+from levelhead.types import ConfigError, DataError
+
+ROWS = 40
+LABEL = np.arange(ROWS) % 2
+SEX = np.where(np.arange(ROWS) % 3 == 0, "women", "men")
+
+
+def network(classes: tuple[str, ...] | None, turned: bool = False) -> ViTForImageClassification:
+    """Return a network of fixed weights; ``turned`` has the same classes in the other order."""
+    torch.manual_seed(0)
+    config = ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
+    if classes is not None:
+        config.id2label = dict(enumerate(classes))
+        config.label2id = {name: place for place, name in enumerate(classes)}
+    model = ViTForImageClassification(config).eval()
+    if turned:
+        with torch.no_grad():
+            model.classifier.weight.copy_(model.classifier.weight.flip(0))
+            model.classifier.bias.copy_(model.classifier.bias.flip(0))
+    return model
+
+
+def rows(label: Any) -> list[dict[str, Any]]:
+    torch.manual_seed(1)
+    pictures = torch.randn(ROWS, 3, 8, 8)
+    return [{"pixel_values": picture, "labels": one} for picture, one in zip(pictures, label, strict=True)]
+
+
+def data_set(names: list[str], codes: list[int]) -> Any:
+    datasets = pytest.importorskip("datasets")
+    content = {"pixel_values": [row["pixel_values"].numpy() for row in rows(codes)], "label": codes}
+    features = datasets.Features(
+        {
+            "pixel_values": datasets.Array3D((3, 8, 8), "float32"),
+            "label": datasets.ClassLabel(names=names),
+        }
+    )
+    return datasets.Dataset.from_dict(content, features=features).with_format("torch")
+
+
+def figures(found: lh.ModelComparison) -> tuple[float, float]:
+    return found.changes["accuracy"].old, found.changes["accuracy"].new
+
+
+WORDS = ["yes" if one else "no" for one in LABEL]
+
+
+def test_two_models_with_their_classes_in_another_order_are_matched_by_name() -> None:
+    plain, turned = network(("no", "yes")), network(("yes", "no"), turned=True)
+    same = lh.compare_models(plain, network(("no", "yes")), rows(WORDS))
+    found = lh.compare_models(plain, turned, rows(WORDS))
+    assert figures(found) == figures(same)
+    assert found.different == 0
+    assert found.predictions["debiased_probability_yes"].tolist() == pytest.approx(
+        found.predictions["plain_probability_yes"].tolist()
+    )
+    with pytest.raises(ConfigError, match=r"numbers.*id2label"):
+        lh.compare_models(plain, turned, rows(LABEL))
+
+
+def test_class_labels_of_the_rows_are_matched_by_name() -> None:
+    model = network(("no", "yes"))
+    expected = figures(lh.compare_models(model, model, rows(LABEL)))
+    turned = data_set(["yes", "no"], (1 - LABEL).tolist())
+    assert figures(lh.compare_models(model, model, turned)) == expected
+    assert figures(lh.compare_models(model, model, data_set(["no", "yes"], LABEL.tolist()))) == expected
+    loud = data_set(["YES", "NO"], (1 - LABEL).tolist())
+    assert figures(lh.compare_models(model, model, loud)) == expected
+    numbers = data_set(["0", "1"], LABEL.tolist())
+    assert figures(lh.compare_models(model, model, numbers)) == expected
+    with pytest.raises(ConfigError, match=r"'cat'|cat.*id2label"):
+        lh.compare_models(model, model, data_set(["cat", "dog"], LABEL.tolist()))
+
+
+def test_positions_of_a_model_without_names_are_those_of_the_rows() -> None:
+    turned = data_set(["yes", "no"], (1 - LABEL).tolist())
+    expected = figures(lh.compare_models(network(("no", "yes")), network(("no", "yes")), rows(LABEL)))
+    found = lh.compare_models(network(None, turned=True), network(("no", "yes")), turned)
+    assert figures(found) == expected
+    said = lh.compare_models(network(None), network(("no", "yes")), rows(LABEL)).warnings
+    assert any("no class names" in one for one in said)
+
+
+def test_groups_are_aligned_by_index_with_a_frame_of_rows() -> None:
+    model = network(("no", "yes"))
+    frame = pd.DataFrame(rows(LABEL), index=[f"r{row}" for row in range(ROWS)])
+    groups = pd.Series(SEX, frame.index, name="sex")
+    expected = lh.compare_models(model, model, frame, groups=groups).audit
+    for given in (groups.sample(frac=1, random_state=0), {"sex": groups[::-1]}, groups[::-1].to_frame()):
+        found = lh.compare_models(model, model, frame, groups=given)
+        assert found.audit.groups == expected.groups
+        assert any("index" in one for one in found.warnings)
+    with pytest.raises(DataError, match="index"):
+        lh.compare_models(model, model, frame, groups=groups.reset_index(drop=True))
+
+
+def test_groups_keep_names_integers_and_masks() -> None:
+    model = network(("no", "yes"))
+    datasets = pytest.importorskip("datasets")
+    table = data_set(["no", "yes"], LABEL.tolist())
+    codes = (SEX == "women").astype(int).tolist()
+    table = table.add_column("sex", codes).cast_column("sex", datasets.ClassLabel(names=["men", "women"]))
+    assert set(lh.compare_models(model, model, table, groups="sex").audit.groups) == {"men", "women"}
+    big = pd.Series([2**53 + row % 2 for row in range(ROWS - 1)] + [None], dtype="Int64")
+    found = lh.compare_models(model, model, rows(LABEL), groups={"id": big}).audit
+    assert set(found.groups) == {str(2**53), str(2**53 + 1), "(missing)"}
+    masked = np.ma.masked_array(SEX, np.arange(ROWS) < 3)
+    for given in ({"sex": masked}, masked, torch.arange(ROWS) % 2, SEX.tolist()):
+        if isinstance(given, list):
+            with pytest.raises(DataError, match="no group column"):
+                lh.compare_models(model, model, rows(LABEL), groups=given)
+            continue
+        found = lh.compare_models(model, model, rows(LABEL), groups=given).audit
+        assert ("(missing)" in found.groups) == (not isinstance(given, torch.Tensor))
