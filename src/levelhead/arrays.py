@@ -384,8 +384,8 @@ def _several(value: Any, origin: Any, inside: tuple[Any, ...]) -> Any:
     if not many or isinstance(value, (str, bytes, bytearray)):
         raise _WrongType
     if isinstance(value, Iterator) or not _is_sized(value):
-        return _if(origin is collections.abc.Iterable, value)  # it can be read once only
-    if not inside or inside[0] not in _WORDS:
+        return _if(origin is collections.abc.Iterable and getattr(value, "ndim", 1) > 0, value)  # read once only
+    if not inside or (inside[0] not in _WORDS and typing.get_origin(inside[0]) not in _MANY):
         return value
     try:
         members = value if isinstance(value, (list, tuple)) else array_of(value, "").tolist()
@@ -456,7 +456,7 @@ def _closed(hint: Any) -> bool:
         return hint.__bound__ is not None
     if not isinstance(hint, type) or origin is not None or hint in (Any, object) or hasattr(hint, "_is_protocol"):
         return False
-    return hint.__module__.partition(".")[0] not in ("torch", "transformers")  # of models, functions say what they need
+    return hint.__module__.partition(".")[0] != "transformers"  # what a model of it must be, functions say themselves
 
 
 _MANY: dict[Any, str] = {

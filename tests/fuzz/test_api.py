@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import math
+import random
 import threading
 import time
 import warnings
@@ -383,9 +384,10 @@ def test_odd_values_end_in_a_result_or_a_sentence(name: str, tmp_path: Path, mon
     function, base = CALLS[name]
     names = [one for one in arguments(function, base()) if one not in ("audit_options", "options", "progress")]
     drawn = [(argument, value) for value in VALUES for argument in names]
+    if len(cases(3)) < 3:  # not all: a fifth, always the same
+        drawn = random.Random(name).sample(drawn, -(-len(drawn) // 5))
     wrong = []
-    for number in cases(len(drawn)):
-        argument, value = drawn[number * 3 % len(drawn) if len(cases(3)) == 1 else number]
+    for argument, value in drawn:
         if found := outcome(function, {**base(), argument: VALUES[value]()}):
             wrong.append(f"{name}({argument}={value}): {found}")
     assert not wrong, f"{len(wrong)} calls:\n" + "\n".join(wrong)

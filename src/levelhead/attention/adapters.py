@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,8 @@ def _apart(name: str, part: nn.Module, original: nn.Module) -> list[str]:
 
 def is_adapter(place: str | Path) -> bool:
     """Return whether a folder holds an adapter of PEFT and no whole model."""
-    return (Path(place) / ADAPTER).is_file() and not (Path(place) / "config.json").is_file()
+    adapter, config = (os.path.isfile(Path(place) / name) for name in (ADAPTER, "config.json"))  # noqa: PTH113
+    return adapter and not config  # no file at all has a name that is too long
 
 
 def load_adapter(place: str | Path, load_base: Callable[[str], Any], *, allow_mismatched_weights: bool = False) -> Any:

@@ -200,7 +200,7 @@ ACCUMULATION = (
 def debiased_attention(model: nn.Module) -> nn.Module:
     """Find the module of ``model`` whose :class:`Tap` counts: that of its last attention."""
     found = None
-    for name, module in model.named_modules():
+    for name, module in model.named_modules() if isinstance(model, nn.Module) else ():
         # PEFT's modules_to_save keeps the untrained "original_module" beside the copy that runs.
         if isinstance(getattr(module, "tap", None), Tap) and "original_module" not in name:
             found = module  # the last one: plain layers that were appended below it have taps, too

@@ -152,7 +152,7 @@ def calibrate(model: AnyModel, loader: Iterable[Mapping[str, Any]], *, batches: 
     with _hooked(collectors), _evaluating(model):
         taken = 0
         for batch in _shown(itertools.islice(loader, batches), _length(loader, batches)):
-            if not isinstance(batch, Mapping):
+            if not isinstance(batch, Mapping) or not any(isinstance(value, Tensor) for value in batch.values()):
                 raise ConfigError(
                     f"Batch {taken} of the loader is a {type(batch).__name__}, not a mapping from the names of the "
                     "model's inputs to tensors; for a levelhead Batch, pass (batch.inputs for batch in ...)."

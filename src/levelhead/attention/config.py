@@ -12,7 +12,7 @@ from levelhead.attention.aligning import Tap
 from levelhead.attention.contrastive import AlignmentHead, Ranking
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.renamed import renamed
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, listed, quoted
 
 Readout = Literal["first", "last", "none"]
 NOT_WANTED = "readout_only is False"
@@ -127,9 +127,12 @@ def _knows_earlier_names(cls: Class) -> Class:
         # On top of what dataclasses.replace() copies.
         notebook = options.get("notebook", {})
         if isinstance(notebook, Mapping):
+            known = [field.name for field in fields(NotebookOptions)]
+            if unknown := [name for name in notebook if name not in known]:
+                raise ConfigError(f"debias.notebook has no option {quoted(unknown[0])}; it has {listed(known)}.")
             notebook = NotebookOptions(**notebook)
         if not isinstance(notebook, NotebookOptions):
-            raise ConfigError(f"debias.notebook={notebook!r}; give NotebookOptions or a mapping of them")
+            raise ConfigError(f"debias.notebook={quoted(notebook)}; give NotebookOptions or a mapping of them")
         options["notebook"] = replace(notebook, **present.pop("notebook", {}))
         generated(self, *args, **{**options, **present})
 

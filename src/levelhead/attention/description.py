@@ -8,7 +8,6 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from levelhead.arrays import checked
 from levelhead.attention import one_row
 from levelhead.attention.aligning import Tap
 from levelhead.attention.block import AppendedClassifier
@@ -115,7 +114,6 @@ class Description:
         return f"{self.trainable:,} trainable of {self.parameters:,} ({share:.4g}%), {self.added:,} added by levelhead"
 
 
-@checked
 def describe(model: nn.Module) -> Description:
     """Say what is debiased in a model, where, what its last layer computes, and how many parameters that adds.
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from levelhead.attention import interface, one_row
 from levelhead.attention.config import DebiasConfig, Facts
-from levelhead.types import ConfigError, UnsupportedModelError
+from levelhead.types import ConfigError, UnsupportedModelError, listed
 
 
 def readout_layer(
@@ -58,6 +58,11 @@ def probe_inputs(model: PreTrainedModel, example_inputs: Mapping[str, Any] | Non
     """Make one example that ``model`` can run on, or move the given one to its device (labels left out)."""
     name, device = type(model).__name__, model.device
     if example_inputs is not None:
+        if not any(isinstance(value, Tensor) and value.ndim for value in example_inputs.values()):
+            raise ConfigError(
+                f"example_inputs has no tensor among {listed(example_inputs, 5)}. Pass a batch, such as "
+                '{"input_ids": tokens}.'
+            )
         return {
             key: value.to(device) if isinstance(value, Tensor) else value
             for key, value in example_inputs.items()

@@ -102,7 +102,7 @@ def draw_rates(result: AuditResult, attribute: str | None = None, rates: Sequenc
     part = result.by_attribute[names[name]]
     there = list(next(iter(part.groups.values())).rates)
     wanted = [rate for rate in there if rate.partition("[")[0] in DRAWN] if rates is None else list(rates)
-    if unknown := [rate for rate in wanted if rate not in there]:
+    if unknown := [rate for rate in wanted or ["none"] if rate not in there]:
         raise ConfigError(f"The audit has no rate {quoted(unknown[0])}. It has {listed(there)}.")
     wanted = wanted if rates is not None else sorted(wanted, key=lambda rate: DRAWN.index(rate.partition("[")[0]))[:4]
     largest = sorted(part.groups, key=lambda group: -part.groups[group].n)[:MOST_DRAWN]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from levelhead.arrays import checked
 from levelhead.lm.base import Benchmark
 from levelhead.lm.benchmarks import class_of
 from levelhead.lm.runner import ScoreDifference, compare_runs, kept_answers, scored, scores_file, take
@@ -21,7 +22,8 @@ from levelhead.types import DataError
 EXAMPLES = "examples-bold.json"
 
 
-def comparison_summary(before: Path, after: Path, root: Path | None = None) -> dict[str, Any]:
+@checked
+def comparison_summary(before: Path | str, after: Path | str, root: Path | str | None = None) -> dict[str, Any]:
     """Return what two run folders say, as plain JSON.
 
     Keys::
@@ -44,6 +46,7 @@ def comparison_summary(before: Path, after: Path, root: Path | None = None) -> d
 
     Raises :class:`~levelhead.types.DataError` if the folders share no benchmark, or if options or items differ.
     """
+    before, after, root = Path(before), Path(after), None if root is None else Path(root)
     return summarized(before, after, *compare_runs(before, after, benchmarks_of(before), root))
 
 

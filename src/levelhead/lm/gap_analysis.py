@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from levelhead.arrays import checked
 from levelhead.lm.capture import captured, release
-from levelhead.lm.klaad import TripletLike, attention_entropy, collate, cross_entropies
+from levelhead.lm.klaad import TripletLike, attention_entropy, check_triplets, collate, cross_entropies
 from levelhead.training.finite import refuse_not_finite
-from levelhead.types import DataError
+from levelhead.types import ConfigError, DataError
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,7 @@ def summarized(pairs: Sequence[tuple[Tensor, Tensor]]) -> AttentionGaps:
     )
 
 
+@checked
 def attention_gaps(
     model: nn.Module, tokenizer: Any, triplets: Sequence[TripletLike], batch_size: int = 16
 ) -> AttentionGaps:
@@ -146,6 +148,9 @@ def pair_gaps(
     are put back. Long and short pairs go in batches of like length. Errors:
     :class:`~levelhead.UnsupportedModelError` for a model that gives no attention weights.
     """
+    check_triplets(tokenizer, triplets)
+    if batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size} is below 1.")
     device = next(model.parameters()).device
     modes = {module: module.training for module in model.modules()}
     model.eval()

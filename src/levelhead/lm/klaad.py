@@ -24,9 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from levelhead.arrays import check_fields
+from levelhead.arrays import check_fields, checked, shown
 from levelhead.lm.capture import captured
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, listed
 
 IGNORED = -100  # label of a token that cross-entropy leaves out
 
@@ -37,6 +37,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "gemma-2-2b": {"weights": (0.7, 0.15, 0.15), "margin": 0.5},
 }
 """Weights and margin of Table 7 of the paper, by model."""
+
+
+SENTENCES = ("stereotype", "anti_stereotype", "unrelated")
 
 
 class TripletLike(Protocol):
@@ -96,6 +99,7 @@ def shared_tokens(first: Sequence[int], second: Sequence[int]) -> list[tuple[int
     return [(block.a + step, block.b + step) for block in blocks for step in range(block.size)]
 
 
+@checked
 def collate(tokenizer: Any, triplets: Sequence[TripletLike], max_length: int | None = None) -> TripletBatch:
     """Tokenize triplets into one batch.
 
@@ -103,11 +107,12 @@ def collate(tokenizer: Any, triplets: Sequence[TripletLike], max_length: int | N
 
     Errors: :class:`~levelhead.types.DataError` for no triplets, and for a sentence that has no token.
     """
+    check_triplets(tokenizer, triplets)
     if not triplets:
         raise DataError("There are no triplets to make a batch of.")
     encoded = [
         _encode(tokenizer, triplet, sentence, max_length)
-        for part in ("stereotype", "anti_stereotype", "unrelated")
+        for part in SENTENCES
         for triplet in triplets
         for sentence in [getattr(triplet, part)]
     ]
@@ -125,6 +130,15 @@ def collate(tokenizer: Any, triplets: Sequence[TripletLike], max_length: int | N
         if matches:
             shared[:, row, : len(matches)] = torch.tensor(matches).T
     return TripletBatch(input_ids, mask, input_ids.masked_fill(mask == 0, IGNORED), target, shared)
+
+
+def check_triplets(tokenizer: Any, triplets: Sequence[TripletLike]) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` or ``DataError`` for what is no tokenizer, or no triplet."""
+    if not callable(tokenizer):
+        raise ConfigError(f"tokenizer is {shown(tokenizer)}; it takes a tokenizer of transformers.")
+    for place, triplet in enumerate(triplets):
+        if not all(isinstance(getattr(triplet, part, None), str) for part in SENTENCES):
+            raise DataError(f"triplets[{place}] is {shown(triplet)}; a triplet has the texts {listed(SENTENCES)}.")
 
 
 def text_before(triplet: TripletLike) -> str:

@@ -24,7 +24,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from levelhead.arrays import check_fields, checked
 from levelhead.distributed import gather_rows, shares
 from levelhead.lm.capture import release
-from levelhead.lm.klaad import Klaad, TripletBatch, TripletLike, collate
+from levelhead.lm.klaad import Klaad, TripletBatch, TripletLike, check_triplets, collate
 from levelhead.lm.loading import load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
 from levelhead.lm.triplets import TRAINING
@@ -221,6 +221,7 @@ def train_klaad(
     :class:`~levelhead.types.LevelheadError` for a loss, a gradient or weights that are not finite.
     """
     config = config or KlaadConfig()
+    check_triplets(tokenizer, [*triplets, *held_out])
     if not triplets:
         raise DataError("There are no triplets to train on.")
     refuse_shared_terms(triplets, held_out)

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special, stats
 
-from levelhead.arrays import aligned, array_of, checked, floats_of, table_of
+from levelhead.arrays import aligned, any_array, array_of, checked, floats_of, table_of
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.counts import Counts, IntArray, JointCounts
 from levelhead.metrics.group import FloatArray
@@ -647,7 +647,7 @@ def _resample(
 
 
 def _cluster_codes(clusters: ArrayLike, rows: int) -> IntArray:
-    codes = np.asarray(clusters)
+    codes = any_array(clusters, "clusters")
     if codes.shape != (rows,) or codes.dtype.kind not in "iu":
         raise DataError(f"clusters must be {rows} whole numbers, one a row; got {codes.dtype} of shape {codes.shape}.")
     return np.asarray(np.unique(codes, return_inverse=True)[1], np.int64)

@@ -19,7 +19,7 @@ from levelhead.arrays import aligned, checked, floats_of
 from levelhead.metrics.counts import distinct, encode
 from levelhead.metrics.intervals import check_level
 from levelhead.metrics.joint import OverSeeds, satterthwaite
-from levelhead.types import DataError, Estimate
+from levelhead.types import ConfigError, DataError, Estimate, listed, quoted
 
 FloatArray = NDArray[np.float64]
 Together = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -166,6 +166,10 @@ def area_under_roc(
             raise DataError(f"Scores of {name!r} must be finite numbers of shape (seeds, {len(labels)}).")
     result: dict[str, dict[str, tuple[Estimate, Estimate | None]]] = {name: {} for name in arrays}
     codes = None if clusters is None else encode(clusters)[0]
+    if codes is not None and len(codes) != len(labels):
+        raise DataError(f"{len(labels)} labels and {len(codes)} clusters. Pass one of each for every row.")
+    if baseline is not None and baseline not in arrays:
+        raise ConfigError(f"The baseline {quoted(baseline)} has no scores. Methods: {listed(arrays)}.")
     members = {"all": np.ones(len(labels), bool)} | {str(name): groups == at for at, name in enumerate(names)}
     for where, inside in members.items():
         if min((inside & labels).sum(), (inside & ~labels).sum()) < 2:
