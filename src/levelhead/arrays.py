@@ -422,7 +422,7 @@ def _one(value: Any, hint: Any) -> Any:
         if isinstance(value, os.PathLike) and not isinstance(value, str):
             return value if isinstance(value, Path) else Path(os.fspath(value))
     elif isinstance(value, hint):
-        return value
+        return str(value) if hint is str and type(value) is not str else value
     raise _WrongType
 
 
