@@ -331,7 +331,8 @@ def option(name: str, value: Any, hint: Any) -> Any:
     try:
         return _take(value, hint)
     except _WrongType:
-        raise ConfigError(f"{name} is {shown(value)}; it takes {_words(hint)}.") from None
+        huge = isinstance(value, int) and abs(value) >= 2**63
+        raise ConfigError(f"{name} is {shown(value)}; it takes {_words(hint)}{' below 2**63' * huge}.") from None
 
 
 class _WrongType(Exception):  # noqa: N818  (never leaves this module)

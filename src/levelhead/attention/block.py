@@ -37,7 +37,7 @@ from levelhead.attention.one_row import Projections, attend_from_row, is_hooked,
 from levelhead.attention.parts import last_hidden_state
 from levelhead.attention.probe import probe_inputs
 from levelhead.attention.standardize import QueryKeyStandardizer, in_backward
-from levelhead.types import ConfigError, UnsupportedModelError, check_sizes, refuse_absurd_network
+from levelhead.types import ConfigError, UnsupportedModelError, refuse_absurd_network
 
 POOLING = ("add_pooling_layer",)  # what a record may say about how the backbone is built
 
@@ -142,7 +142,9 @@ class EncoderBlock(nn.Module):
     ):
         super().__init__()
         wide = intermediate_size or hidden_size
-        check_sizes(hidden_size=hidden_size, num_heads=num_heads, intermediate_size=wide)
+        for name, value in (("hidden_size", hidden_size), ("num_heads", num_heads), ("intermediate_size", wide)):
+            if value < 1:
+                raise ConfigError(f"{name}={value!r}; it must be a whole number of at least 1")
         refuse_absurd_network(
             f"hidden_size={hidden_size}, intermediate_size={wide}, length={length}",
             hidden_size * (4 * hidden_size + 2 * wide + 4 * (length or 0)),

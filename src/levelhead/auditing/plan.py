@@ -31,7 +31,7 @@ class Plan:
         >>> import levelhead as lh
         >>> plan = lh.plan_audit(rows=2000, rate=0.3)
         >>> isinstance(plan, lh.Plan), plan.total, round(plan.gap, 3)
-        (True, 2000, 0.059)
+        (True, 2000, 0.066)
     """
 
     gap: float
