@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,22 @@ def test_rules_cost_what_the_program_costs_and_keep_the_bound(metric: str, group
     flipped = rule.decide(rows["p"], rows["g"].to_numpy()) ^ plain
     assert cost[flipped].sum() / len(rows) == pytest.approx(program.fun, abs=1e-3)
     assert np.abs(gaps - flips[flipped].sum(0) / len(rows)).max() < 0.05 + 0.012  # of a row or two
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_ten_groups_take_seconds_and_keep_the_bound(metric: str) -> None:
+    chance = np.random.default_rng(0)
+    group = chance.integers(0, 10, 20_000)
+    probability = np.clip(chance.beta(2, 2, 20_000) + 0.02 * (group - 5), 0.01, 0.99)
+    names = np.array([f"g{one}" for one in range(10)], object)[group]
+    begun = time.process_time()
+    rule = fit_rule(probability, names, metric=metric, delta=0.02)
+    assert time.process_time() - begun < 10  # it was minutes
+    decided = rule.decide(probability, names)
+    weights = {"demographic_parity": [np.ones(20_000)], "equal_opportunity": [probability]}
+    for weight in weights.get(metric, [probability, 1 - probability]):
+        rates = [np.average(decided[group == one], weights=weight[group == one]) for one in range(10)]
+        assert max(rates) - min(rates) < 0.023
 
 
 def test_a_gap_within_the_bound_flips_nothing() -> None:

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, special
+from scipy import optimize, sparse, special
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.numbers import numbers_of_array
@@ -41,6 +41,8 @@ METRICS = ("demographic_parity", "equal_opportunity", "equalized_odds")
 CERTAIN = 1e-12
 """Decisions of less cost than this are flipped first."""
 PLANES = 400
+MOST_ROWS = 10_000
+"""Rows of a linear program; of more, those of one group that are next to each other are taken together."""
 NOISE = 2e-3
 LEEWAY = 5e-4
 
@@ -179,8 +181,59 @@ def fit_rule(
     rule = BiasRule(metric, delta, tuple(map(str, names)), threshold, np.zeros(len(pairs)), pairs, shares, drawn)
     flips, cost, plain = rule._scores(values, codes, seed)
     gaps = _weights(calibrated, codes, pairs, shares)[plain].sum(0) / len(values)
-    multipliers = solve_dual(flips, cost, gaps, delta)
+    two = len(names) == 2
+    multipliers = solve_dual(flips, cost, gaps, delta) if two else _solve_rates(rule, values, codes, seed)
     return BiasRule(metric, delta, rule.groups, threshold, multipliers, pairs, shares, drawn)
+
+
+def _solve_rates(rule: BiasRule, values: FloatArray, codes: IntArray, seed: int) -> FloatArray:
+    """Solve the program of a ``rule`` for three groups or more, and return a multiplier for each of its pairs.
+
+    All pairs of rates are within delta just where all rates lie between a number and that number plus delta. That is
+    one constraint a group and label in place of one a pair, and each row is in one group's alone: HiGHS solves it as it
+    stands, and its duals sum to 0 over the groups of a label.
+    """
+    rows, keys = len(values), list(rule.shares)
+    labels = list(dict.fromkeys(label for _, label in keys))
+    _, cost, plain = replace(rule, pairs=())._scores(values, codes, seed)
+    calibrated = _calibrated(values, codes, rule.lines)
+    expected = {None: np.ones(rows), 1: calibrated, 0: 1 - calibrated}
+    adds = [sparse.csr_array((codes == a) * expected[label] / rule.shares[a, label]) for a, label in keys]
+    weights = sparse.vstack([one.reshape(1, -1) for one in adds], format="csr") / rows
+    rates = np.asarray(weights @ plain)
+    flips = weights @ sparse.diags_array(np.where(plain, 1.0, -1.0))
+    if rows > MOST_ROWS and rule.metric != "equalized_odds":  # rows of a group with near probabilities flip together
+        order = np.lexsort((cost, calibrated, plain, codes))
+        part = 2 * codes[order] + plain[order]
+        place = np.arange(rows) - np.searchsorted(part, part)
+        chunk = place // -(-rows // MOST_ROWS)
+        bins = np.concatenate([[0], np.cumsum((np.diff(part) != 0) | (np.diff(chunk) != 0))])
+        together = sparse.csr_array((np.ones(rows), (order, bins)))
+        flips, cost = flips @ together, cost @ together
+    # The least rate of each label, behind the flips; rate - flips @ r / n - least lies between 0 and delta.
+    least = np.array([[float(label == known) for known in labels] for _, label in keys])
+    found = optimize.linprog(
+        np.concatenate([cost / rows, np.zeros(len(labels))]),  # of all rows, however many are taken together
+        A_ub=sparse.vstack([sparse.hstack([sign * flips, sign * least]) for sign in (1, -1)]),
+        b_ub=np.concatenate([rates, rule.delta - rates]),
+        bounds=[(0, 1)] * len(cost) + [(None, None)] * len(labels),
+        method="highs",
+    )
+    # Marginals are what a looser bound would add to the cost, which is never positive.
+    above, below = np.split(found.ineqlin.marginals, 2)
+    prices = dict(zip(keys, above - below, strict=True))
+    multipliers = np.zeros(len(rule.pairs))
+    places = {pair: place for place, pair in enumerate(rule.pairs)}
+    for label in labels:
+        # What a group with a positive price gives to those with negative ones, as multipliers of pairs.
+        owed = {a: prices[a, label] for a, known in keys if known == label}
+        for a in [one for one, price in owed.items() if price > 0]:
+            for b in [one for one, price in owed.items() if price < 0]:
+                moved = min(owed[a], -owed[b])
+                owed[a], owed[b] = owed[a] - moved, owed[b] + moved
+                multipliers[places[min(a, b), max(a, b), label]] += moved if a < b else -moved
+    # A group has at most one row that only a part of a flip would bring to the bound: it is flipped.
+    return multipliers * (1 + 1e-7)
 
 
 def check_rule(metric: str, delta: float, threshold: float) -> None:
