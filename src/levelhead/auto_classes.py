@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 AWAITED = "transformers.models.auto.configuration_auto"  # which keeps the list of configurations
 
@@ -20,8 +22,12 @@ def register_when_imported() -> None:
         sys.meta_path.insert(0, _Waiting())
 
 
-class _Waiting(MetaPathFinder):
-    """Finds one module as the other finders do, and registers when it has been executed."""
+class _Waiting:
+    """Finds one module as the other finders do, and registers when it has been executed.
+
+    It is no ``importlib.abc.MetaPathFinder``: that module imports others of the standard library before the working
+    folder is taken off the path.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

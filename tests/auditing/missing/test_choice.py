@@ -315,9 +315,9 @@ def test_bad_input_is_one_sentence(given: dict[str, Any], message: str) -> None:
     ("text", "message"),
     [
         ("keep=0.8", "keep= has two meanings"),
-        ("epsilon=0", "At 0 an answer says nothing"),
-        ("epsilon=-1", "above 0 and finite"),
-        ("epsilon=inf", "above 0 and finite"),
+        ("epsilon=0", "Near 0 an answer says nothing"),
+        ("epsilon=-1", "must be finite and at least 1e-06"),
+        ("epsilon=inf", "must be finite and at least 1e-06"),
         ("flip=1", "not a chance"),
         ("flip=x", "write epsilon=1.39 or flip=0.2"),
         ("", "write epsilon=1.39 or flip=0.2"),
@@ -348,7 +348,7 @@ def test_randomize_keeps_as_often_as_epsilon_says() -> None:
     [
         (["a", None], 1.0, "1 values are missing"),
         (["a", "a"], 1.0, "fewer than two categories"),
-        (["a", "b"], 0.0, "above 0"),
+        (["a", "b"], 0.0, "at least 1e-06"),
     ],
 )  # fmt: skip
 def test_randomize_refuses(values: list[Any], epsilon: float, message: str) -> None:
