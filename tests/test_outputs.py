@@ -380,3 +380,20 @@ def test_a_folder_that_is_no_run_is_left_as_it_is(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "run" / ".lock")
     with pytest.raises(ConfigError, match="is a device, a pipe or a socket"):
         train_run(experiment, tmp_path / "run")
+
+
+def test_out_and_html_mean_the_same_in_every_verb() -> None:
+    """--out is what a verb makes, --html a page beside it; ``report`` makes a page, and has no other output."""
+    makes = ("Folder", "The picture", "The recipe", "Write the decisions here")
+    seen: dict[str, set[str]] = {"--out": set(), "--html": set()}
+    for path, command in commands():
+        for option in command.params:
+            if "--out" in option.opts:
+                assert option.help.startswith(makes), (path, option.help)
+                seen["--out"].add(path[0])
+            if "--html" in option.opts:
+                page = "Write the page here" if path == ("report",) else "one standalone HTML page"
+                assert page in option.help, (path, option.help)
+                seen["--html"].add(path[0])
+    assert {"train", "figure", "postprocess", "init"} <= seen["--out"]
+    assert {"audit", "explain", "compare", "report"} <= seen["--html"]

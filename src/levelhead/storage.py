@@ -337,3 +337,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"Checkpoint {path} cannot be read ({error}). It is cut short or not a levelhead checkpoint. "
             f"Delete it to start this stage again, or restore it from a copy."
         ) from None
+
+
+def pictures_of(path: Path) -> list[Path]:
+    """Return the picture that a path names; without an ending .png or .svg, both."""
+    if path.suffix in (".png", ".svg"):
+        return [path]
+    return [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]

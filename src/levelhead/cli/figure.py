@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.options import SplitName
-from levelhead.storage import check_outputs, write_json
+from levelhead.storage import check_outputs, pictures_of, write_json
 from levelhead.terminal import Terminal
 
 if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need not wait for it
@@ -32,7 +32,7 @@ Attribute = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        help="Path of the pictures without an ending; .png and .svg are added. Default: figures/VERB-RUN.",
+        help="The picture, .png or .svg; without an ending, both. Default: figures/VERB-RUN.",
         show_default=False,
     ),
 ]
@@ -41,16 +41,14 @@ Json = Annotated[
 ]
 
 
-def _checked(run: Path, stem: Path, json_file: Path | None) -> Path:
-    """Return the pictures' path without an ending; refuse outputs before any work."""
-    stem = stem.with_suffix("") if stem.suffix in (".png", ".svg") else stem
-    pictures = {f"--out ({ending})": stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "svg")}
+def _check(run: Path, out: Path, json_file: Path | None) -> None:
+    """Refuse outputs before any work."""
+    pictures = {f"--out ({picture.suffix[1:]})": picture for picture in pictures_of(out)}
     check_outputs(pictures | {"--json": json_file}, runs=[run])
-    return stem
 
 
-def _write(figure: RunFigure, stem: Path, json_file: Path | None) -> None:
-    written = figure.save(stem)
+def _write(figure: RunFigure, out: Path, json_file: Path | None) -> None:
+    written = figure.save(out)
     if json_file is not None:
         write_json(json_file, figure.to_dict())
         written.append(json_file)
@@ -76,13 +74,14 @@ def qk_command(
     A debiased run is drawn before and after debiasing. One dimension is an example: the lower panels show the same
     statistic for all heads and dimensions, and for shuffled groups. Existing files are replaced.
     """
-    stem = _checked(run, out or Path("figures") / f"qk-{run.resolve().name}", json_file)
+    out = out or Path("figures") / f"qk-{run.resolve().name}"
+    _check(run, out, json_file)
     from levelhead.inspecting.qk import qk_figure
 
     figure = qk_figure(
         run, split.value, data_root=data_root, attribute=attribute, head=head, dimension=dimension, token=token
     )
-    _write(figure, stem, json_file)
+    _write(figure, out, json_file)
 
 
 @figure_app.command("attention")
@@ -99,8 +98,9 @@ def attention_command(
     The drawn portraits also get examples under the attention and the share on hair, face, glasses and so on; other
     data sets get bare grids. Existing files are replaced.
     """
-    stem = _checked(run, out or Path("figures") / f"attention-{run.resolve().name}", json_file)
+    out = out or Path("figures") / f"attention-{run.resolve().name}"
+    _check(run, out, json_file)
     from levelhead.inspecting.patches import attention_figure
 
     figure = attention_figure(run, split.value, data_root=data_root, attribute=attribute)
-    _write(figure, stem, json_file)
+    _write(figure, out, json_file)

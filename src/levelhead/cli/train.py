@@ -45,7 +45,7 @@ def train_command(
         typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the recipe, e.g. --set train.epochs=3."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Run folder. Default: runs/RECIPE-seedN.", show_default=False)
+        Path | None, typer.Option(help="Folder of the run. Default: runs/RECIPE-seedN.", show_default=False)
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume the run folder where it stopped, also after kill -9.")
@@ -93,7 +93,7 @@ def evaluate_command(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="With --set: the folder to write into. The run keeps its own figures.", show_default=False),
+        typer.Option(help="Folder of the new figures, with --set. The run keeps its own.", show_default=False),
     ] = None,
     cluster: Annotated[
         str | None,

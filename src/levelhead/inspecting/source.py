@@ -16,7 +16,7 @@ from levelhead.attention.capture import Captured, capture
 from levelhead.data import Examples, Groups, Split
 from levelhead.runs.finished import open_finished
 from levelhead.runs.recipe import Experiment
-from levelhead.storage import write_atomically
+from levelhead.storage import pictures_of, write_atomically
 from levelhead.types import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -42,23 +42,21 @@ class RunFigure(ABC):
     def draw(self) -> Figure:
         """Return a new matplotlib figure, readable in greyscale."""
 
-    def save(self, stem: Path) -> list[Path]:
-        """Write ``stem``.png and ``stem``.svg atomically and return both paths; equal figures give equal bytes."""
+    def save(self, path: Path) -> list[Path]:
+        """Write the files of :func:`pictures_of` atomically and return them; equal figures give equal bytes."""
         import matplotlib
 
-        if stem.suffix in (".png", ".svg"):
-            stem = stem.with_suffix("")
-        written = []
+        written = pictures_of(path)
         with matplotlib.rc_context({"svg.hashsalt": "levelhead", "font.size": 9, "hatch.linewidth": 0.6}):
             figure = self.draw()
-            for kind, metadata in (("png", {}), ("svg", {"Date": None})):
+            for picture in written:
+                kind = picture.suffix[1:]
+                metadata = {"Date": None} if kind == "svg" else {}
 
-                def save(path: Path, kind: str = kind, metadata: dict[str, Any] = metadata) -> None:
-                    figure.savefig(path, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
+                def save(file: Path, kind: str = kind, metadata: dict[str, Any] = metadata) -> None:
+                    figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
 
-                path = stem.with_name(f"{stem.name}.{kind}")
-                write_atomically(path, save)
-                written.append(path)
+                write_atomically(picture, save)
         return written
 
 
