@@ -33,6 +33,8 @@ FloatArray = NDArray[np.float64]
 
 EXACT = 2**53
 """Up to here, a float64 holds every whole number."""
+LONGEST_NAME, LONGEST_PATH = 255, 4095
+"""Bytes of a file's name and of a path, on Linux."""
 TAKEN = "Pass one value a row: a list, an array, a tensor or one column of a frame."
 
 # ---------------------------------------------------------------------------------------------------- columns
@@ -328,11 +330,27 @@ def _field_hints(kind: Any) -> dict[str, Any]:
 
 def option(name: str, value: Any, hint: Any) -> Any:
     """Return an option as the type hint has it; raise :class:`ConfigError` where it is of another type."""
+    if isinstance(value, (str, os.PathLike)) and Path in (hint, *typing.get_args(hint)):
+        check_path(name, value)
     try:
         return _take(value, hint)
     except _WrongType:
         huge = isinstance(value, int) and abs(value) >= 2**63
         raise ConfigError(f"{name} is {shown(value)}; it takes {_words(hint)}{' below 2**63' * huge}.") from None
+
+
+def check_path(name: str, value: str | os.PathLike[Any]) -> None:
+    """Raise :class:`ConfigError` for a path that no file system takes."""
+    try:
+        whole = os.fsencode(value)
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{name} holds a character that no path can hold. Give the path of a file or folder."
+        ) from None
+    if b"\0" in whole or any(len(part) > LONGEST_NAME for part in whole.split(b"/")) or len(whole) > LONGEST_PATH:
+        raise ConfigError(
+            f"{name} is no path: it is too long, or holds the character 0. Give that of a file or folder."
+        )
 
 
 class _WrongType(Exception):  # noqa: N818  (never leaves this module)

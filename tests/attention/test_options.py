@@ -59,7 +59,7 @@ def test_notebook_options_may_be_a_mapping():
     assert preset.notebook.off_by_one
     with pytest.raises(ConfigError, match=r"debias\.notebook=5"):
         DebiasConfig(notebook=5)
-    with pytest.raises(TypeError, match="quue"):
+    with pytest.raises(ConfigError, match="notebook has no option 'quue'"):
         DebiasConfig(notebook={"quue": 3})
 
 

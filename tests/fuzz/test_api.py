@@ -317,6 +317,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "readout_only": (lh.readout_only, lambda: {"model": tiny()}),
     "read_one_row": (lh.read_one_row, lambda: {"model": tiny()}),
     "append_encoder": (lh.append_encoder, lambda: {"backbone": ViTModel(CONFIG), "num_labels": 2}),
+    "lora_config": (lh.lora_config, lambda: {"model": attached()}),
     "alignment": (lh.alignment, lambda: {"model": trained(), "labels": torch.tensor([0, 1])}),
     "calibrate": (lh.calibrate, lambda: {"model": attached(), "loader": [{"pixel_values": PICTURES}]}),
     "from_pretrained": (lh.from_pretrained, lambda: {"path": "nowhere"}),
@@ -379,6 +380,7 @@ def outcome(function: Callable[..., Any], given: dict[str, Any]) -> str | None:
 @pytest.mark.parametrize("name", CALLS)
 def test_odd_values_end_in_a_result_or_a_sentence(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody waits for a hub that is not there
     rows = {"y": LABEL, "p": PREDICTION, "g": SEX, "s": SCORE}
     pd.DataFrame(rows).to_csv("rows.csv", index=False)
     function, base = CALLS[name]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from levelhead.arrays import checked
 from levelhead.loading import (
     ADAPTER,
     adapter_tensors,
@@ -28,7 +29,8 @@ OPTION = "The adapter"
 logger = logging.getLogger(__name__)
 
 
-def lora_config(model: nn.Module, *, modules_to_save: Iterable[str] | None = None, **options: Any) -> Any:
+@checked
+def lora_config(model: nn.Module, *, modules_to_save: Sequence[str] | str | None = None, **options: Any) -> Any:
     """Return PEFT's ``LoraConfig`` for a debiased model, with all that its adapter has to save.
 
     LoRA's matrices go into the original layers. The debiased layer's running statistics, the projector and what is new

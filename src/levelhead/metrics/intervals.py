@@ -124,6 +124,7 @@ def estimate_all(
     return _estimate(names, counts, positive, level, replicates, seed, min_count)
 
 
+@checked
 def proportion(hits: int, rows: int, *, level: float = 0.95) -> Estimate:
     """Estimate one proportion with Wilson's score interval (Wilson 1927).
 

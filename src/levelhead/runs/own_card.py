@@ -135,7 +135,7 @@ def _front_matter(model: Any, found: Description, base_model: str | None, licenc
         "tags": tags,
         "metrics": ["accuracy"],
     }
-    if base_model and HUB_NAME.fullmatch(base_model) and not Path(base_model).exists():
+    if base_model and len(base_model) < 200 and HUB_NAME.fullmatch(base_model) and not Path(base_model).exists():
         entries["base_model"] = base_model
     if licence:
         entries["license"] = licence

@@ -65,9 +65,12 @@ class OwnRows:
                 f"A {type(dataset).__name__} gives no rows by position. Of a stream, take rows first: "
                 "list(dataset.take(10_000))."
             )
-        if not len(dataset):
-            raise DataError("The data set has no rows. Give at least one labelled row.")
-        first = _row(dataset, 0)
+        try:
+            if not len(dataset):
+                raise DataError("The data set has no rows. Give at least one labelled row.")
+            first = _row(dataset, 0)
+        except (TypeError, KeyError, IndexError):
+            raise DataError(f"A {type(dataset).__name__} gives no rows by position, from 0.") from None
         if not isinstance(first, Mapping):
             raise DataError(
                 f"Row 0 of the data set is a {type(first).__name__}. Trainer and this function take rows that are "

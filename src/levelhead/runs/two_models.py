@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
 
-from levelhead.arrays import checked
+from levelhead.arrays import check_path, checked
 from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
@@ -290,6 +290,7 @@ def open_model(model: Any, name: str) -> Any:
     Raises :class:`~levelhead.types.ConfigError` for what is no classifier of one class a row.
     """
     if isinstance(model, str | Path):
+        check_path("The model's folder", model)
         model = from_pretrained(model) if is_adapter(model) else load_model(Path(model))
     if not isinstance(model, nn.Module):
         raise ConfigError(f"The model {quoted(name)} is a {type(model).__name__}: give a model, or its folder.")
