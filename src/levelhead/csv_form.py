@@ -292,11 +292,15 @@ def _checked(path: Path, changed: int, size: int, form: Form) -> tuple[int, int]
     if breaks is not None and breaks < 3:
         return None
     found, width = None, len(form.header)
-    for row, cells in enumerate(records(path, form, "Rows are counted from 1, without the header.")):
-        for cell in cells if found is None and width > 2 else ():
-            lines = cell.split("\n")[1:-1]  # the first and the last one are parts of rows
-            if len(lines) > 1 and {len(line) for line in csv.reader(lines, delimiter=form.delimiter)} == {width}:
-                found = row, len(lines)
+    try:
+        for row, cells in enumerate(records(path, form, "Rows are counted from 1, without the header.")):
+            for cell in cells if found is None and width > 2 else ():
+                lines = cell.split("\n")[1:-1]  # the first and the last one are parts of rows
+                if len(lines) > 1 and {len(line) for line in csv.reader(lines, delimiter=form.delimiter)} == {width}:
+                    found = row, len(lines)
+    except DataError:
+        if breaks is None:  # else the marks are in order, and a long text is the matter of who asks for its column
+            raise
     return found
 
 

@@ -155,6 +155,31 @@ def test_an_ambiguous_number_is_refused_and_never_guessed(tmp_path: Path) -> Non
         regression_audit_file(path, "y", "p", ["g"])
 
 
+def test_blanks_and_missing_words_beside_decimal_commas(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    cells = [f" {row},25" for row in range(60)]
+    path.write_text("y;p;g\n" + "".join(f"{row},5;{cells[row]};{'ab'[row % 2]}\n" for row in range(60)))
+    assert regression_audit_file(path, "y", "p", ["g"]).overall.mean_error.value == pytest.approx(-0.25)
+    path.write_text("y;p;g\n" + "".join(f"{row},5;{'NA' if row == 7 else cells[row]};a\n" for row in range(60)))
+    with pytest.raises(DataError, match="column 'p': 1 missing or infinite value, first in row 8"):
+        regression_audit_file(path, "y", "p", ["g"])
+
+
+@pytest.mark.parametrize("name", ["p.CSV", "p.csv.GZ", "P.Tsv.gz"])
+def test_suffixes_are_read_in_any_case(tmp_path: Path, name: str) -> None:
+    text = frame(60).to_csv(index=False, sep="\t" if "Tsv" in name else ",").encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.lower().endswith("gz") else text)
+    assert sum(group.n for group in audit_file(tmp_path / name, "y", "yhat", ["größe"]).groups.values()) == 60
+
+
+def test_postprocess_says_what_it_does_with_rows_without_a_group(tmp_path: Path) -> None:
+    table = frame()
+    path = written(table.assign(größe=table["größe"].where(table.index % 3 > 0)), tmp_path / "p.csv")
+    said = "The rule treats rows without a group as a group of their own, '(missing)'."
+    assert said in postprocess_file(path, "p", "größe", label="y").sentences()
+    assert said not in postprocess_file(written(table, path), "p", "größe", label="y").sentences()
+
+
 def test_a_group_with_a_comma_stays_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_text("y;yhat;g\n" + "1;1;1,5\n0;0;2,5\n" * 30)

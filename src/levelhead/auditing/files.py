@@ -184,7 +184,7 @@ class File(Source):
             for name in wanted
         }
         reader = pyarrow.csv.open_csv(
-            str(self.path),
+            pyarrow.input_stream(str(self.path), compression="gzip" if self.path.suffix.lower() == ".gz" else None),
             read_options=pyarrow.csv.ReadOptions(
                 block_size=BATCH_BYTES, use_threads=False, encoding=form.encoding.removesuffix("-sig")
             ),
@@ -206,6 +206,7 @@ class File(Source):
 
     def _pointed(self, column: pyarrow.Array, name: str) -> pyarrow.Array:
         """Return the numbers (rows,) of texts with decimal commas."""
+        column = pyarrow.compute.utf8_trim_whitespace(column)
         absent = pyarrow.compute.is_in(column, value_set=pyarrow.array(MISSING))
         pointed = pyarrow.compute.if_else(absent, None, column)
         mixed = pyarrow.compute.match_substring(pointed, ".")

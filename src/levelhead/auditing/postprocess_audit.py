@@ -22,7 +22,7 @@ from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, Sc
 from levelhead.auditing.scores import ScoreRows, read_scores
 from levelhead.auditing.tally import Column
 from levelhead.auditing.vocabulary import LabelMap, in_order
-from levelhead.metrics.names import METRICS
+from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
 from levelhead.report.text import number
 from levelhead.storage import read_json
@@ -187,6 +187,8 @@ class Postprocessed:
         """Say what the rule did to the gap, and what it cost."""
         flipped = int((self.before != self.decisions).sum())
         lines = [f"The rule flips {flipped:,} of {len(self.decisions):,} decisions."]
+        if MISSING_GROUP in self.rule.groups:
+            lines.append(f"The rule treats rows without a group as a group of their own, {quoted(MISSING_GROUP)}.")
         if self.fitted.all():
             lines.append("It was fitted on these very rows: on new rows the gap can be larger.")
         if self.audit is None:
