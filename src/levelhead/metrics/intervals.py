@@ -124,7 +124,6 @@ def estimate_all(
     return _estimate(names, counts, positive, level, replicates, seed, min_count)
 
 
-@checked
 def proportion(hits: int, rows: int, *, level: float = 0.95) -> Estimate:
     """Estimate one proportion with Wilson's score interval (Wilson 1927).
 
@@ -136,8 +135,8 @@ def proportion(hits: int, rows: int, *, level: float = 0.95) -> Estimate:
     Returns:
         hits / rows; undefined if there are no rows.
     """
-    for name, value in (("hits", hits), ("rows", rows)):
-        option(name, value, float)  # weighted rows make fractions of them
+    # Weighted rows make fractions of hits and rows.
+    hits, rows, level = option("hits", hits, float), option("rows", rows, float), option("level", level, float)
     if not 0 <= hits <= rows:
         raise DataError(f"{hits} hits in {rows} rows: there must be 0 or more, and no more hits than rows.")
     check_level(level)
