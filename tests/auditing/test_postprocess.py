@@ -14,7 +14,7 @@ import pytest
 from scipy import optimize
 
 from levelhead.auditing.postprocess import METRICS, BiasRule, fit_rule, solve_dual
-from levelhead.auditing.postprocess_audit import measured_gap, postprocess_file, reversals
+from levelhead.auditing.postprocess_audit import choose_rule, measured_gap, postprocess_file, reversals
 from levelhead.cli.app import main
 from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError
@@ -299,6 +299,19 @@ def test_a_gap_that_changed_its_sign_is_said() -> None:
     label = np.array([1, 1, 0, 0, 1, 1, 0, 0], bool)
     rates = [(one.label, one.before, one.after) for one in reversals("equalized_odds", before, after, label, group, 1)]
     assert rates == [(1, 0.5, -0.5)]  # 2 of 2 and 1 of 2, then 1 of 2 and 2 of 2; false positives: from 1 of 2 to 0
+
+
+@pytest.mark.parametrize("metric", ["equal_opportunity", "equalized_odds"])
+def test_no_rule_is_chosen_that_is_worse_than_none_on_the_rows_it_is_chosen_on(metric: str) -> None:
+    """All decisions are right: both rates are equal, though by the probabilities they should differ between groups."""
+    chance = np.random.default_rng(0)
+    member = np.arange(600) % 10
+    label = chance.random(600) < 0.1 + 0.08 * member
+    probability = np.where(label, 0.5 + 0.4 * chance.random(600), 0.5 - 0.4 * chance.random(600) - 1e-9)
+    group = np.array([f"g{one}" for one in range(10)], object)[member]
+    rule = choose_rule(probability, group, label, metric=metric, delta=0.02, threshold=0.5)
+    assert measured_gap(rule.decide(probability, group), label, group, metric) == 0
+    assert (rule.decide(probability, group) == label).all()
 
 
 def test_without_labels_nothing_is_claimed(tmp_path: Path) -> None:

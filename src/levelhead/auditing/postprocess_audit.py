@@ -258,8 +258,8 @@ def choose_rule(
         if np.isfinite([intercept, slope]).all() and slope > 0
     }
     found: list[tuple[float, float, int, BiasRule]] = []
-    for factor in TRIED if delta > 0 else (0.0,):
-        bound = min(1.0, factor * delta)
+    # A bound of 1 flips nothing: where that is best, no other rule may make the gap larger.
+    for bound in dict.fromkeys([1.0, *(min(1.0, factor * delta) for factor in TRIED)]):
         rule = fit_rule(probability, group, metric=metric, delta=bound, threshold=threshold, lines=lines, seed=seed)
         decided = rule.decide(probability, group, seed=seed)
         gap = measured_gap(decided, label, group, metric)
