@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.cli.app import main
+from command_line import run, said
 from levelhead.cli.options import both_ids
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.joined import Join
@@ -19,17 +19,6 @@ from levelhead.types import ConfigError, DataError
 from test_own_csv import own, recipe
 
 __all__ = ["own"]
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return int(ended.value.code or 0)
-
-
-def said(capsys: pytest.CaptureFixture[str]) -> str:
-    printed = capsys.readouterr()
-    return " ".join((printed.out + printed.err).split())
 
 
 def enlarge(own: Path, **columns: object) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import levelhead as lh
-from levelhead.cli.app import main
+from command_line import run, said
 from levelhead.data import DATASETS
 from levelhead.methods import Method, Stage
 from levelhead.runs.recipe import build_experiment
@@ -20,17 +20,6 @@ from levelhead.types import DataError
 from test_own_csv import own, recipe
 
 __all__ = ["own"]
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return int(ended.value.code or 0)
-
-
-def said(capsys: pytest.CaptureFixture[str]) -> str:
-    printed = capsys.readouterr()
-    return " ".join((printed.out + printed.err).split())
 
 
 @pytest.fixture

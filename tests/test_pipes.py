@@ -38,9 +38,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 def test_no_reader_waits_for_a_pipe(name: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     os.mkfifo(tmp_path / name)
-    with pytest.raises(
-        DataError, match=r"is a pipe, a socket or a device, not a file|is no file|is not a regular file"
-    ):
+    with pytest.raises(DataError, match=r"is a pipe, a socket or a device, not a file|is no file"):
         READERS[name](tmp_path / name)
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from levelhead.storage import refuse_pipes
 from levelhead.types import DataError, LevelheadError, listed, quoted
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -82,7 +83,8 @@ def refuse_irregular(path: Path) -> None:
     """Raise :class:`~levelhead.types.DataError` unless ``path`` is a regular file."""
     if not path.exists():
         raise DataError(f"There is no file {path}. Check the path.")
-    if not path.is_file():  # a pipe would be waited for, without end
+    refuse_pipes(path)
+    if not path.is_file():
         raise DataError(f"{path} is not a regular file. Put a table there, or name another file.")
 
 

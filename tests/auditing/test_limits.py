@@ -160,9 +160,7 @@ def test_a_field_of_20_megabytes_is_refused(tmp_path: Path, suffix: str, column:
     frame = table().head(100).astype(str).astype(object)
     frame.loc[3, column] = text * (20_000_000 // len(text))
     said = refused(frame, ["g"], suffix, tmp_path)
-    assert (
-        "more than 20,000 characters: is this a column of texts?" in said or "more than 16,777,216 characters" in said
-    )
+    assert "more than 20,000 characters: is this a column of texts?" in said
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv.gz", ".parquet"])

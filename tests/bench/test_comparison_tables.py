@@ -13,22 +13,11 @@ from made_runs import answered, rows_of, write_run
 from rich.console import Console, RenderableType
 
 import levelhead as lh
+from command_line import run, said
 from levelhead.bench.page import compared, comparison_from_dict, comparison_page
 from levelhead.bench.tables import Section, collect
-from levelhead.cli.app import main
 from levelhead.storage import read_json, write_json
 from levelhead.types import DataError
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return int(ended.value.code or 0)
-
-
-def said(capsys: pytest.CaptureFixture[str]) -> str:
-    printed = capsys.readouterr()
-    return " ".join((printed.out + printed.err).split())
 
 
 def drawn_at_80(table: RenderableType) -> list[str]:

@@ -166,34 +166,20 @@ def audit(
     if metrics is not None:
         check_metrics(metrics)
     _check_gedi(gedi, continuous is not None)
+    beside = {
+        "metrics=": metrics,
+        "scores=": scores,
+        "against=": against,
+        "without=": without,
+        "continuous=": continuous,
+        "control_features=": control_features,
+    }
     if sample_weight is not None:
-        check_without(
-            {
-                "metrics=": metrics,
-                "scores=": scores,
-                "against=": against,
-                "without=": without,
-                "continuous=": continuous,
-                "control_features=": control_features,
-                "favourable=": favourable,
-            }
-        )
+        check_without({**beside, "favourable=": favourable})
     if scale != AUTO and scores is None:
         raise ConfigError("A scale is one of scores: pass scores= (--score on the command line).")
     if cluster is not None:
-        check_cluster(
-            "",
-            [],
-            {
-                "sample_weight=": sample_weight,
-                "metrics=": metrics,
-                "scores=": scores,
-                "against=": against,
-                "without=": without,
-                "continuous=": continuous,
-                "control_features=": control_features,
-            },
-        )
+        check_cluster("", [], {"sample_weight=": sample_weight, **beside})
         options = replace(options, cluster=name_of(cluster, "cluster"))
     if y_pred is None and scores is None:
         raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")

@@ -179,11 +179,11 @@ def fit_rule(
     # All pairs: with three groups, two that are within delta of a third can be 2 delta apart.
     pairs = tuple((a, b, label) for label in labels for a in range(len(names)) for b in range(a + 1, len(names)))
     rule = BiasRule(metric, delta, tuple(map(str, names)), threshold, np.zeros(len(pairs)), pairs, shares, drawn)
+    if len(names) > 2:
+        return replace(rule, multipliers=_solve_rates(rule, values, codes, seed))
     flips, cost, plain = rule._scores(values, codes, seed)
     gaps = _weights(calibrated, codes, pairs, shares)[plain].sum(0) / len(values)
-    two = len(names) == 2
-    multipliers = solve_dual(flips, cost, gaps, delta) if two else _solve_rates(rule, values, codes, seed)
-    return BiasRule(metric, delta, rule.groups, threshold, multipliers, pairs, shares, drawn)
+    return replace(rule, multipliers=solve_dual(flips, cost, gaps, delta))
 
 
 def _solve_rates(rule: BiasRule, values: FloatArray, codes: IntArray, seed: int) -> FloatArray:
@@ -201,6 +201,9 @@ def _solve_rates(rule: BiasRule, values: FloatArray, codes: IntArray, seed: int)
     adds = [sparse.csr_array((codes == a) * expected[label] / rule.shares[a, label]) for a, label in keys]
     weights = sparse.vstack([one.reshape(1, -1) for one in adds], format="csr") / rows
     rates = np.asarray(weights @ plain)
+    own = {label: rates[[known == label for _, known in keys]] for label in labels}
+    if all(np.ptp(one) <= rule.delta for one in own.values()):  # nothing is to be flipped
+        return np.zeros(len(rule.pairs))
     flips = weights @ sparse.diags_array(np.where(plain, 1.0, -1.0))
     if rows > MOST_ROWS and rule.metric != "equalized_odds":  # rows of a group with near probabilities flip together
         order = np.lexsort((cost, calibrated, plain, codes))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
-from levelhead.cli.options import HtmlFile, Missing, SplitName, source_joined
+from levelhead.cli.options import SCALES, HtmlFile, Missing, SplitName, source_joined
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, quoted
@@ -92,8 +92,7 @@ def audit_command(
         typer.Option(
             "--scores",
             metavar="SCALE",
-            help="What the scores are: probability, log-odds, other (needs --threshold), or auto: probability if all "
-            "lie in 0 to 1, log-odds if some are negative and most lie outside 0 to 1.",
+            help=SCALES,
             rich_help_panel=COLUMNS,
         ),
     ] = "auto",

@@ -41,15 +41,22 @@ ClassOfLabel = Annotated[
         show_default=False,
     ),
 ]
+ClusterOfRun = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        help="Column of the predictions that rows which belong together have in common, e.g. id. Default: the person, "
+        "where the data set knows people.",
+        show_default=False,
+    ),
+]
+SCALES = (
+    "What the scores are: probability, log-odds, other (needs --threshold), or auto: probability if all lie in 0 to 1, "
+    "log-odds if some are negative and most lie outside 0 to 1."
+)
 ScoreScale = Annotated[
     str,
-    typer.Option(
-        "--scores",
-        "--scale",
-        metavar="SCALE",
-        help="What the scores are: probability, log-odds, other (needs --threshold), or auto: probability if all lie "
-        "in 0 to 1, log-odds if some are negative and most lie outside 0 to 1.",
-    ),
+    typer.Option("--scores", "--scale", metavar="SCALE", help=SCALES),
 ]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from levelhead.cli.options import HtmlFile, MinCount, Missing, MissingGroups, SplitName
+from levelhead.cli.options import ClusterOfRun, HtmlFile, MinCount, Missing, MissingGroups, SplitName
 from levelhead.storage import check_outputs, write_json, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import visible
@@ -53,14 +53,7 @@ def table_command(
     ] = None,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of the predictions that rows which belong together have in common, e.g. id. Default: the "
-            "person, where the data set knows people.",
-            show_default=False,
-        ),
-    ] = None,
+    cluster: ClusterOfRun = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
     ] = None,

@@ -11,7 +11,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.options import (
+from levelhead.cli.options import (  # fmt: skip
+    ClusterOfRun,
     DataRoot,
     HtmlFile,
     JoinedFile,
@@ -22,7 +23,7 @@ from levelhead.cli.options import (
     OnColumn,
     SplitName,
     run_join,
-)  # fmt: skip
+)
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
@@ -95,14 +96,7 @@ def evaluate_command(
         Path | None,
         typer.Option(help="Folder of the new figures, with --set. The run keeps its own.", show_default=False),
     ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of the predictions that rows which belong together have in common, e.g. id. Default: the "
-            "person, where the data set knows people.",
-            show_default=False,
-        ),
-    ] = None,
+    cluster: ClusterOfRun = None,
     join: JoinedFile = None,
     on: OnColumn = None,
     group: JoinedGroup = None,
