@@ -207,7 +207,7 @@ def test_alignment_finds_its_head_below_a_wrapper(family, labels):
 
 @pytest.mark.parametrize(("model", "targets"), [("a model", LABELS), (None, None)])
 def test_alignment_of_other_things_is_refused(model, targets):
-    with pytest.raises(LevelheadError, match=r"takes a model|model is .*; it takes a Module"):
+    with pytest.raises(LevelheadError, match=r"model is .*; it takes a Module"):
         alignment(model, targets)
-    with pytest.raises(LevelheadError, match=r"Labels must be a tensor|labels is a list; it takes a Tensor"):
+    with pytest.raises(LevelheadError, match="labels is a list; it takes a Tensor"):
         alignment(attach(build("bert")), [0, 1])

@@ -190,9 +190,9 @@ def test_a_new_head_of_another_number_of_classes(saved, family, labels, caplog):
 
 @pytest.mark.parametrize("number", [0, 1, -3, 10**19, "3", 2.5, None])
 def test_numbers_of_classes_that_cannot_be(saved, number):
-    said = "at least 2 classes|num_labels is .*; it takes a whole number"
-    with pytest.raises(LevelheadError, match=said):
+    with pytest.raises(LevelheadError, match="at least 2 classes"):
         from_pretrained(saved[1], num_labels=number, ignore_mismatched_sizes=True)
+    said = "at least 2 classes" if number in (0, 1, -3) else "num_labels is .*; it takes a whole number"
     with pytest.raises(LevelheadError, match=said):
         append_encoder(BertModel(bert_config()), number)
 
