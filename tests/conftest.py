@@ -41,6 +41,17 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
+@pytest.fixture(autouse=True)
+def a_command_leaves_no_environment_behind() -> Iterator[None]:
+    """``main`` asks for a safe path in all that a command starts; a test that runs a script starts it without."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    yield
+    if before is None:
+        os.environ.pop("PYTHONSAFEPATH", None)
+    else:
+        os.environ["PYTHONSAFEPATH"] = before
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_outside_the_home_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep decoded pictures in a temporary folder; for the whole test run, so that wider fixtures find it too."""
