@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import json
 from pathlib import Path
 
@@ -156,8 +157,16 @@ def test_other_data_is_evaluated_into_a_folder_of_its_own(own: Path, tmp_path: P
     with pytest.raises(ConfigError, match="--set and --out go together"):
         evaluate_run(run, out=out)
     frame.assign(outcome=["a", "b"] * 80).to_parquet(own / "other.parquet")
-    with pytest.raises(DataError, match="was trained to tell no, yes, and the test split now has"):
+    with pytest.raises(DataError, match="was trained to tell no, yes, and the test split now has") as refused:
         evaluate_run(run, settings=settings, out=out)
+    assert "same classes" not in str(refused.value)
+    frame.assign(outcome=["No", "yes."] * 80).to_parquet(own / "other.parquet")
+    with pytest.raises(DataError, match="If these are the same classes") as refused:
+        evaluate_run(run, settings=settings, out=out)
+    typed = shlex.split(str(refused.value))
+    one = typed[typed.index("--set") + 1]
+    assert one == 'data.label_map={"No": "no", "yes.": "yes"}'
+    assert evaluate_run(run, settings=(*settings, one), out=out).metrics == result.metrics
 
 
 def test_texts_of_a_set_from_the_hub_are_looked_at_trained_and_evaluated(

@@ -228,6 +228,7 @@ def test_classes_that_differ_in_writing_stay_two_where_the_map_says_so() -> None
         ("yes =yes,no=no", ["yes ", "no"], ["yes", "no"], {"yes ": "yes", "no": "no"}),
         ('"=1', ['"'], [1], {'"': "1"}),
         ("===", ["="], ["="], {"=": "="}),
+        ('""=no,yes=""', ["", "yes"], ["no", ""], {"": "no", "yes": ""}),
     ],
 )
 def test_label_maps_in_text(
@@ -244,7 +245,7 @@ def test_a_pair_that_can_be_read_in_two_ways_asks_for_quotes() -> None:
     assert LabelMap('"a=b"="c",a="b=c"').apply({"a": 1, "a=b": 1}, {"b=c": 1, "c": 1})[0] == {"a": "b=c", "a=b": "c"}
 
 
-TEXTS = some.text(alphabet="aAbB01 .=,\"'_-\u00a0\ufeff\u00e9", min_size=1, max_size=4)
+TEXTS = some.text(alphabet="aAbB01 .=,\"'_-\u00a0\ufeff\u00e9", min_size=0, max_size=4)
 
 
 @given(some.lists(TEXTS, min_size=1, max_size=6), some.lists(TEXTS, min_size=1, max_size=6))
@@ -261,6 +262,35 @@ def test_every_map_that_is_printed_is_accepted(labels: list[str], predictions: l
         for given_map in (LabelMap(pairs), LabelMap(options)):
             *_, classes, answers = agree(known, said, given_map)
             check_predictions(classes, answers, given_map.named)
+
+
+def test_a_label_map_with_a_class_that_occurs_nowhere_is_refused(tmp_path: Path) -> None:
+    frame = frame_of(["no", "yes"], ["no", "yes"])
+    path, other = tmp_path / "p.csv", tmp_path / "other.csv"
+    frame.to_csv(path, index=False)
+    few: dict[str, Any] = {"replicates": 100, "label_map": {"no": "no", "yess": "yes"}}
+    frame.assign(q=np.where(frame["q"] == "yes", "yess", "no")).to_csv(other, index=False)
+    commands: list[Callable[[], Any]] = [
+        lambda: lh.audit(frame["y"], frame["q"], sensitive_features=frame["g"], **few),
+        lambda: lh.audit_file(path, "y", "q", ["g"], **few),
+        lambda: lh.audit_file(path, "y", None, ["g"], score="p", **few),
+        lambda: lh.audit_file(path, "y", "q", ["g"], against=path, on="id", **few),
+        lambda: lh.explain_file(path, "y", "p", ["g"], **few),
+        lambda: postprocess_file(path, "p", "g", label="y", label_map="no=no,yess=yes"),
+        lambda: lh.indirect_audit_file(path, "y", "q", shares={"f": 0.4}, **few),
+    ]
+    for command in commands:
+        with pytest.raises(ConfigError, match=r"'yess', which is neither a label nor a prediction.*'no', 'yes'"):
+            command()
+    # The class of one of two files is no slip, nor is one that a map leaves as it is.
+    result = lh.audit_file(path, "y", "q", ["g"], against=other, on="id", **few)
+    assert result.against is not None
+    assert result.against.by_attribute["g"].metrics["accuracy"].old == 0.75
+    lh.audit_file(path, "y", "q", ["g"], replicates=100, label_map="maybe=maybe")
+    frame.assign(y=np.where(frame["y"] == "yes", "yess", "no")).to_csv(other, index=False)
+    postprocess_file(
+        path, "p", "g", label="y", validation=other, label_map="no=no,yess=yes", metric="demographic_parity"
+    )
 
 
 @pytest.mark.parametrize(

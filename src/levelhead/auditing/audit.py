@@ -250,6 +250,7 @@ def audit(
         result = _measured_by(metrics, result, label, passed, columns, options, cuts)
     other = outcome.get("prediction of the other model")
     if other is None:
+        options.label_map.refuse_unused()
         return result
     if prediction is None:
         raise ConfigError(
@@ -463,6 +464,7 @@ def audit_file(
         new, old = (read_rows(source, label, one, names, None, cut_column, cuts) for one in (prediction, without))
         return _compared(result, new, old, options, names=(without, prediction), personal=True)
     if other is None or prediction is None:
+        options.label_map.refuse_unused()
         return result
     new, old = (read_rows(one, label, prediction, names, on, cut_column, cuts) for one in (source, other))
     return _compared(result, new, old, options, names=(other.name, source.name))
@@ -602,6 +604,7 @@ def _compared(
         warnings=warnings,
         personal=personal,
     )
+    options.label_map.refuse_unused()
     said = [one for one in compared.warnings if one not in result.warnings]
     return replace(result, against=compared, warnings=[*result.warnings, *said])
 

@@ -314,6 +314,7 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
     label, score = label[order], score[order]
     used = {value: code for value, code in rows.labels.items() if (label == code).any()}
     class_of, _, merged, _ = agree(dict.fromkeys(used, 1), {}, options.label_map)
+    options.label_map.refuse_unused()
     check_labels(merged, options.label_map.named)
     classes = in_order(merged)
     if len(classes) < 2:

@@ -342,7 +342,8 @@ def postprocess_file(
         positive = given.classes[1]
     if given is not None and scale == AUTO:  # a few new rows say little of their scale
         scale = given.scale
-    read = partial(_Read.of, label_map=LabelMap(label_map), scale=scale)
+    mapped = LabelMap(label_map)
+    read = partial(_Read.of, label_map=mapped, scale=scale)
     rows = read(source_of(path), score, group, label, positive)
     if given is not None:
         if label is not None and rows.classes != given.classes:
@@ -363,6 +364,8 @@ def postprocess_file(
                 )
             if label is not None and fit.classes != rows.classes:
                 raise DataError(f"{validation} and {path} have different labels: {fit.classes} and {rows.classes}.")
+        if label is not None:
+            mapped.refuse_unused()
         threshold = rows.scale.default_threshold() if threshold is None else threshold
         if not rows.scale.probabilities:
             threshold = float(special.expit(threshold))

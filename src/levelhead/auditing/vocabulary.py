@@ -7,6 +7,7 @@ error has the ``--label-map`` to type.
 
 from __future__ import annotations
 
+import copy
 import re
 import shlex
 from collections import Counter
@@ -230,7 +231,7 @@ def alike(title: str, what: str, values: Iterable[Hashable]) -> list[str]:
     ]
 
 
-_QUOTED = r'"((?:[^"]|"")+)"'
+_QUOTED = r'"((?:[^"]|"")*)"'
 _PAIRS = (
     re.compile(rf"{_QUOTED}={_QUOTED}(?=,|$)"),
     re.compile(rf"{_QUOTED}=([^,]*)(?=,|$)"),
@@ -249,6 +250,7 @@ class LabelMap:
         self.targets: dict[str, str] = {}
         self._pairs: list[list[tuple[str, str]]] = []
         self._labels: frozenset[str] = frozenset()
+        self._seen: frozenset[str] = frozenset()  # of all files that the map was applied to
         if isinstance(given, Mapping):
             self._pairs = [[(str(label), str(target))] for label, target in given.items()]
         else:
@@ -312,6 +314,7 @@ class LabelMap:
             ConfigError: as :meth:`settle`.
         """
         self.settle(labels, predictions)
+        self._seen |= {*map(str, labels), *map(str, predictions)}
         ends = set(self.targets.values())
         written = {str(value): value for value in labels if str(value) in ends and str(value) not in self.targets}
         written |= {str(value): value for value in predictions}
@@ -334,6 +337,17 @@ class LabelMap:
             value: target(value) if str(value) in self.targets and str(value) not in ends else value
             for value in predictions
         }
+
+    def refuse_unused(self) -> None:
+        """Raise :class:`ConfigError` for a class that the map renames, and no label or prediction so far is."""
+        whole = copy.copy(self)
+        whole.settle(self._seen, ())
+        absent = [one for one, target in whole.targets.items() if one != target and one not in self._seen]
+        if absent:
+            raise ConfigError(
+                f"The label map has {quoted(absent[0])}{_more(len(absent) - 1)}, which is neither a label nor a "
+                f"prediction. Correct it, or leave it out. Classes there: {_some(in_order(self._seen))}."
+            )
 
 
 def _read_pairs(text: str) -> list[list[tuple[str, str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -10,7 +11,9 @@ from decimal import Decimal
 
 from levelhead.data.text_files import NUMBER
 from levelhead.spelling import MOST_CLASSES, alike_pairs, number_of, one_spelling
-from levelhead.types import ConfigError, DataError, quoted
+from levelhead.types import ConfigError, DataError, listed, quoted
+
+logger = logging.getLogger(__name__)
 
 
 def check_target_options(label_map: Mapping[str, str] | None, threshold: float | None) -> None:
@@ -45,6 +48,9 @@ def classes_of(
     if threshold is not None:
         return _above(values, column, where, threshold)
     if label_map:
+        # No error: a table for evaluation alone need not hold every spelling of the one for training.
+        if absent := [one for one, name in label_map.items() if one != name and one not in set(values)]:
+            logger.warning("%s: no row has %s in %r, which data.label_map renames.", where, listed(absent), column)
         values = [label_map.get(value, value) for value in values]
     rows = Counter(values)
     meant = {*(label_map or {}), *(label_map or {}).values()}

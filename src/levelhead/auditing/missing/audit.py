@@ -234,6 +234,7 @@ def _answer(
     if len(labels.keys() | predictions.keys()) > MOST_CLASSES:
         raise DataError(f"There are more than {MOST_CLASSES} classes: are these scores? An audit compares classes.")
     as_label, as_prediction, labels, predictions = agree(labels, predictions, label_map)
+    label_map.refuse_unused()
     warnings = check_predictions(labels, predictions, label_map.named)
     if len(predictions) == 1:
         only = quoted(str(next(iter(predictions))))
