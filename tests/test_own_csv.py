@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import shlex
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
