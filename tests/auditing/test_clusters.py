@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import levelhead as lh
 from levelhead.auditing.page import audit_page
@@ -194,6 +195,110 @@ def test_ratios_precision_and_amplification_are_by_person_too() -> None:
     assert first.reason == second.reason
     if first.defined:
         assert second.high - second.low == pytest.approx(first.high - first.low, rel=0.05)
+
+
+def scored(people: int = 300, records: int = 5, seed: int = 0) -> pd.DataFrame:
+    """Return records of people with the probability of y 1, nearly the same for all records of a person."""
+    chance = np.random.default_rng(seed)
+    who = np.repeat(np.arange(people), records)
+    sex, y, own = chance.choice(["f", "m"], people)[who], chance.integers(0, 2, people)[who], chance.normal(size=people)
+    score = 1 / (1 + np.exp(0.6 - 1.2 * y - own[who] - 0.5 * chance.normal(size=len(who))))
+    return pd.DataFrame({"y": y, "score": score.round(3), "sex": sex, "person": [f"p{one}" for one in who]})
+
+
+def of_scores(frame: pd.DataFrame, *, cluster: bool = True, **options: object) -> lh.AuditResult:
+    together = frame["person"] if cluster else None
+    return lh.audit(
+        frame["y"], scores=frame["score"], sensitive_features=frame["sex"], cluster=together, **options,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_scores_by_person() -> None:
+    frame = scored()
+    found, rows = of_scores(frame, threshold=[0.5, 0.7]), of_scores(frame, cluster=False, threshold=[0.5, 0.7])
+    assert found.scores is not None
+    assert rows.scores is not None
+    part, plain = found.scores.by_attribute["sex"], rows.scores.by_attribute["sex"]
+    for sex, own in part.groups.items():
+        inside = (frame["sex"] == sex).to_numpy()
+        assert own.area.value == pytest.approx(plain.groups[sex].area.value)
+        assert own.area.high - own.area.low > 1.5 * (plain.groups[sex].area.high - plain.groups[sex].area.low)
+        errors = (frame["y"] - frame["score"])[inside]
+        sums = (errors - errors.mean()).groupby(frame["person"][inside]).sum()  # five rows each
+        people = len(sums)
+        arm = stats.t.ppf(0.975, people - 1) * np.sqrt(people / (people - 1) * (sums**2).sum()) / inside.sum()
+        assert (own.residual.low, own.residual.high) == pytest.approx((errors.mean() - arm, errors.mean() + arm))
+        assert own.slope.reason == "rows come in clusters"
+    pair, alone = part.pairs[0], plain.pairs[0]
+    for name in ("area", "crossed_difference", "residual"):
+        one, other = getattr(pair, name), getattr(alone, name)
+        assert one.value == pytest.approx(other.value)
+        assert one.high - one.low > 1.5 * (other.high - other.low)
+    # Decisions at a threshold have the figures of an audit of those decisions.
+    decided = audited(frame.assign(yhat=(frame["score"] >= 0.7).astype(int)))
+    for name in ("demographic_parity", "equalized_odds"):
+        assert part.at[0.7][name] == decided.metrics[name]
+    curve = part.curves["demographic_parity"]
+    one = audited(frame.assign(yhat=(frame["score"] >= curve.thresholds[5]).astype(int))).metrics["demographic_parity"]
+    assert (curve.values[5], curve.low[5], curve.high[5]) == (one.value, one.low, one.high)
+    assert found.metrics == audited(frame.assign(yhat=(frame["score"] >= 0.5).astype(int))).metrics
+    assert any("the slope, intercept and squared error of calibration are left out" in one for one in found.warnings)
+
+
+def test_scores_of_one_row_a_person_are_those_of_independent_rows() -> None:
+    frame = scored(records=1)
+    found, plain = of_scores(frame), of_scores(frame, cluster=False)
+    assert found.scores is not None
+    assert plain.scores is not None
+    assert found.scores.by_attribute == plain.scores.by_attribute
+    # A single person with two rows: nearly the same, by the formulas for clusters.
+    found = of_scores(frame.assign(person=["p0", "p0", *frame["person"][2:]]))
+    assert found.scores is not None
+    for sex, own in found.scores.by_attribute["sex"].groups.items():
+        other = plain.scores.by_attribute["sex"].groups[sex]
+        assert (own.area.low, own.area.high) == pytest.approx((other.area.low, other.area.high), abs=0.002)
+        assert (own.residual.low, own.residual.high) == pytest.approx(
+            (other.residual.low, other.residual.high), abs=2e-3
+        )
+
+
+def test_scores_of_fewer_than_eight_people_with_a_label_are_not_compared() -> None:
+    frame = scored(200)
+    own = frame[(frame["sex"] == "f") & (frame["y"] == 1)]["person"].unique()
+    result = of_scores(frame[~frame["person"].isin(own[7:])])
+    assert result.scores is not None
+    part = result.scores.by_attribute["sex"]
+    assert part.groups["f"].area.reason == "positives or negatives from fewer than 8 clusters, or nearly all from one"
+    assert part.groups["m"].area.defined
+    assert part.area_gap.reason == "fewer than two groups have 10 positives and 10 negatives from 8 clusters each"
+
+
+def test_a_file_of_scores_gives_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = scored().assign(yhat=lambda rows: (rows["score"] > 0.4).astype(int))
+    mixed = frame.sample(frac=1, random_state=3)
+    mixed.to_csv(tmp_path / "p.csv", index=False)
+    monkeypatch.setattr("levelhead.auditing.files.BATCH_BYTES", 1 << 12)  # several batches
+    figures, page = tmp_path / "a.json", tmp_path / "a.html"
+    command = ["audit", str(tmp_path / "p.csv"), "--label", "y", "--prediction", "yhat", "--score", "score"]
+    command += ["--group", "sex", "--cluster", "person", "--json", str(figures), "--html", str(page)]
+    assert run(command) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1,500 rows in 300 clusters" in said
+    assert "Slope" not in said
+    assert "With clusters, the slope, intercept and squared error of calibration are left out" in said
+    assert "rows come in clusters" in page.read_text()
+    own = json.loads(figures.read_text())
+    expected = of_scores(frame)
+    assert expected.scores is not None
+    for sex, part in expected.scores.by_attribute["sex"].groups.items():
+        found = own["scores"]["by_attribute"]["sex"]["groups"][sex]["area"]
+        assert (found["low"], found["high"]) == pytest.approx((part.area.low, part.area.high))
+    gap = audited(frame).metrics["equal_opportunity"]
+    assert own["by_attribute"]["sex"]["metrics"]["equal_opportunity"]["high"] == pytest.approx(gap.high)
+    with pytest.raises(ConfigError, match="'score' is the cluster column and also a label"):
+        lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], score="score", cluster="score")
 
 
 @pytest.mark.parametrize(

@@ -124,8 +124,8 @@ def audit(
             None: both outcomes' ratios are given, and no verdict. Not with ``sample_weight``.
         cluster: (rows,) what rows that belong together have in common, such as a person's id. Intervals then allow for
             the correlation within clusters (:mod:`levelhead.metrics.clustered`); a rate with fewer than 8 clusters is
-            not compared. Not with ``scores``, ``against``, ``without``, ``continuous``, ``control_features``,
-            ``metrics`` or ``sample_weight``.
+            not compared. Not with ``against``, ``without``, ``continuous``, ``control_features``, ``metrics`` or
+            ``sample_weight``.
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -168,14 +168,13 @@ def audit(
     _check_gedi(gedi, continuous is not None)
     beside = {
         "metrics=": metrics,
-        "scores=": scores,
         "against=": against,
         "without=": without,
         "continuous=": continuous,
         "control_features=": control_features,
     }
     if sample_weight is not None:
-        check_without({**beside, "favourable=": favourable})
+        check_without({**beside, "scores=": scores, "favourable=": favourable})
     if scale != AUTO and scores is None:
         raise ConfigError("A scale is one of scores: pass scores= (--score on the command line).")
     if cluster is not None:
@@ -200,26 +199,24 @@ def audit(
             cut.find([both[name]], titles[name])
         both[name] = cut.cut(both[name], titles[name])
     columns = {name: both[name] for name in columns}
+    of_cluster = None if cluster is None else outcome_of(cluster, "cluster")
+    if of_cluster is not None and len(of_cluster[0]) != rows:
+        raise DataError(f"{rows} labels and {len(of_cluster[0])} clusters. Pass one of each for every row.")
     of_levels = {name: titles.pop(name) for name in levels}
     if scores is not None:
         values_of_scores = numbers_of_array(scores, "The score")
         if len(values_of_scores) != rows:
             raise DataError(f"{rows} labels and {len(values_of_scores)} scores. Pass one of each for every row.")
         of_scores = ScoreRows("The label", "The score", "The prediction", titles, intersect)
-        of_scores.add(label, values_of_scores, columns, prediction)
+        of_scores.add(label, values_of_scores, columns, prediction, of_cluster)
         result = _audit_scores(of_scores, thresholds, options, cuts, scale)
         values_of_scores = of_scores.scores
     else:
         assert prediction is not None  # or there was nothing to audit
         tally = Tally("The label", "The prediction", titles, intersect, frozenset(cuts))
         weights = None
-        if cluster is not None:
-            of_cluster = outcome_of(cluster, "cluster")
-            if len(of_cluster[0]) != rows:
-                raise DataError(f"{rows} labels and {len(of_cluster[0])} clusters. Pass one of each for every row.")
+        if sample_weight is None:
             tally.add(label, prediction, columns, cluster=of_cluster)
-        elif sample_weight is None:
-            tally.add(label, prediction, columns)
         else:
             weights = Weights("sample_weight", name_of(sample_weight, "sample_weight"))
             values = numbers_of_array(sample_weight, "sample_weight", OF_WEIGHTS)
@@ -378,10 +375,9 @@ def audit_file(
     if cluster is not None:
         check_cluster(
             cluster,
-            [label, *([prediction] if prediction is not None else []), *names],
+            [label, *(one for one in (prediction, score) if one is not None), *names],
             {
                 "a column of weights": weight,
-                "a score": score,
                 "another model to compare with": against if without is None else without,
                 "a continuous column": tuple(continuous),
                 "a control column": tuple(control),
@@ -428,12 +424,13 @@ def audit_file(
     for batch, values in read_batches_with_numbers(source, needed, [*names, *levels], numbers, numeric):
         columns = {name: cut_column(name, batch[name]) for name in names}
         predicted = None if prediction is None else batch[prediction]
+        of_cluster = None if cluster is None else batch[cluster]
         if of_scores is not None and score is not None:
-            of_scores.add(batch[label], values[score], columns, predicted)
+            of_scores.add(batch[label], values[score], columns, predicted, of_cluster)
         elif predicted is not None and weights is not None:
             _add_weighted(tally, weights, values[weights.name], batch[label], predicted, columns)
         elif predicted is not None:
-            tally.add(batch[label], predicted, columns, cluster=None if cluster is None else batch[cluster])
+            tally.add(batch[label], predicted, columns, cluster=of_cluster)
         if within and predicted is not None:
             both = columns | {name: cut_column(name, batch[name]) for name in levels}
             for one in within.values():

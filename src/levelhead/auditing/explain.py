@@ -40,7 +40,7 @@ from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import LabelMap, agree, alike, check_labels, in_order
 from levelhead.metrics import Counts, estimate, proportion
-from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Members
+from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.implied import (
     Rates,
     Regression,
@@ -464,12 +464,9 @@ class _Attribute:
         """The counts with the clusters that rows come in; None if they are independent."""
         if self.cluster is None:
             return None
-        shape = (int(self.cluster.max()) + 1, len(self.names), 2, 2)
-        place = (self.cluster, self.group, self.truth.astype(int), self.decided.astype(int))
-        keys, rows = np.unique(np.ravel_multi_index(place, shape), return_counts=True)
-        cluster, group, label, decided = np.unravel_index(keys, shape)
-        counts = Counts.from_codes(group, label, decided, self.names, ("negative", "positive"), rows)
-        return ClusteredCounts.of(counts, Members(cluster, group, label, decided, rows))
+        return ClusteredCounts.from_rows(
+            self.cluster, self.group, self.truth, self.decided, self.names, ("negative", "positive")
+        )
 
     def explain(self) -> ExplainedAttribute:
         """Compute the figures of all groups and pairs."""

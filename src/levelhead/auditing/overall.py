@@ -13,8 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from levelhead.metrics.clustered import ClusteredCounts, Members
-from levelhead.metrics.counts import Counts
+from levelhead.metrics.clustered import ClusteredCounts, means_within
 from levelhead.metrics.intervals import estimate_to_dict, proportion
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import weighted_proportion
@@ -127,12 +126,7 @@ def _share(
         return Estimate.undefined(reason)
     if cluster is None:
         return proportion(hits, rows, level=level)
-    shape = (int(cluster.max()) + 1, 2, 2)
-    keys, count = np.unique(np.ravel_multi_index((cluster, asked * 1, hit * 1), shape), return_counts=True)
-    of, label, prediction = np.unravel_index(keys, shape)
-    group = np.zeros_like(of)
-    counts = Counts.from_codes(group, label, prediction, ("all",), (0, 1), count)
-    clustered = ClusteredCounts.of(counts, Members(of, group, label, prediction, count))
+    clustered = ClusteredCounts.from_rows(cluster, np.zeros_like(cluster), asked, hit, ("all",), (0, 1))
     return weighted_proportion(clustered.rate("true_positive_rate", 1), (0, 0), level)
 
 
@@ -143,11 +137,10 @@ def _mean(errors: NDArray[np.float64], level: float, cluster: NDArray[np.int64] 
         return Estimate.undefined("a single row", rows)
     if cluster is None:
         return student(mean, float(errors.var(ddof=1)) / rows, rows - 1, rows, level)
-    sums, sizes = np.bincount(cluster, errors - mean), np.bincount(cluster)
-    if len(sums) < 2:
+    found = means_within(cluster, np.zeros_like(cluster), 1, errors)
+    if found.clusters[0] < 2:
         return Estimate.undefined("a single cluster", rows)
-    variance = float((sums**2).sum()) / rows**2 * len(sums) / (len(sums) - 1)
-    return student(mean, variance, max(1.0, rows**2 / float((sizes**2).sum()) - 1), rows, level)
+    return student(mean, float(found.variance[0]), max(1.0, float(found.freedom[0])), rows, level)
 
 
 def _text(figure: Estimate, signed: bool = False) -> str:

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,13 @@ from levelhead.auditing.tally import Column, Tally, occurring
 from levelhead.auditing.vocabulary import LabelMap, agree, check_labels, in_order
 from levelhead.metrics import Counts, estimate_all, estimate_to_dict
 from levelhead.metrics import scores as score_metrics
+from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Means, means_within
+from levelhead.metrics.clustered_scores import ClusteredAreas, ScoredRows, clustered_areas
 from levelhead.metrics.contrasts import FEW, Contrasts, Enough
 from levelhead.metrics.intervals import finite_or_none, normal_quantile
 from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, attribute_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
+from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
 FloatArray = NDArray[np.float64]
@@ -40,6 +44,7 @@ MOST_PAIRS = 190
 CURVE_POINTS, FEW_POINTS = 101, 21
 CHUNK = 1 << 18
 MOST_VALUES = 32_000
+CLUSTERED = "rows come in clusters"
 
 NOTE = (
     "AUC is the share of pairs of a positive and a negative in which the positive has the higher score; 50% is chance. "
@@ -212,13 +217,15 @@ class ScoreAudit:
         table = Table(title=Text(f"Scores by {name}, %, {100 * self.level:g}% intervals"), title_justify="left")
         table.add_column("Group")
         heads = ["Rows", "Positive", "AUC"]
-        heads += ["Label less score", "Slope"] if self.probabilities else []
+        sloped = self.probabilities and any(group.slope.reason != CLUSTERED for group in part.groups.values())
+        heads += ["Label less score"] if self.probabilities else []
+        heads += ["Slope"] if sloped else []
         for head in heads:
             table.add_column(head, justify="right")
         for key, group in part.groups.items():
             cells = [f"{group.n:,}", f"{group.positives:,}", _percent(group.area)]
             if self.probabilities:
-                cells += [_percent(group.residual, signed=True), _plain(group.slope)]
+                cells += [_percent(group.residual, signed=True), *([_plain(group.slope)] if sloped else [])]
             label = group_name(key) + ("" if group.included else " (left out of the gaps)")
             table.add_row(Text(printable(label)), *cells)
         return table
@@ -274,15 +281,25 @@ class ScoreRows:
     labels: dict[Hashable, int] = field(default_factory=dict)
     predictions: dict[Hashable, int] = field(default_factory=dict)
     groups: dict[str, dict[Hashable, int]] = field(default_factory=dict)
+    clusters: dict[Hashable, int] = field(default_factory=dict)
     _parts: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
 
     def add(
-        self, label: Column, score: FloatArray, columns: Mapping[str, Column], prediction: Column | None = None
+        self,
+        label: Column,
+        score: FloatArray,
+        columns: Mapping[str, Column],
+        prediction: Column | None = None,
+        cluster: Column | None = None,
     ) -> None:
         """Keep a batch; missing scores are the reader's business. Raises as :class:`Tally` does for too many values."""
         kept: dict[str, NDArray[Any]] = {"label": _codes(label, self.labels, self.label), "score": score}
         if prediction is not None:
             kept["prediction"] = _codes(prediction, self.predictions, self.prediction)
+        if cluster is not None:
+            codes, names, _ = occurring(cluster)
+            places = np.array([self.clusters.setdefault(name, len(self.clusters)) for name in names], np.int32)
+            kept["cluster"] = places[codes]
         for name, column in columns.items():
             kept[f"group {name}"] = _codes(column, self.groups.setdefault(name, {}), self.titles[name])
         for name, values in kept.items():
@@ -379,7 +396,7 @@ class ScoreRows:
         ``positive`` and ``other`` are classes of predictions.
         """
         self.check()
-        tally = Tally(self.label, self.prediction, self.titles, self.intersect, cut)
+        tally, clusters = Tally(self.label, self.prediction, self.titles, self.intersect, cut), list(self.clusters)
         for batch in self._batches():
             if "prediction" in batch:
                 prediction = batch["prediction"].astype(np.int64), list(self.predictions)
@@ -388,8 +405,17 @@ class ScoreRows:
             columns = {
                 name: (batch[f"group {name}"].astype(np.int64), list(values)) for name, values in self.groups.items()
             }
-            tally.add((batch["label"].astype(np.int64), list(self.labels)), prediction, columns)
+            cluster = (batch["cluster"].astype(np.int64), clusters) if clusters else None
+            tally.add((batch["label"].astype(np.int64), list(self.labels)), prediction, columns, cluster=cluster)
         return tally
+
+    def scored(self, positive: Hashable, key: Key, there: Sequence[Key]) -> ScoredRows | None:
+        """Return the rows and their clusters, with the place of the group among ``there``; None where none repeats."""
+        cluster = self._whole("cluster")
+        if not 0 < len(self.clusters) < len(cluster):
+            return None
+        label, score, group = map(np.concatenate, zip(*self.members(positive, key, there), strict=True))
+        return ScoredRows(label, score, group.astype(np.int64), cluster.astype(np.int64))
 
     def positives(self, positive: Hashable) -> NDArray[np.bool_]:
         """Which rows have this label, (rows,)."""
@@ -502,15 +528,21 @@ def audit_scores(
                 f"At threshold {one:g} {'every row is' if one <= low else 'no row is'} decided positive: scores go "
                 f"from {low:g} to {high:g}."
             )
-    by_attribute, exact = {}, True
+    by_attribute, exact, rows_together = {}, True, None
     for key, there in groups.items():
         batches = functools.partial(rows.members, positive, key, there)
         counts = ScoreCounts.from_batches(batches, len(there), thresholds)
         exact &= counts.exact
         compared = np.array([not left_out(group) for group in groups[key]])
         named = (reference or {}).get(attribute_names(groups)[key])
-        column = _Column(counts, list(groups[key]), compared, scale, min_count, level, named)
+        rows_together = rows.scored(positive, key, there)
+        column = _Column(counts, list(groups[key]), compared, scale, min_count, level, named, rows_together)
         by_attribute[key] = column.audit(thresholds, replicates, seed)
+    if rows_together is not None and scale.probabilities:
+        warnings.append(
+            "With clusters, the slope, intercept and squared error of calibration are left out: they take rows for "
+            "independent."
+        )
     return ScoreAudit(
         by_attribute,
         str(positive),
@@ -532,6 +564,24 @@ class _Column:
     min_count: int
     level: float
     reference: str | None = None
+    rows: ScoredRows | None = None
+
+    @cached_property
+    def areas(self) -> ClusteredAreas:
+        """The areas; without clusters none are correlated."""
+        if self.rows is not None:
+            return clustered_areas(self.counts, self.rows)
+        sizes, apart = self.counts.sizes, np.zeros((len(self.keys), len(self.keys)))
+        return ClusteredAreas(score_metrics.areas(self.counts), sizes, np.ones(sizes.shape, bool), apart, apart)
+
+    @cached_property
+    def means(self) -> Means:
+        """Mean of label less score of each group."""
+        if self.rows is not None:
+            label, score, group, cluster = self.rows
+            return means_within(cluster, group, len(self.keys), label - score)
+        n = self.counts.sizes.sum(-1)
+        return Means(*score_metrics.residuals(self.counts), n - 1.0, n.astype(np.float64), n)
 
     @property
     def probabilities(self) -> bool:
@@ -544,29 +594,21 @@ class _Column:
 
     def audit(self, thresholds: Sequence[float], replicates: int, seed: int) -> AttributeScores:
         counts, sizes = self.counts, self.counts.sizes
-        included = (sizes >= self.min_count).all(-1) & self.compared
-        kept = np.flatnonzero(included)
+        included = (sizes >= self.min_count).all(-1) & self.compared & self.areas.enough.all(-1)
         enough = (sizes.sum(-1) >= self.min_count) & self.compared
+        if self.rows is not None:
+            enough &= self.means.clusters >= FEWEST
+        kept = np.flatnonzero(included)
         grid = counts.grid(CURVE_POINTS if enough.sum() <= FEW else FEW_POINTS)
         tables = counts.tables(grid)
-        at = {}
-        for threshold in thresholds:
-            table = counts.tables([threshold])[0]
-            names = [group_name(key) for key in self.keys]
-            at[threshold] = estimate_all(
-                Counts(table, tuple(names), (0, 1)).keep([names[i] for i in np.flatnonzero(enough)]),
-                positive=1,
-                level=self.level,
-                replicates=replicates,
-                seed=seed,
-                min_count=self.min_count,
-            )
+        at = {threshold: self._at(threshold, enough, replicates, seed) for threshold in thresholds}
         groups = self._groups(tables, included)
         # A gap at a threshold compares the groups that it compares in an audit's table, rate by rate.
-        curves = self._curves(grid, tables[:, enough])
+        curves = self._curves(grid, tables[:, enough]) if self.rows is None else self._clustered_curves(enough)
         pairs = list(itertools.combinations(kept.tolist(), 2))
         if not pairs:
             few = f"fewer than two groups have {self.min_count} positives and {self.min_count} negatives"
+            few += "" if self.rows is None else f" from {FEWEST} clusters each"
             return AttributeScores(groups, (), Estimate.undefined(few), at, curves, 0)
         found, gap = self._pairs(np.array(pairs))
         if self.reference is not None:
@@ -576,19 +618,48 @@ class _Column:
             found = self._pairs(np.array(pairs))[0] if pairs else ()
         return AttributeScores(groups, found, gap, at, curves, len(pairs))
 
+    def _at(self, threshold: float, enough: NDArray[np.bool_], replicates: int, seed: int) -> dict[str, Estimate]:
+        """Return the figures of decisions at a threshold, of the groups that have rows ``enough``."""
+        names = [group_name(key) for key in self.keys]
+        kept = [names[i] for i in np.flatnonzero(enough)]
+        if self.rows is None:
+            counts = Counts(self.counts.tables([threshold])[0], tuple(names), (0, 1)).keep(kept)
+            return estimate_all(
+                counts, positive=1, level=self.level, replicates=replicates, seed=seed, min_count=self.min_count
+            )
+        label, score, group, cluster = self.rows
+        clustered = ClusteredCounts.from_rows(cluster, group, label, score >= threshold, names, (0, 1)).keep(kept)
+        return weighted_estimates(clustered, positive=1, level=self.level, min_count=self.min_count)
+
+    def _clustered_curves(self, enough: NDArray[np.bool_]) -> dict[str, GapCurve]:
+        """Return what :meth:`_curves` does, of rows in clusters, at fewer thresholds."""
+        if enough.sum() > FEW:
+            return {}
+        grid = self.counts.grid(FEW_POINTS)
+        found = [self._at(threshold, enough, 0, 0) for threshold in grid.tolist()]
+        curves = {}
+        for name in gaps():
+            if all(one[name].defined for one in found):
+                points = np.array([(one[name].value, one[name].low, one[name].high) for one in found]).T.tolist()
+                curves[name] = GapCurve(tuple(grid.tolist()), *map(tuple, points))
+        return curves
+
     def _groups(self, tables: IntArray, included: NDArray[np.bool_]) -> dict[Key, GroupScores]:
         counts, level, z = self.counts, self.level, normal_quantile(self.level)
-        sizes, area = counts.sizes, score_metrics.areas(counts)
-        value, variance, freedom = (np.diagonal(one) for one in area)
-        low, high = score_metrics.area_interval(value, variance, freedom, sizes[:, 1], sizes[:, 0], level)
+        sizes, rest = counts.sizes, self.areas.sizes
+        value, variance, freedom = (np.diagonal(one) for one in self.areas.areas)
+        low, high = score_metrics.area_interval(value, variance, freedom, rest[:, 1], rest[:, 0], level)
+        low = np.where(self.areas.enough.all(-1), low, np.nan)
         if self.probabilities:
-            residual, spread = score_metrics.residuals(counts)
+            residual, spread, free = self.means[:3]
             lines = score_metrics.calibration_lines(counts)
             error = score_metrics.squared_calibration_error(counts)
         found = {}
         for i, key in enumerate(self.keys):
             n, positives = int(sizes[i].sum()), int(sizes[i, 1])
             few = f"fewer than {score_metrics.FEWEST} positives or negatives: {positives} and {n - positives}"
+            if min(positives, n - positives) >= score_metrics.FEWEST:
+                few = f"positives or negatives from fewer than {FEWEST} clusters, or nearly all from one"
             own = Estimate.undefined(few, n)
             if not math.isnan(low[i]):
                 own = Estimate(float(value[i]), float(low[i]), float(high[i]), n)
@@ -597,13 +668,15 @@ class _Column:
             if self.probabilities:
                 short_of = Estimate.undefined(f"{n} rows are too few", n)
                 mean = short_of
-                if n > 1 and positives not in (0, n):
-                    mean = score_metrics.student(float(residual[i]), float(spread[i]), n - 1.0, n, level)
+                if n > 1 and free[i] > 0 and positives not in (0, n):
+                    mean = score_metrics.student(float(residual[i]), float(spread[i]), float(free[i]), n, level)
                 if included[i]:
-                    named = self._miscalibrated(i, float(residual[i]), float(spread[i]), int(included.sum()))
-                slope = _wald(lines.slope[i], lines.slope_error[i], n, z)
-                intercept = _wald(lines.intercept[i], lines.intercept_error[i], n, z)
-                squared = float(error[i])
+                    named = self._miscalibrated(i, float(residual[i]), float(spread[i]), free[i], int(included.sum()))
+                slope = intercept = Estimate.undefined(CLUSTERED, n)
+                if self.rows is None:
+                    slope = _wald(lines.slope[i], lines.slope_error[i], n, z)
+                    intercept = _wald(lines.intercept[i], lines.intercept_error[i], n, z)
+                    squared = float(error[i])
             rates = tables[:, i, :, 1] / np.maximum(1, tables[:, i].sum(-1))
             roc = [(0.0, 0.0), *map(tuple, rates[::-1].tolist())] if included[i] else []
             found[key] = GroupScores(
@@ -611,17 +684,17 @@ class _Column:
             )
         return found
 
-    def _miscalibrated(self, at: int, residual: float, variance: float, groups: int) -> Estimate | None:
+    def _miscalibrated(self, at: int, residual: float, variance: float, freedom: float, groups: int) -> Estimate | None:
         """Return the residual of a group where it is told from 0, with as many groups as are compared allowed for."""
         n, error = int(self.counts.sizes[at].sum()), (1 - self.level) / groups
-        found = score_metrics.student(residual, variance, n - 1.0, n, 1 - error)
+        found = score_metrics.student(residual, variance, freedom, n, 1 - error)
         if found.low <= 0 <= found.high or score_metrics.calibration_p(self.counts, at) > error:
             return None
         return found
 
     def _pairs(self, pairs: IntArray) -> tuple[tuple[ScorePair, ...], Estimate]:
         """Return the pairs that are listed, largest difference first, and the largest difference with its interval."""
-        counts, sizes, area = self.counts, self.counts.sizes, score_metrics.areas(self.counts)
+        area, sizes = self.areas[:2]
         first, second = pairs.T
         level = 1 - (1 - self.level) / len(pairs)  # Bonferroni
 
@@ -631,9 +704,10 @@ class _Column:
             )
 
         own = [(area.value[one, one], ends(one, one, level)) for one in (first, second)]
+        free = (area.freedom[first, first], area.freedom[second, second])
         difference = own[0][0] - own[1][0]
-        low, high = score_metrics.mover(*own[0], *own[1])
-        n = sizes.sum(-1)
+        low, high = score_metrics.mover(*own[0], *own[1], relied(self.areas.own[first, second], *free))
+        n = self.counts.sizes.sum(-1)
         # Decided pairs first, as everywhere: the largest of all may be that of the two smallest groups.
         order = np.lexsort((-np.abs(difference), (low <= 0) & (high >= 0)))
         listed_pairs = order if len(pairs) <= MOST_PAIRS else order[:1]
@@ -645,18 +719,15 @@ class _Column:
         )
         crossed = [(area.value[g, h], ends(g, h, level)) for g, h in ((first, second), (second, first))]
         single = [ends(g, h, self.level) for g, h in ((first, second), (second, first))]
-        crossed_low, crossed_high = score_metrics.mover(*crossed[0], *crossed[1])
-        if self.probabilities:
-            mean, spread = score_metrics.residuals(counts)
+        together = relied(self.areas.crossed[first, second], area.freedom[first, second], area.freedom[second, first])
+        crossed_low, crossed_high = score_metrics.mover(*crossed[0], *crossed[1], together)
         found = []
         for at in listed_pairs.tolist():
             i, j = pairs[at]
             rows = int(n[i] + n[j])
             residual = Estimate.undefined(self.no_scale, rows)
             if self.probabilities:
-                both = spread[i] + spread[j]
-                freedom = both**2 / (spread[i] ** 2 / (n[i] - 1) + spread[j] ** 2 / (n[j] - 1)) if both > 0 else 1.0
-                residual = score_metrics.student(float(mean[i] - mean[j]), float(both), float(freedom), rows, level)
+                residual = score_metrics.student(*self.means.difference(i, j), rows, level)
             found.append(
                 ScorePair(
                     (group_name(self.keys[i]), group_name(self.keys[j])),

@@ -33,7 +33,7 @@ from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import undefined_reason
 from levelhead.metrics.names import metric_of
-from levelhead.metrics.weighted import WeightedCounts, WeightedRate
+from levelhead.metrics.weighted import WeightedCounts, WeightedRate, relied
 
 FEWEST = 8
 """Clusters that a rate needs to be compared: with fewer, no estimate of its variance can be relied on."""
@@ -65,6 +65,24 @@ class ClusteredCounts(WeightedCounts):
         """Add to ``counts`` the clusters of the same rows."""
         ones = counts.table.astype(np.float64)
         return cls(counts, ones, ones, members)
+
+    @classmethod
+    def from_rows(
+        cls,
+        cluster: IntArray,
+        group: IntArray,
+        label: NDArray[Any],
+        prediction: NDArray[Any],
+        groups: Sequence[str],
+        classes: Sequence[Hashable],
+    ) -> ClusteredCounts:
+        """Count rows; codes (rows,) each of ``groups`` and ``classes``."""
+        shape = (int(cluster.max(initial=0)) + 1, len(groups), len(classes), len(classes))
+        place = np.ravel_multi_index((cluster, group, label.astype(np.int64), prediction.astype(np.int64)), shape)
+        keys, rows = np.unique(place, return_counts=True)
+        of, own, true, predicted = np.unravel_index(keys, shape)
+        members = Members(of, own, true, predicted, rows)
+        return cls.of(Counts.from_codes(*members[1:4], groups, classes, rows), members)
 
     @property
     def clusters(self) -> int:
@@ -166,42 +184,91 @@ class ClusteredCounts(WeightedCounts):
         cluster, rows = self.members.cluster, self.members.rows
         if asked is not None:
             unit, hit, cluster, rows = unit[asked], hit[asked], cluster[asked], rows[asked]
-        keys, place = np.unique(cluster * units + unit, return_inverse=True)
-        of, own = np.divmod(keys, units)  # cluster and unit of each part, (parts,)
-        n = np.bincount(place, rows, len(keys))
-        hits = np.bincount(place[hit], rows[hit], len(keys))
-
-        def summed(parts: NDArray[Any]) -> FloatArray:
-            return np.bincount(own, parts, units).astype(np.float64)
-
-        total, clusters = summed(n), np.bincount(own, minlength=units)
-        there = total > 0
-        safe = np.maximum(total, 1)
-        value = np.where(there, summed(hits) / safe, np.nan)
-        p = value[own]
-        residual = (hits - p * n) / np.maximum(1 - n / total[own], 1e-9)
-        squares = summed(n**2)
-        kish = np.where(there, total**2 / np.maximum(squares, 1), 0.0)
-        mixed = there & (value > 0) & (value < 1) & (clusters > 1)
+        found = means_within(cluster, unit, units, hit, rows, spanning=spanning)
+        value, total, clusters, (own, n, hits) = found.value, found.total, found.clusters, found.parts
+        kish = np.where(total > 0, found.freedom + 1, 0.0)
+        mixed = (value > 0) & (value < 1) & (clusters > 1)
         binomial = np.where(mixed, value * (1 - value), 1.0)
-        variance = summed(residual**2) * (clusters - 1) / np.maximum(clusters, 1) / safe**2
-        robust = np.divide(binomial, variance, out=np.full(units, np.inf), where=variance > 0)
-        apart = summed(hits * (n - hits) / np.maximum(n, 1))  # pairs of unlike rows within clusters
+        robust = np.divide(binomial, found.variance, out=np.full(units, np.inf), where=found.variance > 0)
+        apart = np.bincount(own, hits * (n - hits) / np.maximum(n, 1), units)  # pairs of unlike rows within clusters
         rho = 1 - np.divide(apart, (total - clusters) * binomial, out=np.zeros(units), where=total > clusters)
         rho = np.clip(rho, 0, 1)
-        by_rho = total**2 / np.maximum((1 - rho) * total + rho * squares, 1)
+        by_rho = total**2 / np.maximum((1 - rho) * total + rho * np.bincount(own, n**2, units), 1)
         # Without a hit or without a miss nothing tells rho: as if the rows of a cluster were all alike.
         worth = np.where(mixed, np.minimum(np.minimum(robust, by_rho), total), kish)
-        correlation = None
-        if spanning and len(np.unique(of)) < len(keys):
-            parts = sparse.csr_matrix((residual, (of, own)), shape=(int(of.max()) + 1, units))
-            together = (parts.T @ parts).toarray()
-            scale = np.sqrt(np.diag(together))
-            scale = np.outer(scale, scale)
-            correlation = np.divide(together, scale, out=np.zeros_like(together), where=scale > 0)
-        return WeightedRate(
-            value, total.astype(np.int64), worth, np.maximum(kish - 1, 0), clusters.astype(np.int64), correlation
-        )
+        return WeightedRate(value, total.astype(np.int64), worth, found.freedom, clusters, found.correlation)
+
+
+class Means(NamedTuple):
+    """Means of rows in clusters, (units,) each: ``value``, ``variance``, ``freedom``, sum of weights and clusters.
+
+    ``correlation`` (units, units) of units that share clusters; None where no two do. ``parts``: unit, sum of weights
+    and weighted sum of each (cluster, unit) that occurs.
+    """
+
+    value: FloatArray
+    variance: FloatArray
+    freedom: FloatArray
+    total: FloatArray
+    clusters: IntArray
+    correlation: FloatArray | None = None
+    parts: tuple[NDArray[Any], ...] = ()
+
+    def difference(self, first: int, second: int) -> tuple[float, float, float]:
+        """Return the difference of two means, its variance, and its degrees of freedom (Welch)."""
+        parts, freedom = self.variance[[first, second]], self.freedom[[first, second]]
+        together = 0.0 if self.correlation is None else relied(self.correlation[first, second], *freedom)
+        both = parts.sum()
+        welch = both**2 / (parts**2 / np.maximum(freedom, 1)).sum() if both > 0 else 1.0
+        variance = both - 2 * together * np.sqrt(parts.prod())
+        return float(self.value[first] - self.value[second]), float(variance), float(welch)
+
+
+def means_within(
+    cluster: IntArray,
+    unit: IntArray,
+    units: int,
+    values: NDArray[Any],
+    weight: NDArray[Any] | None = None,
+    *,
+    spanning: bool = True,
+) -> Means:
+    """Return the weighted mean of each unit, such as a group, with the variance that sums within clusters give.
+
+    Residuals are summed within clusters before they are squared, each divided by 1 - its cluster's share (CR3).
+
+    Args:
+        cluster: (rows,) codes.
+        unit: (rows,) codes in [0, ``units``).
+        units: how many there are.
+        values: (rows,).
+        weight: (rows,), 0 or more; None: 1 each.
+        spanning: whether correlations of units are wanted.
+    """
+    weight = np.ones(len(values)) if weight is None else weight
+    keys, place = np.unique(cluster * units + unit, return_inverse=True)
+    of, own = np.divmod(keys, units)  # cluster and unit of each part, (parts,)
+    total, clusters = np.bincount(unit, weight, units), np.bincount(own, minlength=units)
+    safe = np.where(total > 0, total, 1.0)
+    value = np.where(total > 0, np.bincount(unit, weight * values, units) / safe, np.nan)
+    n = np.bincount(place, weight, len(keys))
+    residual = np.bincount(place, weight * (values - value[unit]), len(keys)) / np.maximum(1 - n / safe[own], 1e-9)
+    variance = np.bincount(own, residual**2, units) * (clusters - 1) / np.maximum(clusters, 1) / safe**2
+    squares = np.bincount(own, n**2, units)
+    kish = np.divide(total**2, squares, out=np.zeros(units), where=squares > 0)
+    correlation = None
+    if spanning and len(np.unique(of)) < len(keys):
+        together = sparse.csr_matrix((residual, (of, own)), shape=(int(of.max()) + 1, units))
+        correlation = correlated((together.T @ together).toarray())
+    parts = own, n, np.bincount(place, weight * values, len(keys))
+    return Means(value, variance, np.maximum(kish - 1, 0), np.asarray(total, np.float64), clusters, correlation, parts)
+
+
+def correlated(covariance: FloatArray) -> FloatArray:
+    """Return correlations (units, units) from covariances; 0 where a variance is."""
+    scale = np.sqrt(np.diag(covariance))
+    scale = np.outer(scale, scale)
+    return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
 
 
 def _stacked(rates: Sequence[WeightedRate]) -> WeightedRate:

@@ -199,13 +199,23 @@ class Areas(NamedTuple):
     freedom: FloatArray
 
 
+def placements(counts: ScoreCounts) -> tuple[FloatArray, FloatArray]:
+    """Return, for each bin, the shares of a group's negatives below it and of its positives above it, ties half.
+
+    Both are (groups, bins); NaN without such rows.
+    """
+    negatives, positives = np.moveaxis(counts.rows.astype(np.float64), 1, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below = (negatives.cumsum(-1) - negatives / 2) / negatives.sum(-1, keepdims=True)
+        return below, 1 - (positives.cumsum(-1) - positives / 2) / positives.sum(-1, keepdims=True)
+
+
 def areas(counts: ScoreCounts) -> Areas:
     """Return the areas of all pairs of groups; the cost is that of two products of (groups, bins) matrices."""
     negatives, positives = counts.rows[:, 0].astype(np.float64), counts.rows[:, 1].astype(np.float64)
     n, m = negatives.sum(-1), positives.sum(-1)
+    below, above = placements(counts)
     with np.errstate(divide="ignore", invalid="ignore"):
-        below = (negatives.cumsum(-1) - negatives / 2) / n[:, None]  # of h's negatives, (groups, bins)
-        above = 1 - (positives.cumsum(-1) - positives / 2) / m[:, None]  # of g's positives
         value = positives @ below.T / m[:, None]
         of_positives = np.maximum(0, positives @ (below**2).T / m[:, None] - value**2) / (m - 1)[:, None]
         of_negatives = np.maximum(0, above**2 @ negatives.T / n - value**2) / (n - 1)
@@ -215,7 +225,12 @@ def areas(counts: ScoreCounts) -> Areas:
 
 
 def area_interval(
-    value: FloatArray, variance: FloatArray, freedom: FloatArray, positives: IntArray, negatives: IntArray, level: float
+    value: FloatArray,
+    variance: FloatArray,
+    freedom: FloatArray,
+    positives: IntArray | FloatArray,
+    negatives: IntArray | FloatArray,
+    level: float,
 ) -> tuple[FloatArray, FloatArray]:
     """Ends of intervals on the logit scale; arrays of one shape. NaN with fewer than :data:`FEWEST` rows of a class.
 
@@ -248,11 +263,19 @@ def mover(
     first_ends: tuple[FloatArray, FloatArray],
     second: FloatArray,
     second_ends: tuple[FloatArray, FloatArray],
+    correlation: FloatArray | float = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
-    """Ends of first - second from the intervals of two independent figures (Zou and Donner 2008, equation 3)."""
+    """Ends of first - second from the intervals of two figures (Zou and Donner 2008, equation 3).
+
+    ``correlation`` of the two figures: 0 if they are independent.
+    """
     difference = first - second
-    low = difference - np.sqrt((first - first_ends[0]) ** 2 + (second_ends[1] - second) ** 2)
-    high = difference + np.sqrt((first_ends[1] - first) ** 2 + (second - second_ends[0]) ** 2)
+
+    def arm(one: FloatArray, other: FloatArray) -> FloatArray:
+        return np.sqrt(np.maximum(0, one**2 + other**2 - 2 * correlation * one * other))
+
+    low = difference - arm(first - first_ends[0], second_ends[1] - second)
+    high = difference + arm(first_ends[1] - first, second - second_ends[0])
     return low, high
 
 

@@ -82,11 +82,15 @@ class WeightedRate(NamedTuple):
         worth = self.worth_at(1 - (1 - level) / comparisons)
         correlation = None
         if self.correlation is not None and self.freedom is not None:
-            # Residuals that are all alike must not take all width away, nor a few large clusters most of it.
-            few = np.minimum(self.freedom[first], self.freedom[second]) < FEWEST_FREE
-            correlation = np.minimum(self.correlation[first, second], np.where(few, 0.0, CLOSEST))
+            correlation = relied(self.correlation[first, second], self.freedom[first], self.freedom[second])
         hits = np.where(self.rows > 0, self.value, 0) * worth
         return differences(hits, worth, first, second, level=level, comparisons=comparisons, correlation=correlation)
+
+
+def relied(correlation: FloatArray, first: FloatArray, second: FloatArray) -> FloatArray:
+    """Return as much of a correlation of two figures, with these degrees of freedom, as an interval may rely on."""
+    # Residuals that are all alike must not take all width away, nor a few large clusters most of it.
+    return np.minimum(correlation, np.where(np.minimum(first, second) < FEWEST_FREE, 0.0, CLOSEST))
 
 
 @dataclass(frozen=True)
