@@ -9,7 +9,7 @@ import pytest
 
 import levelhead as lh
 from command_line import run, said
-from levelhead.cli.options import both_ids
+from levelhead.auditing.join import both_ids
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.joined import Join
 from levelhead.runs.recipe import build_experiment

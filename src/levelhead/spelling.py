@@ -33,6 +33,11 @@ def number_of(value: Hashable) -> Decimal | None:
     return Decimal(text) if NUMBER.fullmatch(text) else None
 
 
+def shape_of(text: str) -> str:
+    """Return what a text looks like without telling it: letters as a, digits as 9."""
+    return "".join("9" if one.isdigit() else "a" if one.isalpha() else one for one in text)
+
+
 def loosely(value: Hashable) -> Hashable:
     """Return what is left of a value once case, blanks, quotes, final marks and the format of numbers do not matter.
 

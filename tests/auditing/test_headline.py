@@ -230,19 +230,14 @@ def test_a_narrow_interval_says_at_most_and_a_wide_one_cannot_tell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "shown"),
-    [
-        (np.arange(400) % 50 + 18, "18"),
-        (np.arange(400), "0"),
-        (np.linspace(0, 1, 400), "0.0"),
-        ([f"{row % 30:02}" for row in range(400)], "00"),
-    ],
+    "values",
+    [np.arange(400) % 50 + 18, np.arange(400), np.linspace(0, 1, 400), [f"{row % 30:02}" for row in range(400)]],
 )
-def test_a_column_of_many_numbers_is_no_column_of_groups(values: Any, shown: str) -> None:
+def test_a_column_of_many_numbers_is_no_column_of_groups(values: Any) -> None:
     with pytest.raises(DataError) as caught:
         lh.audit([0, 1] * 200, [0, 1] * 200, sensitive_features={"age": values})
     assert str(caught.value).startswith(
-        f"The sensitive column 'age' has more than 20 different numbers, such as {shown!r}: is this an age, an id, a "
+        "The sensitive column 'age' has more than 20 different numbers: is this an age, an id, a "
         "probability? Use --bins age=25,40,60 or age=quantiles:4 (in Python bins=), or leave it out."
     )
     assert lh.audit([0, 1] * 200, [0, 1] * 200, sensitive_features={"age": np.arange(400) % 20}, replicates=100)

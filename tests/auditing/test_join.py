@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import levelhead as lh
 from levelhead.auditing.join import joined_file
 from levelhead.cli.app import app
 from levelhead.types import ConfigError, DataError
@@ -60,6 +61,21 @@ def test_a_joined_file_is_audited_as_one_file_is(
         assert ("400 of 400 rows (100.0%) found their id" in said) == bool(more)
     joined, alone = (json.loads(Path(f"{whole}.{length}").read_text()) for length in (4, 0))
     assert joined == alone
+
+
+def test_python_joins_as_the_command_does(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:
+    predictions, groups, frame = files
+    frame.to_csv(tmp_path / "whole.csv", index=False)
+    alone = lh.audit_file(tmp_path / "whole.csv", "y", "p", ["sex"]).to_dict()
+    joined = lh.audit_file(predictions, "y", "p", ["sex"], join=groups, on="id").to_dict()
+    assert joined.pop("reading") == ["400 of 400 rows (100.0%) found their id in groups.csv."]
+    assert joined == alone
+    pd.read_csv(groups, dtype=str).rename(columns={"id": "key"}).to_csv(groups, index=False)
+    other = lh.audit_file(predictions, "y", "p", ["sex"], join=groups, on="id=key").to_dict()
+    assert other["by_attribute"] == alone["by_attribute"]
+    for options in ({"join": groups}, {"join": groups, "on": "id", "against": predictions}):
+        with pytest.raises(ConfigError, match="join= needs on="):
+            lh.audit_file(predictions, "y", "p", ["sex"], **options)
 
 
 def test_rows_without_a_partner_have_no_group(files: tuple[Path, Path, pd.DataFrame], tmp_path: Path) -> None:

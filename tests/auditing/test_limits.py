@@ -63,7 +63,7 @@ def test_a_group_column_of_ids_or_scores_is_refused_by_name(tmp_path: Path, suff
     if kind == "id":
         assert "'who' has more than 1,000 different groups. Is this an id or a score?" in said
     else:
-        assert "'who' has more than 20 different numbers, such as " in said
+        assert "'who' has more than 20 different numbers: is this" in said
         assert "is this an age, an id, a probability? Use --bins who=25,40,60 or who=quantiles:4" in said
 
 
@@ -71,7 +71,7 @@ def test_a_group_column_of_ids_or_scores_is_refused_by_name(tmp_path: Path, suff
 @pytest.mark.parametrize("column", ["y", "yhat"])
 def test_more_than_200_classes_are_refused(tmp_path: Path, suffix: str, column: str) -> None:
     said = refused(table(**{column: np.arange(ROWS) % 1000}), ["g"], suffix, tmp_path)
-    assert "has more than 200 different values, such as " in said
+    assert "has more than 200 different values: is this" in said
     assert "is this an id or a score?" in said
     assert repr(column) in said if suffix != "frame" else {"y": "label", "yhat": "prediction"}[column] in said
 
@@ -242,7 +242,7 @@ def test_rounded_scores_are_told_from_classes(tmp_path: Path, suffix: str) -> No
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_percentages_and_ids_are_told_from_classes(tmp_path: Path, suffix: str) -> None:
     said = refused(table(yhat=np.arange(ROWS) % 101), ["g"], suffix, tmp_path)
-    assert "99 different predictions, such as " in said
+    assert "99 different predictions are none of the 2 labels" in said
     assert "are the predictions ids or scores?" in said
 
 

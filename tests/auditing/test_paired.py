@@ -226,7 +226,7 @@ def test_rows_that_cannot_be_matched_are_refused(tmp_path: Path) -> None:
     relabelled = old.assign(y=np.where(old.index == 7, 1 - old["y"], old["y"]))
     relabelled.to_csv(tmp_path / "labels.csv", index=False)
     for name, said in (
-        ("twice.csv", "id 'x' occurs more than once"),
+        ("twice.csv", r"'id': 299 rows with the id of an earlier row, such as rows 1 and 2 \(counted"),
         ("others.csv", "share no id"),
         ("lacking.csv", "has no column 'yhat'"),
         ("labels.csv", "1 of 300 rows have another label .* first row 8"),
@@ -240,6 +240,51 @@ def test_rows_that_cannot_be_matched_are_refused(tmp_path: Path) -> None:
         lh.audit(new["y"], scores=np.linspace(0, 1, 300), against=old["yhat"], sensitive_features=new["sex"])
     with pytest.raises(DataError, match="300 labels and 5 predictions of the other model"):
         lh.audit(new["y"], new["yhat"], against=old["yhat"][:5], sensitive_features=new["sex"])
+
+
+def test_ids_may_have_other_names_in_the_other_file(tmp_path: Path) -> None:
+    new, old = made(300)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    old[::-1].to_csv(tmp_path / "old.csv", index=False)
+    old[::-1].rename(columns={"id": "key"}).to_csv(tmp_path / "renamed.csv", index=False)
+    one, other = (
+        lh.audit_file(tmp_path / "new.csv", "y", "yhat", ["sex"], against=tmp_path / name, on=on).to_dict()["against"]
+        for name, on in (("old.csv", "id"), ("renamed.csv", "id=key"))
+    )
+    assert one["by_attribute"] == other["by_attribute"]
+    with pytest.raises(DataError, match=r"renamed.csv has no column 'id'"):
+        lh.audit_file(tmp_path / "new.csv", "y", "yhat", ["sex"], against=tmp_path / "renamed.csv", on="id")
+
+
+def test_two_models_of_scores_are_compared_by_their_decisions(tmp_path: Path) -> None:
+    """At the threshold that each score has by itself, the figures are those of the predicted classes."""
+    new, old = made(600)
+    chance = np.random.default_rng(1).random(600) / 2
+    paths = []
+    for name, frame in (("new", new), ("old", old)):
+        words = frame["y"].map({0: "no", 1: "yes"}), frame["yhat"].map({0: "no", 1: "yes"})
+        frame = frame.assign(y=words[0], yhat=words[1], p=frame["yhat"] / 2 + chance)
+        paths.append(tmp_path / f"{name}.csv")
+        frame.assign(logit=np.log(frame["p"] / (1 - frame["p"]))).to_csv(paths[-1], index=False)
+    by_class = lh.audit_file(paths[0], "y", "yhat", ["sex"], against=paths[1], on="id").to_dict()["against"]
+    for score, threshold in (("p", None), ("logit", None), ("p", [0.5, 0.8])):
+        found = lh.audit_file(
+            paths[0], "y", None, ["sex"], score=score, against=paths[1], on="id", threshold=threshold
+        ).to_dict()
+        assert found["against"]["by_attribute"] == by_class["by_attribute"]
+        assert found["scores"]["thresholds"][0] == (0 if score == "logit" else 0.5)
+    assert main_status("--score", "p", "--html", tmp_path / "p.html", files=paths) == 0
+    assert "(new) and" in (tmp_path / "p.html").read_text()
+    table = pd.read_csv(paths[1])
+    table.assign(p=table["logit"]).to_csv(paths[1], index=False)
+    with pytest.raises(DataError, match=r"old.csv, column 'p' holds scores of the scale log-odds, the audited file"):
+        lh.audit_file(paths[0], "y", None, ["sex"], score="p", against=paths[1])
+
+
+def main_status(*more: object, files: list[Path]) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, ("audit", files[0], "--against", files[1], "--label", "y", "--group", "sex", *more))])
+    return int(ended.value.code or 0)
 
 
 def test_several_classes_crossings_and_small_groups() -> None:

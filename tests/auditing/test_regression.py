@@ -210,7 +210,7 @@ def test_one_group_has_nothing_to_compare():
         ([1.0, np.nan, 3], [1.0] * 3, {}, r"The label: 1 value is missing or too large, the first, in row 2 .*missing"),
         ([1.0, 2, 3], [1, np.inf, 3], {}, r"The prediction: 1 value .*row 2 .*infinite"),
         ([1.0, 2, 3], [1, 1e200, 3], {}, "beyond 1e"),
-        (["low", "high", "low"], [1.0] * 3, {}, "The label holds .low., which is no finite number"),
+        (["low", "high", "low"], [1.0] * 3, {}, "The label holds 'aaa' .*, which is no finite number"),
         ([[1.0], [2], [3]], [1.0] * 3, {}, "has shape"),
         ([True, False, True], [1.0] * 3, {}, "no finite number"),
         ([1.0] * 3, [1.0] * 3, {"min_count": 1}, "below 2"),

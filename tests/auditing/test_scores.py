@@ -447,7 +447,10 @@ def test_many_groups_and_many_rows_stay_cheap() -> None:
         ({"p": lambda p: (p > 0.5).astype(float)}, "holds 0 and 1 alone: these are decisions, not scores"),
         ({"p": lambda p: p.where(p < 0.9)}, "scores are missing or not finite, first in row"),
         ({"p": lambda p: p.where(p < 0.9, np.inf)}, "scores are missing or not finite, first in row"),
-        ({"p": lambda p: p.astype(str) + "x"}, "which is no finite number"),
+        (
+            {"p": lambda p: p.astype(str) + "x"},
+            r"holds '9\.9+a' \(a: a letter, 9: a digit\), which is no",
+        ),
         ({"y": lambda y: y * 0}, "has 1 class: 0. A score orders two classes"),
         ({"y": lambda y: y + (y.index < 5)}, "has 3 classes: 0, 1, 2. A score orders two classes"),
         ({"p": lambda p: p * 100}, "neither probabilities nor log odds: say from which score on"),

@@ -23,13 +23,14 @@ from levelhead.auditing.continuous import NumberRows, check_degree
 from levelhead.auditing.figures import LEAVE_OUT, AuditOptions, about_of, audit_tally, ordered_groups
 from levelhead.auditing.files import Source, read_batches, read_batches_with_numbers, source_of
 from levelhead.auditing.finding import BONFERRONI, Reference
+from levelhead.auditing.join import Joined, both_ids
 from levelhead.auditing.levels import add_control, check_control, control_tallies, levels_of
 from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.own_metrics import Metric, OwnMetric, check_metrics, own_metrics
 from levelhead.auditing.paired import PairedRows, compare_rows, matched, read_rows
 from levelhead.auditing.result import AuditResult
-from levelhead.auditing.scale import AUTO, check_scale
-from levelhead.auditing.scores import ScoreRows, audit_scores, check_thresholds
+from levelhead.auditing.scale import ASK, AUTO, Scale, check_scale
+from levelhead.auditing.scores import ScoreRows, audit_scores, check_thresholds, read_scores
 from levelhead.auditing.tally import Column, Tally
 from levelhead.auditing.vocabulary import LabelMap
 from levelhead.auditing.weights import OF_WEIGHTS, Weights, check_without
@@ -300,6 +301,7 @@ def audit_file(
     scale: str = AUTO,
     favourable: Hashable = None,
     cluster: str | None = None,
+    join: Path | str | None = None,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -313,7 +315,8 @@ def audit_file(
         against: a file with another model's predictions for the same rows, in columns of the same names.
         without: name of a column with the predicted classes of a model that does not use the groups, as ``without`` of
             :func:`audit`.
-        on: name of a column of ids, by which the rows of the two files are matched. None: by their order.
+        on: name of a column of ids, by which the rows of the two files are matched, or ``left=right`` where the other
+            file has another name for it. None: by their order; ``join`` needs it.
         continuous: names of columns of numbers.
         weight: name of a column of weights, as ``sample_weight`` of :func:`audit`.
         control: names of columns, crossed, as ``control_features`` of :func:`audit`.
@@ -334,6 +337,7 @@ def audit_file(
         scale: see there.
         favourable: see there.
         cluster: name of the column that rows which belong together have in common, as ``cluster`` of :func:`audit`.
+        join: a file with groups for ids, one row an id; rows of ``path`` without one have no group.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -353,6 +357,14 @@ def audit_file(
     """
     names, source = list(dict.fromkeys(groups)), source_of(path)
     other = None if against is None else source_of(against)
+    left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())
+    matched_ids = []
+    if join is not None:
+        if left is None or against is not None:
+            raise ConfigError("join= needs on=, the column of ids in both files, and goes without against=.")
+        every = [label, prediction, score, *names, *continuous, weight, *control, without, cluster]
+        joined = Joined(source.file_of("").path, Path(join), left, [name for name in every if name], right)
+        source, matched_ids = joined, [joined.said]
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), label, adjust, favourable, cluster,
@@ -385,8 +397,6 @@ def audit_file(
         )
     if prediction is None and score is None:
         raise ConfigError("There is nothing to audit: name the column of predicted classes, or that of scores.")
-    if against is not None and prediction is None:
-        raise ConfigError("A comparison with another model is one of predicted classes: name their column as well.")
     if without is not None and (
         against is not None or prediction is None or score is not None or without == prediction
     ):
@@ -394,7 +404,7 @@ def audit_file(
             "A model without the groups is compared with predicted classes of one with them, in another column of the "
             "same file: leave out scores and other files."
         )
-    if on is not None and against is None:
+    if on is not None and against is None and join is None:
         raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
     outcomes = [name for name in (label, prediction) if name is not None]
     of_score = [one for one in (score, weight) if one is not None]  # columns of numbers; never both
@@ -445,8 +455,10 @@ def audit_file(
         if of_scores is None
         else _audit_scores(of_scores, thresholds, options, cuts, scale)
     )
-    named = [*titles, *([on] if on else [])]
-    reading = [said for one in (source, other) if one is not None for said in one.taken(named)]
+    named = [*titles, *([left] if left else [])]
+    reading = [*matched_ids, *source.taken(named)]
+    if other is not None:
+        reading += other.taken([*titles, *([right or left] if left else [])])
     if reading:
         result = replace(result, more={**result.more, "reading": list(dict.fromkeys(reading))})
     if cluster is None:
@@ -460,11 +472,29 @@ def audit_file(
     if without is not None and prediction is not None:
         new, old = (read_rows(source, label, one, names, None, cut_column, cuts) for one in (prediction, without))
         return _compared(result, new, old, options, names=(without, prediction), personal=True)
-    if other is None or prediction is None:
+    if other is None:
         options.label_map.refuse_unused()
         return result
-    new, old = (read_rows(one, label, prediction, names, on, cut_column, cuts) for one in (source, other))
+    decide, column = None, prediction or score
+    if prediction is None and score is not None and of_scores is not None and result.scores is not None:
+        _check_same_scale(other, score, result.scores.scale, scale)
+        decide = of_scores.decider(result.scores, options.positive, options.label_map)
+    assert column is not None  # or there was nothing to audit
+    new, old = (
+        read_rows(one, label, column, names, ids, cut_column, cuts, decide)
+        for one, ids in ((source, left), (other, right or left))
+    )
     return _compared(result, new, old, options, names=(other.name, source.name))
+
+
+def _check_same_scale(other: Source, score: str, own: Scale, wanted: str) -> None:
+    """Raise :class:`DataError` where another model's scores are of another scale: one threshold is not for both."""
+    found = read_scores(other, None, score, []).settle(wanted)
+    if found.name != own.name:
+        raise DataError(
+            f"{other.title(score)} holds scores of the scale {found.name}, the audited file those of {own.name}. Say "
+            f"what both are: {ASK}."
+        )
 
 
 def _audit_scores(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from levelhead.arrays import as_decimals
 from levelhead.auditing.tally import Column
 from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
+from levelhead.spelling import shape_of
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
 
 # What counts as missing in a label or prediction column of text. In a group column only an empty field does: "NA" or
@@ -151,7 +152,7 @@ class File(Source):
         except Exception as error:
             found = re.search(r"In CSV column #(\d+): .*conversion error to double: invalid value '(.*?)'", str(error))
             if found:
-                raise no_number(self.title(self.header()[int(found[1])]), found[2]) from None
+                raise no_number(self.title(self.header()[int(found[1])]), shape_of(found[2])) from None
             raise _unreadable(self.path, self.kind, error) from None
 
     def _parquet(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Batch]:
@@ -213,8 +214,8 @@ class File(Source):
         if pyarrow.compute.any(mixed).as_py():
             first = pointed.filter(mixed)[0].as_py()
             raise DataError(
-                f"{self.title(name)} holds {quoted(first)} beside numbers with decimal commas. Write all of its "
-                "numbers in one way."
+                f"{self.title(name)} holds {quoted(shape_of(first))} beside numbers with decimal commas. Write all "
+                "of its numbers in one way."
             )
         return numbers_of(pyarrow.compute.replace_substring(pointed, ",", "."), self.title(name))
 
@@ -316,8 +317,8 @@ def _unreadable(path: Path, suffix: str, error: Exception) -> DataError:
 
 
 def no_number(title: str, text: str) -> DataError:
-    """Return the error of a column of numbers that holds something else."""
-    return DataError(f"{title} holds {quoted(text)}, which is no number. Pass numbers, written like 0.25.")
+    """Return the error of a column of numbers that holds something else, of a text its shape."""
+    return DataError(f"{title} holds {quoted(text)}, which is no number (a: a letter, 9: a digit). Write 0.25.")
 
 
 def numbers_of(column: pyarrow.Array, title: str) -> pyarrow.Array:
@@ -327,12 +328,14 @@ def numbers_of(column: pyarrow.Array, title: str) -> pyarrow.Array:
     """
     kind = column.type
     if pyarrow.types.is_boolean(kind) or pyarrow.types.is_temporal(kind):
-        raise no_number(title, str(kind))
+        raise DataError(f"{title} holds values of the type {kind}, which are no numbers.")
     try:
         return column.cast(pyarrow.string() if pyarrow.types.is_float32(kind) else kind).cast(pyarrow.float64())
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
         bad = re.search(r"'(.*?)'", str(error))
-        raise no_number(title, bad[1] if bad else str(kind)) from None
+        if bad is None:
+            raise DataError(f"{title} holds values of the type {kind}, which are no numbers.") from None
+        raise no_number(title, shape_of(bad[1])) from None
 
 
 def floats_of(column: pyarrow.Array, title: str) -> FloatArray:

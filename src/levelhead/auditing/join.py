@@ -12,6 +12,7 @@ import pyarrow.compute
 
 from levelhead.auditing.files import Batch, File, Source
 from levelhead.report.text import counted
+from levelhead.spelling import shape_of
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 
@@ -107,6 +108,19 @@ class Joined(Source):
         return places, said
 
 
+def both_ids(on: str, names: Sequence[str] = ()) -> tuple[str, str | None]:
+    """Split ``LEFT=RIGHT``, the columns of ids of two files; a column that is called so, out of ``names``, is one.
+
+    Raises :class:`~levelhead.types.ConfigError` where a side is empty.
+    """
+    left, equals, right = on.partition("=")
+    if not equals or on in names:
+        return on, None
+    if not left or not right:
+        raise ConfigError(f"--on {quoted(on)}: name a column on both sides of the sign, as in id=comment_id.")
+    return left, right
+
+
 @contextmanager
 def joined_file(
     predictions: Path, others: Path, on: str, columns: Sequence[str], other_on: str | None = None
@@ -165,8 +179,5 @@ def _whole(batches: Iterator[Batch], columns: Sequence[str]) -> Batch:
 
 def _shapes(ids: pyarrow.ChunkedArray) -> str:
     """Return what ids look like without telling one: letters as a, digits as 9."""
-    masked = [
-        "".join("9" if one.isdigit() else "a" if one.isalpha() else one for one in text)
-        for text in ids.drop_null()[:100].to_pylist()
-    ]
+    masked = map(shape_of, ids.drop_null()[:100].to_pylist())
     return " and ".join(quoted(text, 40) for text in list(dict.fromkeys(masked))[:2]) or "nothing"

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import array_of, as_decimals
-from levelhead.spelling import NUMBER
+from levelhead.spelling import NUMBER, shape_of
 from levelhead.types import DataError, quoted
 
 FloatArray = NDArray[np.float64]
@@ -46,7 +46,8 @@ def numbers_of_column(values: Sequence[Any], title: str, advice: str = OF_SCORES
             except (TypeError, ValueError, OverflowError):
                 good = False
         if not good:
-            raise DataError(f"{title} holds {quoted(value)}, which is no finite number. {advice}")
+            said = f"{quoted(shape_of(value))} (a: a letter, 9: a digit)" if isinstance(value, str) else quoted(value)
+            raise DataError(f"{title} holds {said}, which is no finite number. {advice}")
         try:
             found[position] = math.nan if value is None or value is pd.NA else float(value)
         except OverflowError:

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy import stats
 
-from levelhead.auditing.files import Source, read_batches, source_of
+from levelhead.auditing.files import FloatArray, Source, read_batches_with_numbers, source_of
 from levelhead.auditing.tally import Column, occurring
 from levelhead.auditing.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.metrics import JointCounts, estimate_to_dict, holm
@@ -41,7 +41,7 @@ from levelhead.metrics.names import (
     metric_of,
     metric_title,
 )
-from levelhead.report.text import number
+from levelhead.report.text import counted, number
 from levelhead.types import DataError, Estimate, printable, quoted
 
 IntArray = NDArray[np.int64]
@@ -301,15 +301,21 @@ def read_rows(
     on: str | None,
     cut: Callable[[str, Column], Column],
     numeric: Collection[str] = (),
+    decide: Callable[[FloatArray], Column] | None = None,
 ) -> PairedRows:
     """Read a file; ``on`` names the column of ids that rows are matched by, kept under the key ``"id"``.
 
-    ``cut`` turns the numbers of the group columns ``numeric`` into ranges.
+    ``cut`` turns the numbers of the group columns ``numeric`` into ranges. ``decide`` returns the classes of scores;
+    ``prediction`` is then a column of scores.
     """
     reading, source = _Reading(), source_of(path)
     ids: list[NDArray[Any]] = []
     wanted = {"label": label, "prediction": prediction} | {f"group {name}": name for name in groups}
-    for batch in read_batches(source, [label, prediction, *([on] if on is not None else [])], groups, numeric):
+    outcomes = [label, *([prediction] if decide is None else []), *([on] if on is not None else [])]
+    scores = [] if decide is None else [prediction]
+    for batch, numbers in read_batches_with_numbers(source, outcomes, groups, scores, numeric):
+        if decide is not None:
+            batch[prediction] = decide(numbers[prediction])
         columns = {key: cut(name, batch[name]) if key[:6] == "group " else batch[name] for key, name in wanted.items()}
         reading.add(columns, 32_000)
         if on is not None:
@@ -340,9 +346,10 @@ def matched(new: PairedRows, old: PairedRows) -> tuple[PairedRows, PairedRows, l
         for rows in (new, old):
             index = pd.Index(rows.codes["id"])
             if not index.is_unique:
-                twice = index[index.duplicated()][0]
+                first, second = np.flatnonzero(index == index[index.duplicated()][0])[:2] + 1
                 raise DataError(
-                    f"{rows.titles['id']}: id {quoted(twice)} occurs more than once. Ids name one row each."
+                    f"{rows.titles['id']}: {counted(int(index.duplicated().sum()), 'row')} with the id of an earlier "
+                    f"row, such as rows {first:,} and {second:,} (counted from 1). Ids name one row each."
                 )
         place = pd.Index(old.codes["id"]).get_indexer(pd.Index(new.codes["id"]))
         there = place >= 0

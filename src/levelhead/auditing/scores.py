@@ -368,6 +368,14 @@ class ScoreRows:
             raise ConfigError(f"The positive class {quoted(wanted)} is not among the classes: {listed(classes)}.")
         return meant[0], classes[1 - classes.index(meant[0])]
 
+    def decider(self, found: ScoreAudit, wanted: Hashable, label_map: LabelMap) -> Callable[[FloatArray], Column]:
+        """Return what gives scores (rows,) their classes, by the scale and the first threshold of ``found``."""
+        class_of = self.merge(label_map)
+        positive, other = self.positive(wanted, class_of)
+        classes: list[Hashable] = [class_of[other], class_of[positive]]
+        low, high = (0.0, 1.0) if found.scale.probabilities else (-np.inf, np.inf)
+        return lambda scores: ((np.clip(scores, low, high) >= found.thresholds[0]).astype(np.int64), classes)
+
     def check(self) -> None:
         """Raise :class:`DataError` for scores that are none."""
         rows, wrong, first, decisions = 0, 0, 0, True

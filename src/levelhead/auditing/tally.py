@@ -184,10 +184,7 @@ class Tally:
             advice = f" {threshold_advice(self.labels)}" if scores else " An audit compares classes."
             if title == self.label and all_numbers(values):
                 advice += " If it is a number that is predicted, such as a price: --regression (regression_audit)."
-            raise DataError(
-                f"{title} has more than {MOST_CLASSES} different values, such as {quoted(values[0])}: is this "
-                f"an id or a score?{advice}"
-            )
+            raise DataError(f"{title} has more than {MOST_CLASSES} different values: is this an id or a score?{advice}")
         return codes, values
 
     def _members(self, name: str, column: Column) -> Column:
@@ -203,8 +200,8 @@ class Tally:
         known = [value for value in values if value is not None]
         if len(known) > MOST_NUMBERS and all_numbers(known):
             raise DataError(
-                f"{self.groups[name]} has more than {MOST_NUMBERS} different numbers, such as "
-                f"{quoted(min(known, key=str))}: is this an age, an id, a probability? Use --bins "
+                f"{self.groups[name]} has more than {MOST_NUMBERS} different numbers: is this an age, an id, a "
+                f"probability? Use --bins "
                 f"{printable(name)}=25,40,60 or {printable(name)}=quantiles:4 (in Python bins=), or leave it out. If "
                 f"the numbers are codes of groups: --bins {printable(name)}={VALUES}."
             )

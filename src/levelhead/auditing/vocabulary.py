@@ -58,7 +58,7 @@ def check_predictions(
     _refuse_alike(labels, predictions, meant)
     if len(strays) > MOST_STRAYS * len(known) and len(strays) < len(predictions):
         raise DataError(
-            f"{len(strays)} different predictions, such as {quoted(strays[0])}, are none of the "
+            f"{len(strays)} different predictions are none of the "
             f"{_counted(len(known), 'label')}: are the predictions ids or scores? Scores are named with --score. If "
             "they are classes that no row has, write one word for all of them."
         )

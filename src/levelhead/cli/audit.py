@@ -145,8 +145,7 @@ def audit_command(
         str | None,
         typer.Option(
             help="Column of ids that matches the rows of FILE with those of --against or --join; LEFT=RIGHT where the "
-            "file of --join has another name for it. --against by "
-            "default: by their order, with labels and groups checked.",
+            "other file has another name for it. --against by default: by their order, with labels and groups checked.",
             show_default=False,
             rich_help_panel=COLUMNS,
         ),

@@ -101,19 +101,6 @@ OnColumn = Annotated[
 ]
 
 
-def both_ids(on: str, names: Sequence[str] = ()) -> tuple[str, str | None]:
-    """Split ``LEFT=RIGHT``, the columns of ids of two files; a column that is called so, out of ``names``, is one.
-
-    Raises :class:`~levelhead.types.ConfigError` where a side is empty.
-    """
-    left, equals, right = on.partition("=")
-    if not equals or on in names:
-        return on, None
-    if not left or not right:
-        raise ConfigError(f"--on {quoted(on)}: name a column on both sides of the sign, as in id=comment_id.")
-    return left, right
-
-
 def source_joined(
     context: typer.Context, file: Path, join: Path | None, on: str | None, columns: Sequence[str | None]
 ) -> tuple[Path | Source, str | None]:
@@ -121,7 +108,7 @@ def source_joined(
     if join is None or on is None:
         return file, None
     from levelhead.auditing.files import File
-    from levelhead.auditing.join import joined_file
+    from levelhead.auditing.join import both_ids, joined_file
 
     left, right = both_ids(on, File(file).header())
     return context.with_resource(joined_file(file, join, left, [name for name in columns if name], right))
@@ -141,6 +128,7 @@ def run_join(run: Path, join: Path | None, on: str | None, columns: Sequence[str
         if on is not None or columns:
             raise ConfigError("--on and --group are about a file with groups: name it with --join.")
         return None
+    from levelhead.auditing.join import both_ids
     from levelhead.runs.folder import load_run
     from levelhead.runs.joined import Join
 

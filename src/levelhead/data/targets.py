@@ -77,7 +77,8 @@ def _above(values: Sequence[str], column: str, where: object, threshold: float) 
     texts = sorted(value for value, number in numbers.items() if number is None)
     if texts:
         raise DataError(
-            f"{where}: {column!r} holds {quoted(texts[0])}, which is no number: leave out data.threshold, or that row."
+            f"{where}: {column!r} has {len(texts):,} values that are no numbers: leave out data.threshold, or their "
+            "rows."
         )
     names = (f"not {column}", column)
     above = {value: names[int(float(number or 0) >= threshold)] for value, number in numbers.items()}
