@@ -13,7 +13,7 @@ from levelhead.cli.options import ClassOfLabel, FiguresFile, ScoreScale
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_atomically, write_json
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, listed
 
 
 class Bounded(StrEnum):
@@ -27,10 +27,18 @@ class Bounded(StrEnum):
 def postprocess_command(
     scores: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="File with one score a row: .csv, .tsv (also .gz) or .parquet."),
+        typer.Argument(
+            metavar="FILE",
+            help="File with one score a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder.",
+        ),
     ],
-    score: Annotated[str, typer.Option(help="Column with the probability or the log odds of the positive class.")],
-    group: Annotated[str, typer.Option(help="Column with the group that the rule reads.")],
+    score: Annotated[
+        str | None,
+        typer.Option(help="Column with the probability or the log odds of the positive class.", show_default=False),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Column with the group that the rule reads.", show_default=False)
+    ] = None,
     label: Annotated[
         str | None,
         typer.Option(
@@ -42,7 +50,7 @@ def postprocess_command(
         Path | None,
         typer.Option(
             help="File with the same columns that the rule is chosen on. Default: a random half of FILE; figures are "
-            "then about the other half.",
+            "then about the other half. A run's folder stands for its validation split.",
             show_default=False,
         ),
     ] = None,
@@ -99,6 +107,18 @@ def postprocess_command(
     applies it to new rows.
     A method that must not see groups is another thing: see levelhead list methods.
     """
+    from levelhead.auditing.of_run import OUTCOMES, own_predictions
+
+    if (own_run := own_predictions(scores)) is not None:
+        scores, label, score = own_run.file, label or OUTCOMES[0], score or own_run.score
+        group = own_run.groups[0] if group is None and len(own_run.groups) == 1 else group
+        positive, id_column = positive or own_run.positive, id_column or own_run.ids
+    if (held_out := own_predictions(validation, "validation")) is not None:
+        validation = held_out.file
+    if score is None or group is None:
+        lacking = ", ".join(name for name, value in {"--score": score, "--group": group}.items() if value is None)
+        known = f" Groups of the run: {listed(own_run.groups) or 'none'}." if own_run is not None else ""
+        raise ConfigError(f"A rule reads a score and a group; missing: {lacking}.{known}")
     inputs = [scores, *(file for file in (validation, rule) if file is not None)]
     fitted = {"--validation": validation, "--metric": metric, "--delta": delta, "--threshold": threshold}
     if rule is not None and (named := [name for name, value in fitted.items() if value is not None]):
