@@ -115,15 +115,15 @@ def postprocess_command(
         positive, id_column = positive or own_run.positive, id_column or own_run.ids
     if (held_out := own_predictions(validation, "validation")) is not None:
         validation = held_out.file
-    if score is None or group is None:
-        lacking = ", ".join(name for name, value in {"--score": score, "--group": group}.items() if value is None)
-        known = f" Groups of the run: {listed(own_run.groups) or 'none'}." if own_run is not None else ""
-        raise ConfigError(f"A rule reads a score and a group; missing: {lacking}.{known}")
     inputs = [scores, *(file for file in (validation, rule) if file is not None)]
     fitted = {"--validation": validation, "--metric": metric, "--delta": delta, "--threshold": threshold}
     if rule is not None and (named := [name for name, value in fitted.items() if value is not None]):
         raise ConfigError(f"{named[0]} belongs to the choice of a rule, and --rule brings one. Leave one of them out.")
     check_outputs({"--out": out, "--json": json_file}, inputs=inputs)
+    if score is None or group is None:
+        lacking = ", ".join(name for name, value in {"--score": score, "--group": group}.items() if value is None)
+        known = f" Groups of the run: {listed(own_run.groups) or 'none'}." if own_run is not None else ""
+        raise ConfigError(f"A rule reads a score and a group; missing: {lacking}.{known}")
     # Here, because importing scipy takes a second, and --help does not need it.
     import numpy as np
 
