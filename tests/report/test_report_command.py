@@ -52,6 +52,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_page_of_runs_names_groups_with_few_rows(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("report", str(runs), "--html", str(tmp_path / "few.html"), "--min-count", "600")
+    assert run(*words) == 0
+    assert "is left out of" in (tmp_path / "few.html").read_text()
+    one = str(runs / "erm-0")
+    assert run("report", one, *words[2:]) == 2
+    assert "are about a folder of several runs" in capsys.readouterr().err
+
+
 def test_a_folder_of_runs_is_a_comparison(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("report", str(runs), "--html", str(tmp_path / "page.html")) == 0
     html = (tmp_path / "page.html").read_text()

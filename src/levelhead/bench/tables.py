@@ -564,7 +564,7 @@ class RunSet:
         found = {}
         for method, runs in self.rows().items():
             by_rule = {
-                name: classes[self.probabilities(runs, rule).argmax(-1)]
+                name: classes[self.probabilities(runs, rule, min_count).argmax(-1)]
                 for name, rule in (("first", first), ("second", second))
             }
             found[method] = joint(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from levelhead.cli.card import card_command
-from levelhead.cli.options import SplitName
+from levelhead.cli.options import MinCount, Missing, MissingGroups, SplitName
 from levelhead.storage import as_written, check_outputs, read_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError
@@ -36,6 +36,8 @@ def report_command(
     show: Annotated[bool, typer.Option("--print", help="With --card: print the card instead of writing it.")] = False,
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to show.")] = SplitName.test,
     baseline: Annotated[str, typer.Option(help="Of several runs: the variant that others are compared with.")] = "erm",
+    min_count: MinCount = 10,
+    missing: MissingGroups = Missing.leave_out,
 ) -> None:
     """Make one standalone HTML page of a run, a comparison, an audit, of bounds, or of language models.
 
@@ -58,7 +60,16 @@ def report_command(
         return
     from levelhead.report.page import command_line, write_page
 
-    page = page_of(source, split=split.value, baseline=baseline, command=command_line())
+    options: dict[str, Any] = {"split": split.value, "baseline": baseline, "command": command_line()}
+    if min_count != 10 or missing is not Missing.leave_out:
+        if not _holds_runs(source):
+            raise ConfigError(
+                "--min-count and --missing are about a folder of several runs: other pages show figures that were "
+                "measured before. Leave them out."
+            )
+        page = runs_page([source], **options, min_count=min_count, missing=missing.words)
+    else:
+        page = page_of(source, **options)
     write_page(html_file, page)
     console = Terminal()
     console.print(page["finding"], markup=False)
@@ -146,10 +157,30 @@ def _page_of_folder(folder: Path, split: str, baseline: str, command: str) -> Re
     return runs_page([folder], split=split, baseline=baseline, command=command)
 
 
-def runs_page(folders: Sequence[Path], *, split: str = "test", baseline: str = "erm", command: str = "") -> Record:
-    """Compare the evaluated runs in folders, and summarise: one part for each data set."""
+def _holds_runs(source: Path) -> bool:
+    """Whether a path is a folder of several runs: neither of one run nor of the scores of a language model."""
+    return source.is_dir() and not (source / "config.yaml").exists() and not any(source.glob("scores-*.json"))
+
+
+def runs_page(
+    folders: Sequence[Path],
+    *,
+    split: str = "test",
+    baseline: str = "erm",
+    command: str = "",
+    min_count: int = 10,
+    missing: str = "leave out",
+) -> Record:
+    """Compare the evaluated runs in folders, and summarise: one part for each data set.
+
+    ``min_count`` and ``missing`` as :func:`levelhead.audit` takes them.
+    """
     from levelhead.bench.page import compared, comparison_page
     from levelhead.bench.tables import collect
 
     groups = collect(folders, split)  # type: ignore[arg-type]  # one of SplitName's values
-    return comparison_page([compared(group, group.compare(baseline)) for group in groups], command=command)
+    pages = [
+        compared(group, group.compare(baseline, min_count=min_count, missing=missing), min_count=min_count)
+        for group in groups
+    ]
+    return comparison_page(pages, command=command)

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead.cli.compare import RayAddress, Settings, Workers
-from levelhead.cli.options import DataRoot
+from levelhead.cli.options import DataRoot, MinCount, Missing, MissingGroups
 from levelhead.storage import check_outputs, data_home
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
@@ -74,6 +74,8 @@ def reproduce_command(
         int | None,
         typer.Option(min=1, help="Rehearse: end every training after so many steps. No result.", show_default=False),
     ] = None,
+    min_count: MinCount = 10,
+    missing: MissingGroups = Missing.leave_out,
     quick: Annotated[
         bool, typer.Option("--quick", help="Rehearse on drawn data with tiny networks. Needs no data. No result.")
     ] = False,
@@ -111,6 +113,8 @@ def reproduce_command(
         steps,
         quick,
         tuple(rows or ()),
+        min_count,
+        missing.words,
     )
     console = Terminal()
     if what == "all":

@@ -17,6 +17,7 @@ from PIL import Image
 from rich.console import Console
 from rich.markup import escape
 
+from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.checks import check_cells
 from levelhead.bench.grid import Cell, Failure, Grid, complete, make_cells, read_grid
 from levelhead.bench.page import compared, comparison_page
@@ -44,7 +45,7 @@ class Options:
 
     ``quick`` rehearses on drawn data; ``steps`` ends every training after so many steps: both give no result. ``rows``
     are the only variants wanted (empty: all). ``backbone`` takes the place of the grids' pretrained network;
-    ``settings`` (``key=value``) come on top of all rows.
+    ``settings`` (``key=value``) come on top of all rows. ``min_count`` and ``missing`` are those of an audit.
     """
 
     out: Path
@@ -57,6 +58,8 @@ class Options:
     steps: int | None = None
     quick: bool = False
     rows: tuple[str, ...] = ()
+    min_count: int = MIN_COUNT
+    missing: str = LEAVE_OUT
 
     @property
     def folder(self) -> Path:
@@ -249,7 +252,8 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
     for grid, cells in plan.grids.items():
         backbone = item.grids[options.scale][grid]
         title = ", ".join([item.title, *([backbone] if backbone else []), f"{options.scale} scale"])
-        one = reproduction(cells, published(item.name, backbone), options.protocol, title)
+        who = {"min_count": options.min_count, "missing": options.missing}
+        one = reproduction(cells, published(item.name, backbone), options.protocol, title, **who)
         if one is not None:
             found[grid] = one
     if not found:
@@ -274,12 +278,13 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
         for number, (runs, alike) in enumerate(one.kinds):
             title = one.title if len(one.kinds) == 1 else f"{one.title}: {', '.join(alike.table.rows)}"
             first = item.drawing == "pareto"
-            pages.append(compared(runs, alike, () if number else sections, title=title, plane_first=first))
+            beside = () if number else sections
+            pages.append(compared(runs, alike, beside, title=title, plane_first=first, min_count=options.min_count))
         if item.drawing == "pareto":
             picture = stem.with_suffix(".png")
             frontier = None
             if comparison.selection is None:
-                frontier = baseline_frontier(one.runs, comparison)
+                frontier = baseline_frontier(one.runs, comparison, min_count=options.min_count)
             draw_pareto(comparison, picture, frontier=frontier)
             record["grids"][grid]["pareto"] = pareto_to_dict(comparison, frontier=frontier)
             written.append(picture)

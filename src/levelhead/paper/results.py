@@ -82,7 +82,8 @@ def published_gain(method: Published, baseline: Published) -> tuple[float, float
 class Reproduction:
     """A grid of the paper as far as it has run: its runs on one test split, and the published figures.
 
-    ``missing`` are the grid's rows without a finished run.
+    ``missing`` are the grid's rows without a finished run; ``compared`` says which groups are compared, as options of
+    :meth:`~levelhead.bench.tables.RunSet.compare`.
     """
 
     runs: RunSet
@@ -90,18 +91,19 @@ class Reproduction:
     protocol: Protocol
     title: str
     missing: tuple[str, ...] = ()
+    compared: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def label_only(self) -> Comparison:
         """The runs with the epochs that they chose by labels."""
-        return self.runs.compare(self.baseline)
+        return self.runs.compare(self.baseline, **self.compared)
 
     @cached_property
     def as_released(self) -> Comparison | None:
         """The same runs with the epochs of the smallest gap on the test rows; None if epochs were not kept."""
         if not all(run.experiment.train.keep_epochs for run in self.runs.runs):
             return None
-        return self.runs.compare(self.baseline, selection=LEAKING)
+        return self.runs.compare(self.baseline, selection=LEAKING, **self.compared)
 
     @property
     def baseline(self) -> str:
@@ -126,7 +128,7 @@ class Reproduction:
             if (baseline := f"ERM-{kind}") in rows:
                 alike = [run for row, runs in rows.items() if row.endswith(kind) for run in runs]
                 runs = RunSet(self.runs.split, alike)
-                found.append((runs, runs.compare(baseline, selection=self.comparison.selection)))
+                found.append((runs, runs.compare(baseline, selection=self.comparison.selection, **self.compared)))
         return found or [(self.runs, self.comparison)]
 
     @property
@@ -153,7 +155,7 @@ class Reproduction:
             method: {
                 figure: row.difference for figure, row in table.rows["second"].items() if row.difference is not None
             }
-            for method, table in self.runs.between_selections(None, LEAKING).items()
+            for method, table in self.runs.between_selections(None, LEAKING, **self.compared).items()
         }
 
     @cached_property
@@ -275,10 +277,15 @@ class Reproduction:
 
 
 def reproduction(
-    cells: Iterable[Cell], published: Mapping[str, Mapping[str, Published]], protocol: Protocol, title: str
+    cells: Iterable[Cell],
+    published: Mapping[str, Mapping[str, Published]],
+    protocol: Protocol,
+    title: str,
+    **compared: Any,
 ) -> Reproduction | None:
     """Return what the finished ``cells`` of one grid say; None if there are none.
 
+    ``compared`` are ``min_count`` and ``missing``, as :func:`levelhead.audit` takes them.
     The rows are named as in ``cells``: a run that two grids share has a name in each.
     """
     cells = list(cells)
@@ -293,7 +300,7 @@ def reproduction(
     ]
     rows = dict.fromkeys(cell.row for cell in cells)
     missing = tuple(row for row in rows if row not in names.values())
-    return Reproduction(RunSet(found.split, runs), published, protocol, title, missing)
+    return Reproduction(RunSet(found.split, runs), published, protocol, title, missing, compared)
 
 
 def _cell(estimate: Estimate | None, *, signed: bool = False) -> str:
