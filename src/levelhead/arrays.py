@@ -16,6 +16,7 @@ import os
 import sys
 import types
 import typing
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from decimal import Decimal
 from pathlib import Path
@@ -263,6 +264,14 @@ def aligned(columns: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     found = {name: ordered(name, values) for name, values in columns.items()}
     said = f"Rows were matched by their pandas index: that of {first} has another order than that of {listed(moved)}."
     return found, [said] if moved else []
+
+
+def put_in_order(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of :func:`aligned` where a result has no warnings of its own: Python warns instead."""
+    found, said = aligned(columns)
+    for sentence in said:
+        warnings.warn(sentence, UserWarning, stacklevel=3)
+    return found
 
 
 def _indexed(columns: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

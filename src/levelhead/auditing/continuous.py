@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from rich.text import Text
 from scipy import stats
 
-from levelhead.arrays import aligned, checked
+from levelhead.arrays import checked, put_in_order
 from levelhead.auditing.numbers import numbers_of_array
 from levelhead.auditing.tally import Column, occurring
 from levelhead.metrics import estimate_to_dict
@@ -165,7 +165,7 @@ def continuous_gap(
     """
     if gedi is not None:
         check_degree(gedi)
-    prediction, attribute = aligned({"prediction": prediction, "attribute": attribute})[0].values()
+    prediction, attribute = put_in_order({"prediction": prediction, "attribute": attribute}).values()
     values, along = numbers_of_array(prediction, "The prediction"), numbers_of_array(attribute, f"The {title}")
     if len(values) != len(along):
         raise DataError(

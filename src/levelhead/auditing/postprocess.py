@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special
 
-from levelhead.arrays import aligned, checked
+from levelhead.arrays import checked, put_in_order
 from levelhead.auditing.numbers import numbers_of_array
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.scores import SMALLEST
@@ -350,7 +350,7 @@ def _calibrated(values: FloatArray, codes: IntArray, lines: Sequence[tuple[float
 
 
 def _checked(probability: ArrayLike, group: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
-    probability, group = aligned({"probability": probability, "group": group})[0].values()
+    probability, group = put_in_order({"probability": probability, "group": group}).values()
     values = numbers_of_array(probability, "The probability", "Pass one between 0 and 1 for every row.")
     members, names = distinct(group, "The group column")
     if len(members) != len(values):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from levelhead.arrays import aligned, checked
+from levelhead.arrays import checked, put_in_order
 from levelhead.auditing.columns import outcome_of
 from levelhead.auditing.files import Source, read_batches_with_numbers
 from levelhead.auditing.numbers import numbers_of_array
@@ -98,7 +98,7 @@ def signal_area(
     """
     check_seed(seed)
     check_level(level)
-    given, _ = aligned({"y_true": y_true, "score": score, "signal": signal, "group": group})
+    given = put_in_order({"y_true": y_true, "score": score, "signal": signal, "group": group})
     y_true, score, signal, group = given.values()
     labels, classes = outcome_of(y_true, "label")
     members, groups = distinct(group, "The group column")

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.arrays import aligned, any_array, array_of, as_decimals, checked, option
+from levelhead.arrays import any_array, array_of, as_decimals, checked, option, put_in_order
 from levelhead.types import DataError, quoted
 
 IntArray = NDArray[np.int64]
@@ -198,7 +198,7 @@ class Counts:
         Raises:
             DataError: lengths differ, there are no rows, or values are missing.
         """
-        columns, _ = aligned({"y_true": y_true, "y_pred": y_pred, "group": group})
+        columns = put_in_order({"y_true": y_true, "y_pred": y_pred, "group": group})
         (labels, predictions), classes = encode_together(columns["y_true"], columns["y_pred"])
         group = columns["group"]
         members, groups = encode(group)
@@ -298,7 +298,7 @@ class JointCounts:
         if not len(predictions):
             raise DataError("There are no predictions to compare. Pass at least one array of them.")
         named = {f"predictions[{at}]": one for at, one in enumerate(predictions)}
-        y_true, group, *predictions = aligned({"y_true": y_true, "group": group, **named})[0].values()
+        y_true, group, *predictions = put_in_order({"y_true": y_true, "group": group, **named}).values()
         codes, found = encode_together(y_true, *predictions)
         names = _sorted(list(dict.fromkeys([*found, *classes])))
         codes = [_places(found, names)[one] for one in codes]

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special, stats
 
-from levelhead.arrays import aligned, any_array, array_of, checked, floats_of, table_of
+from levelhead.arrays import any_array, array_of, checked, floats_of, put_in_order, table_of
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.counts import Counts, IntArray, JointCounts
 from levelhead.metrics.group import FloatArray
@@ -200,7 +200,7 @@ def compare(
         DataError: lengths differ or values are missing.
         ConfigError: an option is out of range.
     """
-    given, _ = aligned({"y_true": y_true, "group": group, "prediction_a": prediction_a, "prediction_b": prediction_b})
+    given = put_in_order({"y_true": y_true, "group": group, "prediction_a": prediction_a, "prediction_b": prediction_b})
     y_true, group, *both = given.values()
     predictions = {name: array_of(values, f"prediction_{name}")[None] for name, values in zip("ab", both, strict=True)}
     analysis = Paired.build(y_true, group, predictions, positive, level, replicates, seed)
@@ -262,7 +262,7 @@ def joint(
         DataError: lengths differ or values are missing.
         ConfigError: unknown baseline, shared seeds of unequal number, or an option out of range.
     """
-    y_true, group, clusters = aligned({"y_true": y_true, "group": group, "clusters": clusters})[0].values()
+    y_true, group, clusters = put_in_order({"y_true": y_true, "group": group, "clusters": clusters}).values()
     arrays = {method: table_of(values, f"Predictions of {quoted(method)}") for method, values in predictions.items()}
     check_margin(margin)
     check_options(level, replicates)

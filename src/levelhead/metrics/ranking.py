@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
 
-from levelhead.arrays import aligned, checked, floats_of
+from levelhead.arrays import checked, floats_of, put_in_order
 from levelhead.metrics.counts import distinct, encode
 from levelhead.metrics.intervals import check_level
 from levelhead.metrics.joint import OverSeeds, satterthwaite
@@ -153,7 +153,7 @@ def area_under_roc(
         rows of a class has NaN with the reason, and so has a difference with fewer than :data:`MINIMUM`.
     """
     given = {"y_true": y_true, "group": group, "scores": scores, "clusters": clusters}
-    y_true, group, scores, clusters = aligned(given)[0].values()
+    y_true, group, scores, clusters = put_in_order(given).values()
     coded, classes = distinct(y_true, "y_true")
     labels = np.isin(coded, [at for at, name in enumerate(classes) if name == positive])
     groups, names = encode(group)
@@ -210,7 +210,7 @@ def monotone_share(before: ArrayLike, after: ArrayLike) -> float:
         >>> print(round(monotone_share(before, np.exp(before)), 3), round(monotone_share(before, before**2), 1))
         1.0 0.4
     """
-    before, after = aligned({"before": before, "after": after})[0].values()
+    before, after = put_in_order({"before": before, "after": after}).values()
     first, second = floats_of(before, "before"), floats_of(after, "after")
     if first.shape != second.shape or first.ndim != 1 or not np.isfinite([first, second]).all():
         raise DataError("Two scores of the same rows are needed, (rows,) finite numbers each.")
