@@ -6,13 +6,13 @@ import codecs
 import io
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn, track
 from rich.progress import Progress as Bars
 from rich.segment import Segment
 from rich.table import Table
@@ -22,6 +22,7 @@ from levelhead.types import visible
 
 SHORT = 9  # cells of a line that stays whole, where there is room
 NARROWEST = 8  # cells of a column of text that gives way
+Item = TypeVar("Item")
 LAYOUT = "\n\t"  # the control characters that our own texts use
 
 
@@ -153,3 +154,9 @@ def counted(console: Console, description: str, total: int, done: int = 0) -> It
     with Bars(*columns, console=console) as bars:
         task = bars.add_task(description, total=total, completed=done)
         yield lambda: bars.advance(task)
+
+
+def tracked(items: Sequence[Item], title: str, *, shown: bool) -> Iterable[Item]:
+    """Return ``items``, with a bar on stderr if ``shown`` that goes away at the end."""
+    console = Terminal(stderr=True)
+    return track(items, description=title, transient=True, disable=not shown, console=console, update_period=0.5)

@@ -213,6 +213,27 @@ def test_a_rule_decides_new_rows_without_labels_and_writes_ids_and_class_names(t
     assert (decided["after"] == np.where(expected, "paid", "late")).all()
 
 
+@pytest.mark.parametrize(("rows", "shown"), [(18_000, False), (22_000, True)])
+def test_many_rows_have_a_progress_bar(
+    rows: int, shown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(rows).to_csv(tmp_path / "p.csv", index=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    line = [str(tmp_path / "p.csv"), "--label", "y", "--score", "p", "--group", "g", "--metric", "demographic_parity"]
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["postprocess", *line])
+    assert ("Trying bounds" in capsys.readouterr().err) == shown
+
+
+def test_a_bound_of_almost_nothing_ends_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(600).to_csv(tmp_path / "p.csv", index=False)
+    began = time.process_time()
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["postprocess", str(tmp_path / "p.csv"), "--label", "y", "--score", "p", "--group", "g", "--delta=1e-320"])
+    assert time.process_time() - began < 10
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_no_cell_of_the_decisions_is_a_formula(tmp_path: Path) -> None:
     """A spreadsheet runs what begins with one of these signs."""
     table = named_rows(400, 1)

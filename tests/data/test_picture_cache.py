@@ -13,6 +13,7 @@ import pytest
 import torch
 from drawing import picture
 
+from levelhead import terminal
 from levelhead.data import Examples, images
 from levelhead.data import cache_folder as folder_module
 from levelhead.data.cache import picture_examples
@@ -164,7 +165,7 @@ def test_without_a_home_folder_pictures_stay_in_memory(
 
 def test_reading_shows_progress_as_decoding_does(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     titles: list[str] = []
-    monkeypatch.setattr(images, "track", lambda steps, description, **options: titles.append(description) or steps)
+    monkeypatch.setattr(terminal, "track", lambda steps, description, **options: titles.append(description) or steps)
     read()
     read()
     assert titles == ["Reading pictures", "Decoding pictures", "Reading pictures"]

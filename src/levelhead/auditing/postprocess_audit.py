@@ -26,6 +26,7 @@ from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
 from levelhead.report.text import number
 from levelhead.storage import read_json
+from levelhead.terminal import tracked
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, quoted
 
 FloatArray = NDArray[np.float64]
@@ -36,7 +37,7 @@ USES_GROUPS = (
 )
 TRIED = (2.0, 1.5, 1.25, 1.0, 0.75, 0.5, 0.25, 0.0)
 """Bounds that are tried on labelled rows, in deltas: probabilities can be off, and labels say by how much."""
-
+SHOW_PROGRESS_FROM = 10_000  # rows; fewer take a few seconds
 
 OUTPUT = ("before", "after", "fitted")
 """Columns of the decisions that are written, behind the id."""
@@ -259,7 +260,8 @@ def choose_rule(
     }
     found: list[tuple[float, float, int, BiasRule]] = []
     # A bound of 1 flips nothing: where that is best, no other rule may make the gap larger.
-    for bound in dict.fromkeys([1.0, *(min(1.0, factor * delta) for factor in TRIED)]):
+    bounds = list(dict.fromkeys([1.0, *(min(1.0, factor * delta) for factor in TRIED)]))
+    for bound in tracked(bounds, "Trying bounds", shown=len(label) >= SHOW_PROGRESS_FROM):
         rule = fit_rule(probability, group, metric=metric, delta=bound, threshold=threshold, lines=lines, seed=seed)
         decided = rule.decide(probability, group, seed=seed)
         gap = measured_gap(decided, label, group, metric)

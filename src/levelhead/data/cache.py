@@ -31,8 +31,9 @@ from torch import Tensor
 
 from levelhead.data.base import Examples
 from levelhead.data.cache_folder import ADVICE, alone, cache_folder, check_space, is_at
-from levelhead.data.images import ImageInputs, decode_each, decode_images, fingerprint, positions
+from levelhead.data.images import SHOW_PROGRESS_FROM, ImageInputs, decode_each, decode_images, fingerprint
 from levelhead.storage import read_json, write_json
+from levelhead.terminal import tracked
 from levelhead.types import DataError
 
 FORMAT = 2  # raise it when the same bytes would become other pixels
@@ -94,8 +95,7 @@ def _pixels(
 def _key(encoded: Sequence[bytes | None], image_size: int | None) -> str:
     decoders = [features.version(part) for part in ("pil", "jpg", "libjpeg_turbo", "webp")]
     digest = hashlib.blake2b(f"{FORMAT} {decoders} {image_size} {len(encoded)}".encode(), digest_size=16)
-    for position in positions(len(encoded), "Reading pictures"):
-        content = encoded[position]
+    for content in tracked(encoded, "Reading pictures", shown=len(encoded) >= SHOW_PROGRESS_FROM):
         # The length first: two pictures must not hash as one when bytes move from the one to the other.
         digest.update((-1 if content is None else len(content)).to_bytes(8, "little", signed=True))
         digest.update(content or b"")

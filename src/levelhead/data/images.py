@@ -14,7 +14,7 @@ import math
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
@@ -22,11 +22,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from rich.progress import track
 from torch import Tensor
 
 from levelhead.data.base import Inputs, fits
-from levelhead.terminal import Terminal
+from levelhead.terminal import tracked
 from levelhead.types import ConfigError, DataError
 
 MOST_BYTES = 2**27  # of one file
@@ -174,18 +173,6 @@ def check_image_size(image_size: int) -> None:
         raise ConfigError(f"data.image_size is {image_size}; it must be at most {LARGEST_SIDE} pixels.")
 
 
-def positions(count: int, title: str, shown_from: int = SHOW_PROGRESS_FROM) -> Iterable[int]:
-    """Return the positions of ``count`` things, with a progress bar on stderr from ``shown_from`` things on."""
-    return track(
-        range(count),
-        description=title,
-        transient=True,
-        disable=count < shown_from,
-        console=Terminal(stderr=True),
-        update_period=0.5,
-    )
-
-
 def decode_each(
     encoded: Sequence[bytes | None],
     where: Callable[[int], str],
@@ -202,7 +189,7 @@ def decode_each(
     if len(encoded) == 0:
         raise DataError("no pictures to decode: the split is empty")
     size = None if image_size is None else (image_size, image_size)
-    for position in positions(len(encoded), title):
+    for position in tracked(range(len(encoded)), title, shown=len(encoded) >= SHOW_PROGRESS_FROM):
         picture = _decode(encoded[position], position, where)
         if image_size is not None and picture.size != size:
             picture = _fit(picture, image_size)

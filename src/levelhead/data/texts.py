@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from levelhead.data.base import Inputs
-from levelhead.data.images import positions
+from levelhead.terminal import tracked
 from levelhead.types import DataError, LevelheadError
 
 CHUNK = 1000  # texts tokenised at once: enough for the tokenizer's threads, few enough for a bar that moves
@@ -147,7 +147,7 @@ def tokenize(texts: Texts, tokenizer: Any, max_length: int) -> TokenInputs:
     columns: dict[str, list[Tensor]] = {}
     lengths: list[int] = []
     cut = 0
-    for start in positions(-(-len(texts) // CHUNK), "Tokenising texts", shown_from=SHOW_PROGRESS_FROM // CHUNK):
+    for start in tracked(range(-(-len(texts) // CHUNK)), "Tokenising texts", shown=len(texts) >= SHOW_PROGRESS_FROM):
         part = slice(start * CHUNK, (start + 1) * CHUNK)
         firsts, seconds = texts.texts[part], None if texts.pairs is None else texts.pairs[part]
         encoded = tokenizer(firsts, seconds, truncation=True, max_length=max_length, return_attention_mask=False)
