@@ -89,6 +89,14 @@ def test_groups_are_audited_as_the_audit_does() -> None:
     assert "site" not in frame
 
 
+def test_the_favourable_class_goes_by_its_name_or_its_position() -> None:
+    by_name, by_position = (compare(groups="site", min_count=5, favourable=one) for one in ("no", 0))
+    assert by_name.audit is not None
+    assert by_position.audit is not None
+    assert by_position.audit.to_dict()["rates"] == by_name.audit.to_dict()["rates"]
+    assert by_position.audit.to_dict()["rates"]["site"]["favourable"] == "no"
+
+
 @pytest.mark.parametrize(
     "groups", ["site", ["site"], {"site": list("aabb") * 10}, pd.DataFrame({"site": list("aabb") * 10})]
 )
@@ -187,7 +195,9 @@ def test_group_columns_are_not_opened_while_models_predict(monkeypatch: pytest.M
         (ROWS, {"groups": {"site": ["a"]}}, DataError, "40 rows and 1 groups of 'site'"),
         (ROWS, {"groups": {"age": [one / 7 for one in range(40)]}}, DataError, "bins"),
         (ROWS, {"groups": "site", "min_count": 0}, ConfigError, "min_count=0"),
-        (ROWS, {"positive": "maybe"}, ConfigError, "is no class"),
+        (ROWS, {"positive": "maybe"}, ConfigError, "positive='maybe' is no class"),
+        (ROWS, {"groups": "site", "favourable": "maybe"}, ConfigError, "favourable='maybe' is no class"),
+        (ROWS, {"groups": "site", "favourable": 2}, ConfigError, "favourable=2 is no class; the models know no, yes"),
         (ROWS, {"names": ("a", "a")}, ConfigError, "two names that differ"),
         (ROWS, {"against": [1]}, ConfigError, "takes no against="),
     ],

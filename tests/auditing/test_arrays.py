@@ -196,6 +196,19 @@ def test_names_of_a_class_label_match_predicted_names():
     assert indirect.parts == lh.indirect_audit(LABEL, PREDICTION, shares={"women": 1 / 3}).parts
 
 
+@pytest.mark.parametrize("favourable", ["yes", 0])
+def test_the_favourable_class_goes_by_the_name_or_the_position_of_a_class_label(favourable):
+    labels = class_labels(LABEL.tolist(), ["yes", "no"])
+    expected = lh.audit(LABEL, PREDICTION, sensitive_features=SEX, favourable=0, replicates=100).to_dict()
+    turned = class_labels(PREDICTION.tolist(), ["yes", "no"])
+    for predicted in (PREDICTION, np.where(PREDICTION, "no", "yes"), turned):
+        found = lh.audit(labels, predicted, sensitive_features=SEX, favourable=favourable, replicates=100).to_dict()
+        (own,), (plain,) = (one["rates"]["group"]["outcomes"] for one in (found, expected))
+        assert own["ratios"] == plain["ratios"]
+    with pytest.raises(ConfigError, match="The favourable class 'maybe' is not among the classes: 0, 1"):
+        lh.audit(labels, PREDICTION, sensitive_features=SEX, favourable="maybe")
+
+
 def test_numbers_beside_a_class_label_are_its_positions_and_that_is_said():
     labels = class_labels(LABEL.tolist(), ["yes", "no"])
     found = lh.audit(labels, PREDICTION, sensitive_features=SEX)

@@ -158,7 +158,7 @@ def audit(
         cluster,
     ) = rows_given.values()  # fmt: skip
     outcomes = {"label": y_true, "prediction": y_pred, "prediction of the other model": _other(against, without)}
-    outcome, positive, by_position = outcomes_of(outcomes, positive)
+    outcome, (positive, favourable), by_position = outcomes_of(outcomes, positive, favourable)
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), name_of(y_true), adjust, favourable,

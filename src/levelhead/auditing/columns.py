@@ -17,7 +17,9 @@ from levelhead.metrics.counts import distinct
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 
-def outcomes_of(given: Mapping[str, Any], positive: Hashable) -> tuple[dict[str, Column], Hashable, list[str]]:
+def outcomes_of(
+    given: Mapping[str, Any], positive: Hashable, *others: Hashable
+) -> tuple[dict[str, Column], list[Hashable], list[str]]:
     """Return columns of labels and predictions, where columns of class labels (``datasets.ClassLabel``) have names.
 
     Classes are matched by those names. Numbers beside them are positions in the names of the first such column.
@@ -25,10 +27,11 @@ def outcomes_of(given: Mapping[str, Any], positive: Hashable) -> tuple[dict[str,
     Args:
         given: columns by what errors call them, the labels first; None is left out.
         positive: the positive class, by value, name or position.
+        others: further classes that a caller named, likewise.
 
     Returns:
-        the columns, the positive class in their words, and a warning where numbers were taken as positions. Of two
-        classes with names the positive one is the second, where nobody named it.
+        the columns, the positive class and the others in their words, and a warning where numbers were taken as
+        positions. Of two classes with names the positive one is the second, where nobody named it.
 
     Raises:
         DataError: a value is missing, or a column names a class that the first does not.
@@ -37,7 +40,7 @@ def outcomes_of(given: Mapping[str, Any], positive: Hashable) -> tuple[dict[str,
     columns = {what: outcome_of(one, what) for what, one in given.items() if what == labels or one is not None}
     known = {what: names for what in columns if (names := class_names(given[what])) is not None}
     if not known:
-        return columns, positive, []
+        return columns, [positive, *others], []
     first, names = next(iter(known.items()))
     numbered = [
         what
@@ -59,12 +62,13 @@ def outcomes_of(given: Mapping[str, Any], positive: Hashable) -> tuple[dict[str,
             f"The {first} column has the class names {listed(names, 5)}; the numbers of the {numbered[0]} column are "
             "read as positions in these names, from 0."
         )
-        return columns, names.index(positive) if isinstance(positive, str) and positive in names else positive, [said]
-    if isinstance(positive, int) and not isinstance(positive, bool) and 0 <= positive < len(names):
-        positive = names[positive]
+        at = [names.index(one) if isinstance(one, str) and one in names else one for one in (positive, *others)]
+        return columns, at, [said]
     if positive is None and len(names) == 2 and any(names[1] in values for _, values in columns.values()):
         positive = names[1]
-    return columns, positive, []
+    positions = dict(enumerate(names))
+    named = [one if isinstance(one, bool) else positions.get(one, one) for one in (positive, *others)]  # type: ignore[call-overload]
+    return columns, named, []
 
 
 def outcome_of(values: ArrayLike, what: str) -> Column:

@@ -140,7 +140,7 @@ def explain_gap(
         {"y_true": y_true, "score": score, "sensitive_features": sensitive_features, "cluster": cluster}
     )
     y_true, score, sensitive_features, cluster = columns_given.values()
-    outcomes, positive, _ = outcomes_of({"label": y_true}, positive)
+    outcomes, (positive,), _ = outcomes_of({"label": y_true}, positive)
     label = outcomes["label"]
     together = None if cluster is None else name_of(cluster, "cluster")
     options = _Options(positive, threshold, scale, min_count, level, replicates, seed, LabelMap(label_map), together)

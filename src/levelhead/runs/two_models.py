@@ -207,7 +207,8 @@ def compare_models(
         batch_size: rows at once.
         level: confidence level of the intervals.
         audit_options: as for :func:`levelhead.audit`: ``positive``, ``intersect``, ``min_count``, ``bins``,
-            ``missing``, ``reference``, ``positive_name``, ``seed``, ``replicates``.
+            ``missing``, ``reference``, ``positive_name``, ``favourable``, ``seed``, ``replicates``. Classes are named
+            by their names or their positions.
 
     Returns:
         the :class:`~levelhead.runs.two_models.ModelComparison`.
@@ -241,10 +242,10 @@ def compare_models(
     models = [open_model(one, name) for one, name in zip((plain, debiased), names, strict=True)]
     classes, orders, numbered, by_position = _classes(models, names, rows.class_names())
     labels = rows.labels(classes, numbered)
-    positive = audit_options.pop("positive", classes[1] if len(classes) == 2 else None)
-    if positive is not None and str(positive) not in classes:
-        raise ConfigError(f"positive={positive!r} is no class; the models know {listed(classes)}.")
-    audit_options |= {"level": level, "positive": None if positive is None else str(positive)}
+    audit_options = {"positive": classes[1] if len(classes) == 2 else None, "level": level} | audit_options
+    for name in ("positive", "favourable"):
+        if audit_options.get(name) is not None:
+            audit_options[name] = _named_class(name, audit_options[name], classes, numbered)
     for name in ("scores", "threshold", "against", "sensitive_features", "continuous", "label_map"):
         if name in audit_options:
             raise ConfigError(
@@ -360,6 +361,15 @@ def _classes(
             "id2label with the names of the rows."
         )
     return classes, orders, numbered, said
+
+
+def _named_class(option: str, wanted: Any, classes: Sequence[str], numbered: Sequence[str] | None) -> str:
+    """Return the name of a class that is given by its name or its position."""
+    if str(wanted) in classes:
+        return str(wanted)
+    if numbered is not None and type(wanted) is int and 0 <= wanted < len(numbered):
+        return numbered[wanted]
+    raise ConfigError(f"{option}={wanted!r} is no class; the models know {listed(classes)}.")
 
 
 def _tokenizer_of(given: Any, tokenizer: Any, rows: OwnRows) -> Any:

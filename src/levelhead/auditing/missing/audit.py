@@ -87,7 +87,7 @@ def indirect_audit(
     y_true, y_pred, labelled, proxies, inclusion, responses, strata = given.values()
     if y_pred is None:
         raise DataError(f"y_pred is None. {TAKEN}")
-    outcomes, positive, by_position = outcomes_of({"label": y_true, "prediction": y_pred}, positive)
+    outcomes, (positive,), by_position = outcomes_of({"label": y_true, "prediction": y_pred}, positive)
     label, prediction = outcomes["label"], outcomes["prediction"]
     rows = len(label[0])
     if rows != len(prediction[0]):
