@@ -15,8 +15,11 @@ import typer
 from safetensors import SafetensorError
 
 from levelhead.cli.app import app, main
+from levelhead.report import blocks
+from levelhead.report.page import write_page
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
+from levelhead.runs.two_models import ModelComparison
 from levelhead.storage import check_outputs, write_atomically, write_text, writing
 from levelhead.types import ConfigError, LevelheadError, UnwritableError
 
@@ -180,6 +183,18 @@ def test_no_part_of_a_run_is_an_output(name: str) -> None:
     for folder in ("run", "link", "run/../run", f"../{Path.cwd().name}/run"):
         with pytest.raises(ConfigError, match=r"is a file of the (run folder|saved model)"):
             check_outputs({"--json": Path(folder) / name})
+
+
+@pytest.mark.usefixtures("whole_run")
+@pytest.mark.parametrize("name", ["metrics.json", "model/README.md", "checkpoints/stage-0.safetensors"])
+def test_no_page_from_python_is_a_part_of_a_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ModelComparison, "to_html", lambda self: "<p>")
+    comparison = object.__new__(ModelComparison)
+    page = blocks.page("Run", "A finding.", [], title="A run")
+    for write in (comparison.write_html, lambda path: write_page(path, page)):
+        with pytest.raises(ConfigError, match=f"path .*{name} is a file of the (run folder|saved model)"):
+            write(tmp_path / "run" / name)
+        write(tmp_path / "run" / "page.html")
 
 
 def test_pages_may_stand_beside_a_run_and_in_folders_that_are_none(tmp_path: Path) -> None:

@@ -73,9 +73,8 @@ def check_outputs(
     for option, path in (*named.items(), *made.items()):
         if reason := _obstacle(path, folder=option in made):
             raise ConfigError(f"{option} {path} {reason}. Choose another path.")
-        if option.startswith("--") and (owner := _owner(path, folder=option in made)):
-            what = "lies inside" if option in made else "is a file of"
-            raise ConfigError(f"{option} {path} {what} {owner}, which it would damage. Choose another path.")
+        if option.startswith("--"):
+            refuse_files_of_runs(option, path, folder=option in made)
     for option, path in named.items():
         for given in (Path(source) for source in inputs if source is not None):
             if _is_same(path, given):
@@ -92,6 +91,13 @@ def check_outputs(
             raise ConfigError(
                 f"{other} {second} lies below {option} {path}, which is to be a file. Choose another path."
             )
+
+
+def refuse_files_of_runs(option: str, path: Path, *, folder: bool = False) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for an output that is a file of a run or of a saved model."""
+    if owner := _owner(path, folder=folder):
+        what = "lies inside" if folder else "is a file of"
+        raise ConfigError(f"{option} {path} {what} {owner}, which it would damage. Choose another path.")
 
 
 def is_run(folder: Path) -> bool:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from levelhead._version import __version__
 from levelhead.report.text import Record, number, visible
-from levelhead.storage import write_text
+from levelhead.storage import refuse_files_of_runs, write_text
 
 
 def render(page: Record, *, date: datetime.date | None = None) -> str:
@@ -37,7 +37,8 @@ def render(page: Record, *, date: datetime.date | None = None) -> str:
 
 
 def write_page(path: Path, page: Record, *, date: datetime.date | None = None) -> None:
-    """Render a page into a file, atomically; an existing one is replaced."""
+    """Render a page into a file, atomically; an existing one is replaced, but no file of a run or of a saved model."""
+    refuse_files_of_runs("path", path)
     write_text(path, render(page, date=date))
 
 

@@ -33,7 +33,7 @@ from levelhead.loading import load_tokenizer_of
 from levelhead.metrics.names import metric_title
 from levelhead.models.networks import load_model
 from levelhead.runs.own_rows import GroupColumns, OwnRows, base_of
-from levelhead.storage import write_text
+from levelhead.storage import refuse_files_of_runs, write_text
 from levelhead.terminal import notebook_html, plain_text
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
@@ -166,7 +166,8 @@ class ModelComparison:
         return render(two_models_page(self.to_dict()))
 
     def write_html(self, path: Path | str) -> Path:
-        """Write :meth:`to_html` to a file, atomically, and return its path."""
+        """Write :meth:`to_html` to a file, atomically, and return its path; no file of a run is replaced."""
+        refuse_files_of_runs("path", Path(path))
         write_text(Path(path), self.to_html())
         return Path(path)
 
