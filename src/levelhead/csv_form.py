@@ -50,6 +50,8 @@ FORMULA = (
     "\N{FULLWIDTH COMMERCIAL AT}",
 )
 """What begins a cell that a spreadsheet takes for a formula, which may run a program."""
+ANNOUNCED = re.compile(r'"?sep=([,;\t|])"?(\r\n|\n|\r)', re.IGNORECASE)
+"""The line that Excel reads, and some programs write, above the header."""
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+", re.ASCII)
@@ -57,12 +59,16 @@ THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+", re.ASCII)
 
 @dataclass(frozen=True)
 class Form:
-    """How a csv file is written: its ``header``, and the columns whose numbers have ``decimal_commas``."""
+    """How a csv file is written: its ``header``, and the columns whose numbers have ``decimal_commas``.
+
+    ``announced`` says that a line above the header, such as ``sep=;``, names the delimiter.
+    """
 
     encoding: str
     delimiter: str
     header: tuple[str, ...]
     decimal_commas: tuple[str, ...] = ()
+    announced: bool = False
 
     def taken(self, expected: str, columns: Iterable[str]) -> list[str]:
         """Say what was taken for granted in reading ``columns``, as parts of a sentence; of a plain file nothing."""
@@ -72,8 +78,9 @@ class Form:
             said.append(f"{self.encoding.upper()}, by the mark at its beginning")
         if self.encoding == "cp1252":
             said.append("Windows-1252 (Latin-1), as it is not UTF-8")
-        if self.delimiter != expected:
-            said.append(f"fields divided by {DELIMITERS[self.delimiter]}")
+        if self.announced or self.delimiter != expected:
+            as_said = ", as its first line says" if self.announced else ""
+            said.append(f"fields divided by {DELIMITERS[self.delimiter]}{as_said}")
         if commas:
             said.append(f"decimal commas in {listed(map(quoted, commas), 5)}")
         return said
@@ -136,6 +143,8 @@ def _encoding_of(path: Path, changed: int, size: int) -> str:
         for mark, encoding in MARKS.items():
             if start.startswith(mark):
                 return encoding
+        if b"\0" in start:
+            raise DataError(f"{path} looks like UTF-16 without the mark at its beginning. Save it as UTF-8.")
         chunk, before = start, 0
         ended = False
         while not ended:
@@ -173,7 +182,8 @@ def form_of(path: Path, wanted: Iterable[str] = ()) -> Form:
     """Find out how a csv or tsv file is written.
 
     Fields of a tsv file are divided by tabs. Those of a csv file are divided by what gives all ``wanted`` columns;
-    else by commas, unless the header has none and has semicolons, tabs or vertical bars.
+    else by commas, unless the header has none and has semicolons, tabs or vertical bars. A first line such as ``sep=;``
+    names the divider, and is no header.
 
     Raises:
         DataError: the file is empty, cannot be read, has a header of more than 1 MiB, or is in an unknown encoding.
@@ -188,7 +198,10 @@ def _form_of(path: Path, changed: int, size: int, wanted: tuple[str, ...]) -> Fo
     with opened(path, "Is it UTF-8 with a header?") as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
         sample = text.read(SAMPLE)
         whole = not text.read(1)
-    headers = {one: _header(sample, one) for one in (["\t"] if suffix_of(path) == ".tsv" else DELIMITERS)}
+    announced = ANNOUNCED.match(sample)
+    sample = sample[announced.end() :] if announced else sample
+    dividers = [announced[1]] if announced else ["\t"] if suffix_of(path) == ".tsv" else DELIMITERS
+    headers = {one: _header(sample, one) for one in dividers}
     delimiter, header = next(iter(headers.items()))
     if len(headers) > 1:
         fitting = [one for one, names in headers.items() if wanted and set(wanted) <= set(names)]
@@ -197,7 +210,8 @@ def _form_of(path: Path, changed: int, size: int, wanted: tuple[str, ...]) -> Fo
         header = headers[delimiter]
     if not whole and sum(map(len, header)) + len(header) >= SAMPLE:
         raise DataError(f"{path} has a header of more than {SAMPLE:,} bytes. Is it a table?")
-    return Form(encoding, delimiter, tuple(header), tuple(_decimal_commas(sample, delimiter, whole)))
+    commas = tuple(_decimal_commas(sample, delimiter, whole))
+    return Form(encoding, delimiter, tuple(header), commas, announced is not None)
 
 
 def _header(sample: str, delimiter: str) -> list[str]:
@@ -251,6 +265,8 @@ def records(path: Path, form: Form, advice: str) -> Iterator[list[str]]:
     widen()
     row = 0
     with opened(path, advice) as raw, io.TextIOWrapper(raw, form.encoding, newline="") as text:
+        if form.announced:
+            text.readline()
         lines = csv.reader(text, delimiter=form.delimiter, strict=True)
         try:
             for line in lines:

@@ -124,6 +124,28 @@ def test_the_commands_say_how_a_file_was_read_in_one_line_and_in_the_json(tmp_pa
         assert json.loads(out.read_text())["reading"][0].startswith(sentence), words
 
 
+@pytest.mark.parametrize("line", ["sep=;\n", "sep=;\r\n", '"sep=;"\n', "SEP=;\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_the_line_that_excel_reads_above_the_header_is_taken(tmp_path: Path, line: str, encoding: str) -> None:
+    path = written(frame(), tmp_path / "p.csv", sep=";", decimal=",")
+    plain = audit_file(path, "y", "yhat", ["größe"], score="p", replicates=100).to_dict()
+    text = path.read_bytes().decode()
+    for name in ("s.csv", "s.tsv", "s.csv.gz"):
+        announced = tmp_path / name
+        packed = gzip.compress if name.endswith("gz") else bytes
+        announced.write_bytes(packed((line + text).encode(encoding)))
+        found = audit_file(announced, "y", "yhat", ["größe"], score="p", replicates=100).to_dict()
+        assert "fields divided by semicolons, as its first line says" in found.pop("reading")[0]
+        assert found == {key: value for key, value in plain.items() if key != "reading"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_its_mark_is_refused_with_what_helps(tmp_path: Path, encoding: str) -> None:
+    path = written(frame(), tmp_path / "p.csv", encoding=encoding)
+    with pytest.raises(DataError, match=r"p\.csv looks like UTF-16 without the mark .* Save it as UTF-8"):
+        audit_file(path, "y", "yhat", ["größe"])
+
+
 def test_a_joined_file_is_read_as_the_first_one_is(tmp_path: Path) -> None:
     table = frame()
     path = written(table.drop(columns="größe"), tmp_path / "p.csv", sep=";", decimal=",")

@@ -27,8 +27,13 @@ FRAME = pd.DataFrame(
 )
 
 
-def csv_as(encoding: str, separator: str = ",") -> Callable[[Path], None]:
-    return lambda path: FRAME.to_csv(path, index=False, encoding=encoding, sep=separator)
+def csv_as(encoding: str, separator: str = ",", above: str = "") -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        FRAME.to_csv(path, index=False, encoding=encoding, sep=separator)
+        if above:
+            path.write_bytes((above + path.read_bytes().decode(encoding)).encode(encoding))
+
+    return write
 
 
 def as_json(path: Path) -> None:
@@ -49,6 +54,8 @@ def as_parquet(path: Path) -> None:
     [
         ("a.csv", csv_as("utf-8"), ""),
         ("a.csv", csv_as("utf-8-sig", ";"), "has no commas in its header: fields are divided by semicolons"),
+        ("a.csv", csv_as("utf-16", ";", "sep=;\n"), "fields are divided by semicolons, as its first line says"),
+        ("a.tsv", csv_as("utf-8", ",", "sep=,\r\n"), "fields are divided by commas, as its first line says"),
         ("a.csv", csv_as("utf-8", "\t"), "has no commas in its header: fields are divided by tabs"),
         ("a.csv", csv_as("latin-1"), "is not UTF-8. It is read as Windows-1252 (Latin-1)"),
         ("a.csv", csv_as("latin-1", ";"), "is not UTF-8. It is read as Windows-1252 (Latin-1)"),

@@ -187,7 +187,10 @@ class File(Source):
         reader = pyarrow.csv.open_csv(
             pyarrow.input_stream(str(self.path), compression="gzip" if self.path.suffix.lower() == ".gz" else None),
             read_options=pyarrow.csv.ReadOptions(
-                block_size=BATCH_BYTES, use_threads=False, encoding=form.encoding.removesuffix("-sig")
+                block_size=BATCH_BYTES,
+                use_threads=False,
+                encoding=form.encoding.removesuffix("-sig"),
+                skip_rows=int(form.announced),
             ),
             parse_options=pyarrow.csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(

@@ -191,7 +191,9 @@ def _lines(path: Path) -> Iterator[list[str]]:
     refuse_irregular(path)
     form = form_of(path)
     kind = DELIMITERS[form.delimiter]
-    if form.delimiter != ("\t" if suffix_of(path) == ".tsv" else ","):
+    if form.announced:
+        _say_once("%s: fields are divided by %s, as its first line says.", path, kind)
+    elif form.delimiter != ("\t" if suffix_of(path) == ".tsv" else ","):
         _say_once("%s has no commas in its header: fields are divided by %s.", path, kind)
     _say_encoding(path, form.encoding)
     width = row = 0
