@@ -9,6 +9,7 @@ import argparse
 import functools
 import json
 import math
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 from levelhead.bench.grid import read_grid
 from levelhead.metrics.names import METRICS
 from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
-from levelhead.paper.published import Published, published
+from levelhead.paper.published import Published, present_row, published
 from levelhead.paper.results import COSTS, FIGURES, published_gain
 
 ROOT = Path(__file__).parents[1]
@@ -105,14 +106,20 @@ def published_difference(item: Item) -> str:
 
 
 def measured(item: Item, scale: str = "small") -> str:
-    """Return the same of the committed result, if there is one."""
+    """Return the same of the committed result, if there is one, for each source of DAM's options."""
     parts = []
     for gains in committed_gains(item, scale):
         for name, difference in gains.items():
-            suffix = name[3:]
-            if name.upper().startswith("DAM") and suffix in ("", "-FT", "-LE") and difference["value"] is not None:
-                parts.append(f"{suffix.strip('-')} {interval(difference, signed=True)}".strip())
+            found = re.fullmatch(r"DAM \((.*)\)(?:-(FT|LE))?", name)
+            if found and difference["value"] is not None:
+                kind = f"{found[2] or ''} {found[1]}".strip()
+                parts.append(f"{kind} {interval(difference, signed=True)}")
     return "; ".join(parts)
+
+
+def kind_of(row: str) -> str:
+    """Return FT or LE, which say how much of a network is trained, or nothing."""
+    return row[-2:] if row.endswith(("-FT", "-LE")) else ""
 
 
 def committed_gains(item: Item, scale: str) -> list[dict[str, Any]]:
@@ -124,7 +131,7 @@ def committed_gains(item: Item, scale: str) -> list[dict[str, Any]]:
     found = []
     for methods in comparisons(item, scale):
         baseline = next(name for name, row in methods.items() if row[MAIN]["difference"] is None)
-        others = [name for name in methods if name != baseline and name[3:] == baseline[3:]]
+        others = [name for name in methods if name != baseline and kind_of(name) == kind_of(baseline)]
         found.append({name: methods[name][MAIN]["difference"] for name in others})
     return found
 
@@ -138,8 +145,15 @@ def comparisons(item: Item, scale: str = "small") -> list[dict[str, Any]]:
 
 @functools.cache
 def read(file: Path) -> Any:
-    """Return what a result file holds."""
-    return json.loads(file.read_text(encoding="utf-8"))
+    """Return what a result file holds, with the present names of rows."""
+    text = file.read_text(encoding="utf-8")
+    return json.loads(re.sub(r'(?<=")DAM[^"]*(?=")', lambda found: present_row(found[0]), text))
+
+
+OPTIONS = (
+    "The name in brackets says whose options DAM has: `paper` the equations' and `released-...` a notebook's "
+    "([presets](../presets.md)), `levelhead` the default here."
+)
 
 
 def page(item: Item) -> str:
@@ -165,7 +179,7 @@ def page(item: Item) -> str:
         shown = "; or ".join(f"the folder `{source.folders[0]}/` with {source.files}" for source in sources)
         lines += [f"Data{words}: {shown}. Owners: <{sources[0].owner}>.", ""]
     grids = ", ".join(f"`recipes/paper/{grid}.yaml`" for every in item.grids.values() for grid in every)
-    lines += [f"Grids: {grids}. Runs that two items need are trained once.", ""]
+    lines += [f"Grids: {grids}. Runs that two items need are trained once.", "", OPTIONS, ""]
     for grids_of in item.grids.values():
         for title in grids_of.values():
             rows = published(item.name, title)
@@ -200,7 +214,9 @@ def here(item: Item, scale: Scale) -> list[str]:
     if item.drawing:
         lines += [f"![{item.title}, {scale} scale: {item.shows}](../images/paper-{item.name}-{scale}.png)", ""]
     if item.drawing in DRAWN:
-        return lines + DRAWN[item.drawing](record["networks"])
+        left = [row for row in item.rows if row not in record["networks"]]
+        after = ["", f"Not run yet: {'; '.join(left)}."] if left else []
+        return lines + DRAWN[item.drawing](record["networks"]) + after
     more = sorted(file.parent.glob(f"{file.stem}_*.json"))  # rows that were run by themselves, with an ERM of their own
     for grid in record["grids"].values():
         lines += figures_of(grid)
@@ -212,9 +228,9 @@ def here(item: Item, scale: Scale) -> list[str]:
         for grid in read(added)["grids"].values():
             lines += figures_of(grid)
     run_later = {row for each in more for grid in read(each)["grids"].values() for row in grid["label_only"]["methods"]}
-    not_run = [row for grid in record["grids"].values() for row in grid["missing"] if row not in run_later]
+    not_run = [row for name, grid in record["grids"].items() for row in not_in(name, grid) if row not in run_later]
     if not_run:
-        lines += [f"Not run yet: {', '.join(not_run)}.", ""]
+        lines += [f"Not run yet: {'; '.join(not_run)}.", ""]
     marks = [f"**{mark}**: {text}" for mark, text in MARKS.items() if any(mark in line for line in lines)]
     return [
         *lines,
@@ -241,13 +257,28 @@ def figures_of(grid: dict[str, Any]) -> list[str]:
     return lines
 
 
+def rows_of(name: str) -> list[str]:
+    """Return the rows of one of the paper's grids."""
+    return list(read_grid(ROOT / "recipes" / "paper" / f"{name}.yaml").rows)
+
+
+def not_in(name: str, found: dict[str, Any]) -> list[str]:
+    """Return the rows of a grid that its result lacks: those that failed, and those that the grid got later."""
+    return [*found["missing"], *(row for row in rows_of(name) if added(row) and row not in found["published"])]
+
+
+def added(row: str) -> bool:
+    """Say whether a row joined the grids after the first results."""
+    return "(" in row and "(levelhead)" not in row
+
+
 def made_with(item: Item, record: dict[str, Any]) -> str:
     """Say with which options other rows, seeds or another precision than the grids' were run."""
     options = []
     for name, found in record.get("grids", {}).items():
         grid = read_grid(ROOT / "recipes" / "paper" / f"{name}.yaml")
         rows = [*found["label_only"]["methods"], *found["missing"]]
-        if not set(item.rows or grid.rows) <= set(rows):
+        if not {row for row in item.rows or grid.rows if not added(row)} <= set(rows):
             options += [f"--row {shlex.quote(row)}" for row in rows]
         seeds = sorted({seed for each in found["label_only"]["seeds"].values() for seed in each})
         if seeds != sorted(grid.seeds):

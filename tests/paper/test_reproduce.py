@@ -23,7 +23,7 @@ from levelhead.bench.grid import Cell, read_grid
 from levelhead.cli.app import main
 from levelhead.paper import reproduce
 from levelhead.paper.items import ITEMS, SCALES, SOURCES, Item, find_item
-from levelhead.paper.published import published
+from levelhead.paper.published import present_row, published, published_row
 from levelhead.paper.reproduce import Options, distinct, fitting, make_plan
 from levelhead.runs.recipe import method_name, section
 from levelhead.runs.train import train_run
@@ -60,7 +60,8 @@ def test_every_grid_holds_the_published_rows(item: Item, scale: Any, tmp_path: P
             assert rows == set(item.rows)
             assert len(cells) == len(rows), "one network each"
         else:
-            assert rows >= set(published(item.name, item.grids[scale][grid])), "a published row has no run"
+            found = {published_row(row) for row in rows}
+            assert found >= set(published(item.name, item.grids[scale][grid])), "a published row has no run"
         if not item.is_figure:
             assert published(item.name, item.grids[scale][grid])
             assert all(cell.experiment.train.keep_epochs for cell in cells), "the protocols need every epoch"
@@ -76,9 +77,11 @@ def test_items_share_the_runs_that_they_have_in_common(scale: Any, tmp_path: Pat
     def folders(name: str, row: str) -> set[Path]:
         return {cell.folder for cell in plans[name].cells if cell.row == row and cell.experiment.seed == 0}
 
-    for row in ("ERM", "DAM"):
+    for row in ("ERM", "DAM (paper)", "DAM (levelhead)"):
         assert folders("table2", row) == folders("table7", row) == folders("figure3", row) == folders("figure4", row)
-    assert folders("table2", "DAM") == folders("figure2", "DAM, t = 2")
+    assert folders("table2", "DAM (paper)") == folders("figure2", "DAM (paper), t = 2")
+    assert folders("table2", "DAM (levelhead)") == folders("figure2", "DAM (levelhead), t = 2")
+    assert folders("table1", "DAM (levelhead)") != folders("table1", "DAM (paper)")
     assert folders("table2", "KD") == folders("figure2", "KD, lambda = 1")
     assert folders("table2", "ARL") == folders("figure2", "ARL, 2 layers")
     assert folders("table3", "ERM") == folders("table6", "ERM-FT")
@@ -99,7 +102,7 @@ def test_the_finding_s_runs_of_utkface_are_those_of_table_1(tmp_path: Path) -> N
     }
     now = {cell.row: cell.experiment for cell in make_plan(ITEMS["table1"], Options(tmp_path)).cells}
     for row in ("ERM", "DRO", "ARL", "KD", "JTT", "LfF", "DAM", "JTT, weight 2", "balanced ERM", "GroupDRO"):
-        assert before[row] == now[row], row
+        assert before[row] == now[present_row(row)], row
 
 
 def test_missing_data_are_named_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,12 +238,12 @@ def test_one_table_rehearsed_twice_trains_once(tmp_path: Path, capsys: pytest.Ca
     options = ("--quick", "--out", tmp_path / "out", "--set", "train.epochs=1")
     assert run("reproduce", "table7", *options) == 0
     first = capsys.readouterr().out
-    assert "5 runs (5 variants x 1 seed)" in first
+    assert "9 runs (9 variants x 1 seed)" in first
     assert "no result" in first
     folder = tmp_path / "out" / "small-quick"
     record = json.loads((folder / "table7.json").read_text())
     assert record["trial"] is True
-    figures = record["grids"]["table7_small"]["published"]["DAM"]["equalized_odds"]
+    figures = record["grids"]["table7_small"]["published"]["DAM (paper)"]["equalized_odds"]
     assert figures["published_percent"] == {"mean": 19.47, "deviation": None}
     assert figures["by_selection_alone"]["value"] <= 0
     assert record["grids"]["table7_small"]["by_selection_alone_pairs_seeds"] is True
@@ -253,12 +256,12 @@ def test_one_table_rehearsed_twice_trains_once(tmp_path: Path, capsys: pytest.Ca
     assert page.index(">Published and here<") < page.index(">The differences<")
     assert "# Table 7" in (folder / "table7.md").read_text()
     written = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/metrics.json")}
-    assert len(written) == 5
+    assert len(written) == 9
     assert run("reproduce", "table7", *options, "--protocol", "as-released") == 0
     assert "all of them done" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/metrics.json")} == written
     released = json.loads((folder / "table7-as-released.json").read_text())
-    assert released["grids"]["table7_small"]["published"]["DAM"]["equalized_odds"]["here"] == figures["as_released"]
+    assert released["grids"]["table7_small"]["published"]["DAM (paper)"]["equalized_odds"]["here"] == figures["as_released"]
     assert "LEAKING" in (folder / "table7-as-released.md").read_text()
     assert run("reproduce", "table7", *options, "--min-count", 100_000) == 0
     few = json.loads((folder / "table7.json").read_text())["grids"]["table7_small"]["published"]["DAM"]
@@ -279,7 +282,9 @@ def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest
             assert (folder / f"{name}.png").stat().st_size > 10_000
     assert "FAILED" not in said
     gains = json.loads((folder / "table6.json").read_text())["grids"]["table6_small"]["gains"]
-    assert {row: gain["baseline"] for row, gain in gains.items()} == {"DAM-FT": "ERM-FT", "DAM-LE": "ERM-LE"}
+    assert {row: gain["baseline"] for row, gain in gains.items()} == {
+        f"DAM ({options})-{kind}": f"ERM-{kind}" for kind in ("FT", "LE") for options in ("paper", "levelhead")
+    }
     page = (folder / "table6.html").read_text()
     assert page.count("Every variant: one seed only.") == 1, "said once, of both kinds"
     for kind in ("FT", "LE"):
@@ -298,16 +303,16 @@ def test_a_budget_runs_what_fits_and_writes_it(
     """One run is said to take an hour: it is left, and the table shows the others and names it."""
 
     def times(cell: Cell) -> float:
-        return 3600.0 if cell.row == "DAM without alignment" else 1.0
+        return 3600.0 if cell.row == "DAM (paper) without alignment" else 1.0
 
     monkeypatch.setattr(timing, "_time", times)
     options = ("--quick", "--out", tmp_path, "--set", "train.epochs=1")
     assert run("reproduce", "table7", *options, "--gpu-minutes", 10) == 0
     said = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "Within 10 minutes: 4 runs; left for later: 1." in said
+    assert "Within 10 minutes: 8 runs; left for later: 1." in said
     record = json.loads((tmp_path / "small-quick" / "table7.json").read_text())
-    assert record["grids"]["table7_small"]["missing"] == ["DAM without alignment"]
-    assert "Not run yet: DAM without alignment" in said
+    assert record["grids"]["table7_small"]["missing"] == ["DAM (paper) without alignment"]
+    assert "Not run yet: DAM (paper) without alignment" in said
 
 
 def test_an_item_that_cannot_be_written_does_not_keep_back_the_others(
@@ -334,18 +339,18 @@ def test_an_item_that_cannot_be_written_does_not_keep_back_the_others(
 def test_timing_takes_from_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of 10 minutes 5 are gone when five recipes have been timed, a minute each; runs of 200 seconds follow."""
+    """Of 10 minutes 5 are gone when nine recipes have been timed, 33 seconds each; runs of 200 seconds follow."""
     late = SimpleNamespace(seconds=0.0)
 
     def times(cell: Cell) -> float:
-        late.seconds += 60
+        late.seconds += 33
         return 200.0
 
     monkeypatch.setattr(timing, "_time", times)
     monkeypatch.setattr(reproduce, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late.seconds))
     monkeypatch.setattr(reproduce, "run_all", lambda *arguments, **options: 0)
     assert run("reproduce", "table7", "--quick", "--out", tmp_path, "--gpu-minutes", 10) == 0
-    assert "Within 10 minutes: 1 run; left for later: 4." in re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "Within 10 minutes: 1 run; left for later: 8." in re.sub(r"\s+", " ", capsys.readouterr().out)
 
 
 def test_the_plan_times_each_recipe_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,13 +363,13 @@ def test_the_plan_times_each_recipe_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(timing, "_time", times)
     options = Options(tmp_path, seeds=(0, 1, 2), quick=True)
     cells = distinct([make_plan(ITEMS["table7"], options)])
-    assert len(cells) == 15
+    assert len(cells) == 27
     seconds = timing.predicted(cells, options.folder, Terminal())
     assert set(seconds.values()) == {60.0}
-    assert len(seconds) == 15
-    assert len(timed) == 5
+    assert len(seconds) == 27
+    assert len(timed) == 9
     timing.predicted(cells, options.folder, Terminal())
-    assert len(timed) == 5, "what was timed is kept"
+    assert len(timed) == 9, "what was timed is kept"
 
 
 def test_recipes_of_two_precisions_are_timed_in_one_process(tmp_path: Path) -> None:
@@ -382,7 +387,7 @@ def test_a_recipe_that_fails_is_named_and_the_others_are_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def times(cell: Cell) -> float:
-        if cell.row == "DAM":
+        if cell.row == "DAM (levelhead)":
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return 60.0
 
@@ -390,10 +395,10 @@ def test_a_recipe_that_fails_is_named_and_the_others_are_timed(
     monkeypatch.setattr(reproduce, "run_all", lambda *arguments, **options: 0)
     assert run("reproduce", "table7", "--quick", "--plan") == 1
     said = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "DAM fails: CUDA out of memory." in said
-    assert "In all: 4.0 minutes. 1 run not counted: see above what fails." in said
+    assert "DAM (levelhead) fails: CUDA out of memory." in said
+    assert "In all: 8.0 minutes. 1 run not counted: see above what fails." in said
     assert run("reproduce", "table7", "--quick", "--minutes", 10) == 0
-    assert "Within 10 minutes: 4 runs; left for later: 1." in re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "Within 10 minutes: 8 runs; left for later: 1." in re.sub(r"\s+", " ", capsys.readouterr().out)
 
 
 def test_two_plans_in_one_folder_keep_what_either_has_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,7 +414,7 @@ def test_two_plans_in_one_folder_keep_what_either_has_timed(tmp_path: Path, monk
     monkeypatch.setattr(timing, "_time", times_beside_another)
     timing.predicted(cells, options.folder, Terminal())
     names = list(json.loads(kept.read_text()))
-    assert len([name for name in names if name.startswith("other")]) == 5
+    assert len([name for name in names if name.startswith("other")]) == 9
     assert {cell.folder.parent.name for cell in cells} <= set(names)
 
 

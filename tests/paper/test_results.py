@@ -12,7 +12,7 @@ import pytest
 
 from levelhead.bench import tables
 from levelhead.bench.tables import LEAKING, RunSet
-from levelhead.paper.published import Published, published
+from levelhead.paper.published import Published, present_row, published, published_row
 from levelhead.paper.results import choice_of_epochs, minus_published, published_gain
 from levelhead.types import Estimate
 
@@ -29,6 +29,23 @@ def test_published_figures_are_the_paper_s() -> None:
     assert published("figure2") == {}
     for table, methods in (("table1", 7), ("table2", 7), ("table5", 4), ("table7", 5)):
         assert len(published(table)) == methods
+
+
+@pytest.mark.parametrize(
+    ("row", "present", "theirs"),
+    [
+        ("DAM", "DAM (levelhead)", "DAM"),
+        ("DAM-LE", "DAM (levelhead)-LE", "DAM-LE"),
+        ("DAM, t = 4", "DAM (levelhead), t = 4", "DAM, t = 4"),
+        ("DAM without alignment", "DAM (levelhead) without alignment", "DAM without alignment"),
+        ("DAM (paper)-FT", "DAM (paper)-FT", "DAM-FT"),
+        ("DAM (released-vision)", "DAM (released-vision)", "DAM"),
+        ("JTT, weight 2", "JTT, weight 2", "JTT, weight 2"),
+    ],
+)
+def test_rows_have_their_present_names_and_find_their_published_ones(row: str, present: str, theirs: str) -> None:
+    assert present_row(row) == present
+    assert published_row(present) == theirs
 
 
 def test_the_interval_of_a_published_mean_is_student_s_over_three_seeds() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,26 @@ class Published:
 
     def __str__(self) -> str:
         return f"{self.mean:.2f}" + ("" if self.deviation is None else f" ± {self.deviation:.2f}")
+
+
+def present_row(row: str) -> str:
+    """Return a row of the paper's grids under its present name: results of earlier versions call levelhead's DAM so.
+
+    Examples:
+        >>> present_row("DAM-FT"), present_row("DAM (paper)"), present_row("ERM")
+        ('DAM (levelhead)-FT', 'DAM (paper)', 'ERM')
+    """
+    return re.sub(r"^DAM(?! \()", "DAM (levelhead)", row)
+
+
+def published_row(row: str) -> str:
+    """Return the published row that a row here stands beside: its name without the source of its options.
+
+    Examples:
+        >>> published_row("DAM (paper)-FT"), published_row("ERM")
+        ('DAM-FT', 'ERM')
+    """
+    return re.sub(r" \([^)]*\)", "", row)
 
 
 @functools.cache

@@ -7,6 +7,7 @@ finished is never trained again.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from levelhead.bench.timing import predicted
 from levelhead.inspecting.patches import attention_figure
 from levelhead.inspecting.qk import qk_figure
 from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
-from levelhead.paper.published import published
+from levelhead.paper.published import present_row, published
 from levelhead.paper.rehearsal import rehearsed
 from levelhead.paper.results import Protocol, Reproduction, reproduction
 from levelhead.report.page import command_line, write_page
@@ -96,7 +97,7 @@ def make_plan(item: Item, options: Options) -> Plan:
             options.folder / RUNS,
             data_root=None if options.quick else options.data_root,
             seeds=_seeds(item, grid, options),
-            rows=options.rows or item.rows or None,
+            rows=[present_row(row) for row in options.rows] or item.rows or None,
             settings=options.settings,
         )
         grids[name] = [_shared(cell, options.folder / RUNS) for cell in cells]
@@ -309,7 +310,8 @@ def _draw_networks(plan: Plan, options: Options, console: Console) -> list[Path]
     written, record = [], {}
     for cell in done:
         figure = draw(cell.folder, "test", data_root=None if options.quick else options.data_root)
-        written += figure.save(options.folder / f"{plan.item.name}-{cell.row.lower()}")
+        row = "-".join(re.findall(r"\w+", cell.row.lower()))
+        written += figure.save(options.folder / f"{plan.item.name}-{row}")
         record[cell.row] = figure.to_dict()
     if not done:
         return []

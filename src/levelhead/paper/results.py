@@ -13,7 +13,7 @@ from levelhead.bench.grid import Cell
 from levelhead.bench.tables import LEAKING, Comparison, RunSet, Section, collect, with_interval
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.names import METRICS
-from levelhead.paper.published import Published
+from levelhead.paper.published import Published, published_row
 from levelhead.types import DataError, Estimate
 
 Protocol = Literal["label-only", "as-released"]
@@ -93,6 +93,10 @@ class Reproduction:
     missing: tuple[str, ...] = ()
     compared: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def _published(self, row: str) -> Mapping[str, Published]:
+        """Return the published figures that ``row`` stands beside; none if nothing was published of it."""
+        return self.published.get(published_row(row), {})
+
     @cached_property
     def label_only(self) -> Comparison:
         """The runs with the epochs that they chose by labels."""
@@ -163,11 +167,12 @@ class Reproduction:
         """Return ``{method: {figure: Against}}``, published methods first."""
         shown: dict[str, dict[str, Against]] = {}
         rows = self.comparison.table.rows
-        for method in dict.fromkeys([*(name for name in self.published if name in rows), *rows]):
+        place = {name: number for number, name in enumerate(self.published)}
+        for method in sorted(rows, key=lambda row: place.get(published_row(row), len(place))):
             shown[method] = {}
             for figure in FIGURES:
                 here = rows[method][figure].estimate
-                published = self.published.get(method, {}).get(figure)
+                published = self._published(method).get(figure)
                 released = None if self.as_released is None else self.as_released.table.rows[method][figure].estimate
                 shown[method][figure] = Against(
                     published,
@@ -204,7 +209,7 @@ class Reproduction:
     def _gains(self, figure: str) -> Section:
         cells = []
         for method, (baseline, figures) in self.gains.items():
-            theirs, published = (self.published.get(row, {}).get(figure) for row in (method, baseline))
+            theirs, published = (self._published(row).get(figure) for row in (method, baseline))
             gain = "" if published is None or theirs is None else _gain(*published_gain(theirs, published))
             cells.append([self.comparison.label(method), baseline, gain, _cell(figures.get(figure), signed=True)])
         caption = (
@@ -227,10 +232,11 @@ class Reproduction:
     def _cost(self) -> list[Section]:
         sections = []
         for key, title in COSTS.items():
-            theirs = {method: figures[key] for method, figures in self.published.items() if key in figures}
+            costs = self.comparison.cost
+            theirs = {method: each[key] for method in costs if key in (each := self._published(method))}
             cells = [
                 [method, "" if method not in theirs else f"{theirs[method].mean:,.5g}", _cost(cost.get(key))]
-                for method, cost in self.comparison.cost.items()
+                for method, cost in costs.items()
             ]
             if theirs:
                 caption = (
