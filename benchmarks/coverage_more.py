@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
+from levelhead.auditing.audit import audit
 from levelhead.auditing.continuous import continuous_gap
 from levelhead.auditing.control import LevelCounts, _compared, controlled
 from levelhead.auditing.finding import find
@@ -277,6 +278,37 @@ def _beta(rate: NDArray[np.float64], icc: float) -> tuple[NDArray[np.float64], N
     return rate * (1 - icc) / icc, (1 - rate) * (1 - icc) / icc
 
 
+def _clustered_changes(
+    people: tuple[int, int], new: float, icc: float, sizes: tuple[int, ...]
+) -> tuple[tuple[str, ...], Once]:
+    # Each person has a chance of a right prediction of their own by either model, 75% and ``new`` on average.
+    def once(rng: np.random.Generator) -> list[bool | None]:
+        own = np.repeat(["a", "b"], people)
+        person = np.repeat(np.arange(len(own)), rng.choice(sizes, len(own)))
+        label = rng.integers(0, 2, len(person))
+        decided = []
+        for rate in (0.75, new):
+            right = rng.random(len(person)) < rng.beta(*_beta(np.full(len(own), rate), icc))[person]
+            decided.append(np.where(right, label, 1 - label))
+        found = audit(
+            label, decided[1], against=decided[0], sensitive_features={"group": own[person]}, cluster=person,
+            positive=1, replicates=300, seed=int(rng.integers(2**31)),
+        ).against  # fmt: skip
+        assert found is not None
+        part, apart = found.by_attribute["group"], new - 0.75
+        rates = [group.rates["accuracy"] for group in part.groups.values()]
+        changes = [*(rate.difference for rate in rates), part.metrics["accuracy"].difference]
+        held: list[bool | None] = [bool(one.low <= apart <= one.high) for one in changes]
+        gap = part.metrics["equalized_odds"].difference
+        return [*held, bool(gap.low <= 0 <= gap.high), *([] if apart else [all(rate.p_holm > 0.05 for rate in rates)])]
+
+    names = (
+        *(f"change of accuracy, {of}" for of in ("first group", "second group", "all")),
+        "change of equalized odds",
+    )
+    return (*names, *([] if new != 0.75 else ["no false change"])), once
+
+
 def _within(levels: int, rows: int, gap: float) -> tuple[tuple[str, ...], Once]:
     base = np.linspace(0.15, 0.75, levels)
     shares = np.arange(1, levels + 1) / np.arange(1, levels + 1).sum()
@@ -496,6 +528,15 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
         yield (
             f"own metric {name}, {sizes[0]} and {sizes[1]} rows" + (f", {base:.0%} positive" if base else ""),
             *_own(metric, sizes, base, rates, stars),
+        )
+    for people, new, icc, sizes in (
+        ((100, 100), 0.75, 0.6, (5,)),
+        ((60, 200), 0.75, 0.5, (1, 2, 3, 5, 20)),
+        ((60, 200), 0.85, 0.5, (2, 5, 9)),
+    ):
+        yield (
+            f"changes of clusters, right 0.75 and {new:g}, {people} people, correlation {icc:g}, {sizes} records",
+            *_clustered_changes(people, new, icc, sizes),
         )
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 import levelhead as lh
 from levelhead.auditing.page import audit_page
+from levelhead.auditing.paired import PairedAttribute, paired_interval, paired_sentences
 from levelhead.cli.app import main
 from levelhead.report import render
 from levelhead.types import ConfigError, DataError
@@ -301,12 +302,130 @@ def test_a_file_of_scores_gives_the_same(
         lh.audit_file(tmp_path / "p.csv", "y", "yhat", ["sex"], score="score", cluster="score")
 
 
+def two_models(people: int = 120, records: int = 5, seed: int = 0) -> pd.DataFrame:
+    """Return records of people; the new model is right more often for men, for some people far more than for others."""
+    chance = np.random.default_rng(seed)
+    frame = made(people, records, seed)
+    moved = np.repeat(chance.beta(0.3, 0.5, people), records) * np.where(frame["sex"] == "m", 1.0, 0.3)
+    better, worse = chance.random(len(frame)) < moved, chance.random(len(frame)) < 0.04
+    yhat = np.where(worse, 1 - frame["y"], np.where(better, frame["y"], frame["yhat"]))
+    return frame.assign(old=frame["yhat"], yhat=yhat)
+
+
+def changed(frame: pd.DataFrame, *, cluster: bool = True) -> PairedAttribute:
+    """Return the changes from the old to the new model, by sex."""
+    together = frame["person"] if cluster else None
+    result = lh.audit(
+        frame["y"], frame["yhat"], against=frame["old"], sensitive_features=frame["sex"], cluster=together
+    )
+    assert result.against is not None
+    return result.against.by_attribute["sex"]
+
+
+def test_changes_between_two_models_by_person_by_hand() -> None:
+    frame = two_models()
+    part, plain = changed(frame), changed(frame, cluster=False)
+    for sex, group in part.groups.items():
+        for rate, rows in (("accuracy", frame["sex"] == sex), ("true_positive_rate", frame["y"] == 1)):
+            own = frame[(frame["sex"] == sex) & rows]
+            right = (own["yhat"] == own["y"]) * 1 - (own["old"] == own["y"])
+            gained, lost, n = int((right == 1).sum()), int((right == -1).sum()), len(own)
+            by_person = right.groupby(own["person"])
+            mean, people = right.mean(), len(by_person)
+            variance = people / (people - 1) * ((by_person.sum() - 5 * mean) ** 2).sum() / n**2
+            spread = (gained + lost) / n - mean**2
+            rho = 1 - ((right**2).groupby(own["person"]).sum() - by_person.sum() ** 2 / 5).sum() / (n - people) / spread
+            worth = min(spread / variance, n, n / (1 + 4 * max(rho, 0)))
+            used = worth * (stats.norm.ppf(0.975) / stats.t.ppf(0.975, people - 1)) ** 2
+            expected = paired_interval(gained / n * used, lost / n * used, used)
+            change = group.rates[rate]
+            assert (change.difference.low, change.difference.high) == pytest.approx(expected, rel=1e-9)
+            few, both = min(gained, lost) / n * worth, (gained + lost) / n * worth
+            exact = 2 * special.betainc(both - few, few + 1, 0.5)
+            student = 2 * stats.t.sf(abs(mean) / variance**0.5, people - 1)
+            assert change.p_value == pytest.approx(max(min(1, exact), student), rel=1e-9)
+            alone = plain.groups[sex].rates[rate].difference
+            assert change.difference.value == alone.value
+            wider = 1.2 if sex == "m" else 1.0  # hardly anything changes for women
+            assert change.difference.high - change.difference.low > wider * (alone.high - alone.low)
+    for name in ("demographic_parity", "equalized_odds"):
+        one, alone = part.metrics[name].difference, plain.metrics[name].difference
+        assert one.value == alone.value
+        assert one.high - one.low > 1.1 * (alone.high - alone.low)
+
+
+def test_copies_of_rows_decide_no_more_than_the_rows() -> None:
+    alone = two_models(150, records=1)
+    alone = alone.assign(yhat=np.where(alone.index % 2 == 0, alone["yhat"], alone["old"]))
+    copied = alone.loc[alone.index.repeat(6)]
+    single, rows, people = changed(alone), changed(copied, cluster=False), changed(copied)
+    p_values = [one.groups["m"].rates["accuracy"].p_value for one in (single, rows, people)]
+    assert p_values[1] < 1e-6
+    assert p_values[2] == pytest.approx(p_values[0], rel=0.05)
+    assert "these rows show for no group" in " ".join(paired_sentences("sex", people))
+    assert "gained" in " ".join(paired_sentences("sex", rows))
+    # Of all rows, no surer than Student's t for sums within people.
+    change = (copied["yhat"] == copied["y"]) * 1 - (copied["old"] == copied["y"])
+    sums = change.groupby(copied["person"]).sum() - 6 * change.mean()
+    arm = stats.t.ppf(0.975, 149) * np.sqrt(150 / 149 * (sums**2).sum()) / 900
+    one = people.metrics["accuracy"].difference
+    assert one.low <= change.mean() - arm * (1 - 1e-9)
+    assert one.high >= change.mean() + arm * (1 - 1e-9)
+
+
+def test_changes_of_one_row_a_person_are_those_of_independent_rows() -> None:
+    frame = two_models(400, records=1)
+    assert changed(frame) == changed(frame, cluster=False)
+    # A single person with two rows: nearly the same, by the formulas for clusters.
+    one, plain = changed(frame.assign(person=["p0", "p0", *frame["person"][2:]])), changed(frame, cluster=False)
+    for sex, group in one.groups.items():
+        for rate, change in group.rates.items():
+            alone = plain.groups[sex].rates[rate].difference
+            assert change.difference.low == pytest.approx(alone.low, abs=0.004)
+            assert change.difference.high == pytest.approx(alone.high, abs=0.004)
+
+
+def test_changes_of_fewer_than_eight_people_with_a_label_are_not_compared() -> None:
+    frame = two_models()
+    positives = frame[(frame["sex"] == "f") & (frame["y"] == 1)]["person"].unique()
+    kept = frame[~frame["person"].isin(positives[5:])]
+    result = lh.audit(
+        kept["y"], kept["yhat"], against=kept["old"], sensitive_features=kept["sex"], cluster=kept["person"]
+    )
+    assert result.against is not None
+    part = result.against.by_attribute["sex"]
+    assert np.isfinite(part.groups["f"].rates["accuracy"].p_value)
+    assert np.isnan(part.groups["f"].rates["true_positive_rate"].p_value)
+    assert not part.metrics["equal_opportunity"].difference.defined
+    said = "group 'f' has rows or a label from fewer than 8 clusters: the changes of gaps leave it out."
+    assert any(said in one for one in result.warnings)
+
+
+def test_two_files_are_compared_by_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = two_models().assign(id=lambda rows: [f"r{row}" for row in range(len(rows))])
+    expected = changed(frame)
+    frame.drop(columns="old").to_csv(tmp_path / "new.csv", index=False)
+    old = frame.assign(yhat=frame["old"]).drop(columns=["old", "person"]).sample(frac=1, random_state=2)
+    old.to_csv(tmp_path / "old.csv", index=False)
+    monkeypatch.setattr("levelhead.auditing.files.BATCH_BYTES", 1 << 12)  # several batches
+    command = ["audit", str(tmp_path / "new.csv"), "--against", str(tmp_path / "old.csv"), "--on", "id", "--label", "y"]
+    command += ["--prediction", "yhat", "--group", "sex", "--cluster", "person", "--json", str(tmp_path / "a.json")]
+    assert run(command) == 0
+    found = json.loads((tmp_path / "a.json").read_text())["against"]["by_attribute"]["sex"]
+    for sex, group in expected.groups.items():
+        for rate, change in group.rates.items():
+            own = found["groups"][sex]["rates"][rate]
+            assert own["p_holm"] == pytest.approx(change.p_holm)
+            assert own["difference"]["low"] == pytest.approx(change.difference.low)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"sample_weight": np.ones(2000)}, "sample_weight= cannot be used with a cluster column"),
         ({"control_features": ["a", "b"] * 1000}, "control_features= cannot be used with a cluster column"),
-        ({"against": [0, 1] * 1000}, "against= cannot be used"),
+        ({"without": [0, 1] * 1000}, "without= cannot be used"),
+        ({"metrics": {"share": lambda y, yhat: 0.5}}, "metrics= cannot be used"),
         ({"continuous": {"age": np.arange(2000)}}, "continuous= cannot be used"),
     ],
 )

@@ -125,8 +125,7 @@ def audit(
             None: both outcomes' ratios are given, and no verdict. Not with ``sample_weight``.
         cluster: (rows,) what rows that belong together have in common, such as a person's id. Intervals then allow for
             the correlation within clusters (:mod:`levelhead.metrics.clustered`); a rate with fewer than 8 clusters is
-            not compared. Not with ``against``, ``without``, ``continuous``, ``control_features``, ``metrics`` or
-            ``sample_weight``.
+            not compared. Not with ``without``, ``continuous``, ``control_features``, ``metrics`` or ``sample_weight``.
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -169,13 +168,12 @@ def audit(
     _check_gedi(gedi, continuous is not None)
     beside = {
         "metrics=": metrics,
-        "against=": against,
         "without=": without,
         "continuous=": continuous,
         "control_features=": control_features,
     }
     if sample_weight is not None:
-        check_without({**beside, "scores=": scores, "favourable=": favourable})
+        check_without({**beside, "scores=": scores, "against=": against, "favourable=": favourable})
     if scale != AUTO and scores is None:
         raise ConfigError("A scale is one of scores: pass scores= (--score on the command line).")
     if cluster is not None:
@@ -256,7 +254,7 @@ def audit(
         )
     if len(other[0]) != rows:
         raise DataError(f"{rows} labels and {len(other[0])} predictions of the other model. Pass one for every row.")
-    new, old = (PairedRows.of(label, one, columns, titles) for one in (prediction, other))
+    new, old = (PairedRows.of(label, one, columns, titles, of_cluster) for one in (prediction, other))
     if without is not None:
         return _compared(result, new, old, options, ("without", "with"), personal=True)
     return _compared(result, new, old, options)
@@ -390,7 +388,7 @@ def audit_file(
             [label, *(one for one in (prediction, score) if one is not None), *names],
             {
                 "a column of weights": weight,
-                "another model to compare with": against if without is None else without,
+                "another model to compare with": without,
                 "a continuous column": tuple(continuous),
                 "a control column": tuple(control),
             },
@@ -481,8 +479,8 @@ def audit_file(
         decide = of_scores.decider(result.scores, options.positive, options.label_map)
     assert column is not None  # or there was nothing to audit
     new, old = (
-        read_rows(one, label, column, names, ids, cut_column, cuts, decide)
-        for one, ids in ((source, left), (other, right or left))
+        read_rows(one, label, column, names, ids, cut_column, cuts, decide, own)
+        for one, ids, own in ((source, left, cluster), (other, right or left, None))
     )
     return _compared(result, new, old, options, names=(other.name, source.name))
 

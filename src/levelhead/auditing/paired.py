@@ -7,13 +7,17 @@ Figures of the whole audit, the gaps among them, have the intervals of :mod:`lev
 group's rate is a difference of paired proportions; its interval is that of Bonett and Price (British Journal of
 Mathematical and Statistical Psychology 2012), its p-value that of the exact test of McNemar (Psychometrika 1947). P
 values are adjusted by Holm (Scandinavian Journal of Statistics 1979): over the figures, and over groups and rates.
+
+Of rows in clusters, figures of the whole resample clusters. A rate has the same interval and test for as many rows as
+the clusters are worth, from sums of the paired differences within clusters (:mod:`levelhead.metrics.clustered`); its
+p-value is no smaller than that of Student's t for these sums.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +26,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
-from scipy import stats
+from scipy import special, stats
 
 from levelhead.auditing.files import FloatArray, Source, read_batches_with_numbers, source_of
 from levelhead.auditing.tally import Column, occurring
 from levelhead.auditing.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.metrics import JointCounts, estimate_to_dict, holm
 from levelhead.metrics import group as group_metrics
+from levelhead.metrics.clustered import FEWEST, Means, means_within
 from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.intervals import finite_or_none, normal_quantile
 from levelhead.metrics.joint import Paired
@@ -41,6 +46,8 @@ from levelhead.metrics.names import (
     metric_of,
     metric_title,
 )
+from levelhead.metrics.scores import student
+from levelhead.metrics.weighted import WeightedRate
 from levelhead.report.text import counted, number
 from levelhead.types import DataError, Estimate, printable, quoted
 
@@ -256,10 +263,16 @@ class PairedRows:
 
     @classmethod
     def of(
-        cls, label: Column, prediction: Column, groups: Mapping[str, Column], titles: Mapping[str, str]
+        cls,
+        label: Column,
+        prediction: Column,
+        groups: Mapping[str, Column],
+        titles: Mapping[str, str],
+        cluster: Column | None = None,
     ) -> PairedRows:
         """Make rows of columns in memory; ``titles`` are what errors call the groups."""
         columns = {"label": label, "prediction": prediction} | {f"group {name}": one for name, one in groups.items()}
+        columns |= {} if cluster is None else {"cluster": cluster}
         named = {"label": "the labels", "prediction": "the predictions"}
         named |= {f"group {name}": titles[name] for name in groups}
         return cls(
@@ -302,32 +315,36 @@ def read_rows(
     cut: Callable[[str, Column], Column],
     numeric: Collection[str] = (),
     decide: Callable[[FloatArray], Column] | None = None,
+    cluster: str | None = None,
 ) -> PairedRows:
     """Read a file; ``on`` names the column of ids that rows are matched by, kept under the key ``"id"``.
 
-    ``cut`` turns the numbers of the group columns ``numeric`` into ranges. ``decide`` returns the classes of scores;
-    ``prediction`` is then a column of scores.
+    ``cluster`` names the column that says which rows belong together. ``cut`` turns the numbers of the group columns
+    ``numeric`` into ranges. ``decide`` returns the classes of scores; ``prediction`` is then a column of scores.
     """
     reading, source = _Reading(), source_of(path)
-    ids: list[NDArray[Any]] = []
+    texts_of: dict[str, list[NDArray[Any]]] = {}
+    texts_in = {key: name for key, name in (("id", on), ("cluster", cluster)) if name is not None}
     wanted = {"label": label, "prediction": prediction} | {f"group {name}": name for name in groups}
-    outcomes = [label, *([prediction] if decide is None else []), *([on] if on is not None else [])]
+    outcomes = [label, *([prediction] if decide is None else []), *texts_in.values()]
     scores = [] if decide is None else [prediction]
     for batch, numbers in read_batches_with_numbers(source, outcomes, groups, scores, numeric):
         if decide is not None:
             batch[prediction] = decide(numbers[prediction])
         columns = {key: cut(name, batch[name]) if key[:6] == "group " else batch[name] for key, name in wanted.items()}
         reading.add(columns, 32_000)
-        if on is not None:
-            codes, values = batch[on]
+        for key, name in texts_in.items():
+            codes, values = batch[name]
             texts = np.empty(len(values), object)
             texts[:] = values
-            ids.append(texts[codes])
+            texts_of.setdefault(key, []).append(texts[codes])
     titles = {key: source.title(name) for key, name in wanted.items()}
     joined = {key: np.concatenate(parts) for key, parts in reading.codes.items()}
     if on is not None:
-        joined["id"] = np.concatenate(ids)
+        joined["id"] = np.concatenate(texts_of["id"])
         titles["id"] = source.title(on)
+    if cluster is not None:
+        joined["cluster"] = pd.factorize(np.concatenate(texts_of["cluster"]))[0]
     return PairedRows(titles, joined, {key: list(values) for key, values in reading.known.items()})
 
 
@@ -370,7 +387,7 @@ def matched(new: PairedRows, old: PairedRows) -> tuple[PairedRows, PairedRows, l
             "order, or a column of ids to match them by: --on."
         )
     for key in new.codes:
-        if key in ("prediction", "id"):
+        if key in ("prediction", "id", "cluster"):
             continue
         known = {value: at for at, value in enumerate(new.values[key])}
         recoded = np.array([known.get(value, -1) for value in old.values[key]], np.int64)[old.codes[key]]
@@ -440,13 +457,26 @@ def compare_rows(
     def coded(rows: PairedRows, key: str, as_class: Mapping[Hashable, Hashable]) -> NDArray[Any]:
         return np.array([place.get(as_class.get(value), -1) for value in rows.values[key]], np.int64)[rows.codes[key]]
 
-    outcome = coded(new, "label", as_label) * len(classes) + coded(old, "prediction", as_prediction)
-    outcome = outcome * len(classes) + coded(new, "prediction", as_prediction)
+    label = coded(new, "label", as_label)
+    before, after = (coded(rows, "prediction", as_prediction) for rows in (old, new))
+    outcome = (label * len(classes) + before) * len(classes) + after
+    cluster = np.unique(new.codes["cluster"], return_inverse=True)[1] if "cluster" in new.codes else None
+    if cluster is not None and int(cluster.max()) + 1 == len(cluster):
+        cluster = None
     by_attribute = {}
     for key, there in groups.items():
-        table = _joint_counts(_members(new, key, there), outcome, there, classes)
+        members = _members(new, key, there)
+        table = _joint_counts(members, outcome, there, classes, placed=cluster is not None)
         compared = np.array([not left_out(group) for group in there])
-        by_attribute[key] = _compare(table, there, compared, chosen, min_count, level, replicates, seed)
+        together = None
+        if cluster is not None:
+            together = _Together.of(cluster, members, (label, before, after), len(there), chosen, classes, min_count)
+            said += [
+                f"{printable(attribute_names(groups)[key])}: group {quoted(group_name(group))} has rows or a label "
+                f"from fewer than {FEWEST} clusters: the changes of gaps leave it out."
+                for group in itertools.compress(there, compared & together.few)
+            ]
+        by_attribute[key] = _compare(table, there, compared, chosen, min_count, level, replicates, seed, together)
     return PairedAudit(by_attribute, *names, level, tuple(said), personal)
 
 
@@ -468,8 +498,9 @@ def _members(rows: PairedRows, key: Key, groups: Sequence[Key]) -> IntArray:
 
 
 def _joint_counts(
-    members: IntArray, outcome: IntArray, groups: Sequence[Key], classes: Sequence[Hashable]
+    members: IntArray, outcome: IntArray, groups: Sequence[Key], classes: Sequence[Hashable], *, placed: bool = False
 ) -> JointCounts:
+    """Count rows by group and ``outcome``; ``placed``: and keep which pattern each row has."""
     size = len(classes)
     flat = members * size**3 + outcome
     if len(groups) * size**3 <= 1 << 22:
@@ -479,7 +510,8 @@ def _joint_counts(
     else:
         used, rows = np.unique(flat, return_counts=True)
     patterns = np.stack(np.unravel_index(used, (len(groups), size, size, size)), -1)
-    return JointCounts(patterns, rows.astype(np.int64), tuple(map(group_name, groups)), tuple(classes))
+    places = np.searchsorted(used, flat) if placed else None
+    return JointCounts(patterns, rows.astype(np.int64), tuple(map(group_name, groups)), tuple(classes), places)
 
 
 def _compare(
@@ -491,24 +523,33 @@ def _compare(
     level: float,
     replicates: int,
     seed: int,
+    together: _Together | None = None,
 ) -> PairedAttribute:
     size = len(counts.classes)
     table = np.zeros((len(keys), size, size, size), np.int64)  # group, label, old, new
     table[tuple(counts.patterns.T)] = counts.multiplicity
     included = (table.sum((-3, -2, -1)) >= min_count) & compared
-    metrics = _metric_changes(counts, included, positive, min_count, level, replicates, seed)
+    sure = included
+    if together is not None:
+        included &= together.rates["accuracy"].clusters >= FEWEST
+        sure = included & ~together.few
+    metrics = _metric_changes(counts, sure, positive, min_count, level, replicates, seed, together)
     groups = {}
-    changes: list[tuple[Key, str, tuple[int, int, int, int]]] = []
+    changes: list[tuple[Key, str, tuple[int, int, int, int], float]] = []
     p_values = []
     for i, key in enumerate(keys):
         for rate, cell in _discordant(table[i], positive, counts.classes):
-            changes.append((key, rate, cell))
             _, gained, lost, rows = cell
-            p_values.append(_exact(gained, lost) if included[i] and rows >= max(1, min_count) else np.nan)
+            share, tested, p_value, enough = 1.0, 1.0, 0.0, included[i] and rows >= max(1, min_count)
+            if together is not None and rows:
+                share, tested, p_value = together.worth(rate, i, level)
+                enough &= together.rates[rate].clusters[i] >= FEWEST
+            changes.append((key, rate, cell, share))
+            p_values.append(max(p_value, _exact(gained, lost, tested)) if enough else np.nan)
     adjusted = holm(p_values)
     rates: dict[Key, dict[str, Change]] = {key: {} for key in keys}
-    for (key, rate, cell), p_value, p_holm in zip(changes, p_values, adjusted, strict=True):
-        rates[key][rate] = _change(cell, p_value, p_holm, level)
+    for (key, rate, cell, share), p_value, p_holm in zip(changes, p_values, adjusted, strict=True):
+        rates[key][rate] = _change(cell, p_value, p_holm, level, share)
     right = np.arange(size)
     for i, key in enumerate(keys):
         own = table[i]
@@ -528,12 +569,14 @@ def _metric_changes(
     level: float,
     replicates: int,
     seed: int,
+    together: _Together | None = None,
 ) -> dict[str, Change]:
     """Return the figures of the whole: accuracies over all rows, gaps over the groups that an audit compares."""
     many = int(included.sum()) if included.sum() > FEW else 0
     left_out = counts.groups if many else [group for group, one in zip(counts.groups, included, strict=True) if not one]
     sides = {"old": 1, "new": 1}
-    paired = Paired.from_counts(counts, sides, positive, level, replicates, seed, min_count, left_out)
+    cluster = None if together is None else together.cluster
+    paired = Paired.from_counts(counts, sides, positive, level, replicates, seed, min_count, left_out, cluster)
     found = {}
     for name in paired.names:
         if many and metric_of(name).kind != "level":
@@ -543,7 +586,10 @@ def _metric_changes(
         inference = paired.difference(name, "new", "old")
         old, new = (float(paired.values(name, method)[0]) for method in sides)
         # One seed each: the interval holds the rows alone, and says so elsewhere.
-        found[name] = (old, new, inference.rows_only, inference.p_value)
+        change, p_value = inference.rows_only, inference.p_value
+        if together is not None:
+            change, p_value = together.widened(name, change, p_value, level)
+        found[name] = (old, new, change, p_value)
     adjusted = holm([p_value for *_, p_value in found.values()])
     return {name: Change(*figures, p_holm) for (name, figures), p_holm in zip(found.items(), adjusted, strict=True)}
 
@@ -576,23 +622,96 @@ def _discordant(
     return found
 
 
-def _exact(gained: int, lost: int) -> float:
-    """P-value of McNemar's exact test: discordant rows fall either way with probability one half."""
-    total = gained + lost
-    return float(min(1.0, 2 * stats.binom.cdf(min(gained, lost), total, 0.5))) if total else 1.0
+@dataclass(frozen=True)
+class _Together:
+    """Rows in clusters: ``cluster`` (rows,) codes, and the mean paired difference of each of the ``rates`` by group.
+
+    ``few`` (groups,): rows enough for a rate, but from too few clusters. ``whole``: variance and degrees of freedom of
+    the changes of accuracy over all rows.
+    """
+
+    cluster: IntArray
+    rates: dict[str, Means]
+    few: NDArray[np.bool_]
+    whole: dict[str, tuple[float, float]]
+
+    @classmethod
+    def of(
+        cls,
+        cluster: IntArray,
+        members: IntArray,
+        outcomes: tuple[IntArray, IntArray, IntArray],
+        groups: int,
+        positive: int | None,
+        classes: Sequence[Hashable],
+        min_count: int,
+    ) -> _Together:
+        """Sum the differences within clusters; ``outcomes`` are (rows,) labels, old and new predictions."""
+        label, old, new = outcomes
+        every = np.ones(len(label), bool)
+        asked = [("accuracy", every, (new == label) * 1.0 - (old == label))]
+        chosen = group_metrics.classes_compared(len(classes), positive)
+        for k in chosen:
+            ending, change = f"[{classes[k]}]" if len(chosen) > 1 else "", (new == k) * 1.0 - (old == k)
+            asked.append(("selection_rate" + ending, every, change))
+            asked.append(("true_positive_rate" + ending, label == k, change))
+            asked.append(("false_positive_rate" + ending, label != k, change))
+        rates = {
+            rate: means_within(cluster[rows], members[rows], groups, change[rows], spanning=False)
+            for rate, rows, change in asked
+        }
+        few = [(one.total >= max(1, min_count)) & (one.clusters < FEWEST) for one in rates.values()]
+        change, labels = asked[0][2], np.bincount(label, minlength=len(classes))
+        of_label = np.bincount(label, change) / np.maximum(labels, 1)[: label.max() + 1]
+        whole = {}
+        for name, residual in (
+            ("accuracy", change - change.mean()),
+            ("balanced_accuracy", (change - of_label[label]) * len(label) / (np.count_nonzero(labels) * labels[label])),
+        ):
+            one = means_within(cluster, np.zeros_like(cluster), 1, residual)
+            whole[name] = float((residual**2).mean() / one.worth[0]), max(1.0, float(one.freedom[0]))
+        return cls(cluster, rates, np.any(few, axis=0), whole)
+
+    def widened(self, name: str, found: Estimate, p_value: float, level: float) -> tuple[Estimate, float]:
+        """Return a change over all rows no surer than Student's t is: resampling few clusters is too sure."""
+        if name not in self.whole or not found.defined or not self.whole[name][0]:
+            return found, p_value
+        variance, freedom = self.whole[name]
+        own = student(found.value, variance, freedom, found.n, level)
+        wider = replace(found, low=min(found.low, own.low), high=max(found.high, own.high))
+        return wider, max(p_value, float(2 * stats.t.sf(abs(found.value) / variance**0.5, freedom)))
+
+    def worth(self, name: str, at: int, level: float) -> tuple[float, float, float]:
+        """Return what shares of its rows a rate's clusters are worth to an interval and a test, and Student's p."""
+        one = self.rates[name]
+        rate = WeightedRate(one.value, one.total.astype(np.int64), one.worth, one.freedom)
+        error, total = float(one.variance[at]) ** 0.5, one.total[at]
+        p_value = 2 * stats.t.sf(abs(one.value[at]) / error, max(1.0, one.freedom[at])) if error > 0 else 0.0
+        return float(rate.worth_at(level)[at] / total), float(rate.worth[at] / total), float(p_value)
 
 
-def _change(cell: tuple[int, int, int, int], p_value: float, p_holm: float, level: float) -> Change:
+def _exact(gained: int, lost: int, share: float = 1.0) -> float:
+    """P-value of McNemar's exact test: discordant rows fall either way with probability one half.
+
+    ``share`` is what share of the rows they are worth.
+    """
+    few, total = share * min(gained, lost), share * (gained + lost)
+    # The binomial distribution for fractions of rows, too.
+    return float(min(1.0, 2 * special.betainc(total - few, few + 1, 0.5))) if total else 1.0
+
+
+def _change(cell: tuple[int, int, int, int], p_value: float, p_holm: float, level: float, share: float = 1.0) -> Change:
     both, gained, lost, n = cell
     if n == 0:
         missing = Estimate.undefined("no rows")
         return Change(np.nan, np.nan, missing, np.nan, np.nan)
-    low, high = paired_interval(gained, lost, n, level)
-    difference = Estimate((gained - lost) / n, low, high, n)
+    value = (gained - lost) / n
+    low, high = paired_interval(gained * share, lost * share, n * share, level)
+    difference = Estimate(value, min(value, low), max(value, high), n)
     return Change((both + lost) / n, (both + gained) / n, difference, p_value, p_holm)
 
 
-def paired_interval(gained: int, lost: int, n: int, level: float = 0.95) -> tuple[float, float]:
+def paired_interval(gained: float, lost: float, n: float, level: float = 0.95) -> tuple[float, float]:
     """Ends of the difference of two paired proportions (Bonett and Price 2012): one row is added to either side."""
     up, down = (gained + 1) / (n + 2), (lost + 1) / (n + 2)
     arm = normal_quantile(level) * np.sqrt((up + down - (up - down) ** 2) / (n + 2))

@@ -436,7 +436,7 @@ def audit_command(
             bins = [*(bins or []), *(f"{name}=values" for name in group if not _binned(name, bins))]
         positive = own_run.positive if positive is None and not label_map and not regression else positive
         on = own_run.ids if on is None and join is not None else on
-        cluster = own_run.cluster if cluster is None and not (weight or against) else cluster
+        cluster = own_run.cluster if cluster is None and not weight else cluster
     given = {"FILE": predictions, "--label": label, "--prediction": prediction, "--group": group}
     if example:
         own = given | {

@@ -185,25 +185,16 @@ class ClusteredCounts(WeightedCounts):
         if asked is not None:
             unit, hit, cluster, rows = unit[asked], hit[asked], cluster[asked], rows[asked]
         found = means_within(cluster, unit, units, hit, rows, spanning=spanning)
-        value, total, clusters, (own, n, hits) = found.value, found.total, found.clusters, found.parts
-        kish = np.where(total > 0, found.freedom + 1, 0.0)
-        mixed = (value > 0) & (value < 1) & (clusters > 1)
-        binomial = np.where(mixed, value * (1 - value), 1.0)
-        robust = np.divide(binomial, found.variance, out=np.full(units, np.inf), where=found.variance > 0)
-        apart = np.bincount(own, hits * (n - hits) / np.maximum(n, 1), units)  # pairs of unlike rows within clusters
-        rho = 1 - np.divide(apart, (total - clusters) * binomial, out=np.zeros(units), where=total > clusters)
-        rho = np.clip(rho, 0, 1)
-        by_rho = total**2 / np.maximum((1 - rho) * total + rho * np.bincount(own, n**2, units), 1)
-        # Without a hit or without a miss nothing tells rho: as if the rows of a cluster were all alike.
-        worth = np.where(mixed, np.minimum(np.minimum(robust, by_rho), total), kish)
-        return WeightedRate(value, total.astype(np.int64), worth, found.freedom, clusters, found.correlation)
+        return WeightedRate(
+            found.value, found.total.astype(np.int64), found.worth, found.freedom, found.clusters, found.correlation
+        )
 
 
 class Means(NamedTuple):
     """Means of rows in clusters, (units,) each: ``value``, ``variance``, ``freedom``, sum of weights and clusters.
 
     ``correlation`` (units, units) of units that share clusters; None where no two do. ``parts``: unit, sum of weights
-    and weighted sum of each (cluster, unit) that occurs.
+    and weighted sums of values and of squared values of each (cluster, unit) that occurs.
     """
 
     value: FloatArray
@@ -213,6 +204,22 @@ class Means(NamedTuple):
     clusters: IntArray
     correlation: FloatArray | None = None
     parts: tuple[NDArray[Any], ...] = ()
+
+    @property
+    def worth(self) -> FloatArray:
+        """How many independent rows would have means of this variance, (units,); weights are numbers of rows."""
+        (own, n, sums, squares), total, clusters, units = self.parts, self.total, self.clusters, len(self.total)
+        kish = np.where(total > 0, self.freedom + 1, 0.0)
+        spread = np.bincount(own, squares, units) / np.maximum(total, 1) - self.value**2
+        mixed = (spread > 0) & (clusters > 1)
+        spread = np.where(mixed, spread, 1.0)
+        robust = np.divide(spread, self.variance, out=np.full(units, np.inf), where=self.variance > 0)
+        apart = np.bincount(own, squares - sums**2 / np.maximum(n, 1), units)  # within clusters
+        rho = 1 - np.divide(apart, (total - clusters) * spread, out=np.zeros(units), where=total > clusters)
+        rho = np.clip(rho, 0, 1)
+        by_rho = total**2 / np.maximum((1 - rho) * total + rho * np.bincount(own, n**2, units), 1)
+        # Values that are all the same do not tell rho: as if the rows of a cluster were all alike.
+        return np.where(mixed, np.minimum(np.minimum(robust, by_rho), total), kish)
 
     def difference(self, first: int, second: int) -> tuple[float, float, float]:
         """Return the difference of two means, its variance, and its degrees of freedom (Welch)."""
@@ -245,7 +252,7 @@ def means_within(
         weight: (rows,), 0 or more; None: 1 each.
         spanning: whether correlations of units are wanted.
     """
-    weight = np.ones(len(values)) if weight is None else weight
+    weight, values = np.ones(len(values)) if weight is None else weight, np.asarray(values, np.float64)
     keys, place = np.unique(cluster * units + unit, return_inverse=True)
     of, own = np.divmod(keys, units)  # cluster and unit of each part, (parts,)
     total, clusters = np.bincount(unit, weight, units), np.bincount(own, minlength=units)
@@ -260,8 +267,9 @@ def means_within(
     if spanning and len(np.unique(of)) < len(keys):
         together = sparse.csr_matrix((residual, (of, own)), shape=(int(of.max()) + 1, units))
         correlation = correlated((together.T @ together).toarray())
-    parts = own, n, np.bincount(place, weight * values, len(keys))
-    return Means(value, variance, np.maximum(kish - 1, 0), np.asarray(total, np.float64), clusters, correlation, parts)
+    sums, squares = (np.bincount(place, weight * one, len(keys)) for one in (values, values**2))
+    parts, weights = (own, n, sums, squares), np.asarray(total, np.float64)
+    return Means(value, variance, np.maximum(kish - 1, 0), weights, clusters, correlation, parts)
 
 
 def correlated(covariance: FloatArray) -> FloatArray:

@@ -410,14 +410,8 @@ class Paired:
         flat = [one for values in predictions.values() for one in values]
         table = JointCounts.from_rows(y_true, group, flat, classes)
         sizes = {method: len(values) for method, values in predictions.items()}
-        plain = cls.from_counts(table, sizes, positive, level, replicates, seed, min_count, left_out)
-        if clusters is None:
-            return plain
-        codes = _cluster_codes(clusters, table.n)
-        if not len(codes) or int(codes.max()) + 1 >= table.n:
-            return plain
-        stars = _resample(table, sum(sizes.values()), replicates, np.random.default_rng([seed, 3]), codes)
-        return replace(plain, clustered=_by_method(table, sizes, stars, plain, seed))
+        codes = None if clusters is None else _cluster_codes(clusters, table.n)
+        return cls.from_counts(table, sizes, positive, level, replicates, seed, min_count, left_out, codes)
 
     @classmethod
     def from_counts(
@@ -430,8 +424,12 @@ class Paired:
         seed: int,
         min_count: int = 0,
         left_out: Collection[Hashable] = (),
+        clusters: IntArray | None = None,
     ) -> Paired:
-        """Resample joint counts; ``seeds_of`` says how many of its predictions, in turn, are seeds of each method."""
+        """Resample joint counts; ``seeds_of`` says how many of its predictions, in turn, are seeds of each method.
+
+        ``clusters`` (rows,) are codes without gaps, of a table that knows the places of its rows.
+        """
         check_options(level, replicates)
         counts = table.marginal(0)
         kept = [
@@ -442,7 +440,11 @@ class Paired:
         names = metric_names(len(counts.classes), positive)
         empty = cls(counts, counts.keep(kept), names, {}, positive, level, min_count)
         stars = _resample(table, sum(seeds_of.values()), replicates, np.random.default_rng(seed))
-        return replace(empty, seeds=_by_method(table, seeds_of, stars, empty, seed))
+        plain = replace(empty, seeds=_by_method(table, seeds_of, stars, empty, seed))
+        if clusters is None or not len(clusters) or int(clusters.max()) + 1 >= table.n:
+            return plain
+        stars = _resample(table, sum(seeds_of.values()), replicates, np.random.default_rng([seed, 3]), clusters)
+        return replace(plain, clustered=_by_method(table, seeds_of, stars, empty, seed))
 
     @cached_property
     def _reasons(self) -> dict[str, str | None]:
