@@ -76,6 +76,8 @@ def test_no_is_a_word_and_false_is_a_boolean() -> None:
         ("train.threads=-1", r"train\.threads is -1; it must be positive"),
         ("train.learning_rate=.nan", r"train\.learning_rate is nan"),
         ("train.gradient_clip=0", r"train\.gradient_clip is 0"),
+        ("train.patience=0", r"train\.patience is 0"),
+        ("train.patience=2.5", r"train\.patience"),
         ("train.average=0", r"train\.average is 0"),
         ("train.average=1", r"train\.average is 1.*between 0 and 1"),
         ("train.average=.nan", r"train\.average"),

@@ -4,7 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from levelhead.attention import DebiasConfig, attach
 from levelhead.methods import (
+    ARL,
     DAM,
     DFR,
     DRO,
@@ -118,6 +119,8 @@ KINDS: dict[str, Method] = {
     "balanced by sampling": Balanced(by="sampling"),
     "dro dual": DRO(variant="dual"),
     "dro cvar": DRO(variant="cvar"),
+    "dam sum": DAM(DebiasConfig.preset("paper", reduction="sum")),
+    "arl without the label": ARL(sees_label=False),
     "jtt weights": JTT(repeat="weights"),
     "lff exact": LfF(form="exact"),
     "eiil irm": EIIL(second="irm", penalty=10.0),
@@ -263,6 +266,44 @@ def test_a_run_killed_twice_ends_in_the_same_weights(name: str, tmp_path: Path) 
         return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
     assert losses(tmp_path / "b") == losses(tmp_path / "a")
+
+
+def overfitting_lab(folder: Path | None = None, progress: Any = None, **options: Any) -> Lab:
+    """A lab whose validation labels are drawn: the loss on them is lowest after the second of twelve epochs."""
+    lab = make_lab(folder, progress, epochs=12, **options)
+    labels = torch.randint(2, (20,), generator=torch.Generator().manual_seed(2))
+    lab._validation = replace(lab._validation, labels=labels)
+    return lab
+
+
+@pytest.mark.parametrize("name", ["erm", "dam", "two stages"])
+def test_patience_stops_after_the_best_epoch_with_the_same_weights(name: str, tmp_path: Path) -> None:
+    """The scout of the two stages, which trains one epoch, is left alone."""
+    method = {**KINDS, "two stages": TwoStages()}[name]
+    whole, short = overfitting_lab(), overfitting_lab(patience=4)
+    reference = weights(fit(method, whole))
+    assert_identical(weights(fit(method, short)), reference)
+    assert short.history == whole.history[: len(short.history)]
+    last = [row for row in whole.history if row["stage"] == whole.history[-1]["stage"]]
+    best = max(last, key=lambda row: row["val_loss"])["epoch"]
+    assert len(last) == 12
+    assert 0 <= best < 6
+    assert short.history[-1]["epoch"] == best + 4
+    assert short.steps == whole.steps - 3 * (12 - best - 5)
+    with pytest.raises(Killed):
+        fit(method, overfitting_lab(tmp_path, killer(8), patience=4, checkpoint_seconds=0))
+    resumed = overfitting_lab(tmp_path, patience=4, checkpoint_seconds=0)
+    assert_identical(weights(fit(method, resumed)), reference)
+    assert resumed.steps == short.steps
+    again = overfitting_lab(tmp_path, patience=4)  # a finished stage is loaded, and not trained on
+    assert_identical(weights(fit(method, again)), reference)
+
+
+def test_patience_is_refused_where_it_would_change_the_weights() -> None:
+    with pytest.raises(ConfigError, match=r"patience needs train\.schedule=constant"):
+        TrainConfig(patience=5, schedule="cosine")
+    with pytest.raises(ConfigError, match="select=last never stops"):
+        TrainConfig(patience=5, select="last")
 
 
 def test_what_takes_long_between_two_stages_is_not_done_twice(tmp_path: Path) -> None:

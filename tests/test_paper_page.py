@@ -111,7 +111,7 @@ def test_rows_that_were_run_later_stand_on_the_page_beside_an_erm_of_their_own()
     later = text.split("Run later, by the first command above with `--row ERM --row DSA`")[1]
     assert "| DSA ORACLE |" in later
     left = re.findall(r"Not run yet: (.*)\.", later.split("## Here, at the paper's size")[0])
-    assert left == ["DAM (paper); DAM (released-vision)"]
+    assert left == ["ARL (paper); DAM (paper); DAM (released-vision)"]
 
 
 def test_seeds_and_rows_of_the_grid_are_not_named_as_options(tool: ModuleType) -> None:

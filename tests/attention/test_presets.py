@@ -94,6 +94,19 @@ def test_alignment_follows_every_option_of_a_preset():
     assert all(abs(found - other) > 1e-5 for other in expected.values()), expected
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_sum_over_anchors_is_the_mean_times_the_rows_that_have_one_of_their_class(name):
+    found = {}
+    for reduction in ("mean", "sum"):
+        torch.manual_seed(0)
+        model = attach(build("vit"), DebiasConfig.preset(name, reduction=reduction, notebook={"queue": 0})).train()
+        model(**batch("vit"))
+        found[reduction] = alignment(model, LABELS).item()
+    anchors = sum(int((label == LABELS).sum()) for label in LABELS.unique() if (label == LABELS).sum() > 1)
+    assert anchors > 1
+    assert found["sum"] == pytest.approx(anchors * found["mean"], rel=1e-6)
+
+
 def test_the_multinli_queue_alone_takes_the_gradient_away():
     with_queue, without = DebiasConfig.preset("released-multinli"), DebiasConfig.preset("released-multinli", queue=0)
     losses = []
@@ -281,6 +294,7 @@ def test_recipes_name_presets():
     [
         ({"off_by_one": True, "include_readout": True}, "off_by_one"),
         ({"ranking": "median"}, "ranking"),
+        ({"reduction": "max"}, "reduction"),
         ({"attention_temperature": 0.0}, "attention_temperature"),
         ({"queue": -1}, "queue"),
         ({"queue": 1.5}, "queue"),

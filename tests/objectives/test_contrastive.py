@@ -17,6 +17,7 @@ def test_published_numbers():
     labels = torch.tensor([0, 0, 1, 1, 1])
     assert supervised_contrastive(Z, labels, 0.07).item() == pytest.approx(2.00956585, abs=1e-7)
     assert supervised_contrastive(Z, labels, 1.0).item() == pytest.approx(1.10606994, abs=1e-7)
+    assert supervised_contrastive(Z, labels, 0.07, reduction="sum").item() == pytest.approx(10.04782924, abs=5e-7)
     per_anchor = [2.176e-5, 0.05760393, 4.97905096, 4.31799965, 0.69315293]
     for anchor, expected in enumerate(per_anchor):
         only = torch.zeros(5)
@@ -27,6 +28,7 @@ def test_published_numbers():
 def test_an_anchor_without_a_positive_is_left_out():
     labels = torch.tensor([0, 0, 1, 1, 2])
     assert supervised_contrastive(Z, labels, 1.0).item() == pytest.approx(0.97365080, abs=1e-7)
+    assert supervised_contrastive(Z, labels, 1.0, reduction="sum").item() == pytest.approx(4 * 0.97365080, abs=4e-7)
 
 
 def test_without_any_positive_the_loss_is_a_zero_with_a_graph():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,12 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def contrastive(
-    z: list[list[float]], labels: list[int], temperature: float, weight: list[float], smoothing: float = 0.0
+    z: list[list[float]],
+    labels: list[int],
+    temperature: float,
+    weight: list[float],
+    smoothing: float = 0.0,
+    reduction: str = "mean",
 ) -> float:
     """Equation 7 row by row; with smoothing, as documented, after the largest similarity of the row is subtracted."""
     rows = range(len(z))
@@ -39,20 +45,23 @@ def contrastive(
         if positives:
             total += weight[i] * -sum(math.log(raised[p] / others) for p in positives) / len(positives)
             weights += weight[i]
+    if reduction == "sum":
+        return total
     return total / weights if weights else 0.0
 
 
 LABELS = [0, 1, 0, 2, 1, 0]
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("smoothing", [0.0, 1e-5, 0.25])
 @pytest.mark.parametrize("temperature", [0.07, 2.0])
-def test_each_anchor_averages_over_its_positives(smoothing: float, temperature: float) -> None:
+def test_each_anchor_averages_over_its_positives(smoothing: float, temperature: float, reduction: Any) -> None:
     z = normal(6, 3)
     for weight in (None, [1.0, 0.5, 2.0, 3.0, 0.0, 1.0]):
         given = None if weight is None else torch.tensor(weight)
-        found = supervised_contrastive(z, torch.tensor(LABELS), temperature, given, smoothing)
-        expected = contrastive(z.tolist(), LABELS, temperature, weight or [1.0] * 6, smoothing)
+        found = supervised_contrastive(z, torch.tensor(LABELS), temperature, given, smoothing, reduction)
+        expected = contrastive(z.tolist(), LABELS, temperature, weight or [1.0] * 6, smoothing, reduction)
         assert found.item() == pytest.approx(expected)
         assert found.dtype == torch.float64
 

@@ -118,6 +118,22 @@ def test_the_adversary_begins_after_its_pretraining() -> None:
     assert objective.steps.dtype == torch.int64
 
 
+def test_an_adversary_of_one_output_does_not_see_the_label() -> None:
+    """The same scores as above from one output, whatever the labels are; ln 3 and -ln 3 give lambda 2.5 and 1.5."""
+    learner = probabilities(1 / 2, 1 / 4, labels=[0, 1])
+    objective = AdversarialReweighting(learner, Fixed([[LN3], [-LN3]]), 0, None)
+    loss, logs = objective(batch([0, 1], [1.0, 3.0]))
+    assert logs["learner"].item() == pytest.approx((1 * 2.5 * LN2 + 3 * 1.5 * 2 * LN2) / 4)
+    loss.backward()
+    assert objective.adversary.logits.grad.flatten().tolist() == pytest.approx(
+        [2.5 / 4 * LN2 * 3 / 16, -7.5 / 4 * LN2 * 3 / 16]
+    )
+    other, _ = AdversarialReweighting(learner, Fixed([[LN3], [-LN3]]), 0, None)(batch([1, 0], [1.0, 3.0]))
+    seen = AdversarialReweighting(learner, Fixed([[LN3, 9.0], [7.0, -LN3]]), 0, None)(batch([1, 0], [1.0, 3.0]))[1]
+    assert other.item() == pytest.approx(0, abs=1e-6)
+    assert seen["largest_weight"].item() != pytest.approx(2.5, abs=0.1), "one that sees labels has other scores here"
+
+
 def test_the_adversary_has_a_learning_rate_of_its_own_where_one_is_given() -> None:
     objective = adversarial(rate=0.25)
     learner, adversary = objective.param_groups()

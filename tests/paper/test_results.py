@@ -95,7 +95,7 @@ def test_what_selection_alone_changes_is_paired_over_rows_and_seeds(monkeypatch:
     after = before.copy()
     after[:, :20] = labels[:20] == "no"
 
-    def probabilities(self: RunSet, chosen: Any, selection: str | None = None) -> np.ndarray:
+    def probabilities(self: RunSet, chosen: Any, selection: str | None = None, min_count: int = 0) -> np.ndarray:
         called = before if selection is None else after
         return np.stack([1.0 - called, called], -1)
 

@@ -342,7 +342,8 @@ def align(model: nn.Module, tap: Tap, labels: Tensor, weight: Tensor | None = No
     if head.queue:
         z, labels = head.enqueue(z, labels)
         weight = None  # what is in the queue has lost its weights
-    loss = supervised_contrastive(z, labels, options.temperature, weight, options.notebook.contrastive_smoothing)
+    smoothing = options.notebook.contrastive_smoothing
+    loss = supervised_contrastive(z, labels, options.temperature, weight, smoothing, options.reduction)
     tap.aligned = loss.detach()
     return loss
 

@@ -210,7 +210,7 @@ class DebiasedBlock(EncoderBlock):
         debias: options, with ``statistics``, ``absolute`` and ``readout`` spelled out (not ``auto``), or None for the
             plain layer of the same size.
         length: number of tokens, needed by ``statistics="position"``.
-        intermediate_size: width of the feed-forward layer; None means the hidden size, as in the paper.
+        intermediate_size: width of the feed-forward layer; None means the hidden size, as in the notebooks.
         norm: ``pre`` normalises before each half, ``post`` after each residual sum.
         activation: name of the feed-forward activation, as transformers spells it.
 

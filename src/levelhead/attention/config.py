@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from levelhead.arrays import check_fields
 from levelhead.attention.aligning import Tap
-from levelhead.attention.contrastive import AlignmentHead, Ranking
+from levelhead.attention.contrastive import AlignmentHead, Ranking, Reduction
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.renamed import renamed
 from levelhead.types import ConfigError, listed, quoted
@@ -158,6 +158,8 @@ class DebiasConfig:
         momentum: share of the newest batch in the running averages.
         eps: added to the variance.
         alpha: weight of the alignment term; 0 builds no alignment at all.
+        reduction: of the alignment term over a batch's examples: ``mean``, or the ``sum`` of equation 7, with which one
+            ``alpha`` weighs as many times more as there are examples.
         temperature: of the contrastive term (tau).
         projection_hidden: width of the hidden layer of the projector; None means the width of one token.
         projection_size: size of its output.
@@ -199,6 +201,7 @@ class DebiasConfig:
     momentum: float = 0.1
     eps: float = 1e-5
     alpha: float = 1.0
+    reduction: Reduction = "mean"
     temperature: float = 0.07
     projection_hidden: int | None = 512
     projection_size: int = 128
@@ -216,6 +219,7 @@ class DebiasConfig:
             ("running", ("variance", "std")),
             ("readout", ("auto", "first", "last", "none")),
             ("ranking", ("mean_probability", "mean_logit", "per_head")),
+            ("reduction", ("mean", "sum")),
             ("readout_only", (True, False, "auto")),
         ):
             if getattr(self, name) not in allowed:

@@ -2,7 +2,8 @@
 
 Follows Lu, Wang, Wang, ICLR 2024: section on local alignment, equation 7 (the supervised contrastive loss of
 Khosla et al., 2020). Two choices differ from the letter of the paper: the mean over anchors replaces the sum
-(so does the authors' code), and an anchor without a positive is left out where the formula would divide by zero.
+(so does the authors' code; ``reduction="sum"`` takes the sum), and an anchor without a positive is left out where the
+formula would divide by zero.
 The options ``smoothing``, ``queue``, ``normalize=False`` and ``off_by_one`` are what the authors' text notebooks do;
 docs/presets.md says what each changes, and which of them leave alignment without a gradient.
 """
@@ -19,13 +20,19 @@ from torch import Tensor, nn
 from levelhead.types import ConfigError, refuse_absurd_network
 
 Ranking = Literal["mean_probability", "mean_logit", "per_head"]
+Reduction = Literal["mean", "sum"]
 
 NO_LABEL = -100
 """The label of a row that a loss leaves out: torch's cross-entropy does so by default."""
 
 
 def supervised_contrastive(
-    z: Tensor, labels: Tensor, temperature: float = 0.07, weight: Tensor | None = None, smoothing: float = 0.0
+    z: Tensor,
+    labels: Tensor,
+    temperature: float = 0.07,
+    weight: Tensor | None = None,
+    smoothing: float = 0.0,
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Pull rows with equal labels together and push the others apart.
 
@@ -40,9 +47,10 @@ def supervised_contrastive(
         smoothing: added to every exponential, after the largest similarity of the row, that of the anchor with itself
             included, was subtracted. The authors' text code adds 1e-5. Rows longer than about 2.5 then drown in it,
             unless they are nearly parallel, and the loss is log(batch - 1) without a gradient; short rows do not.
+        reduction: over anchors: ``mean``, or the ``sum`` of equation 7, which grows with the batch.
 
     Returns:
-        Scalar: the (weighted) mean over the anchors that have a positive. A zero that still carries a graph
+        Scalar: the (weighted) mean or sum over the anchors that have a positive. A zero that still carries a graph
         when there is none, or when all their weights are zero.
 
     Source: Lu, Wang, Wang, ICLR 2024, openreview.net/forum?id=jLIUfrAcMQ, equation 7; Khosla et al., "Supervised
@@ -79,6 +87,8 @@ def supervised_contrastive(
         if weight is not None:
             importance = importance * weight.detach().to(z)
         total = importance.sum()
+        if reduction == "sum":
+            return (importance * per_anchor).sum()
         return (importance * per_anchor).sum() / torch.where(total > 0, total, torch.ones_like(total))
 
 

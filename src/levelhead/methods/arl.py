@@ -21,7 +21,8 @@ class ARL(Method):
 
     ``adversary_layers`` is the depth of the adversary, a smaller network of the learner's kind (Lu, Wang, Wang, ICLR
     2024, try 2, 4 and 6; the original on tables is linear). ``pretrain_steps`` train the learner alone first.
-    ``adversary_rate`` None takes the recipe's learning rate.
+    ``adversary_rate`` None takes the recipe's learning rate. Without ``sees_label`` the adversary sees the input alone,
+    as in Lu, Wang, Wang's notebook; the original sees the label.
 
     Source: Lahoti et al., "Fairness without demographics through adversarially reweighted learning", NeurIPS 2020,
     arXiv:2006.13114.
@@ -31,6 +32,7 @@ class ARL(Method):
     adversary_layers: int = 2
     pretrain_steps: int = 0
     adversary_rate: float | None = None
+    sees_label: bool = True
 
     def __post_init__(self) -> None:
         if self.adversary_layers < 1 or self.pretrain_steps < 0:
@@ -38,5 +40,6 @@ class ARL(Method):
 
     def stages(self, lab: Lab) -> Iterator[Stage]:
         """Train learner and adversary together once."""
-        learner, adversary = lab.new_model(), lab.new_auxiliary(layers=self.adversary_layers)
+        learner = lab.new_model()
+        adversary = lab.new_auxiliary(classes=None if self.sees_label else 1, layers=self.adversary_layers)
         yield Stage(AdversarialReweighting(learner, adversary, self.pretrain_steps, self.adversary_rate))

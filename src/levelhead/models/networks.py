@@ -81,12 +81,13 @@ class ModelConfig(ABC):
 
 @dataclass(frozen=True)
 class ScratchViT(ModelConfig):
-    """A ViT classifier trained from scratch. The paper's has 8 layers, 8 heads, width 768, and 64x64 pictures in 16.
+    """A ViT classifier trained from scratch. The paper's has 8 layers, 8 heads, and 64x64 pictures in 16.
 
-    ``intermediate_size`` None means the hidden size, as in the paper; ``dropout`` is a probability. ``readout_only``
-    computes the last layer for the row that the classifier reads alone, with and without debiased attention: equal
-    outputs and gradients to rounding, for less work (docs/performance.md). ``patch_product`` embeds all patches by one
-    matrix product instead of a convolution: equal to rounding, too, and on a CPU much quicker where patches are large.
+    The paper states no width; its notebooks have 768. ``intermediate_size`` None means the hidden size, as in the
+    notebooks; ``dropout`` is a probability. ``readout_only`` computes the last layer for the row that the classifier
+    reads alone, with and without debiased attention: equal outputs and gradients to rounding, for less work
+    (docs/performance.md). ``patch_product`` embeds all patches by one matrix product instead of a convolution: equal to
+    rounding, too, and on a CPU much quicker where patches are large.
     """
 
     hidden_size: int = 768

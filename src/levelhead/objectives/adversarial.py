@@ -29,7 +29,8 @@ class AdversarialReweighting(Objective):
 
     One backward pass serves both: the learner's term holds lambda fixed, the adversary's term the losses. ``adversary``
     is a classifier like the learner; its logit of the true class is the score, so that it sees the label as in the
-    paper. The adversary begins after ``pretrain_steps``.
+    paper. An adversary of one output does not see the label: that output is the score. It begins after
+    ``pretrain_steps``.
 
     Source: Lahoti et al., NeurIPS 2020, arXiv:2006.13114.
     """
@@ -58,7 +59,8 @@ class AdversarialReweighting(Objective):
         if self.steps <= self.pretrain_steps:
             return weighted_mean(losses, batch.weight), {"mean": mean}
         logits = self.adversary(**batch.inputs).logits.float()
-        weights = adversarial_weights(logits.gather(1, batch.labels[:, None])[:, 0])
+        scores = logits if logits.shape[1] == 1 else logits.gather(1, batch.labels[:, None])
+        weights = adversarial_weights(scores[:, 0])
         learner = weighted_mean(weights.detach() * losses, batch.weight)
         adversary = -weighted_mean(weights * losses.detach(), batch.weight)
         # Equal in size, opposite in sign: the sum is 0 and says nothing, so the log holds the learner's part.

@@ -22,6 +22,9 @@ class TrainConfig:
     method. ``precision`` is accelerate's mixed precision. ``select`` names the rule that keeps a checkpoint
     (``levelhead list selectors``); ``keep_epochs`` keeps the weights of every epoch beside it, so that one run can be
     judged under other rules later; in a comparison they are deleted once each epoch has predicted the test split.
+    ``patience`` ends a stage after that many epochs without a better one by its rule (None: off). The weights are those
+    without it, bit for bit, unless a later epoch would have been better; it needs the constant schedule, because the
+    rates of a cosine depend on all epochs.
     ``threads`` None keeps torch's number. ``checkpoint_seconds`` is the most work, in seconds, that a killed run loses.
     ``length_bucketing``, where examples differ in length, puts like lengths into one batch, which wastes less on
     padding; not for debiased attention, whose statistics then are those of one length, and differ from what evaluation
@@ -51,6 +54,7 @@ class TrainConfig:
     precision: Literal["no", "bf16", "fp16"] = "no"
     select: str = "val_loss"
     keep_epochs: bool = False
+    patience: int | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int | None = None
     evaluation_batch_size: int = 512
@@ -67,7 +71,7 @@ class TrainConfig:
             "train",
             self,
             at_least_one=("epochs", "batch_size", "evaluation_batch_size", "log_every"),
-            positive=("learning_rate", "gradient_clip", "average", "threads", "max_steps"),
+            positive=("learning_rate", "gradient_clip", "average", "threads", "max_steps", "patience"),
             at_least_zero=("weight_decay", "warmup_steps", "checkpoint_seconds"),
         )
         if self.average is not None and not 0 < self.average < 1:
@@ -75,6 +79,13 @@ class TrainConfig:
                 f"train.average is {self.average}; it is the decay of a moving average of the weights and must lie "
                 "between 0 and 1, e.g. 0.99."
             )
+        if self.patience is not None and self.schedule != "constant":
+            raise ConfigError(
+                f"train.patience needs train.schedule=constant: the rates of {self.schedule!r} depend on all epochs, "
+                "so the weights would be others. Leave train.patience out."
+            )
+        if self.patience is not None and self.select == "last":
+            raise ConfigError("train.patience with train.select=last never stops: choose another rule, e.g. val_loss.")
         check_step_size(self.learning_rate, self.weight_decay)
         if self.batch_size < 2:
             raise ConfigError("train.batch_size is 1; batch statistics need at least 2 examples.")

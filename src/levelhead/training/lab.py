@@ -412,6 +412,7 @@ class Lab:
                     backward, clip; stop if the loss or the gradient's norm is not finite
                     step; stop if the weights' norm is not finite; with config.average, average the weights
                 score the validation split; keep the model, or the average, if the selector likes it best
+                stop if the best is config.patience epochs old
             load the kept model
 
         A stage that a stopped run had finished is loaded instead; one that it had begun goes on.
@@ -480,7 +481,7 @@ class Lab:
         keeper.forget_log_after(position.step)
         if position.step == 0:
             keeper.save(objective, optimizer, position)  # so that a run killed early resumes on as many threads
-        while position.step < total:
+        while position.step < total and not position.finished:
             epoch, start = divmod(position.step, batches)
             order = self._order(stage, position.stage, epoch)
             trained.train()
@@ -525,6 +526,9 @@ class Lab:
                 if last_of_epoch:
                     with nullcontext() if keeper.average is None else keeper.average.in_place():
                         self._end_epoch(objective.model, stage, keeper, position, epoch)
+                    assert position.best_epoch is not None
+                    waited = epoch - position.best_epoch
+                    position.finished |= config.patience is not None and waited >= config.patience
                 due = time.monotonic() - saved >= config.checkpoint_seconds
                 if keeper.checkpoint is not None and not position.finished and self._agreed(due):
                     keeper.save(objective, optimizer, position)
