@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from levelhead.storage import refuse_pipes
-from levelhead.types import DataError, LevelheadError, listed, quoted
+from levelhead.types import DataError, LevelheadError, listed, quoted, reason_of
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 MARKS = {  # UTF-32 first, whose mark begins with that of UTF-16
@@ -107,7 +107,7 @@ def opened(path: Path, advice: str) -> Iterator[IO[bytes]]:
         with cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb") as raw:
             yield raw
     except (ValueError, csv.Error, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({error}). {advice}") from None
+        raise DataError(f"{path} cannot be read ({reason_of(error)}). {advice}") from None
 
 
 @contextmanager

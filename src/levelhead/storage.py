@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from levelhead.types import ConfigError, DataError, LevelheadError, UnwritableError
+from levelhead.types import ConfigError, DataError, LevelheadError, UnwritableError, reason_of
 
 if TYPE_CHECKING:  # importing torch takes seconds, and an audit writes only text
     from torch import Tensor
@@ -152,13 +152,13 @@ def _obstacle(path: Path, *, folder: bool = False) -> str | None:
     except FileNotFoundError:
         return "cannot be written: the current folder was deleted"
     except (OSError, ValueError) as error:  # a name with the character NUL
-        return f"cannot be written: {getattr(error, 'strerror', None) or error}"
+        return f"cannot be written: {reason_of(error)}"
     try:
         mode = target.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError) as error:  # too long, or not to be looked at; a name with the character NUL
-        return f"cannot be written: {getattr(error, 'strerror', None) or error}"
+        return f"cannot be written: {reason_of(error)}"
     if folder and mode is not None:
         if not stat.S_ISDIR(mode):
             return "is a file, not a folder" if stat.S_ISREG(mode) else "is not a folder"
@@ -199,7 +199,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = reason_of(error)
     except Exception as error:
         if type(error).__name__ != "SafetensorError":  # by its name: to import it takes long, and texts do not need it
             raise
@@ -340,13 +340,18 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return tensors, json.loads((file.metadata() or {})["levelhead"])
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise DataError(
-            f"Checkpoint {path} cannot be read ({error}). It is cut short or not a levelhead checkpoint. "
+            f"Checkpoint {path} cannot be read ({reason_of(error)}). It is cut short or not a levelhead checkpoint. "
             f"Delete it to start this stage again, or restore it from a copy."
         ) from None
 
 
 def pictures_of(path: Path) -> list[Path]:
-    """Return the picture that a path names; without an ending .png or .svg, both."""
+    """Return the picture that a path names; without an ending .png or .svg, both.
+
+    Raises :class:`~levelhead.types.ConfigError` for a path without a name, such as the current folder.
+    """
+    if path.name in ("", ".."):
+        raise ConfigError(f"{path} is a folder. Name a picture in it, such as {path / 'figure.png'}.")
     if path.suffix in (".png", ".svg"):
         return [path]
     return [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]

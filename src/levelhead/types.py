@@ -81,6 +81,11 @@ def _message(text: str) -> str:
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"
 
 
+def reason_of(error: Exception) -> str:
+    """Return why something failed, of a system's error without its number and path."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 class LevelheadError(Exception):
     """Base of every error that levelhead raises on purpose; its text says what, where and what to do.
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from levelhead.data.base import Inputs, fits
 from levelhead.terminal import tracked
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, reason_of
 
 MOST_BYTES = 2**27  # of one file
 MOST_PIXELS = 100_000_000  # of one picture: more than any common camera takes, and 300 MB when decoded
@@ -158,7 +158,7 @@ def read_picture(path: Path, where: str) -> bytes:
     except FileNotFoundError:
         raise DataError(f"{where}: there is no file {path}.") from None
     except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error)
         raise DataError(f"{where}: {path} cannot be read ({reason}).") from None
     if len(content) > MOST_BYTES:
         raise DataError(f"{where}: {path} is larger than {MOST_BYTES // 2**20} MiB. Make it smaller, or drop the row.")

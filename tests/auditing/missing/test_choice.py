@@ -434,6 +434,7 @@ def test_the_commands(
         (["--proxy", "p1", "--intersect"], "--intersect needs groups that are recorded"),
         (["--inclusion", "p_female"], "a gap of any size"),
         (["--labelled-group", "known", "--proxy", "known"], "has two roles"),
+        (["--labelled-group", "known", "--proxy", ""], "The name of a proxy is empty"),
         (["--shares", "women"], "write a group and its share"),
         (["--proxy", "nobody"], "has no column 'nobody'"),
     ],

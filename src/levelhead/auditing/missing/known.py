@@ -126,6 +126,8 @@ class Known:
                 f"{NOTHING_KNOWN} What would help: the group of 100 rows or more (--labelled-group), three proxies "
                 "(--proxy), or the shares of the groups (--shares)."
             )
+        if "" in self.proxies:
+            raise ConfigError("The name of a proxy is empty. Name a column of the file: --proxy COLUMN.")
         if self.inclusion and not self.labelled:
             raise ConfigError(
                 "Probabilities to be labelled need a labelled subset: name its column (--labelled-group)."

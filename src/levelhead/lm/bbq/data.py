@@ -28,7 +28,7 @@ from typing import Any
 
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
-from levelhead.types import ConfigError, DataError, quoted, require_columns
+from levelhead.types import ConfigError, DataError, quoted, reason_of, require_columns
 
 FOLDERS = ("bbq", "BBQ", "BBQ-main")
 METADATA = "additional_metadata.csv"
@@ -156,7 +156,7 @@ def _records(path: Path) -> Iterator[tuple[int, Any]]:
                 except json.JSONDecodeError as error:
                     raise DataError(f"{path}, line {number} is not JSON: {error}.") from None
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}.") from error
+        raise DataError(f"{path} cannot be read: {reason_of(error)}.") from error
 
 
 def _item(record: Any, targets: Mapping[tuple[str, str], str], where: str) -> Item:

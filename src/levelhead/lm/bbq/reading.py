@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.lm.base import Answer, Item, answers_by_id
-from levelhead.types import DataError, quoted, require_columns
+from levelhead.types import DataError, quoted, reason_of, require_columns
 
 # The wordings of "unknown" that the owners use; an item shows one of them, and a generated answer may take another.
 UNKNOWN = (
@@ -102,7 +102,7 @@ def read_predictions(path: Path, items: Sequence[Item]) -> list[Answer]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}.") from error
+        raise DataError(f"{path} cannot be read: {reason_of(error)}.") from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

@@ -19,7 +19,7 @@ from typing import Any
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
 from levelhead.storage import refuse_pipes
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, reason_of
 
 FOLDERS = ("bold", "BOLD", "bold-main")
 DOMAINS = ("gender", "political_ideology", "profession", "race", "religious_ideology")
@@ -66,7 +66,7 @@ def _load(path: Path) -> Any:
         content = path.read_bytes()
         return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
     except (OSError, EOFError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}.") from error
+        raise DataError(f"{path} cannot be read: {reason_of(error)}.") from error
 
 
 def _items(domain: str, groups: Any, path: Path) -> tuple[list[Item], int]:

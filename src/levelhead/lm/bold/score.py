@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from levelhead.lm.base import Answer, Item, Scores, answers_by_id
 from levelhead.lm.intervals import bootstrap, ratio
-from levelhead.types import ConfigError, DataError, Estimate
+from levelhead.types import ConfigError, DataError, Estimate, reason_of
 
 POSITIVE, NEGATIVE = 0.5, -0.5
 SENTIMENT_UNITS = {
@@ -224,7 +224,7 @@ def read_lexicon(path: Path) -> tuple[dict[str, int], Values, tuple[str, ...]]:
     try:
         table = pd.read_csv(path, keep_default_na=False, dtype=str, encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as a lexicon: {error}.") from error
+        raise DataError(f"{path} cannot be read as a lexicon: {reason_of(error)}.") from error
     names = tuple(str(name) for name in table.columns if name != "word")
     if "word" not in table.columns or not names:
         raise DataError(f"{path} needs a column 'word' and columns of norms; there are {', '.join(table.columns)}.")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from levelhead.lm.base import Item
 from levelhead.storage import refuse_pipes
-from levelhead.types import DataError
+from levelhead.types import DataError, reason_of
 
 
 def read_documents(path: Path) -> list[Item]:
@@ -23,7 +23,9 @@ def read_documents(path: Path) -> list[Item]:
     except FileNotFoundError:
         raise DataError(f"There is no file {path}: --perplexity names a text, one document a line.") from None
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read as UTF-8 text, gzipped if it ends in .gz ({error}).") from None
+        raise DataError(
+            f"{path} cannot be read as UTF-8 text, gzipped if it ends in .gz ({reason_of(error)})."
+        ) from None
     items = [Item(f"line {number}", {"text": line.strip()}) for number, line in enumerate(lines, 1) if line.strip()]
     if not items:
         raise DataError(f"{path} holds no text. Write one document a line.")

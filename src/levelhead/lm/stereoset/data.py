@@ -23,7 +23,7 @@ from typing import Any
 from levelhead.data.base import dataset_folder
 from levelhead.lm.base import Item
 from levelhead.storage import refuse_pipes
-from levelhead.types import ConfigError, DataError, quoted
+from levelhead.types import ConfigError, DataError, quoted, reason_of
 
 INTRA, INTER = "intrasentence", "intersentence"
 TASKS = (INTRA, INTER)
@@ -76,7 +76,7 @@ def read_terms(path: Path) -> frozenset[str]:
     except FileNotFoundError:
         raise DataError(f"There is no file {path}. Check the path.") from None
     except (ValueError, OSError) as error:
-        raise DataError(f"{path} cannot be read as UTF-8 text ({error}).") from None
+        raise DataError(f"{path} cannot be read as UTF-8 text ({reason_of(error)}).") from None
     terms = frozenset(line.strip() for line in lines if line.strip())
     if not terms:
         raise DataError(f"{path} holds no terms. Write one target term a line.")
@@ -113,7 +113,9 @@ def _text(path: Path) -> str:
     except FileNotFoundError:
         raise DataError(f"There is no file {path}. Check the path.") from None
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({error}). Is it UTF-8 text, gzipped if it ends in .gz?") from None
+        raise DataError(
+            f"{path} cannot be read ({reason_of(error)}). Is it UTF-8 text, gzipped if it ends in .gz?"
+        ) from None
 
 
 def _json(text: str, where: str) -> Any:
