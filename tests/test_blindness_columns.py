@@ -184,6 +184,20 @@ def test_training_opens_no_declared_sensitive_column(
         assert declared <= opened, "the watch would not have noticed"
 
 
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_root_may_be_a_text(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "hub":
+        pytest.importorskip("datasets")
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "library")
+    monkeypatch.setenv("LEVELHEAD_CACHE", "off")
+    monkeypatch.setenv("LEVELHEAD_DATA", str(tmp_path / "elsewhere"))
+    write = LAYOUTS.get(name) or next(iter(TEXT_LAYOUTS.get(name, {"drawn here": lambda *_: {}}).values()))
+    options = write(tmp_path / "there", draw("kept"), False)
+    as_text, as_path = (DATASETS[name](root=root, **options) for root in (str(tmp_path / "there"), tmp_path / "there"))
+    as_text.check()
+    assert as_text.examples("train").fingerprint == as_path.examples("train").fingerprint
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_pretraining_opens_neither_target_nor_sensitive_columns(
     name: str, tmp_path: Path, opened: set[str], monkeypatch: pytest.MonkeyPatch

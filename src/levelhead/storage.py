@@ -41,9 +41,9 @@ RUN_FOLDERS = ("model", "checkpoints", "epochs", "pretraining")
 """The folders within a run folder; every file in them is a file of the run."""
 
 
-def data_home(root: Path | None) -> Path:
+def data_home(root: str | Path | None) -> Path:
     """Return the folder that holds the data sets: ``root``, else ``$LEVELHEAD_DATA``, else ``./data``."""
-    return root or Path(os.environ.get("LEVELHEAD_DATA") or "data")
+    return Path(root or os.environ.get("LEVELHEAD_DATA") or "data")
 
 
 def check_outputs(

@@ -124,7 +124,7 @@ class Groups:
 class DataSet(ABC):
     """Base of every data set: a frozen dataclass of its options.
 
-    ``root`` is the folder that holds the data sets (None: ``$LEVELHEAD_DATA``, then ``data``);
+    ``root`` is the folder that holds the data sets, as a path or a text (None: ``$LEVELHEAD_DATA``, then ``data``);
     an embedded data set ignores it.
     """
 
@@ -196,7 +196,7 @@ class DataSet(ABC):
         return None
 
 
-def dataset_folder(root: Path | None, *names: str) -> Path:
+def dataset_folder(root: str | Path | None, *names: str) -> Path:
     """Return the folder of a data set: below ``root``, else ``$LEVELHEAD_DATA``, else ``./data``.
 
     The first of ``names`` that is there is taken, and a whole path is taken as it is; raises

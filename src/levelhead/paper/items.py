@@ -55,7 +55,8 @@ SOURCES = {
         ("celeba64",),
         f"{PICTURES_64}: train.parquet, validation.parquet, test.parquet with image and the 40 attributes",
         _CELEBA_OWNERS,
-        "33,790 of the 162,770 training and 4,535 of the 19,962 test pictures, the part at hand here",
+        "trained on 33,790 of the 162,770 training pictures, tested on 4,535 of the 19,867 pictures of CelebA's "
+        "official validation partition, not of its test partition",
     ),
     "celeba": Source(
         ("celeba",),
