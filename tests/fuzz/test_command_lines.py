@@ -81,7 +81,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "lm train": [{"recipe": "given/klaad.yaml", "triplets": "given/triplets.csv", "out": "klaad"}],
     "postprocess": [COLUMNS | {"scores": "given/rows.csv", "score": "p", "metric": "demographic_parity"}],
     "pretrain": [{"recipe": "given/pretraining.yaml", "out": "given/pretrained"}],
-    "refit": [{"run": "given/run", "methods": "few-label", "few_groups": "16"}],
+    "refit": [{"run": "given/run", "methods": "few-label", "few_groups": "16", "out": "refit"}],
     "report": [{"source": "given/run", "html_file": "page.html"}],
     "reproduce": [{"what": "table2", "data_root": "folder"}],
     "table": [RUNS],
