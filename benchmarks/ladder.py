@@ -43,7 +43,7 @@ from scipy import stats
 import levelhead as lh
 from levelhead.bench.ladder import Step, draw_ladder
 from levelhead.methods import AFR, DFR, Decorrelation, FewLabel
-from levelhead.methods.few_label import largest_strength, regression_within
+from levelhead.methods.directions import largest_strength, regression_within
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, solve
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.joint import holm

@@ -45,6 +45,7 @@ KINDS: dict[str, Method] = {
     **{name: cls() for name, cls in METHODS.items()},
     "kd": METHODS["kd"](teacher_layers=3),  # type: ignore[call-arg]
     "few-label": FewLabel(rows=20),
+    "identities": METHODS["identities"](fewest_people=20),  # type: ignore[call-arg]
     "dfr": DFR(smallest_group=2),
     "xrm": METHODS["xrm"](single_part="keep"),  # type: ignore[call-arg]
     "dam+cnc": DAM(base=CnC()),

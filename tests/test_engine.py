@@ -30,6 +30,7 @@ from levelhead.methods import (
     Balanced,
     CnC,
     FewLabel,
+    Identities,
     LearnedMixin,
     LfF,
     Method,
@@ -63,6 +64,7 @@ def make_lab(
     progress: Any = None,
     groups: Tensor | None = None,
     known_groups: Tensor | None = None,
+    people: Tensor | None = None,
     **options: Any,
 ) -> Lab:
     return Lab(
@@ -74,6 +76,7 @@ def make_lab(
         folder=folder,
         groups=groups,
         known_groups=known_groups,
+        people=people,
         **({"progress": progress} if progress else {}),
     )
 
@@ -129,6 +132,7 @@ KINDS: dict[str, Method] = {
     "dam+lff": DAM(base=LfF()),
     "tadet scalar": TADeT(means="scalar", balanced=True),
     "dam+tadet": DAM(base=TADeT()),
+    "identities": Identities(fewest_people=20),
     "few-label": FewLabel(rows=20),
     "dfr": DFR(smallest_group=2),
     "dam+dfr": DAM(base=DFR(smallest_group=2)),

@@ -19,7 +19,7 @@ INPUTS = {
     "texts on a frozen backbone": (make_texts, tiny_appended, 1e-2),
 }
 # Options that make a method cheap, or content with few rows of a group.
-CHEAP = {"upweight": 3, "teacher_layers": 2, "attack_steps": 2, "rows": 20, "smallest_group": 2}
+CHEAP = {"upweight": 3, "teacher_layers": 2, "attack_steps": 2, "rows": 20, "smallest_group": 2, "fewest_people": 20}
 EASY = {"single_part": "keep"}  # these inputs hold nothing that contradicts the rest
 
 

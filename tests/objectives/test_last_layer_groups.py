@@ -9,13 +9,8 @@ import pytest
 
 from levelhead.methods import DFR, Decorrelation, FewLabel
 from levelhead.methods.dfr import lasso
-from levelhead.methods.few_label import (
-    answers_in_shares,
-    calibration,
-    group_directions,
-    read_few_groups,
-    regression_within,
-)
+from levelhead.methods.directions import answers_in_shares, calibration, regression_within
+from levelhead.methods.few_label import group_directions, read_few_groups
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, solve
 from levelhead.types import ConfigError, DataError
 

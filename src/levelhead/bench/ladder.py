@@ -16,6 +16,7 @@ from levelhead.types import DataError, Estimate, printable
 RUNGS = (
     "labels alone",
     "a part of the input that should not decide",
+    "which rows are of one person",
     "the groups of a few rows",
     "the groups of many rows",
     "the group when predicting, too",
@@ -80,11 +81,8 @@ def steps_of(comparison: Comparison, task: str) -> list[Step]:
 
 def _rung(comparison: Comparison, name: str) -> int:
     rows_marks = comparison.marks(name)
-    if marks.ORACLE in rows_marks:
-        return 3
-    if marks.FEW_GROUPS in rows_marks:
-        return 2
-    return 1 if marks.DECLARES in rows_marks else 0
+    order = (marks.DECLARES, marks.IDENTITIES, marks.FEW_GROUPS, marks.ORACLE)
+    return max((rung for rung, mark in enumerate(order, start=1) if mark in rows_marks), default=0)
 
 
 def draw_ladder(steps: Sequence[Step], path: Path, *, title: str, notes: Sequence[str] = ()) -> None:

@@ -17,6 +17,7 @@ SIZE = 10  # points: at 390 pixels for the whole width still 9 pixels high
 WORDS = {
     marks.ORACLE: "told groups",
     marks.FEW_GROUPS: "told few groups",
+    marks.IDENTITIES: "told people",
     marks.AT_CHANCE: "at chance",
     marks.FEW_SEEDS: "too few seeds",
 }

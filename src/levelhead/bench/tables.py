@@ -183,7 +183,7 @@ class Comparison:
         table, told = self.table, self.told.get(method) or ""
         found = {
             marks.ORACLE: bool(self.oracle[method]),
-            **{mark: told.startswith(mark) for mark in (marks.FEW_GROUPS, marks.DECLARES)},
+            **{mark: told.startswith(mark) for mark in (marks.FEW_GROUPS, marks.DECLARES, marks.IDENTITIES)},
             marks.LEAKING: self.selection == LEAKING,
             marks.AT_CHANCE: method in table.at_chance,
             marks.FEW_SEEDS: method in table.few_seeds,

@@ -27,7 +27,9 @@ def refit_command(
     run: Annotated[Path, typer.Argument(help="A finished run of erm (or dam).", show_default=False)],
     methods: Annotated[
         str,
-        typer.Option("--method", help="Methods that refit the last layer: afr, few-label, dfr, decorrelation."),
+        typer.Option(
+            "--method", help="Methods that refit a last layer: afr, identities, few-label, dfr, decorrelation."
+        ),
     ] = "afr,few-label,dfr",
     groups: Annotated[
         Path | None,

@@ -190,10 +190,31 @@ class DataSet(ABC):
     def people(self, split: Split) -> Sequence[str] | None:
         """Return whom each row of ``split`` is of, (n,); None where the data set does not know.
 
-        It decides what must stay on one side of a split, and which rows an interval takes together; training never
-        sees it.
+        It decides what must stay on one side of a split, and which rows an interval takes together. Only methods that
+        declare ``uses_people`` see it in training.
         """
         return None
+
+    def training_people(self) -> Tensor:
+        """Return a code, from 0, for whom each training row is of, (train,) int64.
+
+        Raises:
+            ConfigError: the data set does not know.
+            DataError: somebody is in the validation split, too, which is to be a test of new people.
+        """
+        train, validation = self.people("train"), self.people("validation")
+        if train is None or validation is None:
+            raise ConfigError(
+                "This method needs to know which rows are of one person, and the data set does not say. Name the "
+                "column of ids: data.person_column (text-csv, image-folder-csv, hub)."
+            )
+        if both := set(train) & set(validation):
+            raise DataError(
+                f"{len(both)} people are in both the training and the validation split. Split the rows by person, or "
+                "use folds (levelhead compare --folds), which do."
+            )
+        codes = {name: code for code, name in enumerate(dict.fromkeys(train))}
+        return torch.tensor([codes[name] for name in train], dtype=torch.int64)
 
 
 def dataset_folder(root: str | Path | None, *names: str) -> Path:

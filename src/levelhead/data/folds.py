@@ -126,6 +126,12 @@ class Fold(DataSet):
             every += ids
         return [every[row] for row in self.rows(split).tolist()]
 
+    def people(self, split: Split) -> Sequence[str] | None:
+        """Return whom each row of ``split`` of this fold is of, (n,); None where the data set does not know."""
+        if not self.pool.people:
+            return None
+        return [self.pool.keys[row] for row in self.rows(split).tolist()]
+
     def rows(self, split: Split) -> Tensor:
         """Return which rows of all, (n,) int64 in rising order, are ``split`` of this fold."""
         places = np.array([position_of(key, 0) for key in self.pool.keys])

@@ -16,6 +16,7 @@ from levelhead.methods.erm import ERM
 from levelhead.methods.few_label import FewLabel
 from levelhead.methods.george import GEORGE
 from levelhead.methods.group_dro import GroupDRO
+from levelhead.methods.identities import Identities
 from levelhead.methods.jtt import JTT
 from levelhead.methods.kd import KD
 from levelhead.methods.lff import LfF
@@ -48,6 +49,7 @@ METHODS: Registry[Method] = Registry(
         "learned-mixin": LearnedMixin,
         "view-reweight": ViewReweight,
         "dam": DAM,
+        "identities": Identities,
         "few-label": FewLabel,
         "dfr": DFR,
         "decorrelation": Decorrelation,
@@ -78,6 +80,7 @@ __all__ = [
     "Decorrelation",
     "FewLabel",
     "GroupDRO",
+    "Identities",
     "LearnedMixin",
     "LfF",
     "Method",

@@ -23,7 +23,8 @@ class Method(ABC):
     ``summary`` is one line for ``levelhead list methods``. ``uses_groups`` declares that the method looks at
     demographic labels of training rows, ``uses_validation_groups`` at those of all validation rows; every table then
     marks it ORACLE. ``knowledge`` is the mark (of levelhead.report.marks) of a method that is told something else
-    beside inputs and labels. ``changes_pixels`` declares that it changes pictures by the gradient of a network: texts,
+    beside inputs and labels. ``uses_people`` declares that it is told which training rows are of one person.
+    ``changes_pixels`` declares that it changes pictures by the gradient of a network: texts,
     and a frozen backbone, are then refused before the first run.
     ``infers_parts`` declares that its last stage divides the validation split into parts of its own, by which an epoch
     can be chosen (``train.select: val_worst_inferred``).
@@ -34,6 +35,7 @@ class Method(ABC):
     uses_groups: ClassVar[bool] = False
     uses_validation_groups: ClassVar[bool] = False
     knowledge: ClassVar[str | None] = None
+    uses_people: ClassVar[bool] = False
     changes_pixels: ClassVar[bool] = False
     infers_parts: ClassVar[bool] = False
     changes_at_end: ClassVar[bool] = False

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from levelhead.data.views import View
     from levelhead.training.lab import Lab
 
-FLAGS = ("uses_groups", "uses_validation_groups", "knowledge", "changes_pixels", "infers_parts", "changes_at_end")
+FLAGS = (
+    "uses_groups",
+    "uses_validation_groups",
+    "knowledge",
+    "uses_people",
+    "changes_pixels",
+    "infers_parts",
+    "changes_at_end",
+)
 
 
 @dataclass(frozen=True)

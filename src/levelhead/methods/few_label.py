@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
-from scipy import optimize, special
 from torch import Tensor
 
 from levelhead.data.text_files import read_columns
+from levelhead.methods.directions import standardized, without_directions
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, solve
-from levelhead.report.marks import FEW_GROUPS
+from levelhead.report.marks import FEW_GROUPS, PLACEBO
 from levelhead.types import ConfigError, DataError, quoted
 
 FEWEST = 5
@@ -26,9 +26,6 @@ PROBE_PENALTY = 7.0
 LABEL_WEIGHT = 3.0
 """Scale of the classes among the probe's inputs: large, so that the penalty hardly holds their weights down."""
 
-STRENGTHS = np.arange(1, 61) / 20
-"""Multiples of the step that takes away all covariance within the classes, tried in this order."""
-
 
 @dataclass(frozen=True)
 class FewLabel(LastLayerMethod):
@@ -36,12 +33,12 @@ class FewLabel(LastLayerMethod):
 
     A logistic probe learns the group from the last layer's inputs and the class, on the ``rows`` validation rows whose
     groups are told (drawn by the run's seed and ``draw``, or read from the file ``groups``, columns ``row`` and
-    ``group``). From each logit its regression on the probe's direction, within the classes, is subtracted, times the
-    largest strength that costs at most ``budget`` of the validation rows, both as measured and as the network's own
-    calibrated probabilities lead one to expect, at unchanged shares of answers. What remains is one linear layer. No
-    group is needed to predict. Groups may be two or more.
+    ``group``). :func:`~levelhead.methods.directions.without_directions` takes the probe's direction out of the last
+    layer, at a cost of at most ``budget`` of the validation rows. What remains is one linear layer. No group is needed
+    to predict. Groups may be two or more. ``placebo=True`` shuffles the groups that are told: what the same steps do
+    without any knowledge.
 
-    Source: derived here, docs/methods/few-label.md. To take out a linear probe's direction is the idea of Ravfogel et
+    Source: derived here, docs/methods/few_label.md. To take out a linear probe's direction is the idea of Ravfogel et
     al., ACL 2020, arXiv:2004.07667; to refit the last layer alone that of Kirichenko et al., ICLR 2023,
     arXiv:2204.02937.
     """
@@ -52,6 +49,7 @@ class FewLabel(LastLayerMethod):
     draw: int = 0
     groups: Path | None = None
     budget: float = 0.005
+    placebo: bool = False
 
     def __post_init__(self) -> None:
         if self.rows < 2 * FEWEST or self.draw < 0 or not 0 < self.budget < 1:
@@ -60,7 +58,8 @@ class FewLabel(LastLayerMethod):
     @property
     def told(self) -> str | None:
         """The mark with the number of rows, or the name of the file that holds them."""
-        return f"{FEW_GROUPS} {self.rows}" if self.groups is None else f"{FEW_GROUPS} of {self.groups.name}"
+        told = f"{FEW_GROUPS} {self.rows}" if self.groups is None else f"{FEW_GROUPS} of {self.groups.name}"
+        return told + PLACEBO * self.placebo
 
     @property
     def group_splits(self) -> tuple[str, ...]:
@@ -85,6 +84,8 @@ class FewLabel(LastLayerMethod):
 
     def refit(self, held: HeldOut) -> tuple[FloatArray, FloatArray]:
         """Return the layer without the direction that tells groups apart."""
+        if self.placebo and held.groups is not None:
+            held = replace(held, groups=shuffled_groups(held.groups, (held.seed, self.draw)))
         return without_group(held, self.budget)
 
 
@@ -115,6 +116,13 @@ def read_few_groups(file: Path, rows: int) -> tuple[Tensor, Tensor]:
     return torch.tensor(positions, dtype=torch.int64), torch.from_numpy(codes)
 
 
+def shuffled_groups(groups: IntArray, seed: tuple[int, ...]) -> IntArray:
+    """Return the groups (rows,) that are told, shuffled among the rows that they are told of; -1 stays."""
+    told, found = groups >= 0, groups.copy()
+    found[told] = np.random.default_rng(seed).permutation(groups[told])
+    return found
+
+
 def without_group(held: HeldOut, budget: float) -> tuple[FloatArray, FloatArray]:
     """Return a last layer whose logits lean less on what tells groups apart, at a cost of at most ``budget``.
 
@@ -125,17 +133,9 @@ def without_group(held: HeldOut, budget: float) -> tuple[FloatArray, FloatArray]
     Raises:
         DataError: fewer than two groups, or fewer than 5 rows of one, are told.
     """
-    mean, scale = held.features.mean(0), held.features.std(0)
-    scale[scale == 0] = 1
-    features = (held.features - mean) / scale
-    directions = group_directions(features, held.labels, held.groups, len(held.bias))
-    signal, logits = features @ directions, held.logits
-    share = regression_within(signal, logits - logits.mean(1, keepdims=True), held.labels)
-    strength = largest_strength(logits, signal @ share, held.labels, budget)
-    change = strength * (directions @ share).T / scale
-    weight, bias = held.weight - change, held.bias + change @ mean
-    slope, offset = calibration(held.features @ weight.T + bias, held.labels)
-    return slope * weight, slope * bias + offset
+    mean, scale = standardized(held)
+    directions = group_directions((held.features - mean) / scale, held.labels, held.groups, len(held.bias))
+    return without_directions(held, directions, budget)
 
 
 def group_directions(features: FloatArray, labels: IntArray, groups: IntArray | None, classes: int) -> FloatArray:
@@ -162,84 +162,3 @@ def group_directions(features: FloatArray, labels: IntArray, groups: IntArray | 
     start = (np.zeros((len(sizes), inputs.shape[1])), np.zeros(len(sizes)))
     found, _ = solve(inputs, codes, np.full(len(codes), 1 / len(codes)), start, PROBE_PENALTY / len(codes))
     return np.asarray((found[1:] - found[0])[:, : features.shape[1]].T)
-
-
-def regression_within(signal: FloatArray, logits: FloatArray, labels: IntArray) -> FloatArray:
-    """Return the least-squares coefficients of (rows, classes) logits on (rows, some) signals inside the classes."""
-    signal, logits = signal.copy(), logits.copy()
-    for label in np.unique(labels):
-        own = labels == label
-        signal[own] -= signal[own].mean(0)
-        logits[own] -= logits[own].mean(0)
-    return np.asarray(np.linalg.lstsq(signal, logits, rcond=None)[0])
-
-
-def largest_strength(logits: FloatArray, change: FloatArray, labels: IntArray, budget: float) -> float:
-    """Return the largest multiple of ``change`` that can be subtracted before accuracy falls too far.
-
-    Both must stay within the budget, at unchanged shares of answers: the fall that the calibrated probabilities of the
-    answers before and after lead one to expect, which varies less from draw to draw, and the fall that is measured,
-    which holds where a linear score is not calibrated.
-
-    Args:
-        logits: (rows, classes) of the trained network.
-        change: (rows, classes).
-        labels: (rows,) classes.
-        budget: share of the rows.
-    """
-    slope, offset = calibration(logits, labels)
-    probability = special.softmax(slope * logits + offset, axis=1)
-    before = logits.argmax(1)
-    shares = np.bincount(before, minlength=logits.shape[1])
-    rows, best = np.arange(len(logits)), 0.0
-    for strength in STRENGTHS:
-        after = answers_in_shares(logits - strength * change, shares)
-        expected = (probability[rows, before] - probability[rows, after]).mean()
-        measured = (before == labels).mean() - (after == labels).mean()
-        if max(expected, measured) > budget:
-            break
-        best = float(strength)
-    return best
-
-
-def answers_in_shares(logits: FloatArray, counts: IntArray) -> IntArray:
-    """Return one class a row so that each class has about ``counts`` rows: logits with an offset for each class.
-
-    For two classes the counts are met exactly, ties in row order.
-    """
-    if logits.shape[1] == 2:
-        answers = np.zeros(len(logits), np.int64)
-        answers[np.argsort(logits[:, 0] - logits[:, 1], kind="stable")[: counts[1]]] = 1
-        return answers
-    offset = np.zeros(logits.shape[1])
-    wanted = counts + 0.5
-    for step in np.geomspace(1, 0.01, 60):
-        found = np.bincount((logits + offset).argmax(1), minlength=len(counts)) + 0.5
-        offset += step * logits.std() * np.log(wanted / found)
-    return np.asarray((logits + offset).argmax(1))
-
-
-def calibration(logits: FloatArray, labels: IntArray) -> tuple[float, FloatArray]:
-    """Return slope and offsets (classes,) that make slope * logits + offsets most likely (Platt 1999; Guo et al. 2017).
-
-    The slope is held between 1e-3 and 1e3: logits that separate the classes would have none.
-    """
-    rows = np.arange(len(labels))
-
-    def objective(values: FloatArray) -> tuple[float, FloatArray]:
-        slope, offset = np.exp(values[0]), values[1:]
-        logarithms = special.log_softmax(slope * logits + offset, axis=1)
-        rest = np.exp(logarithms)
-        rest[rows, labels] -= 1
-        gradient = np.concatenate([[slope * (rest * logits).sum()], rest.sum(0)]) / len(labels)
-        return float(-logarithms[rows, labels].mean()), gradient
-
-    limit = np.log(1e3)
-    found = optimize.minimize(
-        objective,
-        np.zeros(logits.shape[1] + 1),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(-limit, limit), *[(None, None)] * logits.shape[1]],
-    )
-    return float(np.exp(found.x[0])), found.x[1:]

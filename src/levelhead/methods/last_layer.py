@@ -48,12 +48,22 @@ def last_layer(model: Any) -> nn.Linear:
 
 
 @dataclass(frozen=True)
+class PeopleRows:
+    """Training rows and whom they are of: ``features`` (rows, width), ``labels`` and ``people`` (rows,), from 0."""
+
+    features: FloatArray
+    labels: IntArray
+    people: IntArray
+
+
+@dataclass(frozen=True)
 class HeldOut:
     """What a last layer is refitted on: rows that its network was not trained on.
 
     ``features`` (rows, width) are what the layer gets, ``labels`` (rows,) the classes, ``weight`` (classes, width) and
     ``bias`` (classes,) the layer as it was trained. ``groups`` (rows,) are the demographic groups that the method is
-    told, -1 for a row whose group it is not told; None if it is told none. ``seed`` is for what is drawn.
+    told, -1 for a row whose group it is not told; None if it is told none. ``seed`` is for what is drawn. ``train`` are
+    the training rows of a method that is told whom these are of.
     """
 
     features: FloatArray
@@ -62,6 +72,7 @@ class HeldOut:
     bias: FloatArray
     groups: IntArray | None = None
     seed: int = 0
+    train: PeopleRows | None = None
 
     @property
     def logits(self) -> FloatArray:
@@ -76,8 +87,18 @@ class HeldOut:
         return replace(self, features=self.features[told], labels=self.labels[told], groups=self.groups[told])
 
     @classmethod
-    def of(cls, model: Any, features: Tensor, labels: Tensor, groups: Tensor | None, seed: int) -> HeldOut:
+    def of(
+        cls,
+        model: Any,
+        features: Tensor,
+        labels: Tensor,
+        groups: Tensor | None,
+        seed: int,
+        train: tuple[Tensor, Tensor, Tensor] | None = None,
+    ) -> HeldOut:
         """Return what the last layer of ``model`` is refitted on; ``features`` as :func:`watching_last_layer` gives.
+
+        ``train`` are features, labels and people of the training rows.
 
         Errors: :class:`~levelhead.UnsupportedModelError` for a last layer without a bias.
         """
@@ -86,7 +107,8 @@ class HeldOut:
             raise UnsupportedModelError("A last layer is refitted with a bias, and this network's has none.")
         weight, bias = (each.detach().double().cpu().numpy() for each in (layer.weight, layer.bias))
         known = None if groups is None else groups.numpy()
-        return cls(features.double().numpy(), labels.numpy(), weight, bias, known, seed)
+        rows = None if train is None else PeopleRows(train[0].double().numpy(), train[1].numpy(), train[2].numpy())
+        return cls(features.double().numpy(), labels.numpy(), weight, bias, known, seed, rows)
 
 
 @dataclass(frozen=True)
@@ -120,7 +142,8 @@ class LastLayerMethod(Method):
         yield Stage(WeightedCrossEntropy(model))
         features = last_inputs(lab, model, split="validation")
         groups = lab.known_groups if lab.knows_groups else None
-        self.put(model, HeldOut.of(model, features, lab.validation.labels, groups, lab.seed))
+        train = (last_inputs(lab, model), lab.labels, lab.people) if self.uses_people else None
+        self.put(model, HeldOut.of(model, features, lab.validation.labels, groups, lab.seed, train))
 
     def put(self, model: Any, held: HeldOut) -> None:
         """Refit the last layer of ``model`` in place, and say so if the accuracy on the held-out rows falls far."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 ORACLE, LEAKING, AT_CHANCE, FEW_SEEDS = "ORACLE", "LEAKING", "AT CHANCE", "SEEDS TOO FEW TO TELL"
-FEW_GROUPS, DECLARES = "FEW GROUPS", "DECLARES"
+FEW_GROUPS, DECLARES, IDENTITIES = "FEW GROUPS", "DECLARES", "IDENTITIES"
+PLACEBO = " SHUFFLED"
+"""Follows the mark of a variant whose knowledge is shuffled: what its steps do without any."""
 
 MEANINGS = {
     ORACLE: "The variant saw groups, in training or in choosing the epoch. It shows what knowing them would give, and "
@@ -12,6 +14,8 @@ MEANINGS = {
     "predict.",
     DECLARES: "The variant was told a part of the input that should not decide: what a user knows, not the data. It "
     "saw no groups.",
+    IDENTITIES: "The variant was told which training rows are of one person. It saw no groups. An id of a person is "
+    "personal data.",
     LEAKING: "The epoch was chosen by the gap on the very rows that are reported. Such a figure is too small by "
     "construction, and is no result.",
     AT_CHANCE: "By the noise of the test rows alone, the variant's balanced accuracy is not above that of a constant "

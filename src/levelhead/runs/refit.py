@@ -96,14 +96,18 @@ class Refitting:
         return features
 
     def held_out(self, method: LastLayerMethod) -> HeldOut:
-        """Return what ``method`` refits on: the validation rows, and the groups that it is told."""
+        """Return what ``method`` refits on: the validation rows, and the groups or people that it is told of."""
         seed, held = self.run.experiment.seed, self.inputs("validation")
         groups = method.validation_groups(
             lambda: required_groups(self.run.experiment.data, "validation", self.join)[0].values,
             len(held.examples.labels),
             seed,
         )
-        return HeldOut.of(self.model, held.features, held.examples.labels, groups, seed)
+        train = None
+        if method.uses_people:
+            people, rows = self.run.experiment.data.training_people(), self.inputs("train")
+            train = rows.features, rows.examples.labels, people
+        return HeldOut.of(self.model, held.features, held.examples.labels, groups, seed, train)
 
     def logits(self, model: Any, split: Split) -> Tensor:
         """Return the logits (rows, classes) of a network that differs from the run's in the last layer alone."""

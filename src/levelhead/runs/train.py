@@ -183,6 +183,7 @@ def train_run(
                 len(validation.labels),
                 experiment.seed,
             ),
+            people=experiment.data.training_people() if experiment.method.uses_people else None,
             viewed=viewed,
             folder=folder,
             progress=progress,

@@ -78,7 +78,8 @@ class Lab:
     ``new_model`` builds a fresh network from torch's global generator; keyword arguments change its size. ``groups``
     and ``validation_groups`` are given only where the method or the selector declares ``uses_groups``, ``known_groups``
     where the method is told groups of validation rows (-1 for a row whose group it is not told); otherwise the lab
-    holds no demographic column at all, and :attr:`groups` raises :class:`DemographicsHidden`. ``viewed`` makes a view
+    holds no demographic column at all, and :attr:`groups` raises :class:`DemographicsHidden`. ``people`` are given
+    only where it declares ``uses_people``. ``viewed`` makes a view
     of the training and the validation inputs where it cannot be taken of the inputs themselves: token ids, and features
     of a frozen backbone. With ``folder``, progress is kept on disk and an interrupted run goes on where it stopped.
 
@@ -116,6 +117,7 @@ class Lab:
         groups: Tensor | None = None,
         validation_groups: Tensor | None = None,
         known_groups: Tensor | None = None,
+        people: Tensor | None = None,
         viewed: Callable[[View], tuple[Inputs, Inputs]] | None = None,
         folder: Path | None = None,
         progress: Progress = silent,
@@ -154,6 +156,7 @@ class Lab:
         self._new_model = new_model
         self._train, self._validation = train.on(self.device), validation.on(self.device)
         self._groups, self._validation_groups, self._known_groups = groups, validation_groups, known_groups
+        self._people = people
         self._viewed = viewed
         self._folder = folder
         self._progress = progress
@@ -192,6 +195,16 @@ class Lab:
                 "group. Declare `uses_validation_groups = True`, and every table will mark the method ORACLE."
             )
         return self._known_groups
+
+    @property
+    def people(self) -> Tensor:
+        """A code, from 0, for whom each training row is of, (train,) int64, for methods with ``uses_people``."""
+        if self._people is None:
+            raise DemographicsHidden(
+                "This method asked for lab.people but does not declare `uses_people = True`. Declare it, and give the "
+                "method a mark in `knowledge`."
+            )
+        return self._people
 
     @property
     def validation(self) -> Examples:
