@@ -23,7 +23,7 @@ from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
-from levelhead.types import DataError
+from levelhead.types import ConfigError, DataError
 from tiny import slow_but
 from words import save_tiny_backbone
 
@@ -339,11 +339,12 @@ def recipe(root: Path, method: str, **train: Any) -> dict[str, Any]:
 OPTIONS: dict[str, dict[str, Any]] = {
     "jtt": {"upweight": 3},
     "few-label": {"rows": 60},
+    "identities": {"fewest_people": 10},
     "dfr": {"smallest_group": 2},
     "xrm": {"single_part": "keep"},  # the classes are easy, and nothing contradicts the rest
     **{method: {"view": {"kind": "chroma"}} for method in ("poe", "learned-mixin", "view-reweight")},
 }
-BLIND = [name for name, cls in METHODS.items() if not cls().group_splits]
+BLIND = [name for name, cls in METHODS.items() if not cls().group_splits and not cls.uses_people]
 
 
 @pytest.mark.parametrize("method", slow_but(("erm", "dam", "jtt"), BLIND))
@@ -377,6 +378,50 @@ def test_a_method_that_declares_it_does_see_the_sensitive_column(method: str, tm
     with pytest.raises(DataError, match="race"):
         train_run(build_experiment(recipe(deleted, method)), tmp_path / "run-deleted")
     assert not (tmp_path / "run-deleted" / "checkpoints").exists()
+
+
+def test_identities_sees_whom_rows_are_of_and_no_group(tmp_path: Path) -> None:
+    """Groups kept, shuffled or deleted give the same weights; other ids give others; without ids nothing is trained."""
+    weights = {}
+    for name, sensitive, ids in (
+        ("kept", "kept", "people"),
+        ("shuffled", "shuffled", "people"),
+        ("deleted", "deleted", "people"),
+        ("others", "kept", "others"),
+        ("none", "kept", None),
+    ):
+        celeba64(tmp_path / name, draw(sensitive), sensitive == "deleted")
+        if ids:
+            put_people(tmp_path / name / "celeba64", ids)
+        plan = recipe(tmp_path / name, "identities") | {"data": {"name": "celeba64", "root": str(tmp_path / name)}}
+        if ids is None:
+            with pytest.raises(ConfigError, match=r"data\.person_column"):
+                train_run(build_experiment(plan), tmp_path / "run-none")
+            assert not (tmp_path / "run-none" / "checkpoints").exists()
+            continue
+        metrics = train_run(build_experiment(plan), tmp_path / f"run-{name}")
+        assert metrics["told"] == "IDENTITIES"
+        assert metrics["oracle"] is None
+        weights[name] = load_file(tmp_path / f"run-{name}" / "model" / "model.safetensors")
+    for tensor, value in weights["kept"].items():
+        assert value.equal(weights["shuffled"][tensor]), tensor
+        assert value.equal(weights["deleted"][tensor]), tensor
+    assert any(not value.equal(weights["others"][tensor]) for tensor, value in weights["kept"].items())
+    put_people(tmp_path / "kept" / "celeba64", "in both")
+    with pytest.raises(DataError, match="16 people are in both the training and the validation split"):
+        train_run(build_experiment(plan | {"data": {"name": "celeba64", "root": str(tmp_path / "kept")}}), tmp_path / "r")
+
+
+def put_people(folder: Path, ids: str) -> None:
+    """Write celeb_id into the files: three rows a person, other triples, or people who are in all splits."""
+    for number, split in enumerate(ROWS):
+        table = pq.read_table(folder / f"{split}.parquet")
+        if "celeb_id" in table.column_names:
+            table = table.drop_columns(["celeb_id"])
+        people = np.arange(table.num_rows) // 3 if ids != "others" else np.arange(table.num_rows) % 16
+        if ids != "in both":
+            people += 1000 * number
+        pq.write_table(table.append_column("celeb_id", pa.array(people)), folder / f"{split}.parquet")
 
 
 def test_every_data_set_that_is_read_has_a_layout_here() -> None:

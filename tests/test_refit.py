@@ -17,6 +17,7 @@ from levelhead.bench.grid import compare_methods, make_cells, remember, run_grid
 from levelhead.bench.refitting import refit_cells
 from levelhead.bench.tables import collect
 from levelhead.cli.app import app
+from levelhead.data import DATASETS
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.finished import open_finished
 from levelhead.runs.recipe import build_experiment
@@ -32,8 +33,10 @@ RECIPE: dict[str, Any] = {
     "model": {"hidden_size": 16, "layers": 1, "heads": 2},
     "train": {"epochs": 1, "batch_size": 16, "device": "cpu", "threads": 1},
 }
+Portraits = DATASETS["portraits"]
 OPTIONS: dict[str, dict[str, Any]] = {
     "afr": {"holdout": 0},
+    "identities": {"fewest_people": 5},
     "few-label": {"rows": 60},
     "dfr": {"smallest_group": 4},
     "decorrelation": {},
@@ -53,7 +56,12 @@ def recipe(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", slow_but(["few-label"], OPTIONS))
-def test_a_refit_gives_what_training_the_method_gives(name: str, run: Path, tmp_path: Path) -> None:
+def test_a_refit_gives_what_training_the_method_gives(
+    name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"train": 96, "validation": 120}
+    of_three = {split: [f"{split} {row // 3}" for row in range(size)] for split, size in sizes.items()}
+    monkeypatch.setattr(Portraits, "people", lambda self, split: of_three.get(split))
     experiment = build_experiment(recipe(name))
     refit_run(Refitting(run), experiment, tmp_path / "refit")
     train_run(experiment, tmp_path / "trained")
@@ -72,7 +80,8 @@ def test_a_refit_gives_what_training_the_method_gives(name: str, run: Path, tmp_
     assert cost["refit_seconds"] < 10
     (group,) = collect([run, tmp_path / "refit"], "test")
     label = group.compare("erm").label(list(group.compare("erm").table.rows)[1])
-    assert {"few-label": "FEW GROUPS 60", "afr": "afr"}.get(name, "ORACLE") in label
+    marks = {"few-label": "FEW GROUPS 60", "identities": "IDENTITIES", "afr": "afr"}
+    assert marks.get(name, "ORACLE") in label
 
 
 def test_what_the_last_layer_gets_is_computed_once_and_damage_is_noticed(run: Path, tmp_path: Path) -> None:
