@@ -409,7 +409,9 @@ def test_identities_sees_whom_rows_are_of_and_no_group(tmp_path: Path) -> None:
     assert any(not value.equal(weights["others"][tensor]) for tensor, value in weights["kept"].items())
     put_people(tmp_path / "kept" / "celeba64", "in both")
     with pytest.raises(DataError, match="16 people are in both the training and the validation split"):
-        train_run(build_experiment(plan | {"data": {"name": "celeba64", "root": str(tmp_path / "kept")}}), tmp_path / "r")
+        train_run(
+            build_experiment(plan | {"data": {"name": "celeba64", "root": str(tmp_path / "kept")}}), tmp_path / "r"
+        )
 
 
 def put_people(folder: Path, ids: str) -> None:
