@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -54,6 +55,34 @@ def test_in_table_2_the_choice_of_epochs_alone_moves_erm_by_more_than_the_publis
     ends = re.search(r"\[(\S+), (\S+)\]", tool.by_selection(ITEMS["table2"]))
     assert ends
     assert float(ends[2]) < float(tool.published_difference(ITEMS["table2"]).split()[0]) < 0
+
+
+@pytest.mark.parametrize(
+    ("file", "grid", "row", "figure"),
+    [
+        ("finding_utkface64", None, "DAM, preset released-vision", "difference"),
+        ("finding_utkface64", None, "DAM", "difference"),
+        ("finding_utkface64", None, "ERM, 11 layers", "difference"),
+        ("finding_utkface64", None, "ERM, learning rate / 10", "difference"),
+        ("paper_figure2_small", "figure2_small", "ARL, 2 layers", "gain"),
+        ("paper_figure2_small", "figure2_small", "ARL, 6 layers", "gain"),
+        ("paper_table1_small", "table1_small", "ERM", "by_selection_alone"),
+        ("paper_table2_small", "table2_small", "ERM", "by_selection_alone"),
+    ],
+)
+def test_effects_of_what_differs_from_the_text_are_those_of_the_files(
+    tool: ModuleType, file: str, grid: str | None, row: str, figure: str
+) -> None:
+    text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    table = text.split("## What differs from the paper's text")[1].split("## A day with a GPU")[0]
+    record = json.loads((ROOT / "results" / f"{file}.json").read_text(encoding="utf-8"))
+    if grid is None:
+        found = record["comparisons"]["own"]["methods"][row]["equalized_odds"]["difference"]
+    elif figure == "gain":
+        found = record["grids"][grid]["gains"][row]["equalized_odds"]
+    else:
+        found = record["grids"][grid]["published"][row]["equalized_odds"][figure]
+    assert any(f"`{file}.json`" in line and tool.interval(found, signed=True) in line for line in table.splitlines())
 
 
 def test_gains_of_a_result_stand_in_the_overview_each_kind_by_itself(
