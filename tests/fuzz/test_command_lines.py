@@ -37,7 +37,7 @@ NUMBERS = ["0", "-1", "1", "1.5", "nan", "inf", "-inf", "1e-320", "1e308", str(1
 TEXTS = ["", " ", "-1", "1e308", "a=nan\n٣", "=", "pipe"]
 PATHS = ["pipe", "folder", "no/such", "empty", "a\nb", "", "given/run/metrics.json"]
 RAW = re.compile(r"Traceback|\[Errno|<class '|object at 0x|\b[A-Z]\w+(Error|Exception)\b|invalid literal|must be real")
-WRITTEN = re.compile(r"^(predictions-|evaluation-|README\.md|\.lock)|\.(png|svg)$")  # what may be written into a run
+WRITTEN = re.compile(r"^(predictions-|evaluation-|last-layer-|README\.md|\.lock)|\.(png|svg)$")  # may change in a run
 
 SMALL = "data={name: portraits, train_size: 32, validation_size: 32, test_size: 80, correlation: 0.5}"
 NETWORK = "model={hidden_size: 16, layers: 2, heads: 2}"
