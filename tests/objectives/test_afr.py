@@ -15,7 +15,7 @@ from levelhead.data.base import Examples
 from levelhead.methods import AFR, DAM
 from levelhead.methods.afr import row_weights
 from levelhead.methods.fit import fit
-from levelhead.methods.last_layer import last_layer, solve, watching_last_layer
+from levelhead.methods.last_layer import HeldOut, last_layer, solve, watching_last_layer
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
@@ -132,6 +132,20 @@ def test_it_helps_against_a_strong_shortcut_and_harms_where_it_is_weak(agree: fl
 
     assert (right(refitted) > right(plain) + 0.3) == better
     assert (right(refitted) < right(plain) - 0.3) == (not better)
+
+
+@pytest.mark.parametrize("agree", [0.95, 0.9, 0.8])
+def test_the_default_keeps_the_accuracy_where_a_large_gamma_turns_the_scores_around(agree: float) -> None:
+    train, labels = drawn(2000, agree, 0)
+    held, held_labels = drawn(1000, agree, 1)
+    plain = solve(train, labels, np.full(2000, 1 / 2000), (np.zeros((2, 2)), np.zeros(2)), 1e-4)
+    rows = HeldOut(held, held_labels, *plain)
+
+    def accuracy(layer: tuple[np.ndarray, np.ndarray]) -> float:
+        return float(((held @ layer[0].T + layer[1]).argmax(1) == held_labels).mean())
+
+    assert accuracy(AFR(penalty=0.01).refit(rows)) > accuracy(plain) - 0.005
+    assert accuracy(AFR(gamma=4, penalty=0.01).refit(rows)) < accuracy(plain) - (0.5 if agree == 0.8 else 0.05)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ def refit_command(
     methods: Annotated[
         str,
         typer.Option(
-            "--method", help="Methods that refit a last layer: afr, identities, few-label, dfr, decorrelation."
+            "--method",
+            help="Methods that refit the last layer: afr (gamma 1; above 2 it can turn scores around), identities, "
+            "few-label, dfr, decorrelation.",
         ),
     ] = "afr,few-label,dfr",
     groups: Annotated[
@@ -44,7 +46,7 @@ def refit_command(
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.gamma=0,4."),
+        typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.gamma=0,2."),
     ] = None,
     join: JoinedFile = None,
     on: OnColumn = None,
