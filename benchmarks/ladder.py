@@ -42,9 +42,10 @@ from scipy import stats
 
 import levelhead as lh
 from levelhead.bench.ladder import Step, draw_ladder
-from levelhead.methods import AFR, DFR, Decorrelation, FewLabel
-from levelhead.methods.directions import largest_strength, regression_within
-from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, solve
+from levelhead.data import SPLITS
+from levelhead.methods import AFR, DFR, Decorrelation, FewLabel, Identities
+from levelhead.methods.directions import largest_strength, regression_within, without_directions
+from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, PeopleRows, solve
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.joint import holm
 from levelhead.metrics.ranking import monotone_share
@@ -63,15 +64,20 @@ LARGE_CHANGE = 0.02  # of DFR: of a small change a ratio says little
 VARIANTS: dict[str, tuple[int, LastLayerMethod]] = {
     "class-balanced": (0, AFR(gamma=0, holdout=0)),
     **{f"AFR, gamma {gamma}": (0, AFR(gamma=gamma, holdout=0)) for gamma in (1, 2, 4, 8)},
-    "few-label, 50 rows": (2, FewLabel(rows=50)),
-    "few-label, 200 rows": (2, FewLabel(rows=200)),
-    "few-label, 500 rows": (2, FewLabel(rows=500)),
-    "decorrelation": (3, Decorrelation()),
-    "DFR": (3, DFR()),
+    "identities": (2, Identities()),
+    "identities, shuffled": (2, Identities(placebo=True)),
+    "few-label, 50 rows": (3, FewLabel(rows=50)),
+    "few-label, 200 rows": (3, FewLabel(rows=200)),
+    "few-label, shuffled": (3, FewLabel(rows=200, placebo=True)),
+    "few-label, 500 rows": (3, FewLabel(rows=500)),
+    "decorrelation": (4, Decorrelation()),
+    "DFR": (4, DFR()),
 }
-"""By name: the rung of knowledge, and the method. Rung 4 is known groups when predicting, computed below."""
+"""By name: the rung of knowledge, and the method. Rung 5 is known groups when predicting, computed below."""
 KNOWN_GROUP = "group subtracted"
 NOISE, RANDOM_DIRECTION = "noise on the score", "a random direction"
+REMOVED_DIRECTION = "a random direction, removed"
+"""The placebo in few-label's own form: a direction drawn by chance is taken out as few-label takes out its probe's."""
 Booleans = NDArray[np.bool_]
 
 
@@ -95,23 +101,26 @@ class Task:
     layer: tuple[FloatArray, FloatArray]
     validation: Split
     test: Split
+    train: PeopleRows | None = None
 
     @property
     def held(self) -> HeldOut:
-        """What a method refits on, every group told."""
+        """What a method refits on, every group told; training rows where the data set knows people."""
         split = self.validation
-        return HeldOut(split.features, split.labels, *self.layer, split.groups, self.seed)
+        return HeldOut(split.features, split.labels, *self.layer, split.groups, self.seed, self.train)
 
 
 def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iterator[tuple[Task, bool]]:
     """Yield every task of a network, and whether it is refitted, not explained alone."""
     refitting = Refitting(run, data_root)
     data, seed = refitting.run.experiment.data, refitting.run.experiment.seed
+    columns = {split: _columns(refitting, split) for split in SPLITS}
+    knows = "celeb_id" in columns["train"]
     features = {
         split: refitting.inputs(split).features.double().numpy()
-        for split in (("train", "validation", "test") if others else ("validation", "test"))
+        for split in (SPLITS if others or knows else SPLITS[1:])
     }
-    columns = {split: _columns(refitting, split) for split in features}
+    people = np.unique(columns["train"]["celeb_id"], return_inverse=True)[1] if knows else None
     own = _splits(refitting, features, columns)
     held = HeldOut.of(
         refitting.model,
@@ -121,7 +130,8 @@ def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iter
         seed,
     )
     target = str(getattr(data, "target", name))
-    yield Task(target, f"{name}, its own", seed, (held.weight, held.bias), *own), True
+    rows = people if people is None else PeopleRows(features["train"], _labels(refitting, "train"), people)
+    yield Task(target, f"{name}, its own", seed, (held.weight, held.bias), *own, rows), True
     if not others:
         return
     male = columns["test"]["Male"]
@@ -137,7 +147,8 @@ def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iter
         layer = fitted(features["train"], labels["train"])
         layer = at_rate(layer, features["validation"], float(labels["validation"].mean()))
         splits = [replace(split, labels=labels[key]) for key, split in zip(("validation", "test"), own, strict=True)]
-        yield Task(attribute, name, seed, layer, *splits), attribute in chosen
+        rows = people if people is None else PeopleRows(features["train"], labels["train"], people)
+        yield Task(attribute, name, seed, layer, *splits, rows), attribute in chosen
 
 
 def _columns(refitting: Refitting, split: str) -> dict[str, IntArray]:
@@ -156,11 +167,15 @@ def _splits(
 ) -> tuple[Split, Split]:
     found = []
     for split in ("validation", "test"):
-        labels = refitting.inputs(split).examples.labels.numpy()  # type: ignore[arg-type]
+        labels = _labels(refitting, split)
         groups = refitting.run.experiment.data.groups(split)[0].values.numpy()  # type: ignore[arg-type]
         people = columns[split].get("celeb_id", np.arange(len(labels)))
         found.append(Split(features[split], labels, groups, np.unique(people, return_inverse=True)[1]))
     return found[0], found[1]
+
+
+def _labels(refitting: Refitting, split: str) -> IntArray:
+    return np.asarray(refitting.inputs(split).examples.labels)  # type: ignore[arg-type]
 
 
 def fitted(features: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -217,21 +232,26 @@ def answers(task: Task) -> Iterator[tuple[str, int, bool, Booleans]]:
                     continue
                 rows = np.random.default_rng((task.seed, draw)).choice(len(held.labels), method.rows, replace=False)
                 told = replace(held, groups=np.where(np.isin(np.arange(len(held.labels)), rows), held.groups, -1))
-            elif rung < 2:
+            elif rung < 3:
                 told = replace(held, groups=None)
+            if isinstance(method, Identities) and held.train is None:
+                continue
             layer = method.refit(told)
             yield name, rung, False, highest(score(layer, test.features), count)
             yield name, rung, True, highest(score(within_budget(held, layer), test.features), count)
     for draw in range(DRAWS):
-        for name, moved in noise(task, np.random.default_rng((task.seed, draw))).items():
+        generator = np.random.default_rng((task.seed, draw))
+        for name, moved in noise(task, generator).items():
             yield name, 0, True, highest(moved, count)
+        layer = without_directions(held, generator.normal(size=(held.features.shape[1], 1)), BUDGET)
+        yield REMOVED_DIRECTION, 0, True, highest(score(layer, test.features), count)
     # The group itself, known when predicting: the same subtraction, of the group instead of what tells it.
     assert held.groups is not None
     signal = held.groups[:, None].astype(float)
     share = regression_within(signal, held.logits - held.logits.mean(1, keepdims=True), held.labels)
     strength = largest_strength(held.logits, signal @ share, held.labels, BUDGET)
     moved = plain - strength * test.groups * float(share[0, 1] - share[0, 0])
-    yield KNOWN_GROUP, 4, True, highest(moved, count)
+    yield KNOWN_GROUP, 5, True, highest(moved, count)
 
 
 def monotone_shares(task: Task) -> dict[str, float]:
@@ -387,9 +407,13 @@ def steps(record: dict[str, Any]) -> list[Step]:
 SHOWN = (
     NOISE,
     RANDOM_DIRECTION,
+    REMOVED_DIRECTION,
     "AFR, gamma 2",
+    "identities",
+    "identities, shuffled",
     "few-label, 50 rows",
     "few-label, 200 rows",
+    "few-label, shuffled",
     "few-label, 500 rows",
     "decorrelation",
     "DFR",
