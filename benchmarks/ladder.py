@@ -400,7 +400,12 @@ def steps(record: dict[str, Any]) -> list[Step]:
             if variant["within_budget"]:
                 gap = {end: 1 + value / whole for end, value in variant["equalized_odds"].items()}
                 left = Estimate(**gap, n=measured["rows"])
-                found.append(Step(task, variant["name"], variant["rung"], left, variant["accuracy"]["value"]))
+                rung = (
+                    VARIANTS[variant["name"]][0]
+                    if variant["name"] in VARIANTS
+                    else 5 * (variant["name"] == KNOWN_GROUP)
+                )
+                found.append(Step(task, variant["name"], rung, left, variant["accuracy"]["value"]))
     return found
 
 
@@ -441,13 +446,15 @@ def tables(record: dict[str, Any]) -> str:
             f"- {which.replace('_', ' ')} against measured: correlation {np.corrcoef(both.T)[0, 1]:.2f}; within 3 "
             f"points {np.mean(off <= 0.03):.0%}, within 5 points {np.mean(off <= 0.05):.0%} of {len(both)} tasks"
         )
-    found = [f"| task, features of | ERM | random | {' | '.join(SHOWN)} |", f"|---|---:|---:|{'---:|' * len(SHOWN)}"]
-    changes: dict[str, dict[str, dict[str, float]]] = {name: {} for name in SHOWN}
+    present = {one["name"] for measured in record["tasks"].values() for one in measured["variants"]}
+    shown = [name for name in SHOWN if name in present]
+    found = [f"| task, features of | ERM | random | {' | '.join(shown)} |", f"|---|---:|---:|{'---:|' * len(shown)}"]
+    changes: dict[str, dict[str, dict[str, float]]] = {name: {} for name in shown}
     for task, measured in record["tasks"].items():
         whole = measured["equalized_odds"]
         cells = [_short(task), _spread(whole), _points(measured["trivial"], signed=True)]
         variants = {one["name"]: one for one in measured["variants"] if one["within_budget"]}
-        for name in SHOWN:
+        for name in shown:
             if (one := variants.get(name)) is None:
                 cells.append("")
                 continue
@@ -456,7 +463,7 @@ def tables(record: dict[str, Any]) -> str:
             changes[name][task] = {"gap": gap, "share": gap / whole["value"], "whole": whole["value"], "p": one["p"]}
             changes[name][task]["accuracy"] = one["accuracy"]["value"]
         found.append(f"| {' | '.join(cells)} |")
-    verdicts = [_verdict(name, list(changes[name].values())) for name in SHOWN]
+    verdicts = [_verdict(name, list(changes[name].values())) for name in shown]
     ratios = [
         changes["few-label, 500 rows"][task]["gap"] / one["gap"]
         for task, one in changes["DFR"].items()

@@ -20,17 +20,19 @@ def row(gap: float, accuracy: float) -> dict[str, JointRow]:
 
 def test_steps_are_shares_of_the_baselines_gap_and_go_up_in_knowledge() -> None:
     rows = {"dfr": row(-0.05, -0.01), "few": row(-0.025, -0.004), "dam": row(0.0025, 0), "poe": row(-0.01, 0)}
+    rows["ids"] = row(-0.02, -0.001)
     comparison = made_up(
         rows,
         oracle={**dict.fromkeys(["erm", *rows]), "dfr": "method"},
-        told={"few": "FEW GROUPS 200", "poe": "DECLARES hypothesis"},
+        told={"few": "FEW GROUPS 200", "poe": "DECLARES hypothesis", "ids": "IDENTITIES"},
     )
     steps = steps_of(comparison, "a task")
-    assert [step.name for step in steps] == ["dam", "poe DECLARES hypothesis", "few FEW GROUPS 200", "dfr ORACLE"]
-    assert [step.rung for step in steps] == [0, 1, 2, 3]
-    assert [step.left.value for step in steps] == pytest.approx([1.025, 0.9, 0.75, 0.5])
-    assert steps[2].left.low == pytest.approx(1 - 0.045 / 0.1)
-    assert steps[3].to_dict()["knew"] == RUNGS[3]
+    names = ["dam", "poe DECLARES hypothesis", "ids IDENTITIES", "few FEW GROUPS 200", "dfr ORACLE"]
+    assert [step.name for step in steps] == names
+    assert [step.rung for step in steps] == [0, 1, 2, 3, 4]
+    assert [step.left.value for step in steps] == pytest.approx([1.025, 0.9, 0.8, 0.75, 0.5])
+    assert steps[3].left.low == pytest.approx(1 - 0.045 / 0.1)
+    assert steps[4].to_dict()["knew"] == RUNGS[4]
 
 
 def test_without_a_gap_nothing_can_be_left_of_it() -> None:
