@@ -14,9 +14,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from levelhead.data import DATASETS, SPLITS, hatexplain, text_files, utkface_folder
+from levelhead.data import DATASETS, SPLITS, Fold, hatexplain, text_files, utkface_folder
 from levelhead.types import ConfigError
-from test_blindness import COMPUTED, LAYOUTS, TEXT_LAYOUTS, draw
+from test_blindness import COMPUTED, LAYOUTS, TEXT_LAYOUTS, draw, sentences, write_files
 
 # Name and layout: what is declared sensitive there, as the file calls it, and the target.
 DECLARED: dict[tuple[str, str], tuple[set[str], str]] = {
@@ -182,6 +182,75 @@ def test_training_opens_no_declared_sensitive_column(
         data.groups("train")
         data.ids("train")
         assert declared <= opened, "the watch would not have noticed"
+
+
+def with_people(name: str, root: Path, dealt: bool) -> dict[str, Any]:
+    """Write a set with a column ``who`` of ten people, one cell of it empty; return the options of its data set."""
+    rows = draw("kept")
+    who = ["", *(f"p{row % 10}" for row in range(1, len(rows.label)))]
+    frame = pd.DataFrame({"file": rows.name, "label": rows.label, "group": rows.group, "who": who, "split": rows.split})
+    frame["text"] = [f"{text} w{row}" for row, text in enumerate(sentences(rows))]
+    pictures = name == "image-folder-csv"
+    write_files(root / "mine", rows.name if pictures else [], rows.picture if pictures else [])
+    options: dict[str, Any] = {"person_column": "who", "test_share": 0.3, "validation_share": 0.3}
+    if name == "hub":
+        for split in ["train"] if dealt else SPLITS:
+            frame[dealt | (frame["split"] == split)].to_parquet(root / "mine" / f"{split}.parquet")
+        here: dict[str, Any] = {"validation_split": None, "test_split": None} if dealt else {}
+        return options | here | {"path": "mine", "text_column": "text", "sensitive": "group"}
+    frame.to_csv(root / "mine" / "labels.csv", index=False)
+    options |= {"file": "labels.csv"} if name == "text-csv" else {}
+    return options | {"folder": "mine"} | ({} if dealt else {"split_column": "split"})
+
+
+@pytest.mark.parametrize("dealt", [True, False])
+@pytest.mark.parametrize("name", ["text-csv", "image-folder-csv", "hub"])
+def test_training_opens_whom_rows_are_of_only_to_deal_them_and_then_by_person(
+    name: str,
+    dealt: bool,
+    tmp_path: Path,
+    opened: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if name == "hub":
+        pytest.importorskip("datasets")
+    monkeypatch.setenv("LEVELHEAD_CACHE", "off")
+    data = DATASETS[name](root=tmp_path, **with_people(name, tmp_path, dealt))
+    opened.clear()
+    data.check()
+    labels = {split: data.examples(split).labels for split in SPLITS}
+    assert ("who" in opened) == dealt
+    assert "group" not in opened
+    opened.clear()
+    people = {split: data.people(split) or () for split in SPLITS}
+    assert "who" in opened
+    assert not {"group", "label"} & opened
+    assert {split: len(people[split]) for split in SPLITS} == {split: len(labels[split]) for split in SPLITS}
+    found = [person for split in SPLITS for person in set(people[split])]
+    assert sum("nobody is named" in person for person in found) == 1
+    assert {person for person in found if "nobody" not in person} == {f"p{row}" for row in range(10)}
+    assert (len(found) == len(set(found))) == dealt
+    assert ("10 of the people in 'who' have rows in two splits" in caplog.text) != dealt
+    folds = [Fold(data=data, folds=3, fold=fold) for fold in range(3)]
+    tested = [person for fold in folds for person in set(fold.people("test") or ())]
+    assert len(tested) == len(set(tested)) == 11
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        *(("text-csv", role) for role in ("target", "sensitive", "text_column", "split_column")),
+        *(("image-folder-csv", role) for role in ("target", "sensitive", "file_column")),
+        *(("hub", role) for role in ("target", "sensitive", "text_column")),
+    ],
+)
+def test_the_column_of_people_has_no_other_role(name: str, role: str) -> None:
+    place = {"text-csv": {"file": "a.csv", "folder": "a"}, "image-folder-csv": {"folder": "a"}, "hub": {"path": "a"}}
+    with pytest.raises(ConfigError, match=r"data\.person_column"):
+        DATASETS[name](**place[name], person_column="who", **{role: "who"})
+    if name != "image-folder-csv":
+        DATASETS[name](**place[name], person_column="who", id_column="who")
 
 
 @pytest.mark.parametrize("name", DATASETS)

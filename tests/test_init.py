@@ -100,6 +100,23 @@ def test_a_column_about_people_is_no_target_though_it_is_the_only_class(tmp_path
         guess_columns(table, tmp_path)
 
 
+def test_a_column_of_people_is_neither_class_nor_group_and_deals_the_splits(tmp_path: Path) -> None:
+    frame = reviews().assign(author=[f"a{row // 4}" for row in range(160)], user_id=["u1", "u2"] * 80)
+    frame.to_csv(tmp_path / "reviews.csv", index=False)
+    text, guess = write_recipe(tmp_path / "reviews.csv")
+    data = data_of(text)
+    assert (data["person_column"], data["target"], data["sensitive"]) == ("author", "verdict", ["gender"])
+    assert any("'author' may say whom each row is of" in sentence for sentence in guess.said)
+    other, _ = write_recipe(tmp_path / "reviews.csv", settings=["data.person_column=user_id"])
+    assert data_of(other)["person_column"] == "user_id"
+    (tmp_path / "mine.yaml").write_text(text)
+    said = look_at(load_experiment(tmp_path / "mine.yaml")).said
+    assert "160 rows of 40 people, 40 of whom have two rows or more." in said
+    assert not any("in two splits" in sentence for sentence in said)
+    frame.assign(author=range(160)).drop(columns="user_id").to_csv(tmp_path / "once.csv", index=False)
+    assert "person_column" not in data_of(write_recipe(tmp_path / "once.csv")[0])
+
+
 def test_pairs_splits_and_several_classes() -> None:
     table = {
         "premise": [f"some words {row}" for row in range(60)],

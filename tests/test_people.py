@@ -60,6 +60,11 @@ def test_evaluate_goes_by_person_where_the_data_set_knows_people(
     together = json.loads((run / "evaluation-test.json").read_text())
     assert together["clusters"]["column"] == "person"
     assert {*alone, "run", "clusters"} == {*together}
+    explained = tmp_path / "explained.json"
+    middle = frame.filter(like="probability_").iloc[:, 1].median()
+    with pytest.raises(SystemExit):
+        main(["explain", str(run), "--threshold", str(middle), "--json", str(explained)])
+    assert f"in {PEOPLE} clusters" in explained.read_text()
     table = collect([run], "test")[0].compare("erm")
     assert f"{ROWS} rows in {PEOPLE} clusters" in table.warnings[0]
 

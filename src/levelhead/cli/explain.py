@@ -76,7 +76,7 @@ def explain_command(
         str | None,
         typer.Option(
             help="Column that rows which belong together have in common, such as a person's id: intervals allow for "
-            "the correlation within clusters. Not with --signal.",
+            "the correlation within clusters. Default for a RUN that knows people: the person. Not with --signal.",
             show_default=False,
         ),
     ] = None,
@@ -98,6 +98,7 @@ def explain_command(
     if (own_run := own_predictions(scores)) is not None:
         scores, label, score = own_run.file, label or OUTCOMES[0], score or own_run.score
         group = group or (None if join else list(own_run.groups))
+        cluster = cluster if signal else cluster or own_run.cluster
         positive, on = own_run.positive if positive is None else positive, on or (own_run.ids if join else None)
     given = {"FILE": scores, "--label": label, "--score": score, "--group": group}
     if scores is None or label is None or score is None or not group:

@@ -7,8 +7,10 @@ by the evaluator, and by methods that declare ``uses_groups``.
 
 from __future__ import annotations
 
+import functools
 import logging
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -253,6 +255,36 @@ def codes_of(values: Iterable[str], names: Sequence[str]) -> Tensor:
     """Return the position in ``names`` of each value, (n,) int64; -1 for an empty one, which is no name."""
     code = {"": -1} | {name: position for position, name in enumerate(names)}
     return torch.tensor([code[value] for value in values], dtype=torch.int64)
+
+
+def people_of(cells: Iterable[str], where: str = "row") -> list[str]:
+    """Return whom each row is of, (n,): its cell to the letter. A row with an empty cell is of somebody of its own.
+
+    ``where`` and a number name such rows, so that no two have one name.
+    """
+    empty = ("", "nan")
+    return [
+        f"(nobody is named in {where} {row})" if cell.strip().lower() in empty else cell
+        for row, cell in enumerate(cells, 1)
+    ]
+
+
+def say_shared_people(whose: Iterable[tuple[str, str]], where: str, column: str) -> None:
+    """Log, once, how many people are in more than one split, of the person and the split of every row."""
+    times = Counter(person for person, _ in set(whose))
+    if shared := sum(count > 1 for count in times.values()):
+        _say_shared(where, column, shared)
+
+
+@functools.lru_cache(maxsize=64)
+def _say_shared(where: str, column: str, shared: int) -> None:
+    logger.warning(
+        "%s: %d of the people in %r have rows in two splits or more, so the test is not one of new people. "
+        "levelhead compare --folds splits by person.",
+        where,
+        shared,
+        column,
+    )
 
 
 def refuse_one_class(labels: Tensor, class_names: tuple[str, ...], target: str, where: str) -> None:

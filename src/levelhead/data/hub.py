@@ -32,8 +32,10 @@ from levelhead.data.base import (
     codes_of,
     dataset_folder,
     id_name_of,
+    people_of,
     refuse_empty,
     refuse_one_class,
+    say_shared_people,
     warn_of_absent,
 )
 from levelhead.data.cache import picture_examples, picture_inputs
@@ -64,7 +66,9 @@ class Hub(DataSet):
     class labels, truth values, whole numbers or texts. ``label_map`` says which class a value of the target stands for,
     as ``{"yes ": "yes"}``; ``threshold`` makes two classes of a target of numbers: at least so much, or less.
     ``id_column`` is written beside predictions (None: the row's
-    number). Pictures are cropped to their central square and resized to ``image_size`` pixels.
+    number). ``person_column`` says whom each row is of: shares are then dealt by person, and intervals take a person's
+    rows together; an empty cell is somebody of its own. Pictures are cropped to their central square and resized to
+    ``image_size`` pixels.
     """
 
     path: str = ""
@@ -79,6 +83,7 @@ class Hub(DataSet):
     validation_split: str | None = "validation"
     test_split: str | None = "test"
     id_column: str | None = None
+    person_column: str | None = None
     image_size: int = 64
     validation_share: float = 0.1
     test_share: float = 0.2
@@ -112,7 +117,8 @@ class Hub(DataSet):
             if self.text_column is None
             else {"text_column": self.text_column, "pair_column": self.pair_column}
         )
-        check_roles(self._sensitive, self.target, id_column=self.id_column, **inputs)
+        person = self.person_column if self.person_column != self.id_column else None
+        check_roles(self._sensitive, self.target, id_column=self.id_column, person_column=person, **inputs)
         named = self._names()
         if len(set(named)) < len(named):
             raise ConfigError(
@@ -129,13 +135,11 @@ class Hub(DataSet):
         """Raise an error if the set cannot be loaded or lacks a split or a column that training needs."""
         splits = self._load()
         for name in self._names():
-            identifier = [self.id_column] if self.id_column else []
-            require_columns(
-                splits[name].column_names, [*self._texts, *self._pictured, self.target, *identifier], self._where(name)
-            )
+            required = [*self._texts, *self._pictured, self.target, *self._named]
+            require_columns(splits[name].column_names, required, self._where(name))
             for column in self._texts:
                 self._refuse_no_texts(splits[name], column, name)
-        for column in (self.target, *([self.id_column] if self.id_column else [])):
+        for column in (self.target, *self._named):
             self._refuse_kind(splits, column)
         warn_of_absent(self._sensitive, self.path, *(splits[name].column_names for name in self._names()))
 
@@ -189,6 +193,29 @@ class Hub(DataSet):
         chosen = [values[row] for row in rows.tolist()]
         self._refuse_empty([not value for value in chosen], self.id_column, source, rows)
         return chosen
+
+    def people(self, split: Split) -> Sequence[str] | None:
+        """Return the ``person_column`` of ``split``; None without one. An empty cell is somebody of its own.
+
+        Opens this column of all splits in use; people in two of the set's own splits are a logged warning.
+        """
+        if self.person_column is None:
+            return None
+        splits, source = self._load(), self._source(split)
+        every = {name: self._people(splits, name) for name in self._names()}
+        whose = [(one, name) for name, people in every.items() for one in people]
+        say_shared_people(whose, self.path, self.person_column)
+        return [every[source][row] for row in self._rows(splits, split).tolist()]
+
+    def _people(self, splits: Any, source: str) -> list[str]:
+        """Return whom each row of one of the set's splits is of."""
+        column = str(self.person_column)
+        self._refuse_kind(splits, column)
+        return people_of(map(as_text, _column(splits[source], column)), f"{source}, row")
+
+    @property
+    def _named(self) -> list[str]:
+        return [name for name in (self.id_column, self.person_column) if name is not None]
 
     @property
     def _texts(self) -> tuple[str, ...]:
@@ -269,7 +296,9 @@ class Hub(DataSet):
             return torch.arange(count)
         validation = 0.0 if self.validation_split else self.validation_share
         test = 0.0 if self.test_split else self.test_share
-        if self._texts:
+        if self.person_column is not None:
+            keys = self._people(splits, source)
+        elif self._texts:
             columns = [self._text_values(splits, name, source) for name in self._texts]
             keys = ["\n".join(map(as_text, texts)) for texts in zip(*columns, strict=True)]
         else:

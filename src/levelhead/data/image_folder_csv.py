@@ -23,8 +23,10 @@ from levelhead.data.base import (
     dataset_folder,
     id_name_of,
     named_or_default,
+    people_of,
     refuse_empty,
     refuse_one_class,
+    say_shared_people,
     warn_of_absent,
 )
 from levelhead.data.cache import picture_examples, picture_inputs
@@ -54,9 +56,10 @@ class ImageFolderCsv(DataSet):
     column or several. ``split_column`` holds train, validation (or val, valid, dev, eval) and test, or what ``splits``
     says that they are called there, as ``{"train": [0], "validation": [1], "test": [2]}``; None: rows are dealt by a
     hash of their number and ``split_seed``, and so are the training rows of a column that names no validation or no
-    test rows. ``label_map`` says which class a value of the target stands for, as ``{"yes ": "yes"}``; ``threshold``
-    makes two classes of a target of numbers: at least so much, or less. Pictures are cropped to their central square
-    and resized to ``image_size`` pixels.
+    test rows. ``person_column`` says whom each picture is of: rows are then dealt by person, and intervals take a
+    person's rows together; an empty cell is somebody of its own. ``label_map`` says which class a value of the target
+    stands for, as ``{"yes ": "yes"}``; ``threshold`` makes two classes of a target of numbers: at least so much, or
+    less. Pictures are cropped to their central square and resized to ``image_size`` pixels.
     """
 
     folder: str = ""
@@ -65,6 +68,7 @@ class ImageFolderCsv(DataSet):
     target: str = "label"
     sensitive: str | tuple[str, ...] = GROUP
     split_column: str | None = None
+    person_column: str | None = None
     image_size: int = 64
     validation_share: float = 0.1
     test_share: float = 0.2
@@ -88,7 +92,13 @@ class ImageFolderCsv(DataSet):
         check_splits(self.splits, self.split_column)
         check_target_options(self.label_map, self.threshold)
         check_image_size(self.image_size)
-        check_roles(self._sensitive, self.target, file_column=self.file_column, split_column=self.split_column)
+        check_roles(
+            self._sensitive,
+            self.target,
+            file_column=self.file_column,
+            split_column=self.split_column,
+            person_column=self.person_column,
+        )
 
     @property
     def _sensitive(self) -> tuple[str, ...]:
@@ -151,6 +161,23 @@ class ImageFolderCsv(DataSet):
         found: list[str] = frame[self.file_column].iloc[self._rows(frame, split)].tolist()
         return found
 
+    def people(self, split: Split) -> Sequence[str] | None:
+        """Return the ``person_column`` of ``split``; None without one. An empty cell is somebody of its own.
+
+        Opens this column and that of splits; people in two splits are a logged warning.
+        """
+        if self.person_column is None:
+            return None
+        frame = self._read([self.person_column])
+        people, splits = self._people(frame), self._splits(frame)
+        say_shared_people(zip(people, splits, strict=True), str(self._csv()), self.person_column)
+        return [people[row] for row in self._rows(frame, split)]
+
+    def _people(self, frame: pd.DataFrame) -> list[str]:
+        """Return whom each row is of, of the csv if the column is not among those that were read."""
+        column = str(self.person_column)
+        return people_of(frame[column] if column in frame else self._read([column])[column])
+
     def _folder(self) -> Path:
         if not self.folder:
             raise ConfigError("data.folder is empty; name the folder of the pictures, below the data root.")
@@ -163,24 +190,30 @@ class ImageFolderCsv(DataSet):
         """Read columns, and the split column, as text; every column that training needs must be there."""
         path = self._csv()
         split = [] if self.split_column is None else [self.split_column]
+        person = [] if self.person_column is None else [self.person_column]
         if not path.is_file():
             raise DataError(f"There is no file {path}. Set data.csv to a file in {path.parent}, or to a whole path.")
-        require_columns(table_header(path), [self.file_column, self.target, *split, *columns], str(path))
+        require_columns(table_header(path), [self.file_column, self.target, *split, *person, *columns], str(path))
         return pd.DataFrame(read_columns(path, [*(columns or [self.target]), *split]), dtype=str)
 
     def _rows(self, frame: pd.DataFrame, split: Split) -> list[int]:
         """Return the positions of the rows of ``split``, in the order of the csv."""
+        return rows_of(self._splits(frame), split, self._csv(), self.test_share if self.split_column is None else 0)
+
+    def _keys(self, frame: pd.DataFrame) -> list[str]:
+        """Return what decides the split of each row: whom it is of, else its number."""
+        return list(map(str, range(len(frame)))) if self.person_column is None else self._people(frame)
+
+    def _splits(self, frame: pd.DataFrame) -> list[Split]:
+        """Return the split of each row."""
         if self.split_column is None:
-            keys = map(str, range(len(frame)))
-            dealt = deal(keys, self.split_seed, self.validation_share, self.test_share)
-            return rows_of(dealt, split, self._csv(), self.test_share)
+            return deal(self._keys(frame), self.split_seed, self.validation_share, self.test_share)
         words = frame[self.split_column].str.strip().tolist()
         named = named_splits(words, self.splits, self.split_column, self._csv())
         if absent := absent_splits(named):
             say_filled(self._csv(), self.split_column, absent)
-            numbers = [str(row) for row in range(len(named))]
-            named = fill_splits(named, numbers, self.split_seed, self.validation_share, self.test_share)
-        return rows_of(named, split, self._csv(), 0)
+            named = fill_splits(named, self._keys(frame), self.split_seed, self.validation_share, self.test_share)
+        return named
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes of the target, of all rows; errors are those of :meth:`examples`."""

@@ -22,8 +22,10 @@ from levelhead.data.base import (
     dataset_folder,
     id_name_of,
     named_or_default,
+    people_of,
     refuse_empty,
     refuse_one_class,
+    say_shared_people,
     warn_of_absent,
 )
 from levelhead.data.splits import (
@@ -66,6 +68,8 @@ class TextCsv(DataSet):
     they are called there, as ``{"train": [0], "validation": [1], "test": [2]}``; None with one file: rows are dealt by
     a hash of their text and ``split_seed``, so that rows with the same text go to the same split. So are, of a column
     that names no validation or no test rows, its training rows.
+    ``person_column`` says whom each row is of, such as its author. Rows are then dealt by person and not by text, and
+    intervals take a person's rows together; an empty cell is somebody of its own.
 
     ``label_map`` says which class a value of the target stands for, as ``{"yes ": "yes"}``. ``threshold`` makes two
     classes of a target of numbers: at least so much, or less.
@@ -79,6 +83,7 @@ class TextCsv(DataSet):
     sensitive: str | tuple[str, ...] = GROUP
     split_column: str | None = None
     id_column: str | None = None
+    person_column: str | None = None
     validation_share: float = 0.1
     test_share: float = 0.2
     split_seed: int = 0
@@ -107,6 +112,7 @@ class TextCsv(DataSet):
             pair_column=self.pair_column,
             split_column=self.split_column,
             id_column=self.id_column,
+            person_column=self.person_column if self.person_column != self.id_column else None,
         )
         if self.split_column is not None and self.file is None:
             raise ConfigError("data.split_column needs data.file: without it, there is one file a split.")
@@ -124,7 +130,7 @@ class TextCsv(DataSet):
         tables = []
         for path, _ in self._files():
             tables.append(table_header(path))
-            required = [*self._texts, self.target, *self._split, *([self.id_column] if self.id_column else [])]
+            required = [*self._texts, self.target, *self._split, *filter(None, (self.id_column, self.person_column))]
             require_columns(tables[-1], required, str(path))
         sensitive = named_or_default(self._sensitive, *tables)
         warn_of_absent(sensitive, ", ".join(str(path) for path, _ in self._files()), *tables)
@@ -190,6 +196,18 @@ class TextCsv(DataSet):
         _refuse_empty(values, self.id_column, chosen, rows)
         return values
 
+    def people(self, split: Split) -> Sequence[str] | None:
+        """Return the ``person_column`` of ``split``; None without one. An empty cell is somebody of its own.
+
+        Opens this column, and those that decide the split; people in two splits are a logged warning.
+        """
+        if self.person_column is None:
+            return None
+        rows = self._read(self.person_column, split)
+        people = people_of(rows.values)
+        say_shared_people(zip(people, rows.splits, strict=True), str(rows.files[0][0]), self.person_column)
+        return [people[row] for row in self._rows(rows, split)]
+
     @property
     def _split(self) -> tuple[str, ...]:
         return () if self.split_column is None else (self.split_column,)
@@ -219,12 +237,14 @@ class TextCsv(DataSet):
         """
         rows = _Rows([], [], [], [[] for _ in self._texts])
         dealt = wanted is not None and self.file is not None and self.split_column is None
-        opened = self._texts if wanted is not None and (column == self.target or dealt) else ()
+        by_text = dealt and self.person_column is None
+        opened = self._texts if wanted is not None and (column == self.target or by_text) else ()
+        person = [self.person_column] if dealt and self.person_column is not None else []
         files = self._files()
         of_splits = [split for _, split in files]
         for path, split in files:
             here = opened if split in (None, wanted) else ()
-            table = read_columns(path, [column, *here, *self._split], part=of_splits.count(split) > 1)
+            table = read_columns(path, [column, *here, *person, *self._split], part=of_splits.count(split) > 1)
             values = [_value(cell) for cell in table[column]]
             rows.files.append((path, len(values)))
             for kept, name in zip(rows.texts, opened, strict=False):
@@ -233,7 +253,7 @@ class TextCsv(DataSet):
                 words = [cell.strip() for cell in table[self.split_column]]
                 rows.splits += self._named(path, words, table, wanted)
             elif dealt:
-                keys = _keys(table, opened)
+                keys = self._keys(path, table)
                 rows.splits += deal(keys, self.split_seed, self.validation_share, self.test_share)
             elif split is not None:
                 rows.splits += [split] * len(values)
@@ -251,9 +271,16 @@ class TextCsv(DataSet):
         if wanted is None or not absent:
             return named
         say_filled(path, str(self.split_column), absent)
-        unread = [name for name in self._texts if name not in table]
-        keys = _keys({**table, **(read_columns(path, unread) if unread else {})}, self._texts)
-        return fill_splits(named, keys, self.split_seed, self.validation_share, self.test_share)
+        return fill_splits(named, self._keys(path, table), self.split_seed, self.validation_share, self.test_share)
+
+    def _keys(self, path: Path, table: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return what decides the split of each row: whom it is of, else its texts; reads what ``table`` lacks."""
+        names = self._texts if self.person_column is None else (self.person_column,)
+        unread = [name for name in names if name not in table]
+        table = {**table, **(read_columns(path, unread) if unread else {})}
+        if self.person_column is not None:
+            return people_of(table[self.person_column])
+        return ["\n".join(row) for row in zip(*(table[name] for name in names), strict=True)]
 
     def _rows(self, rows: _Rows, split: Split) -> list[int]:
         carved = self.file is not None and self.split_column is None
@@ -280,11 +307,6 @@ class _Rows:
     def file_of(self, row: int) -> Path:
         """Return the file of a row."""
         return self.place(row)[0]
-
-
-def _keys(table: Mapping[str, Sequence[str]], texts: Sequence[str]) -> list[str]:
-    """Return what decides the split of each row: its texts."""
-    return ["\n".join(row) for row in zip(*(table[name] for name in texts), strict=True)]
 
 
 def _value(cell: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
 
 from levelhead.data import SPLITS
-from levelhead.data.base import as_names
+from levelhead.data.base import DataSet, as_names
 from levelhead.data.texts import Texts
 from levelhead.runs.recipe import Experiment
 from levelhead.types import printable, quoted
@@ -70,6 +71,7 @@ def look_at(experiment: Experiment) -> DataLook:
         else "Nobody's group is named (data.sensitive): an evaluation gives figures by class, and groups can be joined "
         "to its predictions later."
     )
+    look.said += _people(data)
     if isinstance(first.inputs, Texts):
         look.said += _repeated({split: examples.inputs for split, examples in splits.items()})
     smallest = min(min(column) for column in counts.values())
@@ -81,6 +83,25 @@ def look_at(experiment: Experiment) -> DataLook:
             f"train.batch_size is {batch} and there are {len(first.labels)} training rows: lower it, or training stops."
         )
     return look
+
+
+def _people(data: DataSet) -> list[str]:
+    """Say how many people there are, where the data set knows: opens whom rows are of, and no group."""
+    known = [data.people(split) for split in SPLITS]
+    if any(people is None for people in known):
+        return []
+    times = Counter(person for people in known for person in people or ())
+    several = sum(count > 1 for count in times.values())
+    said = [f"{sum(times.values()):,} rows of {len(times):,} people, {several:,} of whom have two rows or more."]
+    if column := getattr(data, "person_column", None):
+        said.append(
+            f"Evaluation, folds and methods of people open {quoted(column)} (the person). Other training opens it only "
+            "where levelhead deals rows to splits, by person."
+        )
+    times = Counter(person for people in known for person in set(people or ()))
+    if shared := sum(count > 1 for count in times.values()):
+        said.append(f"{shared:,} people have rows in two splits or more: the test is not one of new people.")
+    return said
 
 
 def _masked(inputs: object, row: int) -> str:

@@ -56,6 +56,10 @@ TEXT = ("text", "sentence", "comment", "content", "review", "tweet", "post", "bo
 PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"), ("text_a", "text_b"))
 TARGET = ("label", "labels", "target", "class", "category", "y", "sentiment", "toxic", "toxicity", "outcome", "answer")
 SPLIT = ("split", "part", "partition", "set", "subset", "fold")
+PERSON = re.compile(
+    r"(author|user|person|session|patient|speaker|subject|participant|worker)s?[_\W]?(id|name|key|no|nr)?",
+    re.IGNORECASE,
+)
 IDENTIFIER = ("id", "uid", "uuid", "guid", "identifier", "key", "index")
 
 
@@ -69,6 +73,7 @@ class Guess:
     split: str | None = None
     splits: dict[str, list[str]] | None = None
     identifier: str | None = None
+    person: str | None = None
     sensitive: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
@@ -158,7 +163,7 @@ def guess_columns(
     target, and where a column of splits holds words that are not known.
     """
     guess, told = Guess(), told or {}
-    for option in ("target", "split_column", "id_column", "text_column", "pair_column", "file_column"):
+    for option in ("target", "split_column", "id_column", "person_column", "text_column", "pair_column", "file_column"):
         if told.get(option) is not None:
             require_columns(list(table), [str(told[option])], "The table")
     taken = {str(value) for option, value in told.items() if option.endswith("_column") or option == "target"}
@@ -168,7 +173,8 @@ def guess_columns(
     free = [name for name in table if name not in about_people]
     _guess_split(guess, table, free, told)
     guess.identifier = next((name for name in free if _is_identifier(name, table[name])), None)
-    free = [name for name in free if name not in (guess.split, guess.identifier)]
+    whose = _guess_person(guess, table, free, told)
+    free = [name for name in free if name not in (guess.split, guess.identifier, *whose)]
 
     files = [name for name in free if name == pictures or _are_pictures(table[name], folder)]
     if files:
@@ -259,6 +265,24 @@ def _guess_split(
             )
 
 
+def _guess_person(
+    guess: Guess, table: Mapping[str, Sequence[str]], free: Sequence[str], told: Mapping[str, Any]
+) -> list[str]:
+    """Find the column that says whom each row is of, and return all that may: by name, and by values that repeat."""
+    named = [name for name in free if PERSON.fullmatch(name) and name not in (guess.split, *told.values())]
+    whose = [name for name in named if 1 < len(set(table[name])) < len(table[name])]
+    if "person_column" in told:
+        guess.person = told["person_column"]
+        return [*whose, *([guess.person] if guess.person else [])]
+    guess.person = max(whose, key=lambda name: len(set(table[name])), default=None)
+    if guess.person:
+        guess.said.append(
+            f"{quoted(guess.person)} may say whom each row is of: rows of one person stay in one split, and count "
+            "together in intervals. If not: --set data.person_column=null."
+        )
+    return whose
+
+
 def looks_demographic(name: str) -> bool:
     """Say whether a column's name may say something of people: one of its words is on a list."""
     return not DEMOGRAPHIC.isdisjoint(_words(name))
@@ -316,11 +340,12 @@ def recipe_text(
             if guess.splits:
                 lines.append(f"  splits: {json.dumps(guess.splits)}     # what its values stand for")
         else:
-            by = "number" if guess.pictures else "text"
-            lines.append(f"  validation_share: 0.1     # rows are dealt to the splits by a hash of their {by}")
+            by = guess.person if guess.person else "number" if guess.pictures else "text"
+            lines.append(f"  validation_share: 0.1     # rows are dealt to the splits by a hash of their {_plain(by)}")
             lines.append("  test_share: 0.2")
     if not guess.pictures:
         lines += _id_column(guess)
+    lines += _person_column(guess)
     return "\n".join([*lines, *_training(guess, backbone, rows)]) + "\n"
 
 
@@ -347,6 +372,12 @@ def _id_column(guess: Guess) -> list[str]:
     if not guess.identifier:
         return []
     return [f"  id_column: {_value(guess.identifier)}     # written beside predictions; training does not see it"]
+
+
+def _person_column(guess: Guess) -> list[str]:
+    if not guess.person:
+        return []
+    return [f"  person_column: {_value(guess.person)}     # whom a row is of: kept in one split, together in intervals"]
 
 
 def _training(guess: Guess, backbone: str, rows: int) -> list[str]:
@@ -457,7 +488,7 @@ def _hub_recipe(folder: Path, backbone: str, told: Mapping[str, Any]) -> tuple[s
             else f"  {split}_split: null     # a share of the training rows, by a hash"
         )
     guess.said.append(f"Splits: {_list(list(splits))}.")
-    lines += _id_column(guess)
+    lines += [*_id_column(guess), *_person_column(guess)]
     return "\n".join([*lines, *_training(guess, backbone, len(splits[source]))]) + "\n", guess
 
 
