@@ -9,7 +9,7 @@ import pytest
 
 from levelhead.methods import DFR, Decorrelation, FewLabel
 from levelhead.methods.dfr import lasso
-from levelhead.methods.directions import answers_in_shares, calibration, regression_within
+from levelhead.methods.directions import answers_in_shares, calibration, largest_strength, regression_within
 from levelhead.methods.few_label import group_directions, read_few_groups
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, solve
 from levelhead.types import ConfigError, DataError
@@ -93,6 +93,28 @@ def test_what_is_subtracted_is_the_regression_inside_the_classes() -> None:
     signal = generator.normal(size=(500, 1)) + 3 * labels[:, None]
     logits = 0.7 * signal + 5 * labels[:, None] + 0.01 * generator.normal(size=(500, 1))
     assert regression_within(signal, logits, labels)[0, 0] == pytest.approx(0.7, abs=1e-2)
+
+
+def test_the_strength_is_that_of_the_expected_fall_written_out() -> None:
+    """In these rows the measured fall passes the budget first, which does not stop the search."""
+    generator = np.random.default_rng(3)
+    score, noise = 2 * generator.normal(size=400), generator.normal(size=400)
+    labels = (generator.random(400) < 1 / (1 + np.exp(-score))).astype(np.int64)
+    logits, change = (np.stack([-each / 2, each / 2], 1) for each in (score, noise))
+    slope, offset = calibration(logits, labels)
+    positive = 1 / (1 + np.exp(-(slope * score + offset[1] - offset[0])))
+    count, best, stopped = int((score > 0).sum()), 0.0, 0.0
+    for strength in np.arange(0.05, 3.01, 0.05):
+        answer = np.zeros(400, bool)
+        answer[np.argsort(strength * noise - score, kind="stable")[:count]] = True
+        expected = np.mean(np.where(score > 0, positive, 1 - positive) - np.where(answer, positive, 1 - positive))
+        if expected > 0.01:
+            break
+        best = strength
+        if not stopped and np.mean((score > 0) == labels) - np.mean(answer == labels) > 0.01:
+            stopped = strength
+    assert 0 < stopped <= best
+    assert largest_strength(logits, change, labels, 0.01) == pytest.approx(best)
 
 
 def test_answers_keep_their_shares() -> None:
