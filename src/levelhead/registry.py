@@ -2,8 +2,9 @@
 
 A recipe names a class of ours (``erm``), one that an installed package offers as an entry point (``focal``), or any
 class as ``module:Class`` (``mypackage.focal:Focal``): from installed packages, ``PYTHONPATH``, or the current folder.
-Whoever reads a recipe or a run folder with such a name runs the code of that module; code out of the current folder is
-named in the log as it is run. No other import reads the current folder: :class:`_CurrentFolder`.
+Training and evaluation run the code of that module; code out of the current folder is named in the log as it is run.
+Tables, figures and cards of finished runs do not (levelhead.runs.stand_in). No other import reads the current folder:
+:class:`_CurrentFolder`.
 """
 
 from __future__ import annotations
@@ -116,6 +117,15 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
             return self._checked(name, self._imported(name, search_here=True))
         point = self._offered()[name]
         return self._checked(name, self._imported(point.value.partition("[")[0].strip(), search_here=False))
+
+    def offers(self, name: str) -> bool:
+        """Return whether ``name`` is ours or an installed package's; nothing is imported."""
+        name = self.present_name(name)
+        return name in self._own or name in self._offered()
+
+    def is_own(self, name: str) -> bool:
+        """Return whether ``name`` is ours."""
+        return self.present_name(name) in self._own
 
     def present_name(self, name: str) -> str:
         """Return the name that a class has now, from one that it has or had."""

@@ -126,6 +126,7 @@ def comparison_from_dict(record: Record) -> Comparison:
             for method, each in areas.items()
         },
         warnings=tuple(record.get("warnings", ())),
+        data_changed=None if (changed := record.get("data_changed")) is None else tuple(changed),
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from levelhead.attention import DebiasConfig
 from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT, check_grouping, left_out_sentences
 from levelhead.bench.grid import GRID, read_grid
 from levelhead.data import DATASETS, Fold, Split
-from levelhead.methods import DAM
+from levelhead.methods import DAM, ERM
 from levelhead.metrics import Counts, JointRow, JointTable, estimate_to_dict, joint
 from levelhead.metrics.contrasts import Contrasts, Enough
 from levelhead.metrics.counts import JointCounts
@@ -33,8 +33,9 @@ from levelhead.runs import cost_table
 from levelhead.runs.card import without_paths
 from levelhead.runs.cost import REASONS
 from levelhead.runs.finished import require_finished
-from levelhead.runs.folder import CONFIG, digest, load_run, oracle_reason
+from levelhead.runs.folder import CONFIG, digest, oracle_reason, read_run
 from levelhead.runs.recipe import Experiment, flatten, method_name, nearest, read_recipe
+from levelhead.runs.stand_in import StandIn, StandInMethod, named
 from levelhead.storage import as_written, read_metrics, read_record
 from levelhead.terminal import WholeWords
 from levelhead.training.select import FOR_ANY_METHOD, score_of
@@ -96,12 +97,47 @@ def _without_folder(key: str, value: Any) -> Any:
 def _changed_options(experiment: Experiment) -> dict[str, Any]:
     """Return the method's options that are not the default."""
     method = experiment.method
+    if isinstance(method, StandIn):
+        return {key: value for key, value in flatten(method.options).items() if _shown(key, method.changed)}
+    if isinstance(method, DAM) and isinstance(method.base, StandIn):
+        base = _changed_options(dataclasses.replace(experiment, method=method.base))
+        debias = _changed_options(dataclasses.replace(experiment, method=dataclasses.replace(method, base=ERM())))
+        return debias | {f"base.{key}": value for key, value in base.items()}
     now = flatten(dataclasses.asdict(method))
     usual = type(method)()
     if isinstance(method, DAM):
         usual = dataclasses.replace(method, debias=DebiasConfig(), base=type(method.base)())
     default = flatten(dataclasses.asdict(usual))
     return {key: value for key, value in now.items() if value != default.get(key)}
+
+
+def _all_options(run: Run) -> dict[str, Any]:
+    options = {key.removeprefix("method."): option for key, option in run.settings.items() if key.startswith("method.")}
+    return {key: _without_folder(key, option) for key, option in options.items() if key != "name"}
+
+
+def _titled(experiment: Experiment, options: Mapping[str, Any]) -> str:
+    listing = ", ".join(f"{key}={printable(value)}" for key, value in options.items())
+    return method_name(experiment.method) + (f" ({listing})" if options else "")
+
+
+def _shown(key: str, changed: Collection[str] | None) -> bool:
+    """Return whether an option differs from its default; True where that is not recorded."""
+    return changed is None or any(f"{one}.".startswith(f"{key}.") for one in changed)
+
+
+def _not_recorded(runs: Iterable[Run]) -> list[str]:
+    """Return a sentence for each class of a run's own whose defaults the run does not record, but titles need."""
+    found: dict[str, Path] = {}
+    for run in runs:
+        for part in [named(run.experiment.data), *([] if run.experiment.name else [named(run.experiment.method)])]:
+            if isinstance(part, StandIn) and part.changed is None:
+                found.setdefault(part.name, run.folder)
+    return [
+        f"{name}: not recorded which options are defaults, so all are listed. `levelhead evaluate {folder}` runs the "
+        "code, and records it."
+        for name, folder in found.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -139,7 +175,8 @@ class Comparison:
     ``selection`` is the rule that chose the epochs, where it was not the runs' own; ``positive_rate`` the share of
     rows that every method calls positive, where thresholds were matched; ``areas`` the area under the ROC curve by
     method and group, with its difference to the baseline (two classes only). ``warnings`` name the groups and rows that
-    a gap leaves out.
+    a gap leaves out. ``data_changed`` are the options that differ from the defaults, where the runs' own data set
+    recorded them.
     """
 
     data: dict[str, Any]
@@ -157,18 +194,23 @@ class Comparison:
     positive_rate: float | None = None
     areas: dict[str, dict[str, tuple[Estimate, Estimate | None]]] | None = None
     warnings: tuple[str, ...] = ()
+    data_changed: tuple[str, ...] | None = None
 
     @property
     def title(self) -> str:
         """One line that says what was compared: the data set's options are those that are not the default."""
-        default = dataclasses.asdict(DATASETS[self.data["name"]]())
+        if DATASETS.offers(self.data["name"]):
+            default = dataclasses.asdict(DATASETS[self.data["name"]]())
+            changed = {key for key, value in self.data.items() if value != default.get(key)}
+        else:
+            changed = {key for key in self.data if _shown(key, self.data_changed)}
         options = {
             key: _without_folder(key, value)
             for key, value in self.data.items()
-            if key not in ("name", "folds") and (key == "target" or value != default.get(key))
+            if key not in ("name", "folds") and (key == "target" or key in changed)
         }
         listing = ", ".join(f"{key} {printable(value)}" for key, value in options.items())
-        name = self.data["name"] + (f" ({listing})" if options else "")
+        name = printable(self.data["name"]) + (f" ({listing})" if options else "")
         folds = self.data.get("folds")
         which = f"all {self.rows:,} rows in {folds} folds" if folds else f"{self.split} split, {self.rows:,} rows"
         title = f"{name}: {which}, groups by {printable(self.attribute)}"
@@ -359,6 +401,7 @@ class Comparison:
             "selection": self.selection,
             "matched_positive_rate": self.positive_rate,
             "warnings": list(self.warnings),
+            **({} if self.data_changed is None else {"data_changed": list(self.data_changed)}),
             **self.table.to_dict(),
             "area_under_roc": self.areas
             and {
@@ -505,7 +548,7 @@ class RunSet:
             left_out=left_out,
         )
         whole = JointCounts.from_rows(labels.to_numpy(), group, [predictions[names[0]][0]], classes).marginal(0)
-        recipe = first.experiment.to_dict()["data"]
+        recipe, data = first.experiment.to_dict()["data"], named(first.experiment.data)
         return Comparison(
             data={key: value for key, value in recipe.items() if key not in ("root", "fold")},
             split=self.split,
@@ -530,7 +573,14 @@ class RunSet:
             selection=selection,
             positive_rate=rate,
             areas=areas,
-            warnings=(*together, *left_out_sentences(self.attribute, whole, positive, min_count, missing)),
+            warnings=(
+                *together,
+                *left_out_sentences(self.attribute, whole, positive, min_count, missing),
+                *_not_recorded(self.runs),
+            ),
+            data_changed=tuple(sorted(data.changed))
+            if isinstance(data, StandIn) and data.changed is not None
+            else None,
         )
 
     @property
@@ -606,9 +656,10 @@ class RunSet:
             experiment = group[0].experiment
             options = _changed_options(experiment) | {key: group[0].settings[key] for key in apart}
             options = {key: _without_folder(key, value) for key, value in options.items()}
-            name = experiment.name or method_name(experiment.method)
-            if options and not experiment.name:
-                name += f" ({', '.join(f'{key}={printable(value)}' for key, value in options.items())})"
+            name = experiment.name or _titled(experiment, options)
+            if name in rows and not experiment.name and isinstance(named(experiment.method), StandIn):
+                # A default of the class has changed between two trainings.
+                name = _titled(experiment, options | _all_options(group[0]))
             if name in rows:
                 raise ConfigError(
                     f"Runs with different settings have the same name {name!r}: {rows[name][0].folder} and "
@@ -645,6 +696,12 @@ def choose_epoch(
 
     A gap that chooses is over the groups with ``min_count`` rows of each rate.
     """
+    method = named(run.experiment.method)
+    if isinstance(method, StandInMethod) and method.ends_with_change is None:
+        raise DataError(
+            f"{run.folder} does not record whether {method.name} changes the network after its last epoch. Leave out "
+            f"--select, or run `levelhead evaluate {run.folder}`, which runs that code, and records it."
+        )
     if run.experiment.method.changes_at_end:
         raise DataError(
             f"{run.folder}: {method_name(run.experiment.method)} changes the network after its last epoch, so no other "
@@ -769,7 +826,7 @@ def collect(folders: Iterable[Path], split: Split) -> list[RunSet]:
         if not (folder / f"evaluation-{split}.json").exists():
             require_finished(folder)
             raise DataError(f"{folder} is not evaluated: run `levelhead evaluate {folder} --split {split}` first.")
-        experiment = load_run(folder)
+        experiment = read_run(folder)
         evaluated = read_record(folder / f"evaluation-{split}.json", run=dict)["run"]
         if evaluated.get("attribute", "") is None:
             raise DataError(
@@ -811,7 +868,7 @@ def _classes(run: Run) -> list[str]:
 
 def _add(groups: dict[str, RunSet], data: dict[str, Any], run: Run, attribute: str, new: RunSet) -> None:
     """Put a run to those on the same data, the first to a ``new`` set; refuse it if it was evaluated on other rows."""
-    group = groups.setdefault(str(data), new)
+    group = groups.setdefault(str(sorted(data.items())), new)
     if group.runs and not all(
         _classes(run) == _classes(group.runs[0]) and run.predictions[column].equals(group.runs[0].predictions[column])
         for column in ("label", attribute, *{"cluster"}.intersection(run.predictions))

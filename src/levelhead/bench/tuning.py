@@ -15,9 +15,10 @@ import pandas as pd
 from levelhead.bench.tables import COLUMNS, Comparison, Run, RunSet, Section, measured_gap
 from levelhead.metrics import Counts
 from levelhead.runs.recipe import method_name, nearest
+from levelhead.runs.stand_in import StandIn, named
 from levelhead.storage import read_metrics
 from levelhead.training.select import FOR_ANY_METHOD, score_of
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, DataError
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,21 @@ def _label_only(runs: list[Run], criterion: str) -> float:
     return float(np.mean([-np.inf if score is None else score_of(criterion, score) for score in scores]))
 
 
-def _with_groups(runs: list[Run]) -> float:
+def _with_groups(runs: list[Run], attribute: str) -> float:
     """Return minus the mean equalized odds gap on validation."""
     gaps = []
     for run in runs:
         frame = pd.read_parquet(run.folder / "predictions-validation.parquet")
-        groups = run.experiment.data.require_groups("validation", partly=True)[0].values.numpy()
+        data = named(run.experiment.data)
+        if isinstance(data, StandIn):  # whose code is not run: an evaluation wrote the groups down
+            if attribute not in frame:
+                raise DataError(
+                    f"{run.folder} does not record the groups of its validation rows. Run `levelhead evaluate "
+                    f"{run.folder} --split validation`, which runs the code of {data.name}."
+                )
+            groups = pd.factorize(frame[attribute])[0]
+        else:
+            groups = run.experiment.data.require_groups("validation", partly=True)[0].values.numpy()
         known = groups >= 0
         labels, answers = (frame[column].to_numpy()[known] for column in ("label", "prediction"))
         gaps.append(measured_gap(Counts.from_rows(labels, answers, groups[known])))
@@ -65,7 +75,7 @@ def tune(group: RunSet, criterion: str = "val_loss") -> tuple[RunSet, list[Choic
         chosen = max(names, key=lambda name: _label_only(rows[name], criterion))
         kept += rows[chosen]
         if len(names) > 1:
-            oracle = max(names, key=lambda name: _with_groups(rows[name]))
+            oracle = max(names, key=lambda name: _with_groups(rows[name], group.attribute))
             choices.append(Choice(method, tuple(names), chosen, oracle))
     return replace(group, runs=kept), choices
 

@@ -38,7 +38,7 @@ def ladder_command(
         group.compare(baseline, threshold="matched", min_count=min_count, missing=missing.words)
         for group in collect(runs, split.value)
     ]
-    steps = [step for one in comparisons for step in steps_of(one, one.title.partition(":")[0])]
+    steps = [step for one in comparisons for step in steps_of(one, one.title.partition(": ")[0])]
     note = "At the baseline's positive rate. Hollow: more than half a point of accuracy is lost."
     if len(comparisons) == 1:
         note += f" Bars: {comparisons[0].table.level:.0%} interval of the difference over {comparisons[0].sources}."

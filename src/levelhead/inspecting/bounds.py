@@ -73,7 +73,7 @@ def bounds_of_run(
     from levelhead.attention.capture import capture
     from levelhead.runs.finished import open_finished
 
-    opened = open_finished(folder, data_root)
+    opened = open_finished(folder, data_root, running=["data"])
     experiment, model = opened.experiment, opened.load_model()
     examples, groups = opened.prepared(split, model), _choose(experiment.data.require_groups(split), attribute)
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from levelhead.auditing.overall import TITLES
-from levelhead.data.base import as_names
+from levelhead.data.base import Card, as_names
 from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
 from levelhead.report.marks import meaning
 from levelhead.storage import as_written, read_json, read_metrics, read_record, write_text
@@ -71,17 +71,18 @@ def _model_card(run: Path) -> str:
     metrics = read_metrics(run)
     network = read_record(run / "model" / "config.json")
     record = network.get("levelhead") or {}
+    card = _data_card(recipe, metrics)
     sections = [
         _loading(recipe, network, record),
-        f"# {escaped(recipe['method']['name'])} on {escaped(_data_card(recipe).title)}",
-        _task(run, recipe, network),
-        _groups(run, recipe, metrics["oracle"], metrics.get("told")),
-        _method(recipe, record),
+        f"# {escaped(recipe['method']['name'])} on {escaped(card.title)}",
+        _task(run, recipe, network, card),
+        _groups(run, recipe, metrics["oracle"], metrics.get("told"), card),
+        _method(recipe, record, metrics),
         _measured(run, metrics),
         _cost(run),
-        "\n".join(["## Limits", "", *(f"- {limit}" for limit in (escaped(_data_card(recipe).caution), *LIMITS))]),
-        _made(run, recipe),
-        _citation(recipe, record),
+        "\n".join(["## Limits", "", *(f"- {limit}" for limit in (escaped(card.caution), *LIMITS))]),
+        _made(run, recipe, metrics),
+        _citation(record, card),
     ]
     return _front_matter(recipe, network, record, metrics["oracle"]) + "\n\n".join(sections) + "\n"
 
@@ -123,10 +124,14 @@ def without_paths(value: Any) -> Any:
     return value
 
 
-def _data_card(recipe: Mapping[str, Any]) -> Any:
+def _data_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> Card:
     from levelhead.data import DATASETS
+    from levelhead.runs.stand_in import recorded_card, recorded_of
 
-    return DATASETS[recipe["data"]["name"]].card
+    name = recipe["data"]["name"]
+    if DATASETS.offers(name):
+        return DATASETS[name].card
+    return recorded_card(name, recorded_of(metrics, "data"))
 
 
 def _kind(network: Mapping[str, Any], record: Mapping[str, Any]) -> str:
@@ -192,8 +197,7 @@ def _loading(recipe: Mapping[str, Any], network: Mapping[str, Any], record: Mapp
     return f"{first}\n\n```python\n{python}\n```\n\n`FOLDER` is this folder, or its name on the Hub."
 
 
-def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any]) -> str:
-    card = _data_card(recipe)
+def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any], card: Card) -> str:
     classes = ", ".join(escaped(name) for name in network["id2label"].values())
     rows = []
     for split, part in read_json(run / "data.json").items():
@@ -210,7 +214,7 @@ def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any]) -> s
     return "\n".join(["## Task and data", "", *lines])
 
 
-def _groups(run: Path, recipe: Mapping[str, Any], oracle: str | None, told: str | None) -> str:
+def _groups(run: Path, recipe: Mapping[str, Any], oracle: str | None, told: str | None, card: Card) -> str:
     seen = (
         f"**ORACLE**: the {escaped(oracle)} of this run saw group labels, so it is not free of demographics."
         if oracle
@@ -223,7 +227,7 @@ def _groups(run: Path, recipe: Mapping[str, Any], oracle: str | None, told: str 
     for file in _evaluations(run):  # they know which columns there are
         named = named if named is None else ", ".join(read_json(file)["by_attribute"])
     if named is None:
-        named = _data_card(recipe).groups
+        named = card.groups
     groups = f"Groups of the data set, as annotated: {escaped(named)}" if named else "Nobody's group is known"
     return f"## Groups\n\n{groups}.\n\n{seen}"
 
@@ -239,10 +243,16 @@ def _own(recipe: Mapping[str, Any], option: str) -> str | None:
     return ("predict the column " if option == "target" else "") + ", ".join(names) if names else ""
 
 
-def _method(recipe: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+def _method(recipe: Mapping[str, Any], record: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
     from levelhead.methods import METHODS
+    from levelhead.runs.stand_in import NOT_RECORDED, recorded_of
 
-    lines = [f"- `{part}`: {escaped(METHODS[part].summary)}" for part in recipe["method"]["name"].split("+")]
+    recorded = recorded_of(metrics, "method").get("summary", NOT_RECORDED)
+    summaries = {
+        part: METHODS[part].summary if METHODS.offers(part) else recorded
+        for part in recipe["method"]["name"].split("+")
+    }
+    lines = [f"- `{part.replace('`', '')}`: {escaped(summary)}" for part, summary in summaries.items()]
     backbone = recipe["model"].get("backbone")
     if backbone:
         frozen = "frozen" if record.get("freeze") else "trained with the rest"
@@ -342,30 +352,53 @@ def _cost(run: Path) -> str:
     return f"## Cost\n\n{markdown_table(['this run', ''], rows)}\n\nOn {where}; threads: {place['threads']}."
 
 
-def _made(run: Path, recipe: Mapping[str, Any]) -> str:
+def _made(run: Path, recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+    from levelhead.data import DATASETS
+    from levelhead.methods import METHODS
+    from levelhead.registry import Registry
+    from levelhead.runs.stand_in import recorded_of
+
     packages = ", ".join(
         f"{name} {version}" for name, version in read_json(run / "environment.json")["packages"].items()
     )
+    names: dict[str, tuple[Registry[Any], str]] = {
+        "data": (DATASETS, recipe["data"]["name"]),
+        "method": (METHODS, recipe["method"]["name"].split("+")[-1]),
+    }
+    unknown = "".join(
+        f" (every option of {escaped(name)} is listed: the run does not record its defaults)"
+        for part, (table, name) in names.items()
+        if not table.offers(name) and "changed" not in recorded_of(metrics, part)
+    )
     return (
         "## How it was made\n\n```\nlevelhead train config.yaml --data-root DATA --out RUN\n```\n\n"
-        f"with {escaped(packages)}, and this config.yaml, without what is the default:\n\n"
-        f"{yaml_block(without_paths(_changed(recipe)))}"
+        f"with {escaped(packages)}, and this config.yaml, without what is the default{unknown}:\n\n"
+        f"{yaml_block(without_paths(_changed(recipe, metrics)))}"
     )
 
 
-def _changed(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe without the options that are the default."""
+def _changed(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe without the options that are the default, as far as they are known."""
     from levelhead.data import DATASETS
     from levelhead.methods import METHODS
     from levelhead.models.networks import BackboneModel, ScratchViT
+    from levelhead.registry import Registry
     from levelhead.runs.recipe import plain_options
+    from levelhead.runs.stand_in import changed_of, default_part, recorded_of
     from levelhead.training.config import TrainConfig
 
-    outer, _, base = recipe["method"]["name"].partition("+")
-    model = recipe.get("model") or {}
+    def default(table: Registry[Any], name: str, part: str, options: Mapping[str, Any]) -> Any:
+        if table.offers(name):
+            return plain_options(table[name]())
+        changed = changed_of(recorded_of(metrics, part))
+        return {} if changed is None else default_part(options, changed)
+
+    data, method, model = recipe["data"], recipe["method"], recipe.get("model") or {}
+    outer, _, base = method["name"].partition("+")
+    below = {"base": default(METHODS, base, "method", method.get("base") or {})} if base else {}
     usual = {
-        "data": plain_options(DATASETS[recipe["data"]["name"]]()),
-        "method": plain_options(METHODS[outer]()) | ({"base": plain_options(METHODS[base]())} if base else {}),
+        "data": default(DATASETS, data["name"], "data", {k: v for k, v in data.items() if k != "name"}),
+        "method": default(METHODS, outer, "method", {k: v for k, v in method.items() if k != "name"}) | below,
         "model": plain_options(BackboneModel(backbone="-") if "backbone" in model else ScratchViT()),
         "train": plain_options(TrainConfig()),
         "name": "",
@@ -387,7 +420,7 @@ def _apart(options: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, An
     return found
 
 
-def _citation(recipe: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+def _citation(record: Mapping[str, Any], card: Card) -> str:
     lines = [f"- The method: {PAPER}."] if record.get("debias") else []
-    lines.append(f"- The data: {escaped(_data_card(recipe).citation)}.")
+    lines.append(f"- The data: {escaped(card.citation)}.")
     return "\n".join(["## Citation", "", *lines])

@@ -18,7 +18,15 @@ from levelhead.data import DataSet, Examples, Fold, Groups, Split
 from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card
 from levelhead.runs.finished import FinishedRun, open_finished
-from levelhead.runs.folder import digest, kept_epochs, oracle_reason, predictions_table, put_ids, write_parquet
+from levelhead.runs.folder import (
+    digest,
+    kept_epochs,
+    oracle_reason,
+    predictions_table,
+    put_ids,
+    record_own_code,
+    write_parquet,
+)
 from levelhead.runs.joined import Join, groups_of
 from levelhead.spelling import loosely
 from levelhead.storage import is_run, load_tensors, read_metrics, write_json
@@ -184,6 +192,7 @@ def write_evaluation(
         },
     )
     if out is None:
+        record_own_code(folder, experiment)
         write_card(folder)
     return result
 

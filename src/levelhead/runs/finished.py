@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,15 +48,23 @@ class FinishedRun:
         return prepared(self.experiment, split, model)
 
 
-def open_finished(folder: Path, data_root: Path | None = None, settings: Iterable[str] = ()) -> FinishedRun:
+def open_finished(
+    folder: Path,
+    data_root: Path | None = None,
+    settings: Iterable[str] = (),
+    *,
+    running: Collection[str] = ("data", "method"),
+) -> FinishedRun:
     """Open a finished run, with its data in ``data_root`` if given, or other data by ``settings`` (``data.…=…``).
+
+    ``running`` is as :func:`levelhead.runs.folder.load_run` takes it.
 
     Raises:
         DataError: the folder is not one of a finished run, or its data is not there.
         ConfigError: its recipe cannot be used, e.g. because a user's own class is not found.
     """
     require_finished(folder)
-    experiment = load_run(folder, data_root, settings)
+    experiment = load_run(folder, data_root, settings, running=running)
     experiment.data.check()
     return FinishedRun(folder, experiment)
 

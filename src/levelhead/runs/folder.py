@@ -30,8 +30,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,29 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.data import DataSet, Examples, Groups, Split, View
+from levelhead.data import DATASETS, Card, DataSet, Examples, Groups, Split, View
 from levelhead.data.base import ID
-from levelhead.runs.recipe import Experiment, build_experiment, data_name, flatten, override, read_recipe, section
+from levelhead.methods import METHODS
+from levelhead.registry import Registry
+from levelhead.runs.recipe import (
+    Experiment,
+    build_experiment,
+    data_name,
+    flatten,
+    name_of,
+    override,
+    plain_options,
+    read_recipe,
+    section,
+)
+from levelhead.runs.stand_in import NAME, StandInData, changed_of, method_stand_in, named, recorded_of
 from levelhead.storage import (
     as_written,
     check_outputs,
+    read_metrics,
     refuse_pipes,
     write_atomically,
+    write_json,
     writing,
 )
 from levelhead.training.checkpoint import CHECKPOINTS, EPOCHS
@@ -196,14 +211,22 @@ def refuse_other_folder(folder: Path) -> None:
     refuse_pipes(folder, deep=True)
 
 
-def load_run(folder: Path, data_root: Path | None = None, settings: Iterable[str] = ()) -> Experiment:
+def load_run(
+    folder: Path,
+    data_root: Path | None = None,
+    settings: Iterable[str] = (),
+    *,
+    running: Collection[str] = ("data", "method"),
+) -> Experiment:
     """Return the experiment of a run folder, with its data in ``data_root`` if given.
 
     ``settings`` such as ``data.file=other.csv`` name other data; :class:`ConfigError` if one is about anything else.
+    A class of the run's own is loaded, which runs its code, if its section is in ``running``; else a
+    :mod:`stand-in <levelhead.runs.stand_in>` has what the run recorded of it.
     """
     refuse_other_folder(folder)
     recipe = read_recipe(folder / CONFIG)
-    _refuse_own_code(folder, recipe)
+    _refuse_own_code(folder, recipe, running)
     for setting in settings:
         if not setting.strip().startswith("data."):
             raise ConfigError(
@@ -213,23 +236,70 @@ def load_run(folder: Path, data_root: Path | None = None, settings: Iterable[str
     recipe = override(recipe, settings)
     if data_root is not None:
         recipe["data"] = section(recipe, "data") | {"root": str(data_root)}
-    return build_experiment(recipe)
+
+    def stand_in(table: Registry[Any], name: str, options: Mapping[str, Any]) -> Any:
+        part = "data" if table is DATASETS else "method"
+        if part in running:
+            return None
+        if not NAME.fullmatch(name):
+            raise ConfigError(f"{folder / CONFIG}: {part}.name {quoted(name)} is no name of a {table.kind}.")
+        metrics = read_metrics(folder)
+        with as_written(folder / "metrics.json"):
+            if part == "method":
+                return method_stand_in(name, options, metrics)
+            return StandInData(name=name, options=options, changed=changed_of(recorded_of(metrics, part)))
+
+    return build_experiment(recipe, stand_in)
 
 
-def _refuse_own_code(folder: Path, recipe: dict[str, Any]) -> None:
+def read_run(folder: Path) -> Experiment:
+    """Return the experiment of a finished run for reading its results: code that the run names is not run."""
+    return load_run(folder, running=())
+
+
+def own_code(experiment: Experiment) -> dict[str, Any]:
+    """Return what tables and cards show of classes that are not ours; empty where there are none."""
+    method, data = named(experiment.method), named(experiment.data)
+    found: dict[str, Any] = {}
+    if not METHODS.is_own(name_of(method, METHODS)):
+        found["method"] = {"summary": str(method.summary), "changes_at_end": method.changes_at_end, **_changed(method)}
+    if not DATASETS.is_own(name_of(data, DATASETS)):
+        card = {one.name: str(getattr(data.card, one.name, "")) for one in fields(Card)}
+        found["data"] = {"card": card, **_changed(data)}
+    return found
+
+
+def _changed(value: Any) -> dict[str, list[str]]:
+    """Return which options differ from the defaults; nothing where the class cannot be made of its defaults."""
+    try:
+        default = flatten(plain_options(type(value)()))
+    except Exception:  # a check of the user's own: what was trained is worth more than a short name
+        return {}
+    now = flatten(plain_options(value))
+    return {"changed": [key for key, option in now.items() if option != default.get(key)]}
+
+
+def record_own_code(folder: Path, experiment: Experiment) -> None:
+    """Add :func:`own_code` to the metrics.json of a run of an earlier version, which lacks it."""
+    found, metrics = own_code(experiment), read_metrics(folder)
+    if found and "own_code" not in metrics:
+        write_json(folder / "metrics.json", {"told": experiment.method.told, **metrics, "own_code": found})
+
+
+def _refuse_own_code(folder: Path, recipe: dict[str, Any], running: Collection[str]) -> None:
     """Raise :class:`ConfigError` where a run names code that lies in its own folder: it may be somebody else's.
 
     Modules are looked for in the current folder, too, so a run that was sent to a user could bring its code along.
     """
     home = folder.resolve()
-    for key, value in flatten({name: recipe.get(name) or {} for name in ("data", "method")}).items():
+    for key, value in flatten({name: recipe.get(name) or {} for name in running}).items():
         if not isinstance(value, str) or ":" not in value or not key.endswith("name"):
             continue
         place = Path.cwd().joinpath(*value.partition(":")[0].split(".")).resolve()
         if place.is_relative_to(home):
             raise ConfigError(
-                f"{folder / CONFIG} names {key}: {quoted(value)}, whose code lies in the run folder itself. Reading "
-                "the run would run it. If you trust it, move the code out of that folder first."
+                f"{folder / CONFIG} names {key}: {quoted(value)}, whose code lies in the run folder itself. This "
+                "command would run it. If you trust it, move the code out of that folder first."
             )
 
 

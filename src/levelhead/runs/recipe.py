@@ -27,6 +27,7 @@ from levelhead.models.networks import BackboneModel, ModelConfig, ScratchViT
 from levelhead.plain_yaml import DEEPEST, LONGEST_DOCUMENT, read_yaml
 from levelhead.registry import Registry
 from levelhead.renamed import renamed
+from levelhead.runs.stand_in import Chosen, StandIn
 from levelhead.training.config import TrainConfig
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.types import LONGEST_NAME, ConfigError, check_seed, listed, printable, quoted, visible
@@ -82,7 +83,7 @@ class Experiment:
 
 def name_of(value: Any, table: Registry[Any]) -> str:
     """Return the name under which ``table`` finds the class of ``value``."""
-    return table.name_of(type(value))
+    return value.name if isinstance(value, StandIn) else table.name_of(type(value))
 
 
 def data_name(data: DataSet) -> str:
@@ -113,6 +114,8 @@ def _method_options(method: Method) -> dict[str, Any]:
 
 def plain_options(value: Any) -> Any:
     """Return a value as YAML has it: dataclasses as mappings, paths as texts, tuples as lists."""
+    if isinstance(value, StandIn):
+        return dict(value.options)
     if dataclasses.is_dataclass(value):
         return {field.name: plain_options(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Path):
@@ -340,31 +343,34 @@ def _refuse_unknown_keys(cls: Any, options: Mapping[str, Any], where: str) -> No
             _refuse_unknown_keys(types[key], value, f"{where}.{key}")
 
 
-def _choose(table: Registry[Any], options: Any, where: str) -> Any:
+def _choose(table: Registry[Any], options: Any, where: str, stand_in: Chosen | None = None) -> Any:
     if not isinstance(options, dict) or "name" not in options:
         raise ConfigError(f"Section {where} needs a name. Known: {', '.join(table)}.")
     rest = {key: value for key, value in options.items() if key != "name"}
     name = str(options["name"])
+    if stand_in is not None and not table.offers(name) and (found := stand_in(table, name, rest)) is not None:
+        return found
     if name not in table:
         own = " A class of your own is named module:Class, e.g. mypackage.focal:Focal." if "." in name else ""
         raise ConfigError(f"Unknown {where}.name {quoted(name)}. {nearest(name, table)}{own}")
     return build_options(table[name], rest, where)
 
 
-def _choose_method(options: Any) -> Method:
+def _choose_method(options: Any, stand_in: Chosen | None) -> Method:
     """Make a method; ``dam+jtt`` is DAM with JTT, whose own options stand under ``base``."""
     name = str(options.get("name", "")) if isinstance(options, dict) else ""
     outer, plus, base = name.partition("+")
     if not plus:
-        if name in METHODS and issubclass(METHODS[name], DAM) and "base" in options:
+        loads = stand_in is None or METHODS.offers(name)
+        if loads and name in METHODS and issubclass(METHODS[name], DAM) and "base" in options:
             raise ConfigError(
                 "method.base holds options of the method under debiased attention: name it, as in dam+jtt."
             )
-        method: Method = _choose(METHODS, options, "method")
+        method: Method = _choose(METHODS, options, "method", stand_in)
         return method
     if outer != "dam":
         raise ConfigError(f"method.name {quoted(name)}: only dam can stand before a plus, as in dam+jtt.")
-    inner = _choose(METHODS, {"name": base, **section(options, "base")}, "method.base")
+    inner = _choose(METHODS, {"name": base, **section(options, "base")}, "method.base", stand_in)
     return _choose(METHODS, {**options, "name": outer, "base": inner}, "method")
 
 
@@ -435,19 +441,23 @@ def first_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def build_data(options: Any) -> DataSet:
+def build_data(options: Any, stand_in: Chosen | None = None) -> DataSet:
     """Make a data set from the section ``data`` of a recipe."""
     if not isinstance(options, Mapping) or not {"folds", "fold"} & options.keys():
-        data: DataSet = _choose(DATASETS, options, "data")
+        data: DataSet = _choose(DATASETS, options, "data", stand_in)
         return data
     if options.get("folds") is None or options.get("fold") is None:
         raise ConfigError("data.folds and data.fold belong together: into how many folds, and which of them, from 0.")
-    whole = _choose(DATASETS, {key: value for key, value in options.items() if key not in ("folds", "fold")}, "data")
+    own = {key: value for key, value in options.items() if key not in ("folds", "fold")}
+    whole = _choose(DATASETS, own, "data", stand_in)
     return Fold(data=whole, folds=options["folds"], fold=options["fold"])
 
 
-def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
-    """Make a validated experiment from a recipe's content, of this version or an earlier one."""
+def build_experiment(recipe: Mapping[str, Any], stand_in: Chosen | None = None) -> Experiment:
+    """Make a validated experiment from a recipe's content, of this version or an earlier one.
+
+    ``stand_in`` makes what takes the place of classes that are neither ours nor an installed package's.
+    """
     recipe = present_recipe(recipe)
     sections = [field.name for field in dataclasses.fields(Experiment)]
     for key in recipe:
@@ -458,14 +468,14 @@ def build_experiment(recipe: Mapping[str, Any]) -> Experiment:
         raise ConfigError(f"Unknown train.select {quoted(train.select)}. {nearest(train.select, SELECTORS)}")
     seed = recipe.get("seed", 0)
     check_seed(seed)
-    method = _choose_method(recipe.get("method"))
+    method = _choose_method(recipe.get("method"), stand_in)
     if SELECTORS[train.select].uses_parts and not method.infers_parts:
         raise ConfigError(
             f"train.select is {train.select}, and method {method_name(method)} infers no parts of the validation "
             f"split: choose one of {', '.join(FOR_ANY_METHOD)}, or another method."
         )
     return Experiment(
-        data=build_data(recipe.get("data")),
+        data=build_data(recipe.get("data"), stand_in),
         method=method,
         model=_choose_model(recipe.get("model", {})),
         train=train,

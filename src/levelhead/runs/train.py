@@ -45,6 +45,7 @@ from levelhead.runs.folder import (
     REHEARSAL,
     locked,
     oracle_reason,
+    own_code,
     predictions_table,
     prepare_folder,
     prepared,
@@ -277,6 +278,8 @@ def keep_result(
         ),
         "history": [measured(row) for row in history],
     }
+    if recorded := own_code(experiment):
+        metrics["own_code"] = recorded
     write_json(folder / "metrics.json", metrics)  # last: it marks the run as finished
     write_card(folder)
     return metrics

@@ -1,0 +1,321 @@
+"""Whoever reads the results of a run runs no code that its config.yaml names: somebody else may have sent it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from levelhead.bench.tables import collect
+from levelhead.bench.tuning import tune
+from levelhead.cli.app import main
+from levelhead.cli.report import page_of, runs_page
+from levelhead.inspecting.qk import qk_figure
+from levelhead.runs.card import model_card
+from levelhead.runs.evaluate import evaluate_run
+from levelhead.runs.folder import load_run, read_run
+from levelhead.runs.page import run_page
+from levelhead.runs.recipe import build_experiment
+from levelhead.runs.train import train_run
+from levelhead.storage import read_json
+from levelhead.types import ConfigError, DataError
+
+CODE = """
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from levelhead.data import Card
+from levelhead.data.portraits import Portraits
+from levelhead.methods import Method, Stage
+from levelhead.objectives.cross_entropy import WeightedCrossEntropy
+
+
+@dataclass(frozen=True)
+class Mine(Method):
+    summary: ClassVar[str] = "a method of their own"
+    knowledge: ClassVar[str] = "FEW GROUPS"
+    gamma: float = 2.0
+    kinds: tuple[str, ...] = ("a", "b")
+
+    @property
+    def told(self):
+        return "FEW GROUPS 12"
+
+    def stages(self, lab):
+        yield Stage(WeightedCrossEntropy(lab.new_model()))
+
+
+@dataclass(frozen=True)
+class Seeing(Mine):
+    uses_groups: ClassVar[bool] = True
+    changes_at_end: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Faces(Portraits):
+    card: ClassVar[Card] = Card("Their faces", "find the hat", "age", "theirs", "They 2026", "", "Ask them first.")
+    note: str = "theirs"
+"""
+HOSTILE = "from pathlib import Path\nPath({!r}).write_text('the code ran')\n" + CODE
+FACES = {
+    **{"correlation": 0.2, "light_given_round": 0.6, "light_given_angular": 0.3},
+    **{"train_size": 256, "validation_size": 64, "test_size": 300},
+}
+RUNS = {
+    "theirs/mine": ({"name": "evil.stuff:Mine", "gamma": 1.5}, "portraits"),
+    "theirs/seeing": ({"name": "dam+evil.stuff:Seeing"}, "portraits"),
+    "ours/erm": ({"name": "erm"}, "portraits"),
+    "faces/mine": ({"name": "evil.stuff:Mine"}, "evil.stuff:Faces"),
+    "faces/erm": ({"name": "erm"}, "evil.stuff:Faces"),
+}
+
+
+def forget() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "evil"]:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of runs that were trained and evaluated where their code was."""
+    place = tmp_path_factory.mktemp("trained")
+    (place / "evil").mkdir()
+    (place / "evil" / "stuff.py").write_text(CODE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        for folder, (method, data) in RUNS.items():
+            more = {"note": "loud"} if data != "portraits" else {}
+            recipe: dict[str, Any] = {
+                "data": {"name": data, **FACES, **more},
+                "method": method,
+                "model": {"hidden_size": 16, "layers": 2, "heads": 2},
+                "train": {
+                    "epochs": 4,
+                    "batch_size": 16,
+                    "learning_rate": 0.003,
+                    "device": "cpu",
+                    "threads": 1,
+                    "keep_epochs": True,
+                },
+            }
+            train_run(build_experiment(recipe), place / folder)
+            evaluate_run(place / folder)
+            evaluate_run(place / folder, "validation")
+    shutil.rmtree(place / "evil")
+    forget()
+    return place
+
+
+@pytest.fixture(params=["hostile", "gone"])
+def here(
+    request: pytest.FixtureRequest, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """The current folder: the runs, and code that tells that it ran, or none; in the end it has not run."""
+    place = tmp_path / "here"
+    shutil.copytree(trained, place)
+    if request.param == "hostile":
+        (place / "evil").mkdir()
+        (place / "evil" / "stuff.py").write_text(HOSTILE.format(str(place / "marker")))
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("COLUMNS", "250")
+    yield place
+    assert not (place / "marker").exists()
+    assert "evil" not in sys.modules
+    forget()
+
+
+def run(*arguments: str) -> int:
+    try:
+        main(list(arguments))
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    printed = capsys.readouterr()
+    return " ".join((printed.out + printed.err).split())
+
+
+def without_record(folder: Path) -> None:
+    """Make a run one of an earlier version."""
+    metrics = read_json(folder / "metrics.json")
+    del metrics["own_code"]
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "table theirs/mine theirs/seeing ours/erm --json t.json --html t.html --latex t.tex",
+        "table theirs ours --baseline erm --markdown",
+        "table theirs/mine ours/erm --select val_loss",
+        "table theirs ours --threshold matched --tune val_loss",
+        "table theirs/mine ours/erm --split validation",
+        "table faces",
+        "table faces --tune val_loss",
+        "figure pareto theirs ours --out p.svg --html p.html",
+        "figure pareto faces --out p.svg",
+        "figure ladder theirs ours --out l.svg",
+        "figure ladder faces --out l.svg",
+        "figure qk theirs/mine --dimension 1 --token 2 --out q.svg",
+        "figure attention theirs/mine --out a.svg",
+        "figure bounds theirs/mine --html b.html",
+        "report theirs/mine --html r.html --card",
+        "report theirs/seeing --card --print",
+        "report faces/mine --card --html r.html",
+        "report faces --html r.html",
+        "report theirs/mine/evaluation-test.json --html r.html",
+        "audit theirs/mine --html a.html",
+        "explain faces/mine --html e.html",
+    ],
+)
+def test_no_verb_that_reads_results_runs_their_code(verb: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*verb.split()) == 0, said(capsys)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: read_run(Path("theirs/seeing")).to_dict(),
+        lambda: [group.compare("erm").markdown() for group in collect([Path("theirs"), Path("ours")], "test")],
+        lambda: tune(collect([Path("faces")], "test")[0]),
+        lambda: [model_card(Path("faces/mine")), model_card(Path("theirs/seeing"))],
+        lambda: [run_page(Path("faces/mine")), page_of(Path("faces")), runs_page([Path("theirs"), Path("ours")])],
+    ],
+)
+def test_no_function_that_reads_results_runs_their_code(read: Callable[[], object], here: Path) -> None:
+    assert read()
+
+
+def test_a_table_has_the_names_options_and_marks_that_the_runs_recorded(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("table", "theirs/mine", "theirs/seeing", "ours/erm", "--json", "t.json") == 0
+    (one,) = read_json(here / "t.json")["comparisons"]
+    assert list(one["methods"]) == ["evil.stuff:Mine (gamma=1.5)", "dam+evil.stuff:Seeing", "erm"]
+    assert one["marks"]["evil.stuff:Mine (gamma=1.5)"][:1] == ["FEW GROUPS"]
+    assert one["told"]["evil.stuff:Mine (gamma=1.5)"] == "FEW GROUPS 12"
+    assert one["marks"]["dam+evil.stuff:Seeing"][:1] == ["ORACLE"]
+    assert one["settings"]["dam+evil.stuff:Seeing"]["method.base.kinds"] == ["a", "b"]
+    assert "not recorded which" not in said(capsys)
+    assert run("table", "faces", "--json", "t.json") == 0
+    options = ", ".join(f"{key} {value}" for key, value in {**FACES, "note": "loud"}.items())
+    assert f"evil.stuff:Faces ({options}): test split, 300 rows" in said(capsys)
+    (one,) = read_json(here / "t.json")["comparisons"]
+    assert list(one["methods"]) == ["erm", "evil.stuff:Mine"]
+    assert set(one["data_changed"]) == {*FACES, "note"}
+    page = page_of(here / "t.json")  # whose title knows the defaults, too
+    assert f"evil.stuff:Faces ({options}): test split" in str(page)
+
+
+def test_a_card_has_what_the_run_recorded(here: Path) -> None:
+    card = model_card(here / "faces/mine")
+    for words in ("`evil.stuff:Mine`: a method of their own", "Their faces", "find the hat", "Ask them first", "age"):
+        assert words in card
+    changed = yaml.safe_load(card.partition("without what is the default:\n\n```yaml\n")[2].partition("```")[0])
+    assert changed["method"] == {"name": "evil.stuff:Mine"}
+    assert changed["data"].keys() == {"name", *FACES, "note"}
+    assert "- `evil.stuff:Seeing`: a method of their own" in model_card(here / "theirs/seeing")
+
+
+def test_a_run_that_records_nothing_says_so(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("theirs/mine", "faces/mine", "faces/erm"):
+        without_record(here / folder)
+    assert run("table", "theirs/mine", "ours/erm") == 0
+    text = said(capsys)
+    assert "evil.stuff:Mine (gamma=1.5, kinds=['a', 'b'])" in text
+    assert "evil.stuff:Mine: not recorded which options are defaults, so all are listed. `levelhead evaluate" in text
+    assert run("table", "theirs/mine", "ours/erm", "--select", "val_loss") == 2
+    assert "theirs/mine does not record whether evil.stuff:Mine changes the network" in said(capsys)
+    assert run("table", "faces") == 0
+    assert "evil.stuff:Faces: not recorded which options" in said(capsys)
+    card = model_card(here / "faces/mine")
+    assert "- `evil.stuff:Mine`: not recorded by this run" in card
+    assert "- Task: not recorded by this run" in card
+    assert "(every option of evil.stuff:Mine is listed: the run does not record its defaults)" in card
+    assert "kinds:" in card
+
+
+def test_only_what_the_run_recorded_can_be_chosen_by(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("table", "theirs/seeing", "ours/erm", "--select", "val_loss") == 2
+    assert "changes the network after its last epoch" in said(capsys)
+    second = here / "faces" / "other"
+    shutil.copytree(here / "faces" / "mine", second)
+    config = yaml.safe_load((second / "config.yaml").read_text())
+    config["method"]["gamma"] = 3.0
+    (second / "config.yaml").write_text(yaml.safe_dump(config))  # its options in another order
+    assert run("table", "faces", "--tune", "val_loss") == 0
+    file = second / "predictions-validation.parquet"
+    pd.read_parquet(file).drop(columns="style").to_parquet(file)  # as training leaves it
+    assert run("table", "faces", "--tune", "val_loss") == 2
+    assert "Run `levelhead evaluate faces/other --split validation`" in said(capsys)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("train", "select", "evil.stuff:Rule"),
+        ("method", "name", "evil.stuff:Mine\x1b[31m"),
+        ("method", "name", "\u2118:Mine"),
+        ("method", "name", "evil/stuff:Mine"),
+    ],
+)
+def test_other_names_are_one_sentence(
+    section: str, key: str, value: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "\u2118.py").write_text(HOSTILE.format(str(here / "marker")))
+    file = here / "theirs/mine/config.yaml"
+    config = yaml.safe_load(file.read_text())
+    config[section][key] = value
+    file.write_text(yaml.safe_dump(config))
+    assert run("table", "theirs/mine", "ours/erm") == 2
+    text = said(capsys)
+    assert text.startswith("Error: ")
+    assert "\x1b" not in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    "own_code",
+    [7, [], {"method": 3}, {"method": {"changed": 5}}, {"method": {"summary": ["`x`"]}, "data": {"card": 4}}],
+)
+def test_an_altered_record_is_no_traceback(own_code: Any, here: Path) -> None:
+    file = here / "faces/mine/metrics.json"
+    file.write_text(json.dumps(read_json(file) | {"own_code": own_code}))
+    for read in (lambda: collect([here / "faces"], "test")[0].compare("erm"), lambda: model_card(here / "faces/mine")):
+        try:
+            read()
+        except (ConfigError, DataError) as error:
+            assert "\n" not in str(error)  # noqa: PT017  (some alterations are read)
+
+
+def test_an_evaluation_runs_the_code_and_adds_the_record(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained, tmp_path / "here")
+    place = tmp_path / "here"
+    monkeypatch.chdir(place)
+    before = read_json(place / "faces/mine/metrics.json")
+    without_record(place / "faces/mine")
+    with pytest.raises(ConfigError, match="no module 'evil'"):
+        evaluate_run(place / "faces/mine")
+    with pytest.raises(ConfigError, match="no module 'evil'"):  # it draws rows of the data set
+        qk_figure(place / "faces/mine")
+    (place / "evil").mkdir()
+    (place / "evil" / "stuff.py").write_text(HOSTILE.format(str(place / "marker")))
+    try:
+        assert load_run(place / "faces/mine").method.told == "FEW GROUPS 12"
+        evaluate_run(place / "faces/mine")
+    finally:
+        forget()
+    assert (place / "marker").exists()
+    assert read_json(place / "faces/mine/metrics.json") == before
+    assert "a method of their own" in model_card(place / "faces/mine")
