@@ -451,7 +451,17 @@ def test_table_5(name: str, tmp_path: Path) -> None:
     grid = read_grid(recipe_folder() / "paper" / f"{name}.yaml")
     assert read_grid(name) == grid
     cells = {cell.row: cell.experiment for cell in make_cells(grid, tmp_path, data_root=tmp_path, seeds=[0])}
-    assert list(cells) == ["ERM-FT", "DAM-FT", "ERM-LE", "DAM-LE"]
+    modes = {mode: [row for row in cells if row.endswith(mode)] for mode in ("FT", "LE")}
+    presets = ("paper", "levelhead", "released-vision", "released-dino")
+    assert modes == {
+        mode: [f"ERM-{mode}", *(f"DAM ({preset})-{mode}" for preset in presets[: 3 + (mode == "LE")])] for mode in modes
+    }
+    cells = {
+        f"{who}-{mode}": cells[row]
+        for mode in modes
+        for who, row in zip(("ERM", "", "DAM"), modes[mode], strict=False)
+        if who
+    }
     for mode in ("FT", "LE"):  # the two differ in the method alone
         first, second = (cells[f"{who}-{mode}"].to_dict() | {"method": 0, "name": 0} for who in ("ERM", "DAM"))
         assert first == second

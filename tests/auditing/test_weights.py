@@ -171,7 +171,7 @@ def test_what_does_not_work_with_weights_is_refused(tmp_path: Path, capsys: pyte
     frame = made(100)
     with pytest.raises(ConfigError, match="scores= cannot be used with weights"):
         audited(frame, scores=np.linspace(0, 1, 100))
-    with pytest.raises(ConfigError, match="against= and continuous= cannot be used with weights"):
+    with pytest.raises(ConfigError, match="continuous= and against= cannot be used with weights"):
         audited(frame, against=frame["y"], continuous={"w": frame["w"]})
     file = tmp_path / "p.csv"
     frame.to_csv(file, index=False)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
@@ -63,6 +63,7 @@ def test_the_chi_square_dual_and_its_weights():
     st.floats(0.05, 1.0),
     st.integers(0, 10_000),
 )
+@example([0.0, 5e-324], 0.5, 0)
 def test_no_weights_in_the_ball_are_worse_than_the_dual(losses, alpha, seed):
     values = torch.tensor(losses, dtype=torch.float64)
     dual = chi_square_dual(values, alpha)

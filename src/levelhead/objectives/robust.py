@@ -60,6 +60,7 @@ def chi_square_weights(losses: Tensor, alpha: float) -> Tensor:
         low, high = torch.where(rising, low, eta), torch.where(rising, eta, high)
     above = (exact - (low + high) / 2).clamp(min=0)
     above = torch.where(above.any(), above, (exact == exact.max()).double())
+    above = above / above.max()  # else the mean of the smallest numbers there are is 0
     return (above / above.mean()).to(losses)
 
 
