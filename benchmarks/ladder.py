@@ -393,19 +393,15 @@ def shapes(task: Task) -> dict[str, Any]:
 
 def steps(record: dict[str, Any]) -> list[Step]:
     """Return what each variant leaves of plain training's gap, held to the budget, for every task."""
-    found = []
+    found, rungs = [], {name: rung for name, (rung, _) in VARIANTS.items()} | {KNOWN_GROUP: 5}
     for task, measured in record["tasks"].items():
         whole = measured["equalized_odds"]["value"]
         for variant in measured["variants"]:
             if variant["within_budget"]:
                 gap = {end: 1 + value / whole for end, value in variant["equalized_odds"].items()}
                 left = Estimate(**gap, n=measured["rows"])
-                rung = (
-                    VARIANTS[variant["name"]][0]
-                    if variant["name"] in VARIANTS
-                    else 5 * (variant["name"] == KNOWN_GROUP)
-                )
-                found.append(Step(task, variant["name"], rung, left, variant["accuracy"]["value"]))
+                name = variant["name"]
+                found.append(Step(task, name, rungs.get(name, 0), left, variant["accuracy"]["value"]))
     return found
 
 

@@ -38,14 +38,17 @@ def without_directions(held: HeldOut, directions: FloatArray, budget: float) -> 
     return slope * weight, slope * bias + offset
 
 
+def less_means(values: FloatArray, codes: IntArray) -> FloatArray:
+    """Return the values (rows, some) less the mean of the rows with the same of ``codes`` (rows,)."""
+    present, codes = np.unique(codes, return_inverse=True)
+    sums = np.zeros((len(present), values.shape[1]))
+    np.add.at(sums, codes, values)
+    return values - (sums / np.bincount(codes)[:, None])[codes]
+
+
 def regression_within(signal: FloatArray, logits: FloatArray, labels: IntArray) -> FloatArray:
     """Return the least-squares coefficients of (rows, classes) logits on (rows, some) signals inside the classes."""
-    signal, logits = signal.copy(), logits.copy()
-    for label in np.unique(labels):
-        own = labels == label
-        signal[own] -= signal[own].mean(0)
-        logits[own] -= logits[own].mean(0)
-    return np.asarray(np.linalg.lstsq(signal, logits, rcond=None)[0])
+    return np.asarray(np.linalg.lstsq(less_means(signal, labels), less_means(logits, labels), rcond=None)[0])
 
 
 def largest_strength(logits: FloatArray, change: FloatArray, labels: IntArray, budget: float) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy import linalg
 
-from levelhead.methods.directions import standardized, without_directions
+from levelhead.methods.directions import less_means, standardized, without_directions
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod
 from levelhead.report.marks import IDENTITIES, PLACEBO
 from levelhead.training.stage import Stage
@@ -97,18 +97,10 @@ def between_people(features: FloatArray, labels: IntArray, people: IntArray, cou
         count: how many directions.
         penalty: added to the variances within people.
     """
-    centred = _less_means(features, labels)
-    own = _less_means(centred, people)
+    centred = less_means(features, labels)
+    own = less_means(centred, people)
     within = own.T @ own / (len(own) - len(np.unique(people)))
     between = centred.T @ centred / len(own) - within
     width = features.shape[1]
     _, vectors = linalg.eigh(between, within + penalty * np.eye(width), subset_by_index=(width - count, width - 1))
     return np.asarray(vectors[:, ::-1])
-
-
-def _less_means(features: FloatArray, codes: IntArray) -> FloatArray:
-    """Return the features less the mean of the rows with the same code."""
-    present, codes = np.unique(codes, return_inverse=True)
-    sums = np.zeros((len(present), features.shape[1]))
-    np.add.at(sums, codes, features)
-    return features - (sums / np.bincount(codes)[:, None])[codes]
