@@ -214,7 +214,7 @@ def _module(
     standardizer = config.standardizer(heads, width // heads, length=tokens)
     torch.manual_seed(0)
     plain = BlockAttention(width, heads, None, Tap("first"))
-    tap = config.tap()
+    tap = Tap(config.readout, config)
     tap.watch = lambda output, attention: None  # the layer is timed alone, which training refuses
     debiased = BlockAttention(width, heads, standardizer, tap)
     debiased.load_state_dict(plain.state_dict(), strict=False)

@@ -42,11 +42,11 @@ from levelhead.objectives.base import Objective
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy, weighted_cross_entropy
 from levelhead.runs.recipe import build_experiment
 from levelhead.storage import load_tensors
-from levelhead.training.average import WeightAverage
-from levelhead.training.checkpoint import forget_epochs, forget_progress, load_trained_state, trained_state
+from levelhead.training.checkpoint import forget_epochs, forget_progress
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
+from levelhead.training.weights import WeightAverage, load_trained_state, trained_state
 from levelhead.types import Batch, ConfigError, DataError, DemographicsHidden, LevelheadError
 from tiny import make_examples, make_texts, slow_but, tiny_bert, tiny_vit, told_groups
 

@@ -355,7 +355,7 @@ def _parts(model: PreTrainedModel, record: dict[str, Any]) -> _Parts:
     if config.alpha:
         head = config.alignment_head(record["key_heads"] * record["value_size"])
         head.to(like.device, like.dtype).train(model.training)
-    return _Parts(attention, config.tap(), standardizer, head)
+    return _Parts(attention, Tap(config.readout, config), standardizer, head)
 
 
 def _put(model: PreTrainedModel, parts: _Parts, because: str | None) -> None:

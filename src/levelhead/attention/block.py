@@ -163,7 +163,7 @@ class EncoderBlock(nn.Module):
             debias = debias.resolved(Facts("append", "the backbone", cast(Readout, debias.readout), length=length or 0))
         if debias is not None and debias.normalize:
             standardizer = debias.standardizer(num_heads, hidden_size // num_heads, length=length)
-        tap = Tap("none") if debias is None else debias.tap()
+        tap = Tap("none") if debias is None else Tap(debias.readout, debias)
         self.norm = norm
         self.attention = BlockAttention(hidden_size, num_heads, standardizer, tap)
         self.norm_attention = nn.LayerNorm(hidden_size)

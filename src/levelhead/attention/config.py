@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar, cast
 
 from levelhead.arrays import check_fields
-from levelhead.attention.aligning import Tap
 from levelhead.attention.contrastive import AlignmentHead, Ranking, Reduction
+from levelhead.attention.presets import PRESETS
 from levelhead.attention.standardize import QueryKeyStandardizer
 from levelhead.renamed import renamed
 from levelhead.types import ConfigError, listed, quoted
@@ -336,10 +336,6 @@ class DebiasConfig:
             queue=self.notebook.queue,
         )
 
-    def tap(self) -> Tap:
-        """Build the tap that reads the debiased layer for alignment."""
-        return Tap(self.readout, self)
-
     @classmethod
     def preset(cls, name: str, **changes: Any) -> DebiasConfig:
         """Return the options that reproduce the paper (``paper``) or one of the authors' notebooks, by name.
@@ -348,11 +344,9 @@ class DebiasConfig:
         from the paper that are in the released code; docs/presets.md lists them. ``changes`` replace single options;
         a mapping ``notebook`` replaces single ones there.
         """
-        from levelhead.attention.presets import PRESETS, unknown_preset
-
         if name not in PRESETS:
-            raise unknown_preset(name)
-        preset = PRESETS[name].debias
+            raise ConfigError(f"There is no preset {name!r}. Known: {', '.join(PRESETS)}.")
+        preset = cls(**PRESETS[name].debias)
         if isinstance(changes.get("notebook"), Mapping):
             changes["notebook"] = replace(preset.notebook, **changes["notebook"])
         return replace(preset, **changes)

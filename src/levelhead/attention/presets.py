@@ -7,33 +7,31 @@ is not a matter of attention.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-from levelhead.attention.config import DebiasConfig, NotebookOptions
-from levelhead.types import ConfigError
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Options of one source: ``debias`` for the attention, ``block`` for :func:`levelhead.append_encoder`'s layer."""
+    """Options of one source: ``debias`` of :class:`~levelhead.DebiasConfig`, ``block`` of the layer that
+    :func:`levelhead.append_encoder` makes.
+    """
 
     summary: str
-    debias: DebiasConfig
+    debias: dict[str, Any]
     block: dict[str, Any]
 
 
-def _released(notebook: NotebookOptions | None = None, **options: Any) -> DebiasConfig:
+def _released(notebook: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
     """Return what all released notebooks share: unmasked per-position statistics as plain averages, without eps."""
     shared = {"statistics": "position", "unbiased": True, "eps": 0.0, "running": "std", "absolute": True}
-    notebook = replace(notebook or NotebookOptions(), padding_mask=False)
-    return DebiasConfig(**{**shared, "notebook": notebook, **options})
+    return {**shared, "notebook": {"padding_mask": False, **(notebook or {})}, **options}
 
 
 PRESETS: dict[str, Preset] = {
     "paper": Preset(
         "the equations to the letter: moving average of the deviation, tokens ranked by their logits",
-        DebiasConfig(absolute=True, running="std", ranking="mean_logit"),
+        {"absolute": True, "running": "std", "ranking": "mean_logit"},
         {"norm": "pre", "activation": "gelu"},
     ),
     "released-vision": Preset(
@@ -45,13 +43,13 @@ PRESETS: dict[str, Preset] = {
         "HateXplain notebook: near one-hot attention, a second centring in evaluation; alignment has no gradient "
         "once projections are longer than about 2.5",
         _released(
-            NotebookOptions(
-                attention_temperature=0.07,
-                twice=True,
-                off_by_one=True,
-                normalize_projection=False,
-                contrastive_smoothing=1e-5,
-            ),
+            {
+                "attention_temperature": 0.07,
+                "twice": True,
+                "off_by_one": True,
+                "normalize_projection": False,
+                "contrastive_smoothing": 1e-5,
+            },
             ranking="per_head",
             projection_hidden=None,
             alpha=0.8,
@@ -61,7 +59,7 @@ PRESETS: dict[str, Preset] = {
     "released-multinli": Preset(
         "MultiNLI notebook: no absolute value; alignment reads a queue and has no gradient",
         _released(
-            NotebookOptions(off_by_one=True, contrastive_smoothing=1e-5, queue=1536),
+            {"off_by_one": True, "contrastive_smoothing": 1e-5, "queue": 1536},
             absolute=False,
             ranking="per_head",
             projection_hidden=None,
@@ -72,7 +70,7 @@ PRESETS: dict[str, Preset] = {
     "released-dino": Preset(
         "DINO notebook: no division by the deviation, no gradient through the statistics, t = 5",
         _released(
-            NotebookOptions(statistics_gradient=False),
+            {"statistics_gradient": False},
             scale=False,
             include_readout=True,
             top_t=5,
@@ -81,8 +79,3 @@ PRESETS: dict[str, Preset] = {
         {"norm": "pre", "activation": "relu", "num_heads": 6},
     ),
 }
-
-
-def unknown_preset(name: str) -> ConfigError:
-    """Make the error for a name that is no preset."""
-    return ConfigError(f"There is no preset {name!r}. Known: {', '.join(PRESETS)}.")

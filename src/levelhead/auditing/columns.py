@@ -11,10 +11,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from levelhead.arrays import class_names
-from levelhead.auditing.frames import named_columns
 from levelhead.auditing.tally import Column
 from levelhead.metrics.counts import distinct
-from levelhead.types import ConfigError, DataError, listed, quoted
+from levelhead.types import ConfigError, DataError, listed, quoted, refuse_duplicates
 
 
 def outcomes_of(
@@ -123,6 +122,24 @@ def by_name(columns: Any, otherwise: str, what: str = "sensitive columns") -> di
             raise DataError(f"Two {what} are named {quoted(str(key))}. Rename or remove one of them.")
         found[str(key)] = values
     return found
+
+
+def named_columns(features: Any) -> dict[str, Any] | None:
+    """Return the columns of a table of pandas, polars, pyarrow or datasets by name; None of anything else.
+
+    The library need not be there: ``column_names`` (pyarrow, datasets) or ``columns`` (polars) name the columns.
+    """
+    names = getattr(features, "column_names", None)
+    names = getattr(features, "columns", None) if names is None else names
+    if (
+        names is None
+        or isinstance(features, (Mapping, type))
+        or isinstance(names, str)
+        or not all(isinstance(name, str) for name in names)
+    ):
+        return None
+    refuse_duplicates(list(names), names, "The table")
+    return {name: features[name] for name in names}
 
 
 def column_title(name: str) -> str:

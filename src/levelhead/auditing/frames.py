@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from levelhead.arrays import checked
 from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, group_name
-from levelhead.types import ConfigError, Estimate, listed, printable, quoted, refuse_duplicates
+from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,24 +22,6 @@ COLUMNS = ("attribute", "group", "figure", "value", "low", "high", "n", "reason"
 DRAWN = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 MOST_DRAWN = 40
 """Groups in a drawing; those with the most rows."""
-
-
-def named_columns(features: Any) -> dict[str, Any] | None:
-    """Return the columns of a table of pandas, polars, pyarrow or datasets by name; None of anything else.
-
-    The library need not be there: ``column_names`` (pyarrow, datasets) or ``columns`` (polars) name the columns.
-    """
-    names = getattr(features, "column_names", None)
-    names = getattr(features, "columns", None) if names is None else names
-    if (
-        names is None
-        or isinstance(features, (Mapping, type))
-        or isinstance(names, str)
-        or not all(isinstance(name, str) for name in names)
-    ):
-        return None
-    refuse_duplicates(list(names), names, "The table")
-    return {name: features[name] for name in names}
 
 
 def audit_frame(result: AuditResult) -> pd.DataFrame:

@@ -30,9 +30,9 @@ from levelhead.runs.folder import (
 from levelhead.runs.joined import Join, groups_of
 from levelhead.spelling import loosely
 from levelhead.storage import is_run, load_tensors, read_metrics, write_json
-from levelhead.training.checkpoint import load_trained_state
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
+from levelhead.training.weights import load_trained_state
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 if TYPE_CHECKING:

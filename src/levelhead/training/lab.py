@@ -31,7 +31,6 @@ from levelhead.data.views import View
 from levelhead.distributed import gather_rows, shares
 from levelhead.models.head import with_classes
 from levelhead.terminal import Progress, silent
-from levelhead.training.average import WeightAverage
 from levelhead.training.checkpoint import Answers, Keeper, Position, Work, answers_stem
 from levelhead.training.config import TrainConfig
 from levelhead.training.finite import advice, gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
@@ -39,6 +38,7 @@ from levelhead.training.processes import make_accelerator
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS, measured
 from levelhead.training.stage import Stage
 from levelhead.training.trackers import tracked
+from levelhead.training.weights import WeightAverage
 from levelhead.types import Batch, ConfigError, DemographicsHidden, LevelheadError
 
 logger = logging.getLogger(__name__)
