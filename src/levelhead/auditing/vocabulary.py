@@ -264,7 +264,7 @@ class LabelMap:
     @property
     def shown(self) -> dict[str, str]:
         """The labels that stand for classes of another name, by class, where it is one label alone."""
-        every = {label: label for label in self._labels} | self.targets
+        every = {label: label for label in sorted(self._labels)} | self.targets
         times = Counter(every.values())
         return {target: label for label, target in every.items() if times[target] == 1 and label != target}
 

@@ -1,0 +1,504 @@
+"""What the golden files are made of: small audits of every kind, on rows that are drawn from seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+
+import levelhead as lh
+from levelhead.attention.capture import Captured
+from levelhead.auditing.missing.known import read_shares
+from levelhead.auditing.postprocess_audit import postprocess_file
+from levelhead.auditing.signal import signal_areas_of_file
+from levelhead.bench.tables import collect
+from levelhead.cli.report import page_of, runs_page
+from levelhead.data.base import Groups
+from levelhead.inspecting.bounds import bounds_of
+from levelhead.report import render
+from levelhead.storage import write_json
+from levelhead.terminal import plain_text
+
+CASES: dict[str, Callable[[], Shown]] = {}
+AS_ARRAYS: dict[str, str] = {}
+"""Cases of files, by the case of arrays that must give the same JSON."""
+FEW = {"replicates": 200}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a case says: JSON-able figures, a terminal's text, and HTML; None where there is none."""
+
+    figures: Any
+    text: str | None
+    html: str | None = None
+
+
+def case(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Register a case by its function's name; the function runs in an empty folder of its own."""
+    CASES[make.__name__] = lambda: shown(make())
+    return make
+
+
+def as_arrays(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    """Register a case of a file, whose figures are those of the case ``name``."""
+
+    def register(make: Callable[[], Any]) -> Callable[[], Any]:
+        AS_ARRAYS[make.__name__] = name
+        return case(make)
+
+    return register
+
+
+def without_page(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Register a case whose page has no section that others have not."""
+    CASES[make.__name__] = lambda: replace(shown(make()), html=None)
+    return make
+
+
+def shown(found: Any) -> Shown:
+    if isinstance(found, Shown):
+        return found
+    html = found.to_html() if hasattr(found, "to_html") else None
+    return Shown(found.to_dict(), plain_text(found.table()), html)
+
+
+def rows(count: int = 300, seed: int = 0) -> pd.DataFrame:
+    """Return predictions of two models for ``count`` made-up people, with columns of each kind that an audit reads."""
+    chance = np.random.default_rng(seed)
+    sex, race = chance.choice(["f", "m"], count), chance.choice(["ann", "ben", "cy"], count, p=[0.5, 0.3, 0.2])
+    age = chance.integers(18, 80, count)
+    merit = chance.normal(0.4 * (sex == "m") - 0.3 * (race == "cy"), 1, count)
+    logit = 1.4 * merit + 0.5 * (sex == "m") + 0.01 * (age - 50) + chance.normal(0, 0.7, count)
+    label = chance.random(count) < 1 / (1 + np.exp(-1.5 * merit))
+    other = 1.2 * merit + chance.normal(0, 1, count)
+    near = chance.random((3, count)) < [[0.85], [0.8], [0.75]]
+    women, swapped = (sex == "f").astype(int), np.where(sex == "f", "m", "f")
+    return pd.DataFrame(
+        {
+            "y": label.astype(int),
+            "answer": (logit > 0).astype(int),
+            "other": (other > 0).astype(int),
+            "score": np.round(1 / (1 + np.exp(-logit)), 1),
+            "fine": np.round(1 / (1 + np.exp(-logit)), 4),
+            "logit": np.round(2 * logit) / 2,
+            "sex": sex,
+            "race": race,
+            "age": age,
+            "weight": np.round(chance.uniform(0.5, 3, count), 2),
+            "person": [f"p{one}" for one in np.sort(chance.integers(0, count // 3, count))],
+            "site": np.where(chance.random(count) < 0.3 + 0.4 * (sex == "m"), "north", "south"),
+            "group": np.where(chance.random(count) < 0.5, sex, None),
+            "known": np.where(chance.random(count) < 0.8, sex, None),
+            "proxy": np.round(np.clip(0.2 + 0.6 * women + chance.normal(0, 0.1, count), 0, 1), 3),
+            **{f"guess{at}": np.where(near[at], sex, swapped) for at in range(3)},
+            "reported": np.where(chance.random(count) < 0.2, chance.choice(["f", "m"], count), sex),
+            "price": np.round(50 + 12 * merit + chance.normal(0, 6, count), 1),
+            "estimate": np.round(50 + 10 * merit + 3 * (sex == "m") + chance.normal(0, 5, count), 1),
+            "id": np.arange(count),
+        }
+    )
+
+
+ROWS = rows()
+ONE_A_ROW = ROWS.drop(columns="person")
+"""Without the column that a warning would name, since its values repeat."""
+
+
+def file(name: str = "rows.csv", data: pd.DataFrame = ONE_A_ROW) -> Path:
+    """Write rows as csv into the current folder, and return the path as a user types it."""
+    data.to_csv(name, index=False)
+    return Path(name)
+
+
+def audit(*, groups: str | list[str] = "sex", data: pd.DataFrame = ROWS, **options: Any) -> lh.AuditResult:
+    names = [groups] if isinstance(groups, str) else groups
+    predicted = options.pop("y_pred", data["answer"])
+    return lh.audit(data["y"], predicted, sensitive_features=data[names], **FEW, **options)
+
+
+def audit_file(groups: str | list[str] = "sex", prediction: str | None = "answer", **options: Any) -> lh.AuditResult:
+    names = [groups] if isinstance(groups, str) else groups
+    data = ROWS if "cluster" in options else ONE_A_ROW
+    return lh.audit_file(file(data=data), "y", prediction, names, **FEW, **options)
+
+
+def three() -> pd.DataFrame:
+    chance = np.random.default_rng(5)
+    label = chance.choice(["cat", "dog", "owl"], len(ROWS))
+    wrong = chance.random(len(ROWS)) < np.where(ROWS["sex"] == "f", 0.4, 0.2)
+    return ROWS.assign(y=label, answer=np.where(wrong, chance.choice(["cat", "dog", "owl"], len(ROWS)), label))
+
+
+# ------------------------------------------------------------------------------------------------ classes
+
+
+@case
+def classes() -> Any:
+    return audit()
+
+
+@as_arrays("classes")
+def classes_of_a_file() -> Any:
+    return audit_file()
+
+
+@case
+def two_columns() -> Any:
+    return audit(groups=["sex", "site"])
+
+
+@without_page
+def crossed() -> Any:
+    return audit(groups=["sex", "site"], intersect=True)
+
+
+@as_arrays("crossed")
+def crossed_of_a_file() -> Any:
+    return audit_file(["sex", "site"], intersect=True)
+
+
+@case
+def words() -> Any:
+    about = {"title": "Loans", "model": "a forest", "author": "A. Person", "purpose": "a test"}
+    options: dict[str, Any] = {"reference": "ann", "positive_name": "is repaid", "favourable": 1, "about": about}
+    return audit(groups="race", level=0.9, **options)
+
+
+@case
+def three_classes() -> Any:
+    return audit(data=three())
+
+
+@without_page
+def one_of_three_classes() -> Any:
+    return audit(data=three(), positive="owl", favourable="owl")
+
+
+@without_page
+def label_map() -> Any:
+    data = ROWS.assign(y=np.where(ROWS["y"] == 1, "good", "bad"))
+    return audit(data=data, label_map={"good": 1, "bad": 0}, favourable=0)
+
+
+@without_page
+def adjusted_by_max_t() -> Any:
+    return audit(groups="race", adjust="max-t")
+
+
+@without_page
+def missing_as_a_group() -> Any:
+    return audit(groups="known", missing="group")
+
+
+@without_page
+def bins() -> Any:
+    return audit(groups="age", bins={"age": [45]})
+
+
+@as_arrays("bins")
+def bins_of_a_file() -> Any:
+    return audit_file("age", bins=["age=45"])
+
+
+@without_page
+def few_rows() -> Any:
+    data = rows(24, seed=3)
+    return audit(groups="race", data=data)
+
+
+@without_page
+def one_answer() -> Any:
+    return audit(y_pred=np.ones(len(ROWS), int))
+
+
+# ------------------------------------------------------------------------------------------------ scores
+
+
+@case
+def scores() -> Any:
+    return audit(y_pred=None, scores=ROWS["score"], threshold=[0.5, 0.7])
+
+
+@as_arrays("scores")
+def scores_of_a_file() -> Any:
+    return audit_file(prediction=None, score="score", threshold=[0.5, 0.7])
+
+
+@case
+def log_odds_beside_predictions() -> Any:
+    return audit(scores=ROWS["logit"], reference="m")
+
+
+# ------------------------------------------------------------------------------------------------ beside classes
+
+
+@case
+def against() -> Any:
+    return audit(groups="race", against=ROWS["other"])
+
+
+@without_page
+def against_another_file() -> Any:
+    other = file("other.csv", ROWS[::-1].assign(answer=ROWS["other"]))
+    return audit_file(against=other, on="id")
+
+
+@case
+def without_groups() -> Any:
+    return audit(without=ROWS["other"])
+
+
+@case
+def along_a_number() -> Any:
+    return audit(continuous=ROWS[["age"]], gedi=1)
+
+
+@as_arrays("along_a_number")
+def along_a_number_of_a_file() -> Any:
+    return audit_file(continuous=["age"], gedi=1)
+
+
+@case
+def weights() -> Any:
+    return audit(sample_weight=ROWS["weight"])
+
+
+@as_arrays("weights")
+def weights_of_a_file() -> Any:
+    return audit_file(weight="weight")
+
+
+@without_page
+def clusters() -> Any:
+    return audit(cluster=ROWS["person"])
+
+
+@as_arrays("clusters")
+def clusters_of_a_file() -> Any:
+    return audit_file(cluster="person")
+
+
+@without_page
+def clusters_of_scores() -> Any:
+    return audit(y_pred=None, scores=ROWS["score"], cluster=ROWS["person"])
+
+
+@case
+def control() -> Any:
+    return audit(control_features=ROWS[["site"]])
+
+
+@as_arrays("control")
+def control_of_a_file() -> Any:
+    return audit_file(control=["site"])
+
+
+@case
+def own_metrics() -> Any:
+    def precision(label: np.ndarray, predicted: np.ndarray) -> float:
+        return float(label[predicted == 1].mean())
+
+    return audit(metrics={"precision": precision})
+
+
+@without_page
+def groups_of_another_file() -> Any:
+    people = file("people.csv", ROWS[["id", "sex"]].iloc[20:])
+    return lh.audit_file(file(data=ROWS.drop(columns="sex")), "y", "answer", ["sex"], join=people, on="id", **FEW)
+
+
+@without_page
+def semicolons() -> Any:
+    ROWS.to_csv("rows.csv", index=False, sep=";", decimal=",")
+    return lh.audit_file("rows.csv", "y", "answer", ["sex"], **FEW)
+
+
+# ------------------------------------------------------------------------------------------------ numbers
+
+
+@without_page
+def numbers() -> Any:
+    return lh.regression_audit(
+        ROWS["price"], ROWS["estimate"], sensitive_features=ROWS[["sex"]], continuous=ROWS[["age"]]
+    )
+
+
+@as_arrays("numbers")
+def numbers_of_a_file() -> Any:
+    return lh.regression_audit_file(
+        file(data=ROWS.drop(columns="person")), "price", "estimate", ["sex"], continuous=["age"]
+    )
+
+
+@case
+def numbers_crossed_and_cut() -> Any:
+    groups = ROWS[["known", "age"]]
+    options: dict[str, Any] = {"intersect": True, "bins": {"age": [45]}, "min_count": 40, "level": 0.9}
+    return lh.regression_audit(ROWS["price"], ROWS["estimate"], sensitive_features=groups, **options)
+
+
+# ------------------------------------------------------------------------------------------------ groups not recorded
+
+
+def indirect(**options: Any) -> lh.IndirectAudit:
+    return lh.indirect_audit(ROWS["y"], ROWS["answer"], **FEW, **options)
+
+
+def indirect_file(**options: Any) -> lh.IndirectAudit:
+    return lh.indirect_audit_file(file(), "y", "answer", **FEW, **options)
+
+
+@case
+def labelled_rows() -> Any:
+    return indirect(labelled=ROWS["group"], proxies=ROWS[["proxy"]])
+
+
+@as_arrays("labelled_rows")
+def labelled_rows_of_a_file() -> Any:
+    return indirect_file(labelled="group", proxies=["proxy"])
+
+
+@case
+def three_proxies() -> Any:
+    data = rows(400, seed=1)
+    return lh.indirect_audit(data["y"], data["answer"], proxies=data[["guess0", "guess1", "guess2"]], **FEW)
+
+
+@case
+def randomised_answers() -> Any:
+    return indirect(responses={"sex": ROWS["reported"]}, response=lh.Response(flip=0.1))
+
+
+@case
+def shares() -> Any:
+    return indirect(shares={"f": 0.5, "m": 0.5})
+
+
+@case
+def shares_by_stratum() -> Any:
+    Path("shares.csv").write_text("site,f,m\nnorth,0.4,0.6\nsouth,0.7,0.3\n")
+    return indirect_file(shares=read_shares(["shares.csv"], "site"), strata="site")
+
+
+@without_page
+def nothing_to_say() -> Any:
+    return indirect(labelled=ROWS["group"].where(ROWS["id"] < 60), proxies=ROWS[["proxy"]])
+
+
+# ------------------------------------------------------------------------------------------------ explain, plan, rule
+
+
+@case
+def explanation() -> Any:
+    return lh.explain_gap(ROWS["y"], ROWS["score"], sensitive_features=ROWS[["race"]], **FEW)
+
+
+@without_page
+def explanation_of_a_file() -> Any:
+    return lh.explain_file(file(data=ROWS), "y", "logit", ["sex"], cluster="person", **FEW)
+
+
+@case
+def signal() -> Any:
+    (found,) = signal_areas_of_file(file(), "y", "score", "sex", ["age"]).values()
+    return Shown(found.to_dict(), found.sentence("age") + "\n")
+
+
+@case
+def plan_of_rows() -> Any:
+    return lh.plan_audit(gap=0.05, rate=0.3, groups={"women": 0.3, "men": 0.7})
+
+
+@case
+def plan_of_a_gap() -> Any:
+    return lh.plan_audit(rows=2000, rate=0.1, groups=[0.5, 0.3, 0.2], level=0.9)
+
+
+@case
+def rule() -> Any:
+    return postprocess_file(file(), "fine", "sex", label="y", delta=0.05)
+
+
+@case
+def rule_without_labels() -> Any:
+    return postprocess_file(file(), "fine", "sex", metric="demographic_parity")
+
+
+# ------------------------------------------------------------------------------------------------ other pages
+
+
+def _run(folder: Path, method: str, seed: int, wrong: float) -> None:
+    chance = np.random.default_rng([seed, len(method)])
+    label = ROWS["y"].to_numpy() == 1
+    yes = label ^ (chance.random(len(label)) < wrong + 0.1 * (ROWS["sex"] == "f").to_numpy())
+    sure = np.where(yes, 0.9, 0.1)
+    frame = pd.DataFrame({"label": np.where(label, "yes", "no"), "prediction": np.where(yes, "yes", "no")})
+    frame = frame.assign(probability_no=1 - sure, probability_yes=sure, group=ROWS["sex"])
+    folder.mkdir(parents=True)
+    data = {"name": "text-csv", "folder": "texts", "file": "rows.csv", "sensitive": "group"}
+    plan = {"data": data, "method": {"name": method}, "seed": seed, "model": {}, "train": {}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(plan))
+    frame.to_parquet(folder / "predictions-test.parquet", index=False)
+    result = lh.audit(frame["label"], frame["prediction"], sensitive_features=frame[["group"]], **FEW)
+    write_json(folder / "evaluation-test.json", {**result.to_dict(), "run": {"attribute": "group", "split": "test"}})
+    history = [{"stage": 0, "epoch": epoch, "val_loss": loss} for epoch, loss in enumerate([0.7, 0.5, 0.6])]
+    metrics = {"selected_by": "val_loss", "oracle": None, "validation": {}, "history": history}
+    write_json(folder / "metrics.json", metrics)
+    write_json(folder / "environment.json", {"device": "cpu", "cpu": "a processor", "threads": 1, "packages": {}})
+    write_json(folder / "cost.json", {"seconds": 1.0 + seed, "parts": 1})
+
+
+@case
+def comparison() -> Any:
+    for method, wrong in (("erm", 0.15), ("dam", 0.1)):
+        for seed in (0, 1):
+            _run(Path("runs", f"{method}-{seed}"), method, seed, wrong)
+    (found,) = collect([Path("runs")], "test")
+    compared = found.compare("erm")
+    text = "\n\n".join(section.markdown() for section in compared.sections(["accuracy", "equalized_odds"]))
+    return Shown(compared.to_dict(), text + "\n", render(runs_page([Path("runs")])))
+
+
+@case
+def run() -> Any:
+    _run(Path("run"), "erm", 0, 0.15)
+    return Shown(None, None, render(page_of(Path("run"))))
+
+
+@case
+def bounds() -> Any:
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 120, 1, 2, 3, generator=generator)
+    batch = Captured(query, key, query.abs(), key.abs(), 3**-0.5, None, None)
+    members = Groups("style", torch.arange(120) % 2, ("a", "b"))
+    options = {"normalize": True, "scale": True, "absolute": True, "statistics": "position"}
+    found = bounds_of([batch], members, options, {"split": "test"})
+    write_json(Path("bounds.json"), found.to_dict())
+    return Shown(None, plain_text(found.table()), render(page_of(Path("bounds.json"))))
+
+
+@case
+def language_model() -> Any:
+    def own(value: float, half: float = 0.1) -> dict[str, Any]:
+        return {"value": value, "low": value - half, "high": value + half, "n": 9}
+
+    scores = {"accuracy_ambiguous": own(0.7), "bias_ambiguous": own(0.05), "bias_disambiguated": own(-0.02, 0.01)}
+    record = {
+        "benchmark": "bbq",
+        "model": "tiny",
+        "overall": scores,
+        "parts": {"Age": scores},
+        "limit": None,
+        "items": 9,
+    }
+    record |= {"units": {"bias_ambiguous": "a fraction"}, "notes": ["a note"]}
+    Path("scores").mkdir()
+    write_json(Path("scores", "scores-bbq.json"), record)
+    return Shown(None, None, render(page_of(Path("scores"))))
