@@ -1,0 +1,44 @@
+"""The tool that counts what each room holds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LONG = 'def long():\n    """Say it.\n\n    In words."""\n' + "    a = 1\n" * 61
+WIDE = "class A:\n    def _wide(self, " + ", ".join(f"x{at}" for at in range(16)) + "):\n        pass\n"
+
+
+def counted(source: Path, *options: str) -> list[list[str]]:
+    command = [sys.executable, str(ROOT / "tools" / "size.py"), "--source", str(source), *options]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [line.replace(",", "").split() for line in printed.splitlines()]
+
+
+def test_rooms_are_counted(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "",
+        "metrics/a.py": '"""A room."""\n\n# Why.\nimport levelhead.metrics.b\n\nX = 1\n"""What it is."""\n',
+        "metrics/b.py": "def f():\n    from levelhead.metrics import a\n" + LONG + WIDE,
+        "data/c.py": "X = '''\n# no comment\n'''\n" + "\n" * 500,
+    }
+    for name, text in files.items():
+        (tmp_path / "levelhead" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "levelhead" / name).write_text(text, encoding="utf-8")
+    lines = {line[0]: line[1:] for line in counted(tmp_path / "levelhead", "--list") if line}
+    # files, lines, code, files over 500, functions over 60, over 100, over 15 parameters public and not, circles
+    assert lines["metrics"] == ["2", "77", "69", "0", "1", "0", "0", "1", "1"]
+    assert lines["data"] == ["1", "503", "3", "1", "0", "0", "0", "0", "0"]
+    assert lines["all"] == ["4", "580", "72", "1", "1", "0", "0", "1", "1"]
+    assert lines["metrics.a"] == ["metrics.b"]
+    assert lines["metrics/b.py:3"] == ["long", "62"]
+
+
+def test_it_counts_the_package() -> None:
+    total = counted(ROOT / "src" / "levelhead")[-1]
+    assert total[0] == "all"
+    assert int(total[2]) == sum(
+        file.read_text(encoding="utf-8").count("\n") for file in (ROOT / "src" / "levelhead").rglob("*.py")
+    )
