@@ -9,12 +9,12 @@ import pytest
 
 import levelhead as lh
 from command_line import run, said
-from levelhead.auditing.join import both_ids
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.joined import Join
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
+from levelhead.tables.join import both_ids
 from levelhead.types import ConfigError, DataError
 from test_own_csv import own, recipe
 

@@ -19,7 +19,7 @@ ORDER = (
     ("_version", "types", "arrays", "spelling"),
     ("renamed", "plain_yaml", "terminal", "storage", "csv_form", "registry", "distributed", "loading"),
     ("appended", "auto_classes"),
-    ("metrics", "report"),
+    ("metrics", "report", "tables"),
     ("data", "auditing"),
     ("attention", "objectives"),
     ("models", "training", "methods"),

@@ -13,7 +13,7 @@ import pytest
 
 from levelhead import audit, audit_file
 from levelhead.auditing import files, tally
-from levelhead.auditing.files import codes_of
+from levelhead.tables.files import codes_of
 from levelhead.types import DataError
 
 

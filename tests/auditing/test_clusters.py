@@ -128,7 +128,7 @@ def test_a_file_gives_the_same_wherever_the_rows_of_a_person_lie(
 ) -> None:
     frame = made()
     expected = audited(frame)
-    monkeypatch.setattr("levelhead.auditing.files.BATCH_BYTES", 1 << 12)  # several batches
+    monkeypatch.setattr("levelhead.tables.files.BATCH_BYTES", 1 << 12)  # several batches
     for name in ("p.csv", "p.parquet"):
         mixed = frame.sample(frac=1, random_state=3)
         mixed.to_csv(tmp_path / name, index=False) if name.endswith("csv") else mixed.to_parquet(tmp_path / name)
@@ -280,7 +280,7 @@ def test_a_file_of_scores_gives_the_same(
     frame = scored().assign(yhat=lambda rows: (rows["score"] > 0.4).astype(int))
     mixed = frame.sample(frac=1, random_state=3)
     mixed.to_csv(tmp_path / "p.csv", index=False)
-    monkeypatch.setattr("levelhead.auditing.files.BATCH_BYTES", 1 << 12)  # several batches
+    monkeypatch.setattr("levelhead.tables.files.BATCH_BYTES", 1 << 12)  # several batches
     figures, page = tmp_path / "a.json", tmp_path / "a.html"
     command = ["audit", str(tmp_path / "p.csv"), "--label", "y", "--prediction", "yhat", "--score", "score"]
     command += ["--group", "sex", "--cluster", "person", "--json", str(figures), "--html", str(page)]
@@ -407,7 +407,7 @@ def test_two_files_are_compared_by_person(tmp_path: Path, monkeypatch: pytest.Mo
     frame.drop(columns="old").to_csv(tmp_path / "new.csv", index=False)
     old = frame.assign(yhat=frame["old"]).drop(columns=["old", "person"]).sample(frac=1, random_state=2)
     old.to_csv(tmp_path / "old.csv", index=False)
-    monkeypatch.setattr("levelhead.auditing.files.BATCH_BYTES", 1 << 12)  # several batches
+    monkeypatch.setattr("levelhead.tables.files.BATCH_BYTES", 1 << 12)  # several batches
     command = ["audit", str(tmp_path / "new.csv"), "--against", str(tmp_path / "old.csv"), "--on", "id", "--label", "y"]
     command += ["--prediction", "yhat", "--group", "sex", "--cluster", "person", "--json", str(tmp_path / "a.json")]
     assert run(command) == 0

@@ -127,7 +127,7 @@ def test_batches_of_a_file_give_what_arrays_give(tmp_path, monkeypatch):
     label, prediction = label + 1e8, prediction + 1e8  # sums of squares would lose all digits
     file = tmp_path / "prices.csv"
     pd.DataFrame({"price": label, "guess": prediction, "sex": sex}).to_csv(file, index=False)
-    monkeypatch.setattr("levelhead.auditing.files.BATCH_BYTES", 4096)
+    monkeypatch.setattr("levelhead.tables.files.BATCH_BYTES", 4096)
     whole = lh.regression_audit(label, prediction, sensitive_features={"sex": sex})
     read = lh.regression_audit_file(file, "price", "guess", ["sex"])
     for group, one in whole.by_attribute["sex"].items():

@@ -25,10 +25,10 @@ from shares import cases
 
 from levelhead.auditing.audit import audit_file
 from levelhead.auditing.explain import explain_file
-from levelhead.auditing.join import Joined
 from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.auditing.regression import regression_audit_file
 from levelhead.data.text_files import read_columns
+from levelhead.tables.join import Joined
 from levelhead.types import LONGEST_MESSAGE, LevelheadError
 
 pytestmark = pytest.mark.slow
@@ -154,7 +154,7 @@ READ = textwrap.dedent(
     from pathlib import Path
     from levelhead.auditing.audit import audit_file
     from levelhead.auditing.explain import explain_file
-    from levelhead.auditing.join import Joined
+    from levelhead.tables.join import Joined
     from levelhead.types import LevelheadError
     for path in map(Path, sys.argv[1:]):
         for action in (

@@ -16,25 +16,34 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import aligned, checked
-from levelhead.auditing.bins import Bins, Cuts, cuts_of
 from levelhead.auditing.clusters import check_cluster, repeating_id
-from levelhead.auditing.columns import by_name, column_title, columns_of, name_of, outcome_of, outcomes_of
 from levelhead.auditing.continuous import NumberRows, check_degree
 from levelhead.auditing.figures import LEAVE_OUT, AuditOptions, about_of, audit_tally, ordered_groups
-from levelhead.auditing.files import Source, read_batches, read_batches_with_numbers, source_of
 from levelhead.auditing.finding import BONFERRONI, Reference
-from levelhead.auditing.join import Joined, both_ids
 from levelhead.auditing.levels import add_control, check_control, control_tallies, levels_of
-from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.own_metrics import Metric, OwnMetric, check_metrics, own_metrics
 from levelhead.auditing.paired import PairedRows, compare_rows, matched, read_rows
 from levelhead.auditing.result import AuditResult
 from levelhead.auditing.scale import ASK, AUTO, Scale, check_scale
 from levelhead.auditing.scores import ScoreRows, audit_scores, check_thresholds, read_scores
-from levelhead.auditing.tally import Column, Tally
-from levelhead.auditing.vocabulary import LabelMap
 from levelhead.auditing.weights import OF_WEIGHTS, Weights, check_without
 from levelhead.metrics.names import Key, group_name
+from levelhead.tables.bins import Bins, Cuts, cuts_of
+from levelhead.tables.columns import (
+    Column,
+    by_name,
+    column_title,
+    columns_of,
+    name_of,
+    numbers_of_array,
+    numbers_of_column,
+    outcome_of,
+    outcomes_of,
+)
+from levelhead.tables.files import Source, read_batches, read_batches_with_numbers, source_of
+from levelhead.tables.join import Joined, both_ids
+from levelhead.tables.tally import Tally
+from levelhead.tables.vocabulary import LabelMap
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, DataError, printable, quoted
 

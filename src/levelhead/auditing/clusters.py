@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.auditing.files import File, Source, read_batches
-from levelhead.auditing.tally import Tally, occurring
 from levelhead.metrics import Counts
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Members
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import Key
+from levelhead.tables.columns import occurring
+from levelhead.tables.files import File, Source, read_batches
+from levelhead.tables.tally import Tally
 from levelhead.types import ConfigError, printable, quoted
 
 ID = re.compile(

@@ -31,11 +31,10 @@ from rich.text import Text
 from scipy import stats
 
 from levelhead.arrays import checked, put_in_order
-from levelhead.auditing.numbers import numbers_of_array
-from levelhead.auditing.tally import Column, occurring
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.intervals import finite_or_none
 from levelhead.report.text import digits, number
+from levelhead.tables.columns import Column, numbers_of_array, occurring
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]

@@ -26,7 +26,6 @@ from scipy import sparse, special, stats
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import alone_sentence, check_cluster, few_clusters, repeating_id
-from levelhead.auditing.columns import column_title, columns_of, name_of, outcome_of, outcomes_of, positive_index
 from levelhead.auditing.explanation import (
     CalibrationBin,
     ExplainedAttribute,
@@ -34,11 +33,7 @@ from levelhead.auditing.explanation import (
     ExplainedPair,
     Explanation,
 )
-from levelhead.auditing.files import Source, read_batches_with_numbers, source_of
-from levelhead.auditing.numbers import numbers_of_array
 from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
-from levelhead.auditing.tally import Column, Tally
-from levelhead.auditing.vocabulary import LabelMap, agree, alike, check_labels, in_order
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.implied import (
@@ -60,6 +55,19 @@ from levelhead.metrics.intervals import (
 from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.metrics.weighted import weighted_estimates, weighted_proportion
+from levelhead.tables.columns import (
+    Column,
+    column_title,
+    columns_of,
+    name_of,
+    numbers_of_array,
+    outcome_of,
+    outcomes_of,
+    positive_index,
+)
+from levelhead.tables.files import Source, read_batches_with_numbers, source_of
+from levelhead.tables.tally import Tally
+from levelhead.tables.vocabulary import LabelMap, agree, alike, check_labels, in_order
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, listed, printable, quoted
 
 FloatArray = NDArray[np.float64]

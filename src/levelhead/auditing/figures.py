@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.bins import Cuts
 from levelhead.auditing.clusters import alone_sentence, clustered_counts, clusters_found, few_clusters
-from levelhead.auditing.columns import positive_index
 from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference, find, references
 from levelhead.auditing.rates import MoreRates, more_rates
 from levelhead.auditing.result import AttributeAudit, AuditResult, GroupFigures
-from levelhead.auditing.tally import Tally
-from levelhead.auditing.vocabulary import LabelMap, agree, alike, check_predictions, in_order
 from levelhead.auditing.weights import Weights, weighted_rates, weights_found
 from levelhead.metrics import Counts, estimate, estimate_all, proportion, worst_class
 from levelhead.metrics import group as group_metrics
@@ -25,6 +21,10 @@ from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, attribute_names, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_worst_class
+from levelhead.tables.bins import Cuts
+from levelhead.tables.columns import positive_index
+from levelhead.tables.tally import Tally
+from levelhead.tables.vocabulary import LabelMap, agree, alike, check_predictions, in_order
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
 LEAVE_OUT, AS_GROUP = "leave out", "group"

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.auditing.bins import Cuts
-from levelhead.auditing.columns import by_name, columns_of
 from levelhead.auditing.control import LevelCounts, controlled
 from levelhead.auditing.figures import AuditOptions, find_classes, ordered_groups
 from levelhead.auditing.result import AuditResult
-from levelhead.auditing.tally import Column, Tally
 from levelhead.metrics.names import Key, attribute_names, group_name, parts_of
 from levelhead.report.text import counted
+from levelhead.tables.bins import Cuts
+from levelhead.tables.columns import Column, by_name, columns_of
+from levelhead.tables.tally import Tally
 from levelhead.types import ConfigError, DataError, listed, printable, quoted
 
 

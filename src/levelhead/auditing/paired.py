@@ -28,9 +28,6 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special, stats
 
-from levelhead.auditing.files import FloatArray, Source, read_batches_with_numbers, source_of
-from levelhead.auditing.tally import Column, occurring
-from levelhead.auditing.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.metrics import JointCounts, estimate_to_dict, holm
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.clustered import FEWEST, Means, means_within
@@ -49,6 +46,9 @@ from levelhead.metrics.names import (
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import WeightedRate
 from levelhead.report.text import counted, number
+from levelhead.tables.columns import Column, occurring
+from levelhead.tables.files import FloatArray, Source, read_batches_with_numbers, source_of
+from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.types import DataError, Estimate, printable, quoted
 
 IntArray = NDArray[np.int64]

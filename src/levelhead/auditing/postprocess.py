@@ -29,9 +29,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special
 
 from levelhead.arrays import checked, put_in_order
-from levelhead.auditing.numbers import numbers_of_array
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.scores import SMALLEST
+from levelhead.tables.columns import numbers_of_array
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 FloatArray = NDArray[np.float64]

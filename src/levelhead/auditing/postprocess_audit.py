@@ -15,17 +15,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from scipy import special
 
-from levelhead.auditing.files import Source, read_batches, source_of
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows
 from levelhead.auditing.postprocess import BiasRule, check_rule, fit_rule
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, Scale, check_scale
 from levelhead.auditing.scores import ScoreRows, read_scores
-from levelhead.auditing.tally import Column
-from levelhead.auditing.vocabulary import LabelMap, in_order
 from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
 from levelhead.report.text import number
 from levelhead.storage import read_json
+from levelhead.tables.columns import Column
+from levelhead.tables.files import Source, read_batches, source_of
+from levelhead.tables.vocabulary import LabelMap, in_order
 from levelhead.terminal import tracked
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, quoted
 

@@ -30,23 +30,22 @@ from rich.text import Text
 from scipy import special
 
 from levelhead.arrays import aligned, checked
-from levelhead.auditing.bins import Bins, cuts_of
 from levelhead.auditing.clusters import repeating_id
-from levelhead.auditing.columns import by_name, columns_of, name_of
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.figures import LEAVE_OUT, about_of, check_grouping, ordered_groups
-from levelhead.auditing.files import Source, read_batches, read_batches_with_numbers, source_of
 from levelhead.auditing.frames import regression_frame
-from levelhead.auditing.numbers import numbers_of_array, numbers_of_column
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.result_tables import warning_lines
-from levelhead.auditing.tally import Column, Tally
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.intervals import check_level, finite_or_none
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name
 from levelhead.metrics.scores import mover
 from levelhead.report.text import counted, digits, span
+from levelhead.tables.bins import Bins, cuts_of
+from levelhead.tables.columns import Column, by_name, columns_of, name_of, numbers_of_array, numbers_of_column
+from levelhead.tables.files import Source, read_batches, read_batches_with_numbers, source_of
+from levelhead.tables.tally import Tally
 from levelhead.terminal import notebook_html, plain_text
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 

@@ -21,10 +21,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special
 
-from levelhead.auditing.files import Source, read_batches_with_numbers, source_of
 from levelhead.auditing.scale import AUTO, Scale, find_scale
-from levelhead.auditing.tally import Column, Tally, occurring
-from levelhead.auditing.vocabulary import LabelMap, agree, check_labels, in_order
 from levelhead.metrics import Counts, estimate_all, estimate_to_dict
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Means, means_within
@@ -34,6 +31,10 @@ from levelhead.metrics.intervals import finite_or_none, normal_quantile
 from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, attribute_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
+from levelhead.tables.columns import Column, occurring
+from levelhead.tables.files import Source, read_batches_with_numbers, source_of
+from levelhead.tables.tally import Tally
+from levelhead.tables.vocabulary import LabelMap, agree, check_labels, in_order
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
 
 FloatArray = NDArray[np.float64]

@@ -12,14 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
 from levelhead.arrays import checked, put_in_order
-from levelhead.auditing.columns import outcome_of
-from levelhead.auditing.files import Source, read_batches_with_numbers
-from levelhead.auditing.numbers import numbers_of_array
-from levelhead.auditing.vocabulary import LabelMap, agree
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.intervals import check_level
 from levelhead.metrics.ranking import area_under_roc
+from levelhead.tables.columns import numbers_of_array, outcome_of
+from levelhead.tables.files import Source, read_batches_with_numbers
+from levelhead.tables.vocabulary import LabelMap, agree
 from levelhead.types import DataError, Estimate, check_seed, listed
 
 FloatArray = NDArray[np.float64]

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.tally import Column
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.weighted import WeightedCounts, weighted_proportion
 from levelhead.report.text import number
+from levelhead.tables.columns import Column
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
 OF_WEIGHTS = "A weight says how many rows one row stands for, 0 or more."

@@ -16,10 +16,10 @@ from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, quoted
 
 if TYPE_CHECKING:
-    from levelhead.auditing.files import Source
     from levelhead.auditing.missing.answer import IndirectAudit
     from levelhead.auditing.regression import RegressionAudit
     from levelhead.auditing.result import AuditResult
+    from levelhead.tables.files import Source
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
 COLUMNS, GROUPS, UNRECORDED, WORDS, PLAN, OUTPUT = (

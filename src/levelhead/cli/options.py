@@ -14,8 +14,8 @@ from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, quoted
 
 if TYPE_CHECKING:
-    from levelhead.auditing.files import Source
     from levelhead.runs.joined import Join
+    from levelhead.tables.files import Source
 
 HtmlFile = Annotated[
     Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
@@ -107,8 +107,8 @@ def source_joined(
     """Return the rows of ``file``, joined with those of ``join`` where one is given, and how many were matched."""
     if join is None or on is None:
         return file, None
-    from levelhead.auditing.files import File
-    from levelhead.auditing.join import both_ids, joined_file
+    from levelhead.tables.files import File
+    from levelhead.tables.join import both_ids, joined_file
 
     left, right = both_ids(on, File(file).header())
     return context.with_resource(joined_file(file, join, left, [name for name in columns if name], right))
@@ -128,9 +128,9 @@ def run_join(run: Path, join: Path | None, on: str | None, columns: Sequence[str
         if on is not None or columns:
             raise ConfigError("--on and --group are about a file with groups: name it with --join.")
         return None
-    from levelhead.auditing.join import both_ids
     from levelhead.runs.folder import load_run
     from levelhead.runs.joined import Join
+    from levelhead.tables.join import both_ids
 
     own = load_run(run).data.id_name
     left, right = (own, None) if on is None else both_ids(on, [own])

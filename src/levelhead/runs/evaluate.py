@@ -139,7 +139,7 @@ def write_evaluation(
     """
     from levelhead.auditing.audit import audit
     from levelhead.auditing.overall import Overall
-    from levelhead.auditing.tally import VALUES
+    from levelhead.tables.tally import VALUES
 
     experiment, folder = run.experiment, out or run.folder
     folder.mkdir(parents=True, exist_ok=True)

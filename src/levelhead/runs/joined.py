@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
-from levelhead.auditing.join import joined_file
 from levelhead.data import DataSet, Groups, Split
 from levelhead.data.base import codes_of, refuse_taken_names
 from levelhead.data.targets import ordered
+from levelhead.tables.join import joined_file
 from levelhead.types import ConfigError, DataError
 
 
@@ -34,7 +34,7 @@ class Join:
 
         Raises:
             ConfigError: a column is a run's own.
-            DataError: the data has no ids, or as :class:`levelhead.auditing.join.Joined`.
+            DataError: the data has no ids, or as :class:`levelhead.tables.join.Joined`.
         """
         ids = data.ids(split)
         if ids is None:

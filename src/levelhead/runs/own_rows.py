@@ -19,11 +19,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from levelhead.arrays import aligned, array_of
 from levelhead.attention.block import AppendedClassifier
-from levelhead.auditing.columns import by_name
 from levelhead.data.base import Inputs
 from levelhead.data.texts import Texts, TokenInputs, tokenize
 from levelhead.loading import refuse_unknown_tokens
 from levelhead.models.networks import longest_text
+from levelhead.tables.columns import by_name
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 LABELS = ("labels", "label")

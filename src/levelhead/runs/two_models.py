@@ -23,17 +23,16 @@ from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
 from levelhead.auditing.audit import audit
-from levelhead.auditing.columns import outcome_of
 from levelhead.auditing.paired import Change, PairedRows, compare_rows, rate_title
 from levelhead.auditing.result import AuditResult
-from levelhead.auditing.tally import Column
-from levelhead.auditing.vocabulary import LabelMap
 from levelhead.data.base import Inputs
 from levelhead.loading import load_tokenizer_of
 from levelhead.metrics.names import metric_title
 from levelhead.models.networks import load_model
 from levelhead.runs.own_rows import GroupColumns, OwnRows, base_of
 from levelhead.storage import refuse_files_of_runs, write_text
+from levelhead.tables.columns import Column, outcome_of
+from levelhead.tables.vocabulary import LabelMap
 from levelhead.terminal import notebook_html, plain_text
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits

@@ -12,18 +12,17 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from levelhead.arrays import TAKEN, aligned, array_of, checked
-from levelhead.auditing.columns import columns_of, outcomes_of, positive_index
-from levelhead.auditing.files import Source, read_batches_with_numbers, source_of
 from levelhead.auditing.missing.answer import PERSONS, IndirectAudit, IndirectPart
 from levelhead.auditing.missing.choice import Options, answer_responses, answer_strongest
 from levelhead.auditing.missing.gaps import FloatArray
 from levelhead.auditing.missing.known import Known, Shares, shares_from
 from levelhead.auditing.missing.responses import Response
 from levelhead.auditing.missing.tally import Tally
-from levelhead.auditing.tally import Column
-from levelhead.auditing.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.metrics.intervals import check_options
 from levelhead.spelling import MOST_CLASSES
+from levelhead.tables.columns import Column, columns_of, outcomes_of, positive_index
+from levelhead.tables.files import Source, read_batches_with_numbers, source_of
+from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.types import ConfigError, DataError, quoted
 
 

@@ -42,7 +42,7 @@ from levelhead.auditing.missing.labelled import FOLDS, LabelledGap, by_labelled_
 from levelhead.auditing.missing.responses import Response, by_responses, shares_of
 from levelhead.auditing.missing.tally import BINS
 from levelhead.auditing.missing.three_proxies import ASSUMES, SHARED, by_proxies
-from levelhead.auditing.vocabulary import in_order
+from levelhead.tables.vocabulary import in_order
 from levelhead.types import DataError, Estimate, printable, quoted
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from levelhead.auditing.missing.gaps import FloatArray
 from levelhead.auditing.missing.labelled import FOLDS
-from levelhead.auditing.tally import Column
+from levelhead.tables.columns import Column
 from levelhead.types import DataError, quoted
 
 BINS = 100

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import levelhead as lh
-from levelhead.auditing.join import joined_file
 from levelhead.cli.app import app
+from levelhead.tables.join import joined_file
 from levelhead.types import ConfigError, DataError
 
 

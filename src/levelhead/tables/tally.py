@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from levelhead.auditing.vocabulary import all_numbers, mostly_fractions, threshold_advice
 from levelhead.metrics.names import MISSING_GROUP, Key
 from levelhead.spelling import MOST_CLASSES
+from levelhead.tables.columns import Column, occurring
+from levelhead.tables.vocabulary import all_numbers, mostly_fractions, threshold_advice
 from levelhead.types import DataError, printable, quoted
 
 MOST_GROUPS = 1_000
@@ -30,9 +31,6 @@ MOST_MEMBERS = 1 << 22
 """Pairs of a cluster and a pattern that are held of batches before they are added up."""
 # Up to so many cells, a batch is counted in one array; beyond, the patterns that occur are sorted out first.
 MOST_COUNTED_CELLS = 1 << 20
-
-Column = tuple[NDArray[np.int64], list[Hashable]]
-"""Codes of the rows of a batch, and what each code stands for; None where the value is missing."""
 
 
 @dataclass
@@ -227,16 +225,6 @@ class Tally:
             else "Is one of these columns an id or a score? Cross fewer columns, or merge rare groups."
         )
         return DataError(f"{self._title(key)} has more than {MOST_GROUPS:,} different groups. {way_out}")
-
-
-def occurring(column: Column) -> tuple[NDArray[np.int64], list[Hashable], list[int]]:
-    """Drop the values that no row has; return codes, values and the rows of each value."""
-    codes, values = column
-    rows = np.bincount(codes, minlength=len(values))
-    used = np.flatnonzero(rows)
-    if len(used) and used[-1] >= len(used):
-        codes = (np.cumsum(rows > 0) - 1)[codes]
-    return codes, [values[code] for code in used.tolist()], rows[used].tolist()
 
 
 def _text(value: Hashable, title: str) -> str:

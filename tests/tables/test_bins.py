@@ -12,9 +12,9 @@ import pytest
 
 import levelhead as lh
 from levelhead.auditing.audit import audit, audit_file
-from levelhead.auditing.bins import Cuts
 from levelhead.auditing.explain import explain_file
 from levelhead.auditing.result import AuditResult
+from levelhead.tables.bins import Cuts
 from levelhead.types import ConfigError, DataError
 
 AGES = np.arange(18, 78).repeat(10)

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow
 import pyarrow.compute
 
-from levelhead.auditing.files import Batch, File, Source
 from levelhead.report.text import counted
 from levelhead.spelling import shape_of
+from levelhead.tables.files import Batch, File, Source
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 

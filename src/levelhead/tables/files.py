@@ -17,9 +17,9 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from levelhead.arrays import as_decimals
-from levelhead.auditing.tally import Column
 from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
 from levelhead.spelling import shape_of
+from levelhead.tables.columns import Column
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
 
 # What counts as missing in a label or prediction column of text. In a group column only an empty field does: "NA" or

@@ -12,8 +12,9 @@ from numbers import Number
 import numpy as np
 
 from levelhead.arrays import as_decimals
-from levelhead.auditing.tally import VALUES, Column
 from levelhead.csv_form import WHOLE
+from levelhead.tables.columns import Column
+from levelhead.tables.tally import VALUES
 from levelhead.types import ConfigError, DataError, printable, quoted
 
 Bins = Mapping[str, Sequence[float] | str]

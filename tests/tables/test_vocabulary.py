@@ -18,9 +18,9 @@ from hypothesis import strategies as some
 
 import levelhead as lh
 from levelhead.auditing.postprocess_audit import postprocess_file
-from levelhead.auditing.vocabulary import LabelMap, agree, check_predictions, map_text, suggested_map
 from levelhead.cli.app import main
 from levelhead.spelling import loosely
+from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, map_text, suggested_map
 from levelhead.types import ConfigError, DataError
 
 ROWS = 400

@@ -1,19 +1,27 @@
-"""Bring labels, predictions and groups, in any form that Python has for columns, into codes and values."""
+"""Bring columns, in any form that Python has for them, into codes and values, or into numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from levelhead.arrays import class_names
-from levelhead.auditing.tally import Column
+from levelhead.arrays import array_of, as_decimals, class_names
 from levelhead.metrics.counts import distinct
+from levelhead.spelling import NUMBER, shape_of
 from levelhead.types import ConfigError, DataError, listed, quoted, refuse_duplicates
+
+FloatArray = NDArray[np.float64]
+OF_TWO = "Of predict_proba, pass the column of the positive class, [:, 1]."
+OF_SCORES = "Pass the probability or the log odds of the positive class, written like 0.25."
+
+Column = tuple[NDArray[np.int64], list[Hashable]]
+"""Codes of the rows of a batch, and what each code stands for; None where the value is missing."""
 
 
 def outcomes_of(
@@ -163,3 +171,49 @@ def name_of(values: object, otherwise: str = "label") -> str:
     """Return the name of a pandas or polars column; else ``otherwise``."""
     name = getattr(values, "name", None)
     return name if isinstance(name, str) and name else otherwise
+
+
+def occurring(column: Column) -> tuple[NDArray[np.int64], list[Hashable], list[int]]:
+    """Drop the values that no row has; return codes, values and the rows of each value."""
+    codes, values = column
+    rows = np.bincount(codes, minlength=len(values))
+    used = np.flatnonzero(rows)
+    if len(used) and used[-1] >= len(used):
+        codes = (np.cumsum(rows > 0) - 1)[codes]
+    return codes, [values[code] for code in used.tolist()], rows[used].tolist()
+
+
+def numbers_of_array(score: ArrayLike, title: str, advice: str = OF_SCORES) -> FloatArray:
+    """Return one number a row, NaN where it is missing; errors name it by ``title`` and end in ``advice``."""
+    array = array_of(score, title, hint=OF_TWO, names=False, one="number")
+    if array.dtype.kind in "iuf":
+        return as_decimals(array)
+    if array.dtype.kind in "mM":
+        raise DataError(f"{title} holds dates or times, and no numbers. {advice}")
+    return numbers_of_column(array.tolist(), title, advice)
+
+
+def numbers_of_column(values: Sequence[Any], title: str, advice: str = OF_SCORES) -> FloatArray:
+    """Turn values into numbers, missing ones into NaN; errors name them by ``title``.
+
+    Texts must be written as numbers, with a point, exactly as a label's number is.
+    """
+    found = np.empty(len(values))
+    for position, value in enumerate(values):
+        if isinstance(value, str):
+            good = NUMBER.fullmatch(value.strip().lower()) is not None
+        else:
+            good = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
+        if not good and not isinstance(value, (str, bool, np.bool_)):
+            try:  # decimals of parquet files, and missing values
+                good = value is None or value is pd.NA or float(value) == float(value)
+            except (TypeError, ValueError, OverflowError):
+                good = False
+        if not good:
+            said = f"{quoted(shape_of(value))} (a: a letter, 9: a digit)" if isinstance(value, str) else quoted(value)
+            raise DataError(f"{title} holds {said}, which is no finite number. {advice}")
+        try:
+            found[position] = math.nan if value is None or value is pd.NA else float(value)
+        except OverflowError:
+            found[position] = math.inf
+    return found

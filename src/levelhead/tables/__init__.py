@@ -1,0 +1,1 @@
+"""Any table as codes and numbers: arrays, data frames, files, joined files; and the stores of their rows."""
