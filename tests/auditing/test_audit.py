@@ -71,7 +71,7 @@ def test_the_command_reads_files_and_writes_json_and_html(tmp_path: Path, suffix
     assert page.startswith("<!doctype html>")
     assert "<script" not in page
     assert "http" not in page.replace("http-equiv", "")
-    assert f"{100 * value['metrics']['accuracy']['value']:.2f}" in page
+    assert f"{100 * value['metrics']['accuracy']['value']:.1f}" in page
 
 
 def test_text_labels_several_groups_and_crossing() -> None:

@@ -356,6 +356,5 @@ def test_of_many_classes_those_with_a_gap_are_printed_first() -> None:
     result = lh.audit(label, prediction, sensitive_features=group, replicates=100)
     shown = str(result)
     assert "[27]" in shown
-    assert "And 51 more rates of other classes: in the JSON and on the page." in shown
-    assert shown.count("Groups of group") == 10
+    assert "And 52 more columns: in the JSON and on the page." in shown
     assert "true_positive_rate[29]" in result.to_dict()["groups"]["a"]

@@ -274,7 +274,7 @@ def test_two_models_of_scores_are_compared_by_their_decisions(tmp_path: Path) ->
         assert found["against"]["by_attribute"] == by_class["by_attribute"]
         assert found["scores"]["thresholds"][0] == (0 if score == "logit" else 0.5)
     assert main_status("--score", "p", "--html", tmp_path / "p.html", files=paths) == 0
-    assert "(new) and" in (tmp_path / "p.html").read_text()
+    assert "(new) against" in (tmp_path / "p.html").read_text()
     table = pd.read_csv(paths[1])
     table.assign(p=table["logit"]).to_csv(paths[1], index=False)
     with pytest.raises(DataError, match=r"old.csv, column 'p' holds scores of the scale log-odds, the audited file"):

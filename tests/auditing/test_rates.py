@@ -265,7 +265,7 @@ def test_what_is_said_of_four_fifths(tmp_path: Path, capsys: pytest.CaptureFixtu
         "By sex, group 'f' is predicted '1', the favourable outcome, 0.74 times as often as group 'm', interval 0.67 "
         "to 0.82: these rows cannot tell whether it is below four fifths." in said
     )
-    assert "More rates by group of sex, 95% intervals, ratios to m" in said
+    assert "Precision, errors and ratios by group of sex, with 95% intervals" in said
     assert "Along age, the positive rate goes from " in said
     page = (tmp_path / "p.html").read_text()
     assert "More figures of the field" in page

@@ -370,7 +370,7 @@ def test_what_the_terminal_says_of_scores(tmp_path: Path, capsys: pytest.Capture
     assert (
         "The score's AUC is 71.6% in group 'f' and 91.3% in group 'm': 19.7 points less, interval 16.5 to 22.9." in said
     )
-    assert "Gaps by sex at each threshold" in said
+    assert "Gaps between groups of sex at each threshold" in said
     page = (tmp_path / "p.html").read_text()
     assert "ROC curves by group of sex" in page
     assert "The scores: are they calibrated in each group?" in page

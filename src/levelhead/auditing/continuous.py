@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from rich.text import Text
 from scipy import stats
 
 from levelhead.arrays import checked, put_in_order
@@ -299,8 +298,3 @@ def _place(at: float, span: float) -> str:
     """Return a value of the attribute with as many decimals as tell a fiftieth of its span, ``span``, apart."""
     decimals = max(0, 1 - math.floor(math.log10(span)))
     return f"{at:.{decimals}f}" if decimals <= 6 and abs(at) < 1e15 else f"{at:.6g}"
-
-
-def continuous_table(parts: dict[str, ContinuousGap]) -> list[Text]:
-    """Return what ``rich`` prints."""
-    return [Text(continuous_sentence(name, found)) for name, found in parts.items()]

@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
-from rich.text import Text
 
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.contrasts import pair_indices
@@ -31,7 +29,7 @@ from levelhead.metrics.intervals import normal_quantile
 from levelhead.metrics.names import RATE_TITLES
 from levelhead.metrics.pairs import Differences, differences
 from levelhead.report.sentences import NARROW
-from levelhead.report.text import Record, counted, joined, number, short
+from levelhead.report.text import Record, counted, interval, joined, number, short
 
 NAMED_PAIRS, NAMED_LEVELS = 10, 40
 """Pairs of a rate that are kept, and levels that tables show; the JSON has all levels."""
@@ -254,39 +252,9 @@ def control_sentences(result: Record) -> list[str]:
     return [told, over]
 
 
-def control_tables(result: Record) -> list[Table]:
-    """Return what ``rich`` prints: the pairs, and the levels of the first."""
-    if not result["pairs"]:
-        return []
-    column = short(result["column"], 60)
-    table = Table(
-        title=Text(f"Differences within levels of {column}, averaged over them, in points"),
-        title_justify="left",
-        caption=Text(f"Intervals allow for all {result['comparisons']:,} comparisons (Bonferroni)."),
-        caption_justify="left",
-    )
-    for head in ("Rate", "Groups", "Within", "Interval", "Without"):
-        words = head in ("Rate", "Groups")
-        table.add_column(head, justify="left" if words else "right", no_wrap=not words, overflow="fold")
-    for pair in result["pairs"][:NAMED_PAIRS]:
-        table.add_row(*(Text(cell) for cell in pair_cells(pair)))
-    pair = result["pairs"][0]
-    levels = Table(
-        title=Text(f"{RATE_TITLES[pair['rate']]} in each level of {column}: {_less(pair)}, in points"),
-        title_justify="left",
-    )
-    for head in ("Level", "Share %", "Points", "Interval", "Rows"):
-        levels.add_column(head, justify="left" if head == "Level" else "right", overflow="fold")
-    for one in pair["levels"][:NAMED_LEVELS]:
-        levels.add_row(*(Text(cell) for cell in level_cells(one)))
-    if rest := max(0, len(pair["levels"]) - NAMED_LEVELS):
-        levels.caption = Text(f"And {rest:,} more levels: the JSON has all.")
-    return [table, levels]
-
-
 def pair_cells(pair: Record) -> tuple[str, str, str, str, str]:
     """Return the cells of a pair: rate, groups, difference within levels, its interval, difference without levels."""
-    return (RATE_TITLES[pair["rate"]], _less(pair), *_points(pair), f"{100 * pair['plain']:+.1f}")
+    return (RATE_TITLES[pair["rate"]], _less(pair), *_points(pair), number(100 * pair["plain"], signed=True))
 
 
 def level_cells(one: Record) -> tuple[str, str, str, str, str]:
@@ -295,7 +263,8 @@ def level_cells(one: Record) -> tuple[str, str, str, str, str]:
 
 
 def _points(one: Record) -> tuple[str, str]:
-    return f"{100 * one['difference']:+.1f}", f"[{100 * one['low']:+.1f}, {100 * one['high']:+.1f}]"
+    value, low, high = (100 * one[key] for key in ("difference", "low", "high"))
+    return number(value, signed=True), interval(low, high, signed=True)
 
 
 def _less(pair: Record) -> str:

@@ -21,15 +21,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 from scipy import special
 
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.scores import mover
-from levelhead.report.text import digits, span
+from levelhead.report.text import digits
 from levelhead.terminal import counted
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
@@ -277,18 +275,3 @@ def own_sentence(attribute: str, name: str, found: OwnMetric) -> str:
     if pair.decided:
         return f"{where}: {names} differ by {size}{allowed}."
     return f"{where}: these rows cannot tell whether {names} differ: {size}{allowed}."
-
-
-def own_tables(attribute: str, metrics: Mapping[str, OwnMetric], level: float) -> list[RenderableType]:
-    """Return tables that ``rich`` can print, one a metric, with a sentence below each."""
-    shown: list[RenderableType] = []
-    for name, found in metrics.items():
-        table = Table(title=Text(f"{printable(name)} by {printable(attribute)}"), title_justify="left")
-        for heading in ("Group", "Rows", "Value", f"{100 * level:g}% interval"):
-            words = heading == "Group"
-            table.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
-        for group, figure in found.groups.items():
-            cells = [digits(figure.value), span(figure)]
-            table.add_row(Text(printable(group_name(group))), f"{figure.n:,}", *cells)
-        shown += [table, Text(own_sentence(attribute, name, found))]
-    return shown

@@ -11,7 +11,7 @@ from levelhead.auditing.rates_page import number_sections, own_sections, rate_se
 from levelhead.auditing.scores_page import score_sections
 from levelhead.auditing.weights import rows_worth
 from levelhead.metrics import gaps as gap_names
-from levelhead.metrics.names import RATE_TITLES, left_out_words, metric_title
+from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION, DEFINITIONS, STATISTICS, help_for
 from levelhead.report.sentences import (
@@ -38,6 +38,8 @@ MOST_TILES = 6
 """Sensitive columns whose gap has a tile."""
 MOST_PAIRS = 12
 """Pairs of groups that are shown at once; a click shows more."""
+PAIRS_PRINTED, RANGES_PRINTED = 10, 6
+"""Pairs and ranges that a terminal shows."""
 SMALL = 10
 """Groups, or cells of group and label, with fewer rows decide nothing and are flagged."""
 
@@ -79,7 +81,8 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
     if len(by_attribute) > 1 and whole:
         parts.insert(0, blocks.part(whole, title="All groups"))
         whole = []
-    parts.append(blocks.part([*whole, how(result, source), appendix([*_metrics_of(by_attribute[first])])]))
+    last = [*_terminal_sections(result), how(result, source), appendix([*_metrics_of(by_attribute[first])])]
+    parts.append(blocks.part([*whole, *last]))
     about = result.get("about") or {}
     sentences = audit_sentences(result)
     if "finding" not in result or result["finding"]["pair"] is None:
@@ -181,16 +184,17 @@ def _gaps_section(name: str, part: Record, result: Record) -> list[Record]:
         notes=["A filled mark: the interval leaves out 0. An open one: no gap and one as large as its end both fit."],
     )  # fmt: skip
     metrics = blocks.table(
-        f"Every figure, percent with {level} interval",
+        f"Every figure by {short(name)}, percent with {level} interval",
         [
             "Metric",
             "Percent",
             (f"{level} interval", STATISTICS["interval"][1]),
-            ("Bias-corrected", STATISTICS["corrected"][1]),
+            (STATISTICS["corrected"][0], STATISTICS["corrected"][1]),
             "Rows",
         ],
         [(_title(key, worst), _metric_cells(figure)) for key, figure in figures.items()],
-        notes=[f"{STATISTICS['corrected'][0]}: {STATISTICS['corrected'][1]}"],
+        notes=[": ".join(STATISTICS["corrected"])],
+        where=blocks.BOTH,
     )
     return [blocks.section("The measured gaps", [forest, metrics] if gaps else [metrics])]
 
@@ -229,6 +233,7 @@ def _pairs_section(result: Record) -> list[Record]:
     level = level_text(result.get("level", 0.95))
     columns = ["Groups", "Difference", "Rate", "Each", "Rows"]
     rows = [(_pair_head(pair, words), _pair_cells(pair, result)) for pair in pairs]
+    several = {(pair["attribute"], *sorted(pair[side]["group"] for side in ("first", "second"))) for pair in pairs}
     tables = [
         blocks.table(
             f"Pairs of groups that differ most, in points, with {level} intervals",
@@ -240,6 +245,9 @@ def _pairs_section(result: Record) -> list[Record]:
                 "come first."
             ],
             text_columns=[2],
+            page_columns=[3, 4],
+            most=PAIRS_PRINTED,
+            where=blocks.BOTH if len(several) > 1 else blocks.PAGE,
         )
     ]
     if more := rows[MOST_PAIRS:]:
@@ -253,10 +261,10 @@ def _pairs_section(result: Record) -> list[Record]:
             )
         )
     drawn = [range_sentence(one) for one in result.get("ranges") or []]
-    chance = [blocks.bullets(drawn)] if drawn else []
+    chance = [blocks.bullets(drawn[:RANGES_PRINTED], where=blocks.BOTH), blocks.bullets(drawn[RANGES_PRINTED:])]
     return [
-        blocks.section("Who differs most", tables),
-        blocks.section("Ranges beside chance", chance),
+        blocks.section("Who differs most", tables, rank=2),
+        blocks.section("Ranges beside chance", [one for one in chance if one["items"]], rank=2),
     ]
 
 
@@ -287,29 +295,45 @@ def _control_section(result: Record) -> list[Record]:
         f"Differences of two groups within levels of {column}, averaged over levels, in points",
         heads,
         [
-            (f"{rate}: {groups}", [blocks.cell(one.replace("-", "−")) for one in numbers])
+            (f"{rate}: {groups}", [blocks.cell(one) for one in numbers])
             for rate, groups, *numbers in map(pair_cells, control["pairs"][:NAMED_PAIRS])
         ],
         notes=[
             f"A level counts by its share of the rows. The intervals allow for all {control['comparisons']:,} "
             "comparisons (Bonferroni)."
         ],
+        where=blocks.BOTH,
     )
+    more = len(first["levels"]) - NAMED_LEVELS
     levels = blocks.table(
         f"{pair_cells(first)[0]} in each level of {column}: {pair_cells(first)[1]}, in points",
         ["Level", "Share, percent", "Difference", "Interval", "Rows"],
         [
-            (name, [blocks.cell(one.replace("-", "−")) for one in cells])
+            (name, [blocks.cell(one) for one in cells])
             for name, *cells in map(level_cells, first["levels"][:NAMED_LEVELS])
         ],
+        notes=[f"And {more:,} more levels: the JSON has all." if more > 0 else ""],
+        where=blocks.BOTH,
     )
-    return [blocks.section(f"Within levels of {column}", [pairs, levels])]
+    return [blocks.section(f"Within levels of {column}", [pairs, levels], rank=1)]
 
 
 def _detectable_section(result: Record) -> list[Record]:
     """Return the section on the gaps that these rows could have shown."""
     sentences = detectable_sentences(result)
-    return [blocks.section("What these rows could have shown", [blocks.bullets(sentences)])] if sentences else []
+    shown = [blocks.bullets(sentences, where=blocks.BOTH)] if sentences else []
+    return [blocks.section("What these rows could have shown", shown, rank=9)]
+
+
+def _terminal_sections(result: Record) -> list[Record]:
+    """Return what a terminal alone shows: how a file was read, and what the figures are."""
+    positive = result.get("positive")
+    note = NOTE if positive is None else f"Positive class: {Words(result).of_class(str(positive))}. {NOTE}"
+    read_as = blocks.said(result.get("reading", []), where=blocks.TERMINAL)
+    return [
+        blocks.section("How the file was read", read_as, rank=-1),
+        blocks.section("Note", blocks.said([note], where=blocks.TERMINAL), rank=10),
+    ]
 
 
 WHOLE: list[Callable[[Record], list[Record]]] = [_control_section, number_sections, _pairs_section, _detectable_section]
@@ -327,10 +351,10 @@ def _metric_cells(figure: Estimate) -> list[Record]:
     if not figure.defined:
         blank = blocks.cell("–", quiet=True)
         return [_undefined(figure), blank, blank, blocks.cell(f"{figure.n:,}")]
-    corrected = "–" if figure.corrected is None else number(100 * figure.corrected, 2)
+    corrected = "–" if figure.corrected is None else number(100 * figure.corrected)
     return [
-        blocks.cell(percent(figure, 2)),
-        blocks.cell(percent_interval(figure, 2)),
+        blocks.cell(percent(figure)),
+        blocks.cell(percent_interval(figure)),
         blocks.cell(corrected, quiet=figure.corrected is None),
         blocks.cell(f"{figure.n:,}"),
     ]
@@ -345,12 +369,15 @@ def groups_table(name: str, part: Record, words: Words) -> Record:
     groups = part["groups"]
     labels = list(dict.fromkeys(label for figures in groups.values() for label in figures["rows_by_label"]))
     rates = list(dict.fromkeys(key for figures in groups.values() for key in _rates(figures)))
+    # A terminal shows the first of very many: those of the classes that a gap was found in.
+    behind = set(part.get("worst_class", {}).values())
+    rates.sort(key=lambda key: "[" in key and key.partition("[")[2].removesuffix("]") not in behind)
     rows = []
     for group, figures in groups.items():
         flag = f"fewer than {SMALL} rows" if figures["n"] < SMALL else ""
         out = left_out_words(figures["included"], figures.get("left_out", ()))
         worth = f"worth {rows_worth(figures['worth'])}" if "worth" in figures else ""
-        cells = [blocks.cell(f"{figures['n']:,}", ", ".join(filter(None, (worth, out))), flag=flag)]
+        cells = [blocks.cell(f"{figures['n']:,}", worth, flag=flag)]
         for label in labels:
             count = figures["rows_by_label"].get(label, 0)
             few = f"fewer than {SMALL} rows" if count < SMALL <= figures["n"] else ""
@@ -358,14 +385,15 @@ def groups_table(name: str, part: Record, words: Words) -> Record:
             cells.append(blocks.cell(f"{count:,}", own, flag=few))
         for key in rates:
             cells.append(_rate_cell(figures.get(key)))
-        rows.append((group, cells))
+        rows.append((group, cells, out))
     columns = [
         "Group",
         "Rows",
         *(f"with {words.label} {words.of_class(label)}" for label in labels),
         *map(_rate_title, rates),
     ]
-    return blocks.table(f"Groups of {short(name)}, as annotated: sizes, and rates in percent", columns, rows)
+    caption = f"Groups of {short(name)}, as annotated: sizes, and rates in percent"
+    return blocks.table(caption, columns, rows, page_columns=range(2, 2 + len(labels)), where=blocks.BOTH)
 
 
 def _rates(figures: Record) -> list[str]:
@@ -380,7 +408,8 @@ def _rate_cell(record: Record | None) -> Record:
     if record is None:
         return blocks.cell("–", quiet=True)
     figure = estimate_from_dict(record)
-    return blocks.cell(percent(figure), percent_interval(figure)) if figure.defined else _undefined(figure)
+    between = f"{number(100 * figure.low)}–{number(100 * figure.high)}"  # shorter, so that four rates fit a terminal
+    return blocks.cell(percent(figure), between) if figure.defined else _undefined(figure)
 
 
 def _rate_title(key: str) -> str:

@@ -24,8 +24,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from rich.table import Table
-from rich.text import Text
 from scipy import special, stats
 
 from levelhead.metrics import JointCounts, estimate_to_dict, holm
@@ -41,7 +39,6 @@ from levelhead.metrics.names import (
     attribute_names,
     group_name,
     metric_of,
-    metric_title,
 )
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import WeightedRate
@@ -139,34 +136,6 @@ class PairedAudit:
         for key, part in self.by_attribute.items() if self.personal else ():
             by_attribute[names[key]]["worse"] = [group_name(group) for group in worse_groups(part, self.level)]
         return {"old": self.old, "new": self.new, "personal": self.personal, "by_attribute": by_attribute}
-
-    def tables(self) -> list[Table | Text]:
-        """Return what ``rich`` prints."""
-        shown: list[Table | Text] = []
-        names = attribute_names(self.by_attribute)
-        for key, part in self.by_attribute.items():
-            name = printable(names[key])
-            title = f"{self.new} against {self.old}, the same rows, by {name} ({100 * self.level:g}% intervals, points)"
-            table = Table(title=Text(printable(title, 200)), title_justify="left")
-            for head in ("Figure", "Old", "New", "Change", "p (Holm)"):
-                table.add_column(head, justify="left" if head == "Figure" else "right")
-            for metric, change in part.metrics.items():
-                table.add_row(Text(metric_title(metric)), *_cells(change))
-            agreement = Table(title=Text(f"Rows by who is right, by group of {name}"), title_justify="left")
-            for head in ("Group", "Both right", "Only new", "Only old", "Both wrong"):
-                agreement.add_column(head, justify="left" if head == "Group" else "right")
-            for group, figures in part.groups.items():
-                counts = (figures.both_right, figures.only_new_right, figures.only_old_right, figures.both_wrong)
-                agreement.add_row(Text(printable(group_name(group))), *(f"{count:,}" for count in counts))
-            shown += [*(Text(line) for line in self.sentences(key)), table, agreement]
-            rates = Table(title=Text(f"Change of each rate by group of {name}, points"), title_justify="left")
-            for head in ("Group", "Rate", "Old", "New", "Change", "p (Holm)"):
-                rates.add_column(head, justify="left" if head in ("Group", "Rate") else "right")
-            for group, figures in list(part.groups.items())[:20]:
-                for rate, change in figures.rates.items():
-                    rates.add_row(Text(printable(group_name(group))), Text(rate_title(rate)), *_cells(change))
-            shown.append(rates)
-        return shown
 
 
 def _changed(part: PairedAttribute, level: float, direction: int) -> list[tuple[Key, Change]]:

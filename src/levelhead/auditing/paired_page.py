@@ -20,12 +20,14 @@ def paired_sections(name: str, part: Record, result: Record) -> list[Record]:
         "Old",
         "New",
         ("Change, points", f"New less old, with its {level} interval."),
-        ("p", _HOLM),
+        ("p (Holm)", _HOLM),
     ]
+    models = f"{short(against['new'])} (new) against {short(against['old'])} (old)"
     figures = blocks.table(
-        f"Every figure of {short(against['new'])} (new) and {short(against['old'])} (old) on the same rows, percent",
+        f"{models}, the same rows, by {short(name)}, percent",
         ["Figure", *heads],
         [(metric_title(key), _cells(change)) for key, change in own["metrics"].items()],
+        where=blocks.BOTH,
     )
     agreement = blocks.table(
         f"Rows by who is right, by group of {short(name)}",
@@ -40,6 +42,7 @@ def paired_sections(name: str, part: Record, result: Record) -> list[Record]:
             )
             for group, rows in own["groups"].items()
         ],
+        where=blocks.BOTH,
     )
     shown = list(own["groups"].items())[:MOST_GROUPS]
     more = (
@@ -56,9 +59,10 @@ def paired_sections(name: str, part: Record, result: Record) -> list[Record]:
             for rate, change in rows["rates"].items()
         ],
         notes=[more],
+        where=blocks.BOTH,
     )
-    said = [blocks.paragraph(sentence) for sentence in own["sentences"]]
-    return [blocks.section("The same rows, two models", [*said, figures, agreement, rates])]
+    shown = [*blocks.said(own["sentences"]), figures, agreement, rates]
+    return [blocks.section("The same rows, two models", shown, rank=3)]
 
 
 _HOLM = "Probability of so large a change without a true one, adjusted for all changes in the table (Holm)."

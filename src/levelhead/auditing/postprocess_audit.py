@@ -16,11 +16,13 @@ from rich.text import Text
 from scipy import special
 
 from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows
+from levelhead.auditing.paired_page import paired_sections
 from levelhead.auditing.postprocess import BiasRule, check_rule, fit_rule
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, Scale, check_scale
 from levelhead.auditing.scores import ScoreRows, read_scores
 from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
+from levelhead.report.terminal import DrawnTable
 from levelhead.report.text import number
 from levelhead.storage import read_json
 from levelhead.tables.columns import Column
@@ -229,7 +231,9 @@ class Postprocessed:
         shown: list[RenderableType] = [*map(Text, self.reading), Text(USES_GROUPS)]
         shown += map(Text, [*self.sentences(), *read_as])
         if self.audit is not None:
-            shown += [one for one in self.audit.tables() if not isinstance(one, Text)]
+            figures: dict[str, Any] = {"against": self.audit.to_dict(), "level": self.audit.level}
+            (section,) = paired_sections(next(iter(figures["against"]["by_attribute"])), {}, figures)
+            shown += map(DrawnTable, (one for one in section["blocks"] if one["type"] == "table"))
         return Group(*shown, Text("USES GROUPS."))
 
 

@@ -22,8 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.table import Table
-from rich.text import Text
 
 from levelhead.metrics import Counts, estimate, estimate_to_dict
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
@@ -382,34 +380,3 @@ def _compared(outcome: OutcomeRatios, key: Key, one: Estimate, which: str = "") 
         f"group {quoted(group_name(key))} is predicted {what}{which} {one.value:.2f} times as often as group "
         f"{quoted(group_name(outcome.reference))}, interval {one.low:.2f} to {high}"
     )
-
-
-def rate_table(name: str, part: MoreRates, level: float) -> Table:
-    """Return the table that ``rich`` prints."""
-    reference = "" if part.reference is None else f", ratios to {group_name(part.reference)}"
-    title = f"More rates by group of {name}, {100 * level:g}% intervals{reference}"
-    table = Table(title=Text(printable(title, 200)), title_justify="left")
-    table.add_column("Group")
-    for head in ("Precision %", "Balanced error %", "Selection ratio", "TPR ratio"):
-        table.add_column(head, justify="right")
-    for key, group in part.groups.items():
-        cells = [_percent(group.precision), _percent(group.balanced_error)]
-        cells += [_plain(one) for one in (group.selection_ratio, group.true_positive_ratio)]
-        table.add_row(Text(printable(group_name(key))), *cells)
-    table.add_section()
-    table.add_row("Largest gap", _percent(part.predictive_parity), "", "", "")
-    return table
-
-
-def _percent(figure: Estimate) -> str:
-    if not figure.defined:
-        return "undefined"
-    return f"{100 * figure.value:.1f} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
-
-
-def _plain(figure: Estimate | None) -> str:
-    if figure is None:
-        return "1"
-    if not figure.defined:
-        return "undefined"
-    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"

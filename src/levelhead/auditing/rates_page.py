@@ -19,6 +19,9 @@ from levelhead.report.text import (
 )
 from levelhead.types import Estimate
 
+RATIOS_PRINTED = 10
+"""Sentences on ratios that a terminal shows."""
+
 
 def rate_sections(name: str, part: Record, result: Record) -> list[Record]:
     """Return the section on one sensitive column; none where several classes are set against the rest."""
@@ -28,7 +31,7 @@ def rate_sections(name: str, part: Record, result: Record) -> list[Record]:
     shown = [] if rates is None else _rates(name, rates, level)
     if amplified is not None and amplified["pairs"]:
         shown += _amplified(name, amplified, level)
-    return [blocks.section("More figures of the field", shown)] if shown else []
+    return [blocks.section("More figures of the field", shown, rank=4)]
 
 
 def own_sections(name: str, part: Record, result: Record) -> list[Record]:
@@ -39,15 +42,16 @@ def own_sections(name: str, part: Record, result: Record) -> list[Record]:
         block
         for metric, found in own.items()
         for block in (
-            *(blocks.paragraph(sentence) for sentence in found["sentences"]),
+            *blocks.said(found["sentences"]),
             blocks.table(
                 f"{short(metric)} by group of {short(name)}, with {level} intervals from resampled rows",
                 ["Group", "Value", "Rows"],
                 [(group, _in_own_unit(record)) for group, record in found["groups"].items()],
+                where=blocks.BOTH,
             ),
         )
     ]
-    return [blocks.section("Metrics of your own", shown)] if shown else []
+    return [blocks.section("Metrics of your own", shown, rank=6)]
 
 
 def _in_own_unit(record: Record) -> list[Record]:
@@ -60,7 +64,7 @@ def number_sections(result: Record) -> list[Record]:
     """Return the section on gaps along numbers; none where the audit has none."""
     shown: list[Record] = []
     for name, found in result.get("continuous", {}).items():
-        shown += [blocks.paragraph(sentence) for sentence in found["sentences"]]
+        shown += blocks.said(found["sentences"])
         if found["curve"]:
             shown.append(
                 blocks.curves(
@@ -70,7 +74,7 @@ def number_sections(result: Record) -> list[Record]:
                     notes=["Between the 5th and the 95th percentile."],
                 )
             )
-    return [blocks.section("Along numbers", shown)] if shown else []
+    return [blocks.section("Along numbers", shown, rank=5)]
 
 
 def _rates(name: str, rates: Record, level: str) -> list[Record]:
@@ -96,7 +100,7 @@ def _rates(name: str, rates: Record, level: str) -> list[Record]:
     )
     to = "" if reference is None else f"Ratios are to {short(reference)}, {chosen}; their intervals hold together."
     return [
-        *(blocks.paragraph(sentence) for sentence in rates["sentences"]),
+        *blocks.said(rates["sentences"], most=RATIOS_PRINTED, more="ratios below four fifths"),
         blocks.table(
             f"Precision, errors and ratios by group of {short(name)}, with {level} intervals",
             [
@@ -109,6 +113,8 @@ def _rates(name: str, rates: Record, level: str) -> list[Record]:
             ],
             rows,
             notes=[parity, to],
+            page_columns=[2],
+            where=blocks.BOTH if rates["reference_is_given"] else blocks.PAGE,
         ),
     ]
 

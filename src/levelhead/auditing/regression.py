@@ -35,12 +35,12 @@ from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continu
 from levelhead.auditing.figures import LEAVE_OUT, about_of, check_grouping, ordered_groups
 from levelhead.auditing.frames import regression_frame
 from levelhead.auditing.own_metrics import PairDifference
-from levelhead.auditing.result_tables import warning_lines
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.intervals import check_level, finite_or_none
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name
 from levelhead.metrics.scores import mover
+from levelhead.report.terminal import warning_lines
 from levelhead.report.text import counted, digits, span
 from levelhead.tables.bins import Bins, cuts_of
 from levelhead.tables.columns import Column, by_name, columns_of, name_of, numbers_of_array, numbers_of_column

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.console import Group
-from rich.text import Text
 
 from levelhead.auditing.continuous import ContinuousGap, continuous_sentence
 from levelhead.auditing.frames import audit_frame, draw_rates
 from levelhead.auditing.own_metrics import OwnMetric, own_sentence
 from levelhead.auditing.paired import PairedAudit
 from levelhead.auditing.rates import MoreRates, rate_sentences
-from levelhead.auditing.result_tables import result_tables
 from levelhead.auditing.scores import ScoreAudit
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.amplification import Amplification, amplification_sentence
-from levelhead.metrics.names import NOTE, Key, attribute_names, group_name, parts_of
+from levelhead.metrics.names import Key, attribute_names, group_name, parts_of
+from levelhead.report.terminal import drawn
 from levelhead.terminal import notebook_html, plain_text
-from levelhead.types import Estimate, printable
+from levelhead.types import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -181,17 +180,11 @@ class AuditResult:
 
         return render(audit_page(self.to_dict()))
 
-    @property
-    def _note(self) -> str:
-        if self.positive is None:
-            return NOTE
-        shown = self.more.get("words", {}).get("classes", {}).get(self.positive, self.positive)
-        return f"Positive class: {printable(shown)}. {NOTE}"
-
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""
-        reading = map(Text, self.more.get("reading", ()))  # of a file that is not a plain csv
-        return Group(*reading, *result_tables(self), Text(self._note))
+        from levelhead.auditing.page import audit_page
+
+        return drawn(audit_page(self.to_dict()))
 
     def __str__(self) -> str:
         return plain_text(self.table())

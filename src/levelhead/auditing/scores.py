@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
-from rich.text import Text
 from scipy import special
 
 from levelhead.auditing.scale import AUTO, Scale, find_scale
@@ -28,7 +26,7 @@ from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Means, means_wi
 from levelhead.metrics.clustered_scores import ClusteredAreas, ScoredRows, clustered_areas
 from levelhead.metrics.contrasts import FEW, Contrasts, Enough
 from levelhead.metrics.intervals import finite_or_none, normal_quantile
-from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, attribute_names, gaps, group_name
+from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.tables.columns import Column, occurring
@@ -199,37 +197,6 @@ class ScoreAudit:
                 for key, part in self.by_attribute.items()
             },
         }
-
-    def tables(self) -> list[Table | Text]:
-        """Return what ``rich`` prints."""
-        shown: list[Table | Text] = [Text(self.scale.sentence(self.thresholds[0]))]
-        names = attribute_names(self.by_attribute)
-        for key, part in self.by_attribute.items():
-            name = printable(names[key])
-            if len(self.thresholds) > 1:
-                shown.append(_threshold_table(name, part, self.level))
-            shown.append(self._group_table(name, part))
-            shown += [Text(sentence) for sentence in score_sentences(names[key], part)]
-            if len(part.groups) > 2 and part.pairs:
-                shown.append(_pair_table(name, part, self.level))
-        return [*shown, Text(NOTE)]
-
-    def _group_table(self, name: str, part: AttributeScores) -> Table:
-        table = Table(title=Text(f"Scores by {name}, %, {100 * self.level:g}% intervals"), title_justify="left")
-        table.add_column("Group")
-        heads = ["Rows", "Positive", "AUC"]
-        sloped = self.probabilities and any(group.slope.reason != CLUSTERED for group in part.groups.values())
-        heads += ["Label less score"] if self.probabilities else []
-        heads += ["Slope"] if sloped else []
-        for head in heads:
-            table.add_column(head, justify="right")
-        for key, group in part.groups.items():
-            cells = [f"{group.n:,}", f"{group.positives:,}", _percent(group.area)]
-            if self.probabilities:
-                cells += [_percent(group.residual, signed=True), *([_plain(group.slope)] if sloped else [])]
-            label = group_name(key) + ("" if group.included else " (left out of the gaps)")
-            table.add_row(Text(printable(label)), *cells)
-        return table
 
 
 def score_sentences(name: str, part: AttributeScores) -> list[str]:
@@ -791,45 +758,6 @@ def _wald(value: float, error: float, n: int, z: float) -> Estimate:
             "the regression has no solution: one class is missing, or the score separates them", n
         )
     return Estimate(float(value), float(value - z * error), float(value + z * error), n)
-
-
-def _threshold_table(name: str, part: AttributeScores, level: float) -> Table:
-    table = Table(title=Text(f"Gaps by {name} at each threshold, %, {100 * level:g}% intervals"), title_justify="left")
-    table.add_column("Threshold", justify="right")
-    shown = ["accuracy", *(key for key in gaps() if METRICS[key].compared)]
-    for key in shown:
-        table.add_column(Text(METRICS[key].short), justify="right")
-    for threshold, figures in part.at.items():
-        table.add_row(f"{threshold:g}", *(_percent(figures[key]) for key in shown))
-    return table
-
-
-def _pair_table(name: str, part: AttributeScores, level: float, most: int = 10) -> Table:
-    title = f"AUC of pairs of groups of {name}, points, {100 * level:g}% intervals of all pairs together"
-    table = Table(title=Text(title), title_justify="left")
-    table.add_column("Pair")
-    for head in ("AUC difference", "Across groups"):
-        table.add_column(head, justify="right")
-    for pair in part.pairs[:most]:
-        table.add_row(
-            Text(printable(" less ".join(pair.groups))),
-            _percent(pair.area, signed=True),
-            _percent(pair.crossed_difference, signed=True),
-        )
-    if part.pairs_in_all > min(most, len(part.pairs)):
-        table.caption = f"The largest of {part.pairs_in_all:,} pairs."
-    return table
-
-
-def _percent(figure: Estimate, *, signed: bool = False) -> str:
-    if not figure.defined:
-        return "undefined"
-    sign = "+" if signed else ""
-    return f"{100 * figure.value:{sign}.1f} [{100 * figure.low:{sign}.1f}, {100 * figure.high:{sign}.1f}]"
-
-
-def _plain(figure: Estimate) -> str:
-    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]" if figure.defined else "undefined"
 
 
 __all__ = ["ScoreAudit", "ScoreRows", "audit_scores", "score_sentences"]

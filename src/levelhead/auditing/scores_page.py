@@ -5,7 +5,16 @@ from __future__ import annotations
 from levelhead.auditing.scores import NOTE
 from levelhead.metrics.names import METRICS
 from levelhead.report import blocks
-from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
+from levelhead.report.text import (
+    Record,
+    estimate_from_dict,
+    interval,
+    level_text,
+    number,
+    percent,
+    percent_interval,
+    short,
+)
 from levelhead.types import Estimate
 
 MOST_LINES = 6
@@ -19,15 +28,32 @@ def score_sections(name: str, part: Record, result: Record) -> list[Record]:
         return []
     own, level = scores["by_attribute"][name], level_text(result.get("level", 0.95))
     read_as = [scores["read_as"]] if "read_as" in scores else []  # not in older files
-    order = [blocks.paragraph(sentence) for sentence in [*read_as, *own["sentences"]]]
-    order += [_areas(name, own, level), *_pairs(name, own, level), *_roc(name, own), blocks.paragraph(NOTE)]
+    order = [*blocks.said(read_as), _table(name, own, scores, level), *blocks.said(own["sentences"])]
+    order += [_areas(name, own, level), *_pairs(name, own, level), *_roc(name, own), *blocks.said([NOTE])]
     thresholds = [*_thresholds(name, own, level), *_curves(name, own, scores, level)]
     calibration = [_calibration(name, own, level)] if scores["probabilities"] else []
     return [
-        blocks.section("The scores: how well they order each group", order),
-        blocks.section("The scores: every threshold", thresholds),
+        blocks.section("The scores: how well they order each group", order, rank=7),
+        blocks.section("The scores: every threshold", thresholds, rank=7),
         blocks.section("The scores: are they calibrated in each group?", calibration),
     ]
+
+
+def _table(name: str, own: Record, scores: Record, level: str) -> Record:
+    """Return what a terminal shows of each group; a page draws it."""
+    rows, groups = [], own["groups"].values()
+    sloped = scores["probabilities"] and any(one["slope"]["value"] is not None for one in groups)
+    for group, figures in own["groups"].items():
+        cells = [blocks.cell(f"{figures[key]:,}") for key in ("n", "positives")]
+        cells += [_percent(estimate_from_dict(figures["area"]))]
+        if scores["probabilities"]:
+            cells += [_points(estimate_from_dict(figures["residual"]))]
+        cells += [_number(estimate_from_dict(figures["slope"]))] if sloped else []
+        rows.append((group, cells, "" if figures.get("included", True) else "left out of the gaps"))
+    heads = ["Group", "Rows", "Positive", "AUC", *(["Label less score"] if scores["probabilities"] else [])]
+    heads += ["Slope"] if sloped else []
+    caption = f"Scores by {short(name)}, percent with {level} intervals"
+    return blocks.table(caption, heads, rows, where=blocks.TERMINAL)
 
 
 def _areas(name: str, own: Record, level: str) -> Record:
@@ -49,7 +75,7 @@ def _pairs(name: str, own: Record, level: str) -> list[Record]:
         first, second = map(short, pair["groups"])
         crossed = [estimate_from_dict(one) for one in pair["crossed"]]
         cells = [_points(estimate_from_dict(pair["area"]))]
-        cells += [blocks.cell(percent(one), percent_interval(one)) for one in crossed]
+        cells += map(_percent, crossed)
         cells.append(_points(estimate_from_dict(pair["crossed_difference"])))
         rows.append((f"{first} less {second}", cells))
     more = f"The largest {len(rows)} of {own['pairs_in_all']:,} pairs." if own["pairs_in_all"] > len(rows) else ""
@@ -65,6 +91,9 @@ def _pairs(name: str, own: Record, level: str) -> list[Record]:
             ],
             rows,
             notes=[more],
+            page_columns=[2, 3],
+            most=10,
+            where=blocks.BOTH if len(own["groups"]) > 2 else blocks.PAGE,
         )
     ]
 
@@ -97,15 +126,9 @@ def _thresholds(name: str, own: Record, level: str) -> list[Record]:
     rows = []
     for one in own["thresholds"]:
         figures = [estimate_from_dict(one["metrics"][key]) for key in shown]
-        cells = [
-            blocks.cell(percent(figure), percent_interval(figure))
-            if figure.defined
-            else blocks.undefined_cell(figure.reason)
-            for figure in figures
-        ]
-        rows.append((f"{one['threshold']:g}", cells))
+        rows.append((f"{one['threshold']:g}", [*map(_percent, figures)]))
     caption = f"Gaps between groups of {short(name)} at each threshold, percentage points with {level} intervals"
-    return [blocks.table(caption, ["Threshold", *(METRICS[key].short for key in shown)], rows)]
+    return [blocks.table(caption, ["Threshold", *(METRICS[key].short for key in shown)], rows, where=blocks.BOTH)]
 
 
 def _curves(name: str, own: Record, scores: Record, level: str) -> list[Record]:
@@ -136,12 +159,7 @@ def _calibration(name: str, own: Record, level: str) -> Record:
         error = figures["squared_calibration_error"]
         cells = [
             _points(estimate_from_dict(figures["residual"])),
-            *(
-                blocks.cell(number(one.value, 2), f"[{number(one.low, 2)}, {number(one.high, 2)}]")
-                if one.defined
-                else blocks.undefined_cell(one.reason)
-                for one in (slope, intercept)
-            ),
+            *map(_number, (slope, intercept)),
             blocks.cell("–" if error is None else number(1000 * error, 2)),
         ]
         rows.append((group, cells))
@@ -161,6 +179,18 @@ def _calibration(name: str, own: Record, level: str) -> Record:
         rows,
         notes=["The expected calibration error is not shown: it grows as a group shrinks, even if calibrated."],
     )
+
+
+def _number(figure: Estimate) -> Record:
+    if not figure.defined:
+        return blocks.undefined_cell(figure.reason)
+    return blocks.cell(number(figure.value, 2), interval(figure.low, figure.high, 2))
+
+
+def _percent(figure: Estimate) -> Record:
+    if not figure.defined:
+        return blocks.undefined_cell(figure.reason)
+    return blocks.cell(percent(figure), percent_interval(figure))
 
 
 def _points(figure: Estimate) -> Record:

@@ -10,6 +10,8 @@ from pathlib import Path
 from levelhead.report.text import LONGEST_SENTENCE, Record, interval, number, short
 from levelhead.types import Estimate
 
+PAGE, TERMINAL, BOTH = "page", "terminal", "both"
+"""Where a block is shown."""
 _PERCENT: Record = {"low": 0.0, "high": 100.0, "ticks": [{"at": at, "text": str(at)} for at in range(0, 101, 20)]}
 _STEPS = (1, 2, 2.5, 5, 10)
 _PLANE = (300, 300)
@@ -32,32 +34,39 @@ def cell(
 
 def undefined_cell(reason: str | None) -> Record:
     """Return the cell of a figure that is not determined: the reason stands beside it."""
-    return cell("undefined", reason or "no reason was recorded", quiet=True)
+    return cell("undefined", reason or "no reason was recorded", quiet=True) | {"undefined": True}
 
 
 def table(
     caption: str,
     columns: Sequence[str | tuple[str, str]],
-    rows: Iterable[tuple[object, Sequence[Record]]],
+    rows: Iterable[tuple[object, Sequence[Record]] | tuple[object, Sequence[Record], str]],
     *,
     notes: Sequence[str] = (),
     text_columns: Sequence[int] = (),
+    page_columns: Sequence[int] = (),
+    most: int = 0,
     folded: str = "",
+    where: str = PAGE,
 ) -> Record:
-    """Return a table; a column may have an explanation, a row is its head and cells.
+    """Return a table; a column may have an explanation, a row is its head and cells, and maybe a note on it.
 
-    ``text_columns`` counts columns from 0, the head among them, whose cells are words. ``folded`` is the line that
-    stands for the table until it is opened.
+    ``text_columns`` counts columns from 0, the head among them, whose cells are words, and ``page_columns`` those that
+    a terminal leaves out. ``most`` is how many rows a terminal shows; 0: all. ``folded`` is the line that stands for
+    the table on a page until it is opened.
     """
     heads = [(column, "") if isinstance(column, str) else column for column in columns]
     return {
         "type": "table",
         "caption": short(caption, LONGEST_SENTENCE),
         "columns": [{"title": short(title, 160), "help": help_text} for title, help_text in heads],
-        "rows": [{"head": short(head), "cells": list(cells)} for head, cells in rows],
+        "rows": [{"head": short(head), "cells": list(cells), "note": "".join(note)} for head, cells, *note in rows],
         "notes": [short(note, LONGEST_SENTENCE) for note in notes if note],
         "text_columns": list(text_columns),
+        "page_columns": list(page_columns),
+        "most": most,
         "folded": folded,
+        "where": where,
     }
 
 
@@ -98,6 +107,7 @@ def forest(
     values = [row[key] for row in rows for key in ("value", "low", "high") if row[key] is not None]
     return {
         "type": "forest",
+        "where": PAGE,
         "caption": short(caption, LONGEST_SENTENCE),
         "heads": list(heads),
         "rows": list(rows),
@@ -148,6 +158,7 @@ def plane(
         point["label_right"], point["label_down"] = right, down
     return {
         "type": "plane",
+        "where": PAGE,
         "caption": short(caption, LONGEST_SENTENCE),
         "titles": list(titles),
         "points": numbered,
@@ -191,6 +202,7 @@ def curves(
     edge = [(x, high) for x, _, high in band] + [(x, low) for x, low, _ in reversed(band)]
     return {
         "type": "curves",
+        "where": PAGE,
         "caption": short(caption, LONGEST_SENTENCE),
         "titles": list(titles),
         "x_axis": across,
@@ -264,38 +276,56 @@ def _crowding(
     return near + sum(max(0.0, 17 - math.dist(at, label)) for label in labels) + 50 * outside
 
 
-def paragraph(text: str, *, strong: bool = False) -> Record:
+def paragraph(text: str, *, strong: bool = False, where: str = PAGE) -> Record:
     """Return a paragraph; ``strong`` sets it apart as something to know before reading on."""
-    return {"type": "paragraph", "text": short(text, 3 * LONGEST_SENTENCE), "strong": strong}
+    return {"type": "paragraph", "text": short(text, 3 * LONGEST_SENTENCE), "strong": strong, "where": where}
 
 
-def bullets(items: Sequence[str], *, folded: str = "") -> Record:
+def said(sentences: Sequence[str], *, most: int = 0, more: str = "", where: str = BOTH) -> list[Record]:
+    """Return a paragraph for each sentence; a terminal shows ``most`` of them and counts the others as ``more``."""
+    most = most or len(sentences)
+    shown = [paragraph(one, where=where if at < most else PAGE) for at, one in enumerate(sentences)]
+    if rest := max(0, len(sentences) - most):
+        shown.append(paragraph(f"And {rest:,} more {more}: in the JSON and on the page.", where=TERMINAL))
+    return shown
+
+
+def bullets(items: Sequence[str], *, folded: str = "", where: str = PAGE) -> Record:
     """Return a list of sentences."""
-    return {"type": "list", "items": [short(item, LONGEST_SENTENCE) for item in items], "folded": folded}
+    texts = [short(item, LONGEST_SENTENCE) for item in items]
+    return {"type": "list", "items": texts, "folded": folded, "where": where}
 
 
-def terms(items: Iterable[tuple[object, object]]) -> Record:
+def terms(items: Iterable[tuple[object, object]], *, where: str = PAGE) -> Record:
     """Return a list of names with what they are."""
     return {
         "type": "terms",
+        "where": where,
         "items": [{"term": short(term, 160), "text": short(text, LONGEST_SENTENCE)} for term, text in items],
     }
 
 
 def code(text: str, caption: str = "") -> Record:
     """Return a command as it is typed."""
-    return {"type": "code", "text": text, "caption": caption}
+    return {"type": "code", "text": text, "caption": caption, "where": PAGE}
 
 
 def picture(file: Path, alt: str, caption: str) -> Record:
     """Return a PNG; it goes into the page, so that the page stays one file."""
     content = base64.b64encode(file.read_bytes()).decode()
-    return {"type": "picture", "source": f"data:image/png;base64,{content}", "alt": alt, "caption": caption}
+    source = f"data:image/png;base64,{content}"
+    return {"type": "picture", "source": source, "alt": alt, "caption": caption, "where": PAGE}
 
 
-def section(title: str, blocks: Sequence[Record], intro: str = "") -> Record:
-    """Return a part of the page under a heading."""
-    return {"title": title, "intro": intro, "blocks": list(blocks)}
+def section(title: str, blocks: Sequence[Record], intro: str = "", *, rank: int = 0) -> Record:
+    """Return a part of the page under a heading; ``rank`` is its place in a terminal."""
+    return {"title": title, "intro": intro, "blocks": list(blocks), "rank": rank}
+
+
+def on_page(sections: Sequence[Record]) -> list[Record]:
+    """Return sections whose blocks a page alone shows."""
+    shown = (one | {"blocks": [block for block in one["blocks"] if block["where"] != TERMINAL]} for one in sections)
+    return [one | {"blocks": [block | {"where": PAGE} for block in one["blocks"]]} for one in shown]
 
 
 def part(sections: Sequence[Record], *, title: str = "", finding: str = "") -> Record:

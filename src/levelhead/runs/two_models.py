@@ -14,8 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 from torch import Tensor, nn
 
 from levelhead.arrays import check_path, checked
@@ -29,6 +27,7 @@ from levelhead.data.base import Inputs
 from levelhead.loading import load_tokenizer_of
 from levelhead.metrics.names import metric_title
 from levelhead.models.networks import load_model
+from levelhead.report.terminal import drawn
 from levelhead.runs.own_rows import GroupColumns, OwnRows, base_of
 from levelhead.storage import refuse_files_of_runs, write_text
 from levelhead.tables.columns import Column, outcome_of
@@ -129,26 +128,9 @@ class ModelComparison:
 
     def table(self) -> Group:
         """Return tables that ``rich`` can print."""
-        title = f"{self.names[1]} (new) against {self.names[0]} (old) on the same {self.rows:,} rows, percent"
-        table = Table(title=Text(printable(title, 200)), title_justify="left")
-        for head in ("Figure", "Old", "New", f"Change [{100 * self.level:g}%]"):
-            table.add_column(head, justify="left" if head == "Figure" else "right", no_wrap=head != "Figure")
-        for name, change in self.changes.items():
-            table.add_row(Text(change_title(name)), *_cells(change))
-        said = [f"{printable(name)}: {_what(model)}" for name, model in zip(self.names, self.models, strict=True)]
-        shown: list[Any] = [Text(self.sentence, style="bold"), *map(Text, said), table, Text(self._agreement())]
-        if self.audit is None:
-            shown.append(Text(NO_GROUPS))
-        elif self.audit.against is not None:
-            shown += self.audit.against.tables()
-        return Group(*shown, *(Text(f"Warning: {warning}") for warning in self.warnings))
+        from levelhead.runs.two_models_page import two_models_page  # the page knows this class, too
 
-    def _agreement(self) -> str:
-        counts = self.agreement
-        return (
-            f"Rows: both right {counts['both_right']:,}, only the new one {counts['only_new_right']:,}, only the old "
-            f"one {counts['only_old_right']:,}, both wrong {counts['both_wrong']:,}."
-        )
+        return drawn(two_models_page(self.to_dict()))
 
     def __str__(self) -> str:
         return plain_text(self.table(), width=100)

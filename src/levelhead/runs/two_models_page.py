@@ -35,7 +35,7 @@ def two_models_page(result: Record, *, command: str = "") -> Record:
             changed = audit["against"]["by_attribute"][name]
             *rates, gap = changed["sentences"] if len(changed["sentences"]) > 1 else [*changed["sentences"], ""]
             sentences = [gap, *sentences, *rates] if gap and len(sentences) == 1 else [*sentences, gap, *rates]
-            sections = [*paired_sections(name, part, audit), *audit_sections(name, part, alone)]
+            sections = [*paired_sections(name, part, audit), *blocks.on_page(audit_sections(name, part, alone))]
             parts.append(blocks.part(sections, title=f"By {short(name)}; single figures are those of {result['new']}"))
         metrics = list(next(iter(audit["by_attribute"].values()))["metrics"])
         last = [how(audit, ""), blocks.section("Two models on the same rows", [blocks.paragraph(HOW)])]
@@ -67,6 +67,7 @@ def _whole_section(result: Record, level: str) -> Record:
         f"Every figure over all rows, percent; changes with their {level} intervals",
         ["Figure", "Old", "New", "Change, points"],
         [(change_title(name), _cells(change)) for name, change in result["changes"].items()],
+        where=blocks.BOTH,
     )
     agreement = blocks.table(
         "Rows by who is right",
@@ -80,6 +81,7 @@ def _whole_section(result: Record, level: str) -> Record:
                 ],
             )
         ],
+        where=blocks.BOTH,
     )
     return blocks.section("All rows", [table, agreement])
 
@@ -92,7 +94,7 @@ def _models_section(result: Record) -> Record:
         said = f"{one['model']}: {what}{seen}; {one['parameters']:,} parameters, {one['trainable']:,} of them trainable"
         items.append((f"{short(result[role], 60)} ({role})", said))
     items.append(("Classes", ", ".join(short(name, 60) for name in result["classes"])))
-    return blocks.section("The two models", [blocks.terms(items)])
+    return blocks.section("The two models", [blocks.terms(items, where=blocks.BOTH)])
 
 
 def _cells(change: Record) -> list[Record]:

@@ -1,0 +1,172 @@
+"""A page as a terminal shows it: the finding first, then tables and sentences that fit the width; no picture.
+
+Each block says where it is shown (:data:`levelhead.report.blocks.PAGE` and others). Sections follow each other by their
+``rank``, and the page's cautions stand as warnings between those of ranks below and above :data:`CAUTIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from levelhead.report.blocks import PAGE
+from levelhead.report.text import Record, counted
+
+CAUTIONS = 8
+MOST_CAUTIONS, MOST_COLUMNS = 10, 40
+"""How many warnings, and columns of a table, are printed; JSON and page have all."""
+NARROWEST = 18
+"""Cells that are left to the names of a table's rows before its columns are divided over several tables."""
+
+
+def drawn(page: Record) -> Group:
+    """Return what ``rich`` prints of a page."""
+    sentences = [page["finding"], *page["lines"]]
+    sections = sorted((one for part in page["parts"] for one in part["sections"]), key=lambda one: one["rank"])
+    return Group(
+        *drawn_sections([one for one in sections if one["rank"] < 0]),
+        *(Text(one, style="" if at else "bold") for at, one in enumerate(sentences) if one),
+        *drawn_sections([one for one in sections if 0 <= one["rank"] < CAUTIONS], said=sentences),
+        *warning_lines(page["cautions"]),
+        *drawn_sections([one for one in sections if one["rank"] >= CAUTIONS]),
+    )
+
+
+def warning_lines(warnings: Sequence[str]) -> list[Text]:
+    """Return the first warnings, and how many more there are."""
+    shown = [Text(f"Warning: {warning}") for warning in warnings[:MOST_CAUTIONS]]
+    if rest := len(warnings) - len(shown):
+        shown.append(Text(f"And {counted(rest, 'more warning')} like these: in the JSON and on the page."))
+    return shown
+
+
+def drawn_sections(sections: Sequence[Record], said: Sequence[str] = ()) -> list[RenderableType]:
+    """Return what the blocks of sections say; a sentence that stands in several, or in ``said``, stands here once."""
+    shown: list[RenderableType] = []
+    before = set(said)
+    for block in (block for section in sections for block in section["blocks"] if block["where"] != PAGE):
+        shown += [DrawnTable(block)] if block["type"] == "table" else []
+        texts = _texts(block)
+        shown += [Text(text) for text in texts if text not in before]
+        before.update(texts)
+    return shown
+
+
+def _texts(block: Record) -> list[str]:
+    """Return the sentences of a block; of a table, those below it."""
+    if block["type"] == "terms":
+        return [f"{one['term']}: {one['text']}" for one in block["items"]]
+    lines: list[str] = block.get("notes") or block.get("items") or []
+    return [block["text"]] if block["type"] == "paragraph" else lines
+
+
+class Column(NamedTuple):
+    """A column as it is printed: its title and cells, each with lines; ``words`` may be broken, figures not."""
+
+    title: str
+    cells: list[str]
+    words: bool
+
+    @property
+    def least(self) -> int:
+        """The fewest cells that figures and the words of the title need."""
+        lines = [line for cell in self.cells for line in cell.split("\n")]
+        natural = max(map(cell_len, lines), default=1)
+        return max(min(natural, NARROWEST) if self.words else natural, *map(cell_len, self.title.split()), 1)
+
+    @property
+    def natural(self) -> int:
+        """The cells that all lines need."""
+        return max(map(cell_len, [self.title, *(line for cell in self.cells for line in cell.split("\n"))]), default=1)
+
+
+class DrawnTable:
+    """A table of a page. Intervals stand beside their figures where all fit the width, else below them.
+
+    Where not even that fits, the columns are divided over several tables.
+    """
+
+    def __init__(self, block: Record) -> None:
+        self.block = block
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw for the console's width."""
+        width, block = options.max_width, self.block
+        yield Text(block["caption"], style="italic")
+        parts: list[list[Column]] = []
+        for between in (" ", "\n"):
+            parts = _divided(self._columns(between), width)
+            if len(parts) == 1:
+                break
+        for columns in parts:
+            yield _table(columns, width)
+        hidden = len(self._places()) - 1 - MOST_COLUMNS
+        if hidden > 0:
+            yield Text(f"And {counted(hidden, 'more column')}: in the JSON and on the page.")
+        if block["most"] and (rest := len(block["rows"]) - block["most"]) > 0:
+            yield Text(f"And {counted(rest, 'more row')}: in the JSON and on the page.")
+
+    def _places(self) -> list[int]:
+        return [at for at in range(len(self.block["columns"])) if at not in self.block["page_columns"]]
+
+    def _columns(self, between: str) -> list[Column]:
+        block = self.block
+        rows = [
+            [{"text": f"{row['head']}\n{row['note']}".strip(), "sub": []}, *row["cells"]]
+            for row in block["rows"][: block["most"] or None]
+        ]
+        return [
+            Column(
+                block["columns"][at]["title"],
+                [_lines(row[at], between) for row in rows],
+                at == 0 or at in block["text_columns"],
+            )
+            for at in self._places()[: MOST_COLUMNS + 1]
+        ]
+
+
+def _lines(cell: Record, between: str) -> str:
+    """Return a cell's text; of an undefined figure the page gives the reason, for which a terminal has no room."""
+    marked = f"{cell['text']} {cell['mark']}".strip() if cell.get("mark") else cell["text"]
+    return marked if cell.get("undefined") else between.join([marked, *cell["sub"]])
+
+
+def _divided(columns: list[Column], width: int) -> list[list[Column]]:
+    """Divide columns over tables that fit the width, each with the first column."""
+    head, *others = columns
+    parts: list[list[Column]] = [[head]]
+    for column in others:
+        if len(parts[-1]) > 1 and _space([*parts[-1], column]) > width:
+            parts.append([head])
+        parts[-1].append(column)
+    return parts
+
+
+def _space(columns: Sequence[Column]) -> int:
+    return sum(column.least for column in columns) + 3 * len(columns) + 1
+
+
+def _table(columns: list[Column], width: int) -> Table:
+    """Draw columns: each has what it needs at least, and words have what is left before titles do."""
+    table, left = Table(), max(0, width - _space(columns))
+    widths = [column.least for column in columns]
+    for at in (at for at, column in enumerate(columns) if column.words):
+        more = min(left, columns[at].natural - widths[at])
+        widths[at], left = widths[at] + more, left - more
+    heights = [len(wrap(column.title, wide)) for column, wide in zip(columns, widths, strict=True)]
+    while left and max(heights) > 1:
+        at = heights.index(max(heights))
+        widths[at], left = widths[at] + 1, left - 1
+        heights[at] = len(wrap(columns[at].title, widths[at]))
+    for column, wide in zip(columns, widths, strict=True):
+        justify = "left" if column.words else "right"
+        table.add_column(Text(column.title), width=wide, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*map(Text, cells))
+    return table

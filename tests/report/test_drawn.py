@@ -1,0 +1,93 @@
+"""A page's blocks as a terminal shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.cells import cell_len
+
+from levelhead.report import blocks, render
+from levelhead.report.terminal import drawn
+from levelhead.terminal import plain_text
+
+
+def page(*shown: dict[str, Any], cautions: list[str] | None = None) -> dict[str, Any]:
+    parts = [blocks.part([blocks.section("A section", shown)])]
+    return blocks.page("Test", "A finding.", parts, title="t", cautions=cautions or [])
+
+
+def wide(columns: int, **options: Any) -> dict[str, Any]:
+    cells = [blocks.cell("1.0", "[0.1, 22.2]") for _ in range(columns)]
+    heads = ["Group", *(f"Rate {at}" for at in range(columns))]
+    return blocks.table("A caption", heads, [("g" * 30, cells), ("h", cells)], **{"where": blocks.BOTH, **options})
+
+
+def printed(*shown: dict[str, Any], width: int = 80, **options: Any) -> str:
+    text = plain_text(drawn(page(*shown, **options)), width)
+    assert max(map(cell_len, text.splitlines())) <= width
+    return text
+
+
+def test_intervals_stand_beside_figures_where_all_fit_and_else_below() -> None:
+    assert "│ 1.0 [0.1, 22.2] │" in printed(wide(2))
+    assert "[0.1, 22.2]" in printed(wide(4))
+    assert "1.0 [0.1, 22.2]" not in printed(wide(4))
+
+
+def test_columns_that_do_not_fit_stand_in_a_second_table_with_the_names() -> None:
+    text = printed(wide(9))
+    assert text.count("Group") == 3
+    assert all(f"Rate {at}" in text for at in range(9))
+    assert text.count("22.2]") == 18
+
+
+def test_a_terminal_leaves_out_columns_rows_and_blocks_of_the_page() -> None:
+    text = printed(wide(3, page_columns=[2]), wide(1, where=blocks.PAGE))
+    assert "Rate 0" in text
+    assert "Rate 1" not in text
+    assert text.count("A caption") == 1
+    text = printed(wide(1, most=1))
+    assert "And 1 more row: in the JSON and on the page." in text
+    assert "│ h" not in text
+    assert "And 2 more columns: in the JSON and on the page." in printed(wide(42))
+
+
+def test_a_page_leaves_out_what_a_terminal_alone_shows() -> None:
+    html = render(
+        page(blocks.paragraph("for both", where=blocks.BOTH), blocks.paragraph("a note", where=blocks.TERMINAL))
+    )
+    assert "for both" in html
+    assert "a note" not in html
+    assert "A section" not in render(page(blocks.paragraph("a note", where=blocks.TERMINAL)))
+
+
+def test_what_was_said_is_not_said_again() -> None:
+    text = printed(*blocks.said(["A finding.", "One.", "One.", "Two.", "Three."], most=4, more="sentences"))
+    assert text == "A finding.\nOne.\nTwo.\nAnd 1 more sentences: in the JSON and on the page.\n"
+
+
+def test_an_undefined_figure_gives_its_reason_on_the_page_alone() -> None:
+    table = blocks.table(
+        "c", ["Group", "Rate"], [("a", [blocks.undefined_cell("no rows")], "left out")], where=blocks.BOTH
+    )
+    text = printed(table)
+    assert "undefined" in text
+    assert "no rows" not in text
+    assert "left out" in text
+    assert "no rows" in render(page(table))
+
+
+def test_ten_warnings_are_printed_and_the_others_counted() -> None:
+    text = printed(cautions=[f"caution {at}" for at in range(12)])
+    assert text.count("Warning: ") == 10
+    assert "And 2 more warnings like these" in text
+
+
+def test_sections_follow_their_rank_and_warnings_stand_before_the_last() -> None:
+    sections = [
+        blocks.section(name, [blocks.paragraph(name, where=blocks.BOTH)], rank=rank)
+        for name, rank in (("last", 9), ("second", 1), ("first", 0), ("before", -1))
+    ]
+    shown = blocks.page("Test", "A finding.", [blocks.part(sections)], title="t", cautions=["a caution"])
+    lines = plain_text(drawn(shown)).splitlines()
+    assert lines == ["before", "A finding.", "first", "second", "Warning: a caution", "last"]
