@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from levelhead.auditing.explanation import FIGURES, NOTE
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
 from levelhead.types import Estimate
 
+FIGURES = ("measured", "implied", "rho", "predicted", "rest")
+NOTE = (
+    "Gaps are in equalized odds, (|dTPR| + |dFPR|) / 2, in percentage points, with confidence intervals over rows. The "
+    "implied gap is what base rates imply for a score that is calibrated inside every group and ranks as well as this "
+    "one. It is neither a lower bound nor an excuse: base rates are those of the labels in these rows, and labels can "
+    "be unjust."
+)
 TITLES = {
     "measured": "Measured gap",
     "implied": "Implied by base rates",
@@ -36,15 +42,16 @@ def explain_page(result: Record, *, source: str = "", command: str = "") -> Reco
         for name, part in by_attribute.items()
     ]
     how = [
-        blocks.paragraph(NOTE),
+        blocks.paragraph(NOTE, where=blocks.BOTH),
         blocks.paragraph(
             f"Positive: {short(result['positive'])} where the score is at least {result['threshold']:g} "
             f"({result['scale']}). Intervals are of {level}, from "
-            f"{result.get('replicates', 1000):,} bootstrap replicates of the rows."
+            f"{result.get('replicates', 1000):,} bootstrap replicates of the rows.",
+            where=blocks.BOTH,
         ),
         blocks.paragraph(CAUTION),
     ]
-    parts.append(blocks.part([blocks.section("How to read this", how)]))
+    parts.append(blocks.part([*blocks.of_terminal(result, ""), blocks.section("How to read this", how, rank=10)]))
     return blocks.page(
         "Explanation of a gap",
         sentences[0],
@@ -69,18 +76,29 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
         for pair in largest
     ]
     every = blocks.table(
-        "Every pair of groups, percent with intervals",
+        f"What the gap by {short(name)} is made of: every pair of groups, percent with {level} intervals",
         ["Groups", *(TITLES.get(key, "Share used (rho)") for key in FIGURES)],
         [
-            (" and ".join(map(short, pair["groups"])), [_cell(estimate_from_dict(pair[key])) for key in FIGURES])
+            (
+                " and ".join(map(short, pair["groups"])),
+                [_cell(estimate_from_dict(pair[key]), 0 if key == "rho" else 1) for key in FIGURES],
+            )
             for pair in part["pairs"]
         ],
+        where=blocks.BOTH,
     )
-    rates = [(f"{which} positive rate", "predicted", "implied") for which in ("True", "False")]
+    trade_off = [_trade_off(pair) for pair in largest[:1] if pair.get("trade_off")]
+    rates = [
+        (f"{which} positive rate", f"{which[0]}PR predicted", f"{which[0]}PR implied") for which in ("True", "False")
+    ]
     groups = blocks.table(
         f"Groups of {short(name)}, as annotated: measured rates in percent, and those of the formula",
         ["Group", "Rows", "Base rate", "Area under ROC", *(column for rate in rates for column in rate)],
-        [(group, _group_cells(figures)) for group, figures in part["groups"].items()],
+        [
+            (group, _group_cells(figures), "" if figures["included"] else "left out")
+            for group, figures in part["groups"].items()
+        ],
+        where=blocks.BOTH,
     )
     calibration = blocks.table(
         "Calibration by group: fifths of each group in the order of the score",
@@ -92,8 +110,8 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
         ],
     )
     return [
-        blocks.section("What the gap is made of", [*forests, every]),
-        blocks.section("The groups", [groups]),
+        blocks.section("What the gap is made of", [*forests, every, *trade_off]),
+        blocks.section("The groups", [groups], rank=1),
         blocks.section(
             "Where the formula may be off", [calibration],
             "The formula takes the score for normal in each group and class, with one spread. Where a group’s measured "
@@ -102,10 +120,29 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
     ]  # fmt: skip
 
 
-def _cell(figure: Estimate) -> Record:
+def _trade_off(pair: Record) -> Record:
+    names = " and ".join(map(short, pair["groups"]))
+    return blocks.table(
+        f"If the score used another share of the base rates, by the formula: {names}",
+        ["Share used, percent", "Gap, points", "Accuracy, points against 100%"],
+        [
+            (
+                f"{100 * one['rho']:.0f}",
+                [
+                    blocks.cell(number(100 * one["equalized_odds"])),
+                    blocks.cell(number(100 * one["accuracy_change"], signed=True)),
+                ],
+            )
+            for one in pair["trade_off"]
+        ],
+        where=blocks.BOTH,
+    )
+
+
+def _cell(figure: Estimate, digits: int = 1) -> Record:
     if not figure.defined:
         return blocks.undefined_cell(figure.reason)
-    return blocks.cell(percent(figure), percent_interval(figure))
+    return blocks.cell(percent(figure, digits), percent_interval(figure, digits))
 
 
 def _share(value: float | None) -> Record:
@@ -113,7 +150,7 @@ def _share(value: float | None) -> Record:
 
 
 def _group_cells(figures: Record) -> list[Record]:
-    cells = [blocks.cell(f"{figures['n']:,}", "" if figures["included"] else "left out")]
+    cells = [blocks.cell(f"{figures['n']:,}")]
     cells += [_cell(estimate_from_dict(figures[key])) for key in ("base_rate", "area")]
     for rate in ("true_positive_rate", "false_positive_rate"):
         cells.append(_cell(estimate_from_dict(figures[rate])))

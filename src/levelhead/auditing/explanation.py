@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
+from levelhead.auditing.explain_page import FIGURES, explain_page
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.intervals import finite_or_none
-from levelhead.terminal import plain_text
-from levelhead.types import Estimate, printable, quoted
+from levelhead.report.result import Report
+from levelhead.report.text import Record
+from levelhead.types import Estimate, quoted
 
 SHOWN_PAIRS = 3
-FIGURES = ("measured", "implied", "rho", "predicted", "rest")
-NOTE = (
-    "Gaps are in equalized odds, (|dTPR| + |dFPR|) / 2, in percentage points, with confidence intervals over rows. The "
-    "implied gap is what base rates imply for a score that is calibrated inside every group and ranks as well as this "
-    "one. It is neither a lower bound nor an excuse: base rates are those of the labels in these rows, and labels can "
-    "be unjust."
-)
 
 
 @dataclass(frozen=True)
@@ -118,7 +109,7 @@ class ExplainedAttribute:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Report):
     """What :func:`levelhead.auditing.explain.explain_gap` found.
 
     ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
@@ -135,6 +126,9 @@ class Explanation:
         >>> explanation.scale, explanation.threshold
         ('probability', 0.5)
     """
+
+    kind: ClassVar[str] = "explanation"
+    make_page: ClassVar[Callable[..., Record]] = staticmethod(explain_page)
 
     by_attribute: dict[str, ExplainedAttribute]
     warnings: list[str]
@@ -158,6 +152,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
         return {
+            "kind": self.kind,
             "by_attribute": {name: part.to_dict() for name, part in self.by_attribute.items()},
             "sentences": self.sentences(),
             "warnings": list(self.warnings),
@@ -179,27 +174,6 @@ class Explanation:
             if len(part.pairs) > len(shown) > 0:
                 said.append(f"These are the largest of the measured gaps; there are {len(part.pairs)} pairs of groups.")
         return said
-
-    def to_html(self) -> str:
-        """Return one standalone HTML page: no scripts, nothing loaded from elsewhere."""
-        from levelhead.auditing.explain_page import explain_page
-        from levelhead.report import render  # pages know explanations, so they are loaded when one is made
-
-        return render(explain_page(self.to_dict()))
-
-    def table(self) -> Group:
-        """Return tables and sentences that ``rich`` can print."""
-        shown: list[Table | Text] = [*map(Text, self.reading)]
-        for name, part in self.by_attribute.items():
-            shown += [_pairs_table(name, part.pairs), _groups_table(name, part.groups, self.positive)]
-            shown += [_trade_off_table(pair) for pair in _largest(part.pairs)[:1] if pair.trade_off]
-        shown += [Text(sentence) for sentence in self.sentences()]
-        shown += [Text(f"Warning: {warning}") for warning in self.warnings]
-        decided = f"Positive: {quoted(self.positive)} where the score is at least {self.threshold:g} ({self.scale}). "
-        return Group(*shown, Text(decided + NOTE))
-
-    def __str__(self) -> str:
-        return plain_text(self.table(), width=140)
 
 
 def _largest(pairs: Sequence[ExplainedPair]) -> list[ExplainedPair]:
@@ -270,58 +244,3 @@ def _points(figure: Estimate, *, signed: bool = False) -> str:
 
 def _span(figure: Estimate, digits: int) -> str:
     return f"[{100 * figure.low:.{digits}f}, {100 * figure.high:.{digits}f}]"
-
-
-def _cell(figure: Estimate, digits: int = 1, *, percent: str = "") -> Text:
-    if not figure.defined:
-        return Text("undefined")
-    return Text(f"{100 * figure.value:.{digits}f}{percent}\n{_span(figure, digits)}")
-
-
-def _rate(value: float) -> str:
-    return f"{100 * value:.1f}" if math.isfinite(value) else "undefined"
-
-
-def _pairs_table(name: str, pairs: Sequence[ExplainedPair]) -> Table:
-    table = Table(title=Text(f"What the gap by {printable(name)} is made of"), title_justify="left")
-    table.add_column("Groups")
-    for heading in ("Measured gap", "Implied by base rates", "Share used (rho), %", "Predicted with it", "Rest"):
-        table.add_column(heading, justify="right")
-    for pair in pairs:
-        digits = {"rho": 0}
-        cells = [_cell(getattr(pair, figure), digits.get(figure, 1)) for figure in FIGURES]
-        table.add_row(Text("\n".join(map(printable, pair.groups))), *cells)
-    return table
-
-
-def _groups_table(name: str, groups: Mapping[str, ExplainedGroup], positive: str) -> Table:
-    table = Table(title=Text(f"Groups of {printable(name)}; rates in %"), title_justify="left")
-    table.add_column("Group")
-    by_formula = "Predicted, implied"
-    headings = ["Rows", f"With label {printable(positive)}", "Area under ROC", "True positive rate", by_formula]
-    for heading in (*headings, "False positive rate", by_formula):
-        table.add_column(Text(heading), justify="right")
-    for group, figures in groups.items():
-        rates = [f"{_rate(figures.predicted[at])}\n{_rate(figures.implied[at])}" for at in (0, 1)]
-        table.add_row(
-            Text(printable(group) + ("" if figures.included else "\n(left out)")),
-            f"{figures.n:,}",
-            _cell(figures.base_rate),
-            _cell(figures.area),
-            _cell(figures.true_positive_rate),
-            Text(rates[0]),
-            _cell(figures.false_positive_rate),
-            Text(rates[1]),
-        )
-    return table
-
-
-def _trade_off_table(pair: ExplainedPair) -> Table:
-    names = ", ".join(map(printable, pair.groups))
-    title = f"If the score used another share of the base rates, by the formula ({names})"
-    table = Table(title=Text(title), title_justify="left")
-    for heading in ("Share used, %", "Gap", "Accuracy, points against 100%"):
-        table.add_column(heading, justify="right")
-    for rho, change, gap in pair.trade_off:
-        table.add_row(f"{100 * rho:.0f}", f"{100 * gap:.1f}", f"{100 * change:+.1f}")
-    return table

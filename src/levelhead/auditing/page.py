@@ -81,7 +81,11 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
     if len(by_attribute) > 1 and whole:
         parts.insert(0, blocks.part(whole, title="All groups"))
         whole = []
-    last = [*_terminal_sections(result), how(result, source), appendix([*_metrics_of(by_attribute[first])])]
+    last = [
+        *blocks.of_terminal(result, _note(result)),
+        how(result, source),
+        appendix([*_metrics_of(by_attribute[first])]),
+    ]
     parts.append(blocks.part([*whole, *last]))
     about = result.get("about") or {}
     sentences = audit_sentences(result)
@@ -325,15 +329,9 @@ def _detectable_section(result: Record) -> list[Record]:
     return [blocks.section("What these rows could have shown", shown, rank=9)]
 
 
-def _terminal_sections(result: Record) -> list[Record]:
-    """Return what a terminal alone shows: how a file was read, and what the figures are."""
+def _note(result: Record) -> str:
     positive = result.get("positive")
-    note = NOTE if positive is None else f"Positive class: {Words(result).of_class(str(positive))}. {NOTE}"
-    read_as = blocks.said(result.get("reading", []), where=blocks.TERMINAL)
-    return [
-        blocks.section("How the file was read", read_as, rank=-1),
-        blocks.section("Note", blocks.said([note], where=blocks.TERMINAL), rank=10),
-    ]
+    return NOTE if positive is None else f"Positive class: {Words(result).of_class(str(positive))}. {NOTE}"
 
 
 WHOLE: list[Callable[[Record], list[Record]]] = [_control_section, number_sections, _pairs_section, _detectable_section]

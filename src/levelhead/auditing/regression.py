@@ -16,17 +16,14 @@ Rows are counted batch by batch: only their number, mean, squared and cubed devi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 from scipy import special
 
 from levelhead.arrays import aligned, checked
@@ -35,31 +32,24 @@ from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continu
 from levelhead.auditing.figures import LEAVE_OUT, about_of, check_grouping, ordered_groups
 from levelhead.auditing.frames import regression_frame
 from levelhead.auditing.own_metrics import PairDifference
+from levelhead.auditing.regression_page import QUANTITIES, regression_page
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.intervals import check_level, finite_or_none
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name
 from levelhead.metrics.scores import mover
-from levelhead.report.terminal import warning_lines
-from levelhead.report.text import counted, digits, span
+from levelhead.report.result import Report
+from levelhead.report.text import Record, counted, digits
 from levelhead.tables.bins import Bins, cuts_of
 from levelhead.tables.columns import Column, by_name, columns_of, name_of, numbers_of_array, numbers_of_column
 from levelhead.tables.files import Source, read_batches, read_batches_with_numbers, source_of
 from levelhead.tables.tally import Tally
-from levelhead.terminal import notebook_html, plain_text
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
-KIND = "regression audit"
-QUANTITIES = {
-    "mean_error": "Mean error",
-    "mean_absolute_error": "Mean absolute error",
-    "mean_prediction": "Mean prediction",
-}
-"""What groups are compared by, in the order of what is said first."""
-NAMED_PAIRS, PAIRS_PRINTED = 50, 10
-"""Pairs that are kept of all columns and quantities together, the clearest and largest first, and printed."""
+NAMED_PAIRS = 50
+"""Pairs that are kept of all columns and quantities together, the clearest and largest first."""
 LARGEST = 1e100
 """Beyond this, squares of numbers can no longer be told from infinity."""
 ENOUGH_FOR_TAILS, LONG_TAIL = 60, 1.5
@@ -111,7 +101,7 @@ class RegressionPair:
 
 
 @dataclass(frozen=True)
-class RegressionAudit:
+class RegressionAudit(Report):
     """What :func:`regression_audit` found, in the unit of the label.
 
     ``by_attribute`` has the groups of each sensitive column, and of the crossing under the tuple of their names;
@@ -127,6 +117,9 @@ class RegressionAudit:
         >>> result.by_attribute["group"]["1"].mean_error.value
         1.0
     """
+
+    kind: ClassVar[str] = "regression audit"
+    make_page: ClassVar[Callable[..., Record]] = staticmethod(regression_page)
 
     by_attribute: dict[Key, dict[Key, RegressionFigures]]
     overall: RegressionFigures
@@ -144,7 +137,7 @@ class RegressionAudit:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
         names = attribute_names(self.by_attribute)
         found: dict[str, Any] = {
-            "kind": KIND,
+            "kind": self.kind,
             "label": self.label,
             "level": self.level,
             "rows": self.overall.n,
@@ -167,33 +160,6 @@ class RegressionAudit:
         if self.reading:
             found["reading"] = list(self.reading)
         return {**found, "sentences": regression_sentences(self)}
-
-    def to_html(self) -> str:
-        """Return one standalone HTML page: no scripts, nothing loaded from elsewhere."""
-        from levelhead.auditing.regression_page import regression_page
-        from levelhead.report import render
-
-        return render(regression_page(self.to_dict()))
-
-    def table(self) -> Group:
-        """Return tables that ``rich`` can print."""
-        said = regression_sentences(self)
-        shown: list[RenderableType] = [Text(one, style="" if place else "bold") for place, one in enumerate(said)]
-        for key, name in attribute_names(self.by_attribute).items():
-            shown.append(_groups_table(name, self.by_attribute[key], self.level))
-        if len(self.pairs) > 1:
-            shown.append(_pairs_table(self))
-        shown += [Text(_along_sentence(name, one)) for name, one in self.continuous.items()]
-        shown += warning_lines(self.warnings)
-        shown = [*map(Text, self.reading), *shown]
-        return Group(*shown, Text(f"An error is a prediction less its label, in the unit of {quoted(self.label)}."))
-
-    def __str__(self) -> str:
-        return plain_text(self.table())
-
-    def _repr_html_(self) -> str:
-        """Return the tables as a notebook shows them."""
-        return notebook_html(self.table())
 
     def to_frame(self) -> pd.DataFrame:
         """Return every mean of a group as a row: attribute, group, figure, value, low, high, n, reason."""
@@ -689,41 +655,3 @@ def _too_high(error: float) -> str:
 
 def _along_sentence(name: str, found: ContinuousGap) -> str:
     return continuous_sentence(name, found, subject="the mean error", scale=1.0, unit="")
-
-
-def _groups_table(name: str, groups: Mapping[Key, RegressionFigures], level: float) -> Table:
-    table = Table(title=Text(f"Groups of {printable(name)}"), title_justify="left", show_lines=False)
-    table.add_column("Group", overflow="fold", min_width=9)
-    for heading in ("Rows", *QUANTITIES.values()):
-        table.add_column(heading, justify="right", overflow="fold", no_wrap=True)
-    for group, figures in groups.items():
-        cells = []
-        for quantity in QUANTITIES:
-            figure = getattr(figures, quantity)
-            cells.append(f"{digits(figure.value)}\n{span(figure)}".strip())
-        mark = "" if figures.included else " *"
-        table.add_row(Text(printable(group_name(group)) + mark), f"{figures.n:,}", *cells)
-    said = f"Below each mean its {100 * level:g}% interval."
-    out = " * not compared: too few rows, or no group." if not all(one.included for one in groups.values()) else ""
-    table.caption, table.caption_justify = Text(said + out), "left"
-    return table
-
-
-def _pairs_table(found: RegressionAudit) -> Table:
-    table = Table(
-        title=Text("The largest differences between two groups"),
-        title_justify="left",
-        caption=Text(f"Intervals allow for all {found.comparisons:,} comparisons (Bonferroni)."),
-        caption_justify="left",
-    )
-    for heading in ("Mean", "Groups", "Apart", "Interval"):
-        words = heading in ("Mean", "Groups")
-        table.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
-    for one in found.pairs[:PAIRS_PRINTED]:
-        table.add_row(
-            QUANTITIES[one.quantity],
-            Text(f"{printable(one.pair.first)} less {printable(one.pair.second)}"),
-            digits(one.pair.difference.value),
-            span(one.pair.difference),
-        )
-    return table

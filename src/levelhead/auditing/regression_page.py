@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from levelhead.auditing.regression import QUANTITIES
+from typing import Any
+
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.text import Record, counted, digits, estimate_from_dict, level_text, short, span
-from levelhead.types import Estimate
+from levelhead.types import Estimate, quoted
 
-MOST_PAIRS = 12
-"""Pairs of groups that are shown at once; a click shows more."""
+QUANTITIES = {
+    "mean_error": "Mean error",
+    "mean_absolute_error": "Mean absolute error",
+    "mean_prediction": "Mean prediction",
+}
+"""What groups are compared by, in the order of what is said first."""
+MOST_PAIRS, PAIRS_PRINTED = 12, 10
+"""Pairs of groups that are shown at once, where a click shows more, and in a terminal."""
 NOT_COMPARED = "too few rows, or no group: not compared"
 
 _TERMS = (
@@ -53,7 +60,8 @@ def regression_page(result: Record, *, source: str = "", command: str = "") -> R
         blocks.terms([(term, text.format(level=level)) for term, text in _TERMS]),
         blocks.paragraph(CAUTION),
     ]
-    parts.append(blocks.part([blocks.section("How it was measured", words)]))
+    note = f"An error is a prediction less its label, in the unit of {quoted(result['label'])}."
+    parts.append(blocks.part([*blocks.of_terminal(result, note), blocks.section("How it was measured", words)]))
     said = [
         f"{name.capitalize()}: {short(about[name], 160)}" for name in ("model", "author", "purpose") if about.get(name)
     ]
@@ -102,15 +110,15 @@ def _groups_section(name: str, groups: Record, label: str, level: str) -> Record
     ]
     rows = []
     for group, figures in groups.items():
-        cells = [blocks.cell(f"{figures['n']:,}", flag="" if figures["included"] else NOT_COMPARED)]
-        cells += [blocks.cell(digits(_number(figures["mean_label"])))]
+        cells = [blocks.cell(f"{figures['n']:,}"), blocks.cell(digits(_number(figures["mean_label"])))]
         for quantity in QUANTITIES:
             figure = estimate_from_dict(figures[quantity])
             cells.append(blocks.cell(digits(figure.value), span(figure) or "no interval"))
         cells.append(blocks.cell(digits(_number(figures["root_mean_squared_error"]))))
-        rows.append((group, cells))
+        rows.append((group, cells, "" if figures["included"] else NOT_COMPARED))
     heads = ["Group", "Rows", "Mean label", *QUANTITIES.values(), "Root mean squared error"]
-    table = blocks.table(f"Groups of {short(name)}, in the unit of {label}, with {level} intervals", heads, rows)
+    caption = f"Groups of {short(name)}, in the unit of {label}, with {level} intervals"
+    table = blocks.table(caption, heads, rows, page_columns=[2, 6], where=blocks.BOTH)
     return blocks.section("The groups", [*drawn, table])
 
 
@@ -139,17 +147,19 @@ def _pairs_section(result: Record, level: str) -> Record:
     heads = ["Groups", "Mean", "Apart"]
     note = f"The intervals hold together: they allow for all {result['comparisons']:,} comparisons (Bonferroni)."
     caption = f"airs of groups that differ most, with {level} intervals"
-    shown = [blocks.table(f"P{caption}", heads, rows[:MOST_PAIRS], notes=[note], text_columns=[1])]
+    where = blocks.BOTH if len(rows) > 1 else blocks.PAGE
+    options: dict[str, Any] = {"text_columns": [1], "most": PAIRS_PRINTED, "where": where}
+    shown = [blocks.table(f"P{caption}", heads, rows[:MOST_PAIRS], notes=[note], **options)]
     if more := rows[MOST_PAIRS:]:
         folded = f"{counted(len(more), 'more pair')} of groups"
         shown.append(blocks.table(f"More p{caption}", heads, more, text_columns=[1], folded=folded))
-    return blocks.section("Who differs most", shown)
+    return blocks.section("Who differs most", shown, rank=2)
 
 
 def _along_section(result: Record) -> Record:
     shown: list[Record] = []
     for name, found in result["continuous"].items():
-        shown += [blocks.paragraph(sentence) for sentence in found["sentences"]]
+        shown += blocks.said(found["sentences"])
         if found["curve"]:
             shown.append(
                 blocks.curves(
@@ -159,4 +169,4 @@ def _along_section(result: Record) -> Record:
                     notes=["Between the 5th and the 95th percentile."],
                 )
             )
-    return blocks.section("Along numbers", shown)
+    return blocks.section("Along numbers", shown, rank=5)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
-from rich.console import Group
 
 from levelhead.auditing.continuous import ContinuousGap, continuous_sentence
 from levelhead.auditing.frames import audit_frame, draw_rates
 from levelhead.auditing.own_metrics import OwnMetric, own_sentence
+from levelhead.auditing.page import audit_page
 from levelhead.auditing.paired import PairedAudit
 from levelhead.auditing.rates import MoreRates, rate_sentences
 from levelhead.auditing.scores import ScoreAudit
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.amplification import Amplification, amplification_sentence
 from levelhead.metrics.names import Key, attribute_names, group_name, parts_of
-from levelhead.report.terminal import drawn
-from levelhead.terminal import notebook_html, plain_text
+from levelhead.report.result import Report
+from levelhead.report.text import Record
 from levelhead.types import Estimate
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class AttributeAudit:
 
 
 @dataclass(frozen=True)
-class AuditResult:
+class AuditResult(Report):
     """What :func:`audit` found.
 
     ``by_attribute`` has the figures of every sensitive column, and those of the crossing under the tuple of their
@@ -104,6 +104,9 @@ class AuditResult:
         >>> list(result.by_attribute)
         ['sex']
     """
+
+    kind: ClassVar[str] = "audit"
+    make_page: ClassVar[Callable[..., Record]] = staticmethod(audit_page)
 
     by_attribute: dict[Key, AttributeAudit]
     warnings: list[str]
@@ -140,6 +143,7 @@ class AuditResult:
         }
         first = next(iter(by_attribute.values()))
         return {
+            "kind": self.kind,
             **first,
             "by_attribute": by_attribute,
             "warnings": list(self.warnings),
@@ -172,26 +176,6 @@ class AuditResult:
                 else {}
             ),
         }
-
-    def to_html(self) -> str:
-        """Return one standalone HTML page: no scripts, nothing loaded from elsewhere (docs/report.md)."""
-        from levelhead.auditing.page import audit_page
-        from levelhead.report import render  # pages know audits, so an audit can know pages only when it makes one
-
-        return render(audit_page(self.to_dict()))
-
-    def table(self) -> Group:
-        """Return tables that ``rich`` can print."""
-        from levelhead.auditing.page import audit_page
-
-        return drawn(audit_page(self.to_dict()))
-
-    def __str__(self) -> str:
-        return plain_text(self.table())
-
-    def _repr_html_(self) -> str:
-        """Return the tables as a notebook shows them."""
-        return notebook_html(self.table())
 
     def to_frame(self) -> pd.DataFrame:
         """Return every figure as a row: attribute, group, figure, value, low, high, n, reason; fractions."""

@@ -322,6 +322,14 @@ def section(title: str, blocks: Sequence[Record], intro: str = "", *, rank: int 
     return {"title": title, "intro": intro, "blocks": list(blocks), "rank": rank}
 
 
+def of_terminal(result: Record, note: str) -> list[Record]:
+    """Return what a terminal alone shows: above all else how a file was read, and a note at the end."""
+    return [
+        section("How the file was read", said(result.get("reading", []), where=TERMINAL), rank=-1),
+        section("Note", said([note] if note else [], where=TERMINAL), rank=10),
+    ]
+
+
 def on_page(sections: Sequence[Record]) -> list[Record]:
     """Return sections whose blocks a page alone shows."""
     shown = (one | {"blocks": [block for block in one["blocks"] if block["where"] != TERMINAL]} for one in sections)

@@ -18,8 +18,8 @@ STATISTICS = {
     ),
     "interval_over_items": (
         "Interval",
-        "A range that holds the true value in 95 of 100 such studies, if the benchmark’s items are a fair sample: from "
-        "a bootstrap over items, in clusters where items share a template.",
+        "A range that holds the true value in as many such studies as its level says (in 95 of 100 at 95%), if the "
+        "benchmark’s items are a fair sample: from a bootstrap over items, in clusters where items share a template.",
     ),
     "corrected": (
         "Bias-corrected",

@@ -21,7 +21,8 @@ from levelhead.auditing.result import AuditResult
 from levelhead.metrics.names import NOTE, metric_title
 from levelhead.runs.card import HUB_NAME, INSTALL, LIMITS, PAPER, escaped, markdown_table, without_paths, yaml_block
 from levelhead.runs.own_rows import base_of
-from levelhead.runs.two_models import ModelComparison, change_title, class_names_of, open_model, unnamed
+from levelhead.runs.two_models import ModelComparison, class_names_of, open_model, unnamed
+from levelhead.runs.two_models_page import change_title
 from levelhead.storage import write_text
 from levelhead.types import ConfigError, Estimate, listed
 

@@ -5,15 +5,14 @@ For those who train with the Hugging Face Trainer, or any other loop, and have t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
-from rich.console import Group
 from torch import Tensor, nn
 
 from levelhead.arrays import check_path, checked
@@ -21,33 +20,31 @@ from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
 from levelhead.auditing.audit import audit
-from levelhead.auditing.paired import Change, PairedRows, compare_rows, rate_title
+from levelhead.auditing.paired import Change, PairedRows, compare_rows
 from levelhead.auditing.result import AuditResult
 from levelhead.data.base import Inputs
 from levelhead.loading import load_tokenizer_of
-from levelhead.metrics.names import metric_title
 from levelhead.models.networks import load_model
-from levelhead.report.terminal import drawn
+from levelhead.report.result import Report
+from levelhead.report.text import Record
 from levelhead.runs.own_rows import GroupColumns, OwnRows, base_of
+from levelhead.runs.two_models_page import WHOLE, two_models_page
 from levelhead.storage import refuse_files_of_runs, write_text
 from levelhead.tables.columns import Column, outcome_of
 from levelhead.tables.vocabulary import LabelMap
-from levelhead.terminal import notebook_html, plain_text
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
 from levelhead.types import ConfigError, listed, printable, quoted
 
-WHOLE = ("accuracy", "balanced_accuracy")
 ALL = "all rows"
 ONE_TRAINING = (
     "Each model was trained once. The intervals hold what other rows would change, not what another seed would: "
     "several trainings of each say that (levelhead compare)."
 )
-NO_GROUPS = "No groups were given, so nothing here says how either model treats any group."
 
 
 @dataclass(frozen=True)
-class ModelComparison:
+class ModelComparison(Report):
     """What :func:`compare_models` found; ``print`` it, show it in a notebook, or write its page.
 
     Attributes:
@@ -75,6 +72,9 @@ class ModelComparison:
         >>> sum(found.agreement.values()), list(found.changes)[0]
         (40, 'accuracy')
     """
+
+    kind: ClassVar[str] = "two models"
+    make_page: ClassVar[Callable[..., Record]] = staticmethod(two_models_page)
 
     names: tuple[str, str]
     rows: int
@@ -112,6 +112,7 @@ class ModelComparison:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict, without the predictions; undefined figures are null."""
         return {
+            "kind": self.kind,
             "old": self.names[0],
             "new": self.names[1],
             "rows": self.rows,
@@ -125,26 +126,6 @@ class ModelComparison:
             "audit": None if self.audit is None else self.audit.to_dict(),
             "warnings": list(self.warnings),
         }
-
-    def table(self) -> Group:
-        """Return tables that ``rich`` can print."""
-        from levelhead.runs.two_models_page import two_models_page  # the page knows this class, too
-
-        return drawn(two_models_page(self.to_dict()))
-
-    def __str__(self) -> str:
-        return plain_text(self.table(), width=100)
-
-    def _repr_html_(self) -> str:
-        """Return the tables as a notebook shows them."""
-        return notebook_html(self.table())
-
-    def to_html(self) -> str:
-        """Return one standalone HTML page: no scripts, nothing loaded from elsewhere (docs/report.md)."""
-        from levelhead.report import render
-        from levelhead.runs.two_models_page import two_models_page  # the page knows this class, too
-
-        return render(two_models_page(self.to_dict()))
 
     def write_html(self, path: Path | str) -> Path:
         """Write :meth:`to_html` to a file, atomically, and return its path; no file of a run is replaced."""
@@ -449,24 +430,3 @@ def _of_models(networks: Sequence[Any], models: Sequence[Description], names: Se
 
 def _parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _what(one: Description) -> str:
-    what = f"debiased attention at {one.attention}" if one.debias else "nothing is debiased"
-    return f"{one.model}, {what}, {one.parameters:,} parameters"
-
-
-def change_title(name: str) -> str:
-    """Return a figure's name as tables show it."""
-    return metric_title(name) if name in WHOLE else rate_title(name)
-
-
-def _cells(change: Change) -> list[str]:
-    if not change.difference.defined:
-        return ["undefined", "", f"({change.difference.reason})"]
-    one = change.difference
-    return [
-        f"{100 * change.old:.1f}",
-        f"{100 * change.new:.1f}",
-        f"{100 * one.value:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}]",
-    ]

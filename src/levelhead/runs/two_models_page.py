@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from levelhead.auditing.page import appendix, audit_sections, how
+from levelhead.auditing.paired import rate_title
 from levelhead.auditing.paired_page import paired_sections
+from levelhead.metrics.names import metric_title
 from levelhead.report import blocks
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
 
@@ -14,18 +16,21 @@ HOW = (
 )
 
 
-def two_models_page(result: Record, *, command: str = "") -> Record:
+WHOLE = ("accuracy", "balanced_accuracy")
+NO_GROUPS = "No groups were given, so nothing here says how either model treats any group."
+
+
+def two_models_page(result: Record, *, source: str = "", command: str = "") -> Record:
     """Summarise what :meth:`levelhead.runs.two_models.ModelComparison.to_dict` returned.
 
     Returns:
-        the page as a plain dict, for :func:`levelhead.report.render`. ``command`` is what made it.
+        the page as a plain dict, for :func:`levelhead.report.render`. ``source`` is what it is about in a word, and
+        ``command`` what made it.
     """
-    from levelhead.runs.two_models import NO_GROUPS
-
     audit, level = result["audit"], level_text(result["level"])
     sentences = [result["sentence"]]
     parts = [blocks.part([_whole_section(result, level), _models_section(result)])]
-    metrics = ["accuracy", "balanced_accuracy"]
+    metrics = [*WHOLE]
     if audit is None:
         sentences.append(NO_GROUPS)
         last = [blocks.section("How it was measured", [blocks.paragraph(HOW)])]
@@ -46,7 +51,7 @@ def two_models_page(result: Record, *, command: str = "") -> Record:
         "Comparison",
         finding,
         parts,
-        title=f"{result['new']} against {result['old']}",
+        title=source or f"{result['new']} against {result['old']}",
         about=f"{result['new']} (new) against {result['old']} (old), the same {result['rows']:,} rows",
         facts=[
             ("Rows", f"{result['rows']:,}", "predicted by both models"),
@@ -61,8 +66,6 @@ def two_models_page(result: Record, *, command: str = "") -> Record:
 
 
 def _whole_section(result: Record, level: str) -> Record:
-    from levelhead.runs.two_models import change_title
-
     table = blocks.table(
         f"Every figure over all rows, percent; changes with their {level} intervals",
         ["Figure", "Old", "New", "Change, points"],
@@ -95,6 +98,11 @@ def _models_section(result: Record) -> Record:
         items.append((f"{short(result[role], 60)} ({role})", said))
     items.append(("Classes", ", ".join(short(name, 60) for name in result["classes"])))
     return blocks.section("The two models", [blocks.terms(items, where=blocks.BOTH)])
+
+
+def change_title(name: str) -> str:
+    """Return a figure's name as tables show it."""
+    return metric_title(name) if name in WHOLE else rate_title(name)
 
 
 def _cells(change: Record) -> list[Record]:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
+from typing import Any, ClassVar
 
 from levelhead.auditing.missing.bounds import GapBounds
 from levelhead.auditing.missing.gaps import FEWEST_SHOWN, TITLES, folded
+from levelhead.auditing.missing.page import indirect_page
 from levelhead.metrics import estimate_to_dict
-from levelhead.terminal import plain_text
-from levelhead.types import Estimate, printable, quoted
+from levelhead.report.result import Report
+from levelhead.report.text import Record
+from levelhead.types import Estimate, quoted
 
-METHODS = {
-    "labelled subset": "labelled rows and a proxy for the rest (PPI++)",
-    "three proxies": "agreement of three proxies or more (HOC)",
-    "randomised responses": "randomised answers, inverted",
-    "bounds": "worst case: how large could it be",
-}
 PERSONS = (
     "The group of a single row is never guessed, kept or printed, and counts of fewer than "
     f"{FEWEST_SHOWN} people are not shown."
@@ -107,7 +99,7 @@ class IndirectPart:
 
 
 @dataclass(frozen=True)
-class IndirectAudit:
+class IndirectAudit(Report):
     """What :func:`indirect_audit` found, by attribute; figures are fractions.
 
     ``reading`` says how a file was read that is not a plain csv.
@@ -118,6 +110,9 @@ class IndirectAudit:
         >>> result.gaps["demographic_parity"].refused  # bounds, not an estimate
         True
     """
+
+    kind: ClassVar[str] = "indirect audit"
+    make_page: ClassVar[Callable[..., Record]] = staticmethod(indirect_page)
 
     parts: dict[str, IndirectPart]
     warnings: list[str]
@@ -137,7 +132,7 @@ class IndirectAudit:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
         return {
-            "kind": "indirect audit",
+            "kind": self.kind,
             "parts": {name: part.to_dict() for name, part in self.parts.items()},
             "rows": self.rows,
             "positive": self.positive,
@@ -146,94 +141,10 @@ class IndirectAudit:
             **({"reading": list(self.reading)} if self.reading else {}),
         }
 
-    def to_html(self) -> str:
-        """Return one standalone HTML page."""
-        from levelhead.auditing.missing.page import indirect_page
-        from levelhead.report import render
-
-        return render(indirect_page(self.to_dict()))
-
-    def table(self) -> Group:
-        """Return tables that ``rich`` can print."""
-        shown: list[Any] = [*map(Text, self.reading)]
-        level = f"{100 * self.level:g}% interval"
-        for name, part in self.parts.items():
-            naive = list(dict.fromkeys(proxy for one in part.gaps for proxy in one.naive))
-            worst = any(one.bounds for one in part.gaps)
-            shown.append(Text(part.headline))
-            # One table for each kind of figure: side by side they would not fit in 80 columns.
-            if any(one.estimate.defined for one in part.gaps) or not worst:
-                title = f"Gaps by {printable(name)}: {METHODS[part.method]}"
-                shown.append(_gap_table(title, ["Points", level], part.gaps, _answer_words))
-            if naive:
-                heads = [printable(proxy) for proxy in naive]
-                shown.append(_gap_table("Naive: each proxy taken for the group", heads, part.gaps, _naive_words(naive)))
-            if worst:
-                heads = ["These rows", f"With its {level}"]
-                words = f"Worst case by {printable(name)}: all that these rows leave possible"
-                shown.append(_gap_table(words, heads, part.gaps, _bound_words))
-            if any(one.estimate.defined for one in part.gaps):
-                shown += [
-                    Text(f"Refused: {gap_words(one)}: {one.estimate.reason}.")
-                    for one in part.gaps
-                    if not one.estimate.defined
-                ]
-            shown.append(Text("What this answer rests on"))
-            shown += [Text(f"- {line}") for line in part.rests_on]
-        shown += [Text(f"Warning: {warning}") for warning in self.warnings]
-        return Group(
-            *shown, Text(f"Positive class: {printable(self.positive)}. Gaps are signed differences in points.")
-        )
-
-    def __str__(self) -> str:
-        return plain_text(self.table(), width=140)
-
-
-def _gap_table(
-    title: str, heads: Sequence[str], gaps: Sequence[IndirectGap], cells: Callable[[IndirectGap], Sequence[str]]
-) -> Table:
-    """Return one line for each gap. Names fold where the terminal is narrow, numbers do not."""
-    table = Table(title=Text(title), title_justify="left")
-    rows = [[str(cell) for cell in cells(one)] for one in gaps]
-    table.add_column("Gap", overflow="fold")
-    for place, head in enumerate(heads):
-        widest = max(len(row[place]) for row in rows)
-        table.add_column(Text(head), justify="right", overflow="fold", min_width=widest)
-    for one, row in zip(gaps, rows, strict=True):
-        table.add_row(Text(gap_words(one)), *map(Text, row))
-    return table
-
-
-def _answer_words(one: IndirectGap) -> list[str]:
-    figure = one.estimate
-    return (
-        [points(figure.value), f"[{points(figure.low)}, {points(figure.high)}]"] if figure.defined else ["refused", ""]
-    )
-
-
-def _naive_words(proxies: Sequence[str]) -> Callable[[IndirectGap], list[str]]:
-    return lambda one: [points(one.naive.get(proxy, math.nan)) for proxy in proxies]
-
-
-def _bound_words(one: IndirectGap) -> Sequence[str]:
-    return ("", "") if one.bounds is None else worst_words(one.bounds)
-
 
 def points(value: float) -> str:
     """Return a signed fraction in points, ``+12.3``."""
     return f"{100 * value:+.1f}" if math.isfinite(value) else ""
-
-
-def worst_words(worst: GapBounds) -> tuple[str, str]:
-    """Return bounds as a table shows them: of these rows, and with their sampling error."""
-    ends = (worst.low, worst.high), (worst.reach_low, worst.reach_high)
-    first, second = (f"[{points(low)}, {points(high)}]" for low, high in ends)
-    return first, second
-
-
-def gap_words(one: IndirectGap) -> str:
-    """Return ``Selection rate: 'women' minus 'men'``."""
-    return f"{TITLES[one.gap]}: {quoted(one.groups[0])} minus {quoted(one.groups[1])}"
 
 
 def headline(part: IndirectPart) -> str:

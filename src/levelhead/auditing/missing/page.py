@@ -34,7 +34,8 @@ def indirect_page(result: Record, *, source: str = "", command: str = "") -> Rec
     items = [("Predictions", source)] if source else []
     items += [("Positive class", str(result["positive"])), ("Level", level)]
     words = [blocks.terms(_words(result)), blocks.terms(items), blocks.paragraph(CAUTION)]
-    pages.append(blocks.part([blocks.section("How it was measured", words)]))
+    note = f"Positive class: {short(result['positive'])}. Gaps are signed differences in points."
+    pages.append(blocks.part([*blocks.of_terminal(result, note), blocks.section("How it was measured", words)]))
     first, *others = parts.values()
     method, note = METHODS[first["method"]]
     if not any(estimate_from_dict(gap).defined or gap.get("worst_case") for gap in first["gaps"]):
@@ -116,10 +117,20 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
             cells += [blocks.cell("–", quiet=True)] * 2
         table.append((title, cells))
     if measured or bounded or naive:
-        shown.append(blocks.table(f"Gaps by {short(name)}, in points", columns, table))
+        caption = f"Gaps by {short(name)}, in points. {', '.join(METHODS[part['method']])}"
+        refused = [f"Refused: {title}: {one.reason}." for title, _, one, _ in rows if measured and not one.defined]
+        shown.append(blocks.table(caption, columns, table, where=blocks.BOTH))
+        shown += blocks.said(refused, where=blocks.TERMINAL)
     else:
-        shown.append(blocks.paragraph(f"There is no figure to show: {part['refused']}."))
+        shown.append(blocks.paragraph(f"There is no figure to show: {part['refused']}.", where=blocks.BOTH))
+    rests_on = "What this answer rests on"
     return [
         blocks.section("The gaps", shown),
-        blocks.section("What this answer rests on", [blocks.bullets(part["rests_on"])]),
+        blocks.section(
+            rests_on,
+            [
+                blocks.paragraph(f"{rests_on}:", where=blocks.TERMINAL),
+                blocks.bullets(part["rests_on"], where=blocks.BOTH),
+            ],
+        ),
     ]

@@ -1,0 +1,45 @@
+"""What every result can do: be drawn for a terminal, a notebook and a page, and be written as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from rich.console import Group
+
+from levelhead.report.page import render
+from levelhead.report.terminal import drawn
+from levelhead.report.text import Record
+from levelhead.terminal import notebook_html, plain_text
+
+
+class Report:
+    """A result with a page. Its ``kind`` stands in its JSON, so that a page can be made of the file alone."""
+
+    kind: ClassVar[str]
+    make_page: ClassVar[Callable[..., Record]]
+    """Turns the JSON of a result of this kind into a page; takes ``source``, what was measured in a word, and
+    ``command``, what made the page."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        raise NotImplementedError
+
+    def page(self, *, source: str = "", command: str = "") -> Record:
+        """Return the page as a plain dict, for :func:`levelhead.report.render`."""
+        return type(self).make_page(self.to_dict(), source=source, command=command)
+
+    def to_html(self) -> str:
+        """Return one standalone HTML page: no scripts, nothing loaded from elsewhere (docs/report.md)."""
+        return render(self.page())
+
+    def table(self) -> Group:
+        """Return tables and sentences that ``rich`` can print."""
+        return drawn(self.page())
+
+    def __str__(self) -> str:
+        return plain_text(self.table())
+
+    def _repr_html_(self) -> str:
+        """Return the tables as a notebook shows them."""
+        return notebook_html(self.table())
