@@ -12,7 +12,7 @@ import pyarrow
 import pytest
 
 from levelhead import audit, audit_file
-from levelhead.auditing import files, tally
+from levelhead.tables import files, tally
 from levelhead.tables.files import codes_of
 from levelhead.types import DataError
 

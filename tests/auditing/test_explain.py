@@ -297,7 +297,7 @@ def write(path: Path, rows: int = 900) -> pd.DataFrame:
 
 @pytest.mark.parametrize("name", ["p.csv", "p.parquet", "p.csv.gz"])
 def test_a_file_gives_what_its_rows_give(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from levelhead.auditing import files
+    from levelhead.tables import files
 
     table = write(tmp_path / name)
     monkeypatch.setattr(files, "BATCH_ROWS", 101)
@@ -313,9 +313,9 @@ def test_a_file_gives_what_its_rows_give(tmp_path: Path, name: str, monkeypatch:
         ("y,p,sex\n1,0.5,a\n0,,b\n", "column 'p': 1 missing or infinite value, first in row 2"),
         ("y,p,sex\n1,0.5,a\n,0.2,b\n", "column 'y': 1 missing value"),
         ("y,p,sex\n1,high,a\n0,0.1,b\n", "column 'p' holds 'aaaa'"),
-        ("y,p,sex\n1,inf,a\n0,0.1,b\n", "missing or not finite, first in row 1"),
+        ("y,p,sex\n1,inf,a\n0,0.1,b\n", "1 missing or infinite value, first in row 1"),
         ("y,p,sex\n1,1_0,a\n0,0.1,b\n", "holds '9_9'"),
-        ("y,p,sex\n1,1e999,a\n0,0.1,b\n", "not finite"),
+        ("y,p,sex\n1,1e999,a\n0,0.1,b\n", "infinite"),
         ("y,q,sex\n1,0.5,a\n", "no column 'p'"),
         ("", "empty"),
         ("y,p,sex\n", "no rows"),
@@ -429,5 +429,5 @@ def test_a_group_of_few_people_is_not_explained(tmp_path: Path) -> None:
     assert "clusters, fewer than 8" in str(found.pairs[0].measured.reason)
     with pytest.raises(ConfigError, match="'sex' is the cluster column and also"):
         explain_file(tmp_path / "p.csv", "y", "p", ["sex"], cluster="sex")
-    with pytest.raises(DataError, match="600 scores and 599 clusters"):
+    with pytest.raises(DataError, match="600 labels and 599 clusters"):
         explain_gap(frame["y"], frame["p"], sensitive_features=frame["sex"], cluster=who[1:])

@@ -16,9 +16,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from levelhead.auditing import files
 from levelhead.auditing.audit import audit, audit_file
 from levelhead.metrics import Counts
+from levelhead.tables import files
 from levelhead.types import DataError
 
 ROWS = 100_000

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import levelhead as lh
 from levelhead.cli.app import app
-from levelhead.tables.join import joined_file
+from levelhead.tables.join import Joined
 from levelhead.types import ConfigError, DataError
 
 
@@ -100,8 +100,7 @@ def test_what_cannot_be_joined_is_refused(files: tuple[Path, Path, pd.DataFrame]
     def join(columns: list[str], on: str = "id", **changed: pd.DataFrame) -> None:
         for name, table in changed.items():
             table.to_csv(tmp_path / f"{name}.csv", index=False)
-        with joined_file(predictions, groups, on, columns):
-            pass
+        Joined(predictions, groups, on, columns)
 
     good = pd.read_csv(groups, dtype=str)
     for options, message in (
@@ -118,9 +117,8 @@ def test_what_cannot_be_joined_is_refused(files: tuple[Path, Path, pd.DataFrame]
     ):
         with pytest.raises((ConfigError, DataError), match=message):
             join(["y", "p", "sex"], **options)
-    none = joined_file(predictions, tmp_path / "none.csv", "id", ["sex"])
-    with pytest.raises(DataError, match="There is no file"), none:
-        pass
+    with pytest.raises(DataError, match="There is no file"):
+        Joined(predictions, tmp_path / "none.csv", "id", ["sex"])
     for words in (["--join", groups], ["--join", groups, "--on", "id", "--against", predictions]):
         with pytest.raises(ConfigError, match="--join needs FILE and --on"):
             audit(predictions, "--label", "y", "--prediction", "p", "--group", "sex", *words)

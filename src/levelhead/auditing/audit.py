@@ -11,41 +11,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import check_cluster, repeating_id
-from levelhead.auditing.continuous import NumberRows, check_degree
-from levelhead.auditing.figures import LEAVE_OUT, AuditOptions, about_of, audit_tally, ordered_groups
 from levelhead.auditing.finding import BONFERRONI, Reference
-from levelhead.auditing.levels import add_control, check_control, control_tallies, levels_of
-from levelhead.auditing.own_metrics import Metric, OwnMetric, check_metrics, own_metrics
-from levelhead.auditing.paired import PairedRows, compare_rows, matched, read_rows
+from levelhead.auditing.options import LEAVE_OUT, AuditOptions, Roles, about_of, refuse_excluded
+from levelhead.auditing.own_metrics import Metric
 from levelhead.auditing.result import AuditResult
-from levelhead.auditing.scale import ASK, AUTO, Scale, check_scale
-from levelhead.auditing.scores import ScoreRows, audit_scores, check_thresholds, read_scores
-from levelhead.auditing.weights import OF_WEIGHTS, Weights, check_without
-from levelhead.metrics.names import Key, group_name
-from levelhead.tables.bins import Bins, Cuts, cuts_of
-from levelhead.tables.columns import (
-    Column,
-    by_name,
-    column_title,
-    columns_of,
-    name_of,
-    numbers_of_array,
-    numbers_of_column,
-    outcome_of,
-    outcomes_of,
-)
-from levelhead.tables.files import Source, read_batches, read_batches_with_numbers, source_of
+from levelhead.auditing.run import Counted, Other
+from levelhead.auditing.scale import AUTO, check_scale
+from levelhead.auditing.scores import check_thresholds
+from levelhead.auditing.weights import OF_WEIGHTS
+from levelhead.tables.bins import Bins
+from levelhead.tables.columns import by_name, name_of, outcome_of, outcomes_of
+from levelhead.tables.files import Stored, source_of
 from levelhead.tables.join import Joined, both_ids
-from levelhead.tables.tally import Tally
+from levelhead.tables.source import Arrays
 from levelhead.tables.vocabulary import LabelMap
-from levelhead.terminal import Terminal
-from levelhead.types import ConfigError, DataError, printable, quoted
+from levelhead.types import ConfigError, quoted
 
 
 @checked
@@ -155,118 +140,62 @@ def audit(
         >>> round(result.metrics["demographic_parity"].value, 2)
         0.5
     """
-    rows_given: dict[str, Any] = {
+    given: dict[str, Any] = {
         "y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "scores": scores,
         "against": against, "without": without, "continuous": continuous, "sample_weight": sample_weight,
         "control_features": control_features, "cluster": cluster,
     }  # fmt: skip
-    rows_given, matched_by_index = aligned(rows_given)
-    (
-        y_true, y_pred, sensitive_features, scores, against, without, continuous, sample_weight, control_features,
-        cluster,
-    ) = rows_given.values()  # fmt: skip
-    outcomes = {"label": y_true, "prediction": y_pred, "prediction of the other model": _other(against, without)}
-    outcome, (positive, favourable), by_position = outcomes_of(outcomes, positive, favourable)
+    given, matched_by_index = aligned(given)
+    control, weight, other = (
+        given["control_features"],
+        given["sample_weight"],
+        _other(given["against"], given["without"]),
+    )
+    outcomes = {"label": given["y_true"], "prediction": given["y_pred"], "prediction of the other model": other}
+    columns, (positive, favourable), by_position = outcomes_of(outcomes, positive, favourable)
+    if cluster is not None:
+        columns["cluster"] = outcome_of(given["cluster"], "cluster")
+    called = {"The label": name_of(y_true), "The cluster": name_of(cluster, "cluster")}
+    source = Arrays(called | {"sample_weight": name_of(weight, "sample_weight")})
+    source.add_outcomes(columns)
+    along = {} if continuous is None else by_name(given["continuous"], "number", "columns of numbers")
+    roles = Roles(
+        "The label",
+        None if y_pred is None else "The prediction",
+        source.add_words(given["sensitive_features"]),
+        None if scores is None else "The score",
+        None if weight is None else "sample_weight",
+        None if cluster is None else "The cluster",
+        None if other is None else "The prediction of the other model",
+        () if control is None else source.add_words(control, "control", "control columns"),
+        tuple(along),
+    )
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, about_of(about), name_of(y_true), adjust, favourable,
+        positive_name, about_of(about), adjust, favourable,
+        check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale), bins, gedi, metrics,
     )  # fmt: skip
-    thresholds, scale = check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale)
-    if metrics is not None:
-        check_metrics(metrics)
-    _check_gedi(gedi, continuous is not None)
-    beside = {
-        "metrics=": metrics,
-        "without=": without,
-        "continuous=": continuous,
-        "control_features=": control_features,
-    }
-    if sample_weight is not None:
-        check_without({**beside, "scores=": scores, "against=": against, "favourable=": favourable})
-    if scale != AUTO and scores is None:
-        raise ConfigError("A scale is one of scores: pass scores= (--score on the command line).")
-    if cluster is not None:
-        check_cluster("", [], {"sample_weight=": sample_weight, **beside})
-        options = replace(options, cluster=name_of(cluster, "cluster"))
-    if y_pred is None and scores is None:
-        raise ConfigError("There is nothing to audit: pass y_pred, predicted classes, or scores=.")
-    label, prediction = outcome["label"], outcome.get("prediction")
-    rows = len(label[0])
-    if prediction is not None and rows != len(prediction[0]):
-        raise DataError(f"{rows} labels and {len(prediction[0])} predictions. Pass one of each for every row.")
-    if not rows:
-        raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
-    columns = columns_of(sensitive_features, rows)
-    options.check(len(columns))
-    levels = {} if control_features is None else levels_of(control_features, rows)
-    check_control(list(levels), list(columns), prediction is not None)
-    both = columns | levels
-    cuts, titles = cuts_of(bins, list(both)), {name: column_title(name) for name in both}
-    for name, cut in cuts.items():
-        if cut.quantiles:
-            cut.find([both[name]], titles[name])
-        both[name] = cut.cut(both[name], titles[name])
-    columns = {name: both[name] for name in columns}
-    of_cluster = None if cluster is None else outcome_of(cluster, "cluster")
-    if of_cluster is not None and len(of_cluster[0]) != rows:
-        raise DataError(f"{rows} labels and {len(of_cluster[0])} clusters. Pass one of each for every row.")
-    of_levels = {name: titles.pop(name) for name in levels}
+    options.check(roles)
+    refuse_excluded(
+        {
+            "score": scores, "weight": weight, "cluster": cluster, "against": against, "without": without,
+            "continuous": continuous, "control": control, "metrics": metrics, "favourable": favourable,
+        },
+        argument=True,
+    )  # fmt: skip
+    if other is not None and y_pred is None:
+        name = "against" if without is None else "without"
+        raise ConfigError(f"{name}= compares predicted classes: pass y_pred as well.")
     if scores is not None:
-        values_of_scores = numbers_of_array(scores, "The score")
-        if len(values_of_scores) != rows:
-            raise DataError(f"{rows} labels and {len(values_of_scores)} scores. Pass one of each for every row.")
-        of_scores = ScoreRows("The label", "The score", "The prediction", titles, intersect)
-        of_scores.add(label, values_of_scores, columns, prediction, of_cluster)
-        result = _audit_scores(of_scores, thresholds, options, cuts, scale)
-        values_of_scores = of_scores.scores
-    else:
-        assert prediction is not None  # or there was nothing to audit
-        tally = Tally("The label", "The prediction", titles, intersect, frozenset(cuts))
-        weights = None
-        if sample_weight is None:
-            tally.add(label, prediction, columns, cluster=of_cluster)
-        else:
-            weights = Weights("sample_weight", name_of(sample_weight, "sample_weight"))
-            values = numbers_of_array(sample_weight, "sample_weight", OF_WEIGHTS)
-            if len(values) != rows:
-                raise DataError(f"{rows} labels and {len(values)} weights. Pass one of each for every row.")
-            _add_weighted(tally, weights, values, label, prediction, columns)
-            weights.check()
-        result = audit_tally(tally, options, cuts, weights)
-    result = replace(result, warnings=[*matched_by_index, *by_position, *result.warnings])
-    if levels and prediction is not None:
-        within = control_tallies(("The label", "The prediction"), titles, of_levels, intersect, frozenset(cuts))
-        for tally in within.values():
-            tally.add(label, prediction, {name: both[name] for name in tally.groups})
-        result = add_control(result, within, tuple(levels), options, cuts)
-    if continuous is not None:
-        given = by_name(continuous, "number", "columns of numbers")
-        along = NumberRows(list(given))
-        numbers = {name: numbers_of_array(one, f"The column {quoted(name)}") for name, one in given.items()}
-        for name, values in numbers.items():
-            if len(values) != rows:
-                raise DataError(f"{rows} labels and {len(values)} values of {quoted(name)}. Pass one for every row.")
-        along.add(prediction or _undecided(label[0]), numbers)
-        if prediction is None and result.scores is not None:
-            along.decide(values_of_scores >= result.scores.thresholds[0], str(result.positive))
-        result = _along(result, along, options, gedi)
-    if metrics is not None:
-        passed = values_of_scores if prediction is None else prediction
-        result = _measured_by(metrics, result, label, passed, columns, options, cuts)
-    other = outcome.get("prediction of the other model")
-    if other is None:
-        options.label_map.refuse_unused()
-        return result
-    if prediction is None:
-        raise ConfigError(
-            f"{'against' if without is None else 'without'}= compares predicted classes: pass y_pred as well."
-        )
-    if len(other[0]) != rows:
-        raise DataError(f"{rows} labels and {len(other[0])} predictions of the other model. Pass one for every row.")
-    new, old = (PairedRows.of(label, one, columns, titles, of_cluster) for one in (prediction, other))
-    if without is not None:
-        return _compared(result, new, old, options, ("without", "with"), personal=True)
-    return _compared(result, new, old, options)
+        source.add_numbers("The score", given["scores"], "The score", "scores")
+    if weight is not None:
+        source.add_numbers("sample_weight", weight, "sample_weight", "weights", OF_WEIGHTS)
+    for name, values in along.items():
+        source.add_numbers(name, values, f"The column {quoted(name)}", f"values of {quoted(name)}")
+    names = ("the other model", "this model") if without is None else ("without", "with")
+    compared = None if other is None else Other(names, personal=without is not None)
+    result = Counted(source, roles, options, compared).report()
+    return replace(result, warnings=[*matched_by_index, *by_position, *result.warnings])
 
 
 def _other(against: Any, without: Any) -> Any:
@@ -278,7 +207,7 @@ def _other(against: Any, without: Any) -> Any:
 
 @checked
 def audit_file(
-    path: Path | str | Source,
+    path: Path | str | Stored,
     label: str,
     prediction: str | None,
     groups: Sequence[str],
@@ -363,47 +292,33 @@ def audit_file(
         50.00 [36.64, 63.36]
     """
     names, source = list(dict.fromkeys(groups)), source_of(path)
-    other = None if against is None else source_of(against)
+    theirs = None if against is None else source_of(against)
     left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())
-    matched_ids = []
+    said = []
     if join is not None:
         if left is None or against is not None:
             raise ConfigError("join= needs on=, the column of ids in both files, and goes without against=.")
         every = [label, prediction, score, *names, *continuous, weight, *control, without, cluster]
         joined = Joined(source.file_of("").path, Path(join), left, [name for name in every if name], right)
-        source, matched_ids = joined, [joined.said]
+        source, said = joined, [joined.said]
+    roles = Roles(
+        label, prediction, tuple(names), score, weight, cluster, without, tuple(dict.fromkeys(control)),
+        tuple(dict.fromkeys(continuous)), left if against is not None else None,
+    )  # fmt: skip
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
-        positive_name, about_of(about), label, adjust, favourable, cluster,
+        positive_name, about_of(about), adjust, favourable,
+        check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale), bins, gedi,
     )  # fmt: skip
-    options.check(len(names))
-    thresholds, scale = check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale)
-    if scale != AUTO and score is None:
-        raise ConfigError("A scale is one of scores: name their column with --score (scores= in Python).")
-    _check_gedi(gedi, bool(continuous))
-    if weight is not None:
-        check_without(
-            {
-                "a score": score,
-                "another model to compare with": against if without is None else without,
-                "a continuous column": tuple(continuous),
-                "a control column": tuple(control),
-                "a favourable class": favourable,
-            }
-        )
+    options.check(roles)
+    refuse_excluded(
+        {
+            "score": score, "weight": weight, "cluster": cluster, "against": against, "without": without,
+            "continuous": tuple(continuous), "control": tuple(control), "favourable": favourable,
+        }
+    )  # fmt: skip
     if cluster is not None:
-        check_cluster(
-            cluster,
-            [label, *(one for one in (prediction, score) if one is not None), *names],
-            {
-                "a column of weights": weight,
-                "another model to compare with": without,
-                "a continuous column": tuple(continuous),
-                "a control column": tuple(control),
-            },
-        )
-    if prediction is None and score is None:
-        raise ConfigError("There is nothing to audit: name the column of predicted classes, or that of scores.")
+        check_cluster(cluster, [one for one in (label, prediction, score, *names) if one is not None])
     if without is not None and (
         against is not None or prediction is None or score is not None or without == prediction
     ):
@@ -413,245 +328,12 @@ def audit_file(
         )
     if on is not None and against is None and join is None:
         raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
-    outcomes = [name for name in (label, prediction) if name is not None]
-    of_score = [one for one in (score, weight) if one is not None]  # columns of numbers; never both
-    # A column may be cut into groups and looked at as a number, too.
-    numbers = [*of_score, *(name for name in dict.fromkeys(continuous) if name not in (*names, *of_score))]
-    levels = list(dict.fromkeys(control))
-    check_control(levels, names, prediction is not None)
-    titles = {name: source.title(name) for name in (*outcomes, *numbers, *names, *levels)}
-    of_groups = {name: titles[name] for name in names}
-    decided = titles[outcomes[1] if prediction is not None else of_score[0]]
-    along = NumberRows(list(dict.fromkeys(continuous)))
-    cuts = cuts_of(bins, [*names, *levels])
-    for name, cut in cuts.items():
-        if cut.quantiles:  # they need all values of the column before the first row is counted
-            cut.find((batch[name] for batch in read_batches(source, [], [name], cuts)), titles[name])
-
-    def cut_column(name: str, column: Column) -> Column:
-        return cuts[name].cut(column, titles[name]) if name in cuts else column
-
-    tally = Tally(titles[label], decided, of_groups, intersect, frozenset(cuts))
-    weights = None if weight is None else Weights(titles[weight], weight)
-    of_scores = None if score is None else ScoreRows(titles[label], titles[score], decided, of_groups, intersect)
-    of_levels = {name: titles[name] for name in levels}
-    within = control_tallies((titles[label], decided), of_groups, of_levels, intersect, frozenset(cuts))
-    needed = outcomes if cluster is None else [*outcomes, cluster]
-    numeric = [*cuts, *along.names]
-    for batch, values in read_batches_with_numbers(source, needed, [*names, *levels], numbers, numeric):
-        columns = {name: cut_column(name, batch[name]) for name in names}
-        predicted = None if prediction is None else batch[prediction]
-        of_cluster = None if cluster is None else batch[cluster]
-        if of_scores is not None and score is not None:
-            of_scores.add(batch[label], values[score], columns, predicted, of_cluster)
-        elif predicted is not None and weights is not None:
-            _add_weighted(tally, weights, values[weights.name], batch[label], predicted, columns)
-        elif predicted is not None:
-            tally.add(batch[label], predicted, columns, cluster=of_cluster)
-        if within and predicted is not None:
-            both = columns | {name: cut_column(name, batch[name]) for name in levels}
-            for one in within.values():
-                one.add(batch[label], predicted, {name: both[name] for name in one.groups})
-        if along.names:
-            shared = {name: _as_numbers(batch[name], titles[name]) for name in along.names if name in names}
-            along.add(predicted or _undecided(batch[label][0]), values | shared)
-    if weights is not None:
-        weights.check()
-    result = (
-        audit_tally(tally, options, cuts, weights)
-        if of_scores is None
-        else _audit_scores(of_scores, thresholds, options, cuts, scale)
-    )
-    named = [*titles, *([left] if left else [])]
-    reading = [*matched_ids, *source.taken(named)]
-    if other is not None:
-        reading += other.taken([*titles, *([right or left] if left else [])])
-    if reading:
-        result = replace(result, more={**result.more, "reading": list(dict.fromkeys(reading))})
-    if cluster is None:
-        result = replace(result, warnings=[*result.warnings, *repeating_id(source, named)])
-    if within:
-        result = add_control(result, within, tuple(levels), options, cuts)
-    if along.names:
-        if prediction is None and of_scores is not None and result.scores is not None:
-            along.decide(of_scores.scores >= result.scores.thresholds[0], str(result.positive))
-        result = _along(result, along, options, gedi)
+    other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left)
     if without is not None and prediction is not None:
-        new, old = (read_rows(source, label, one, names, None, cut_column, cuts) for one in (prediction, without))
-        return _compared(result, new, old, options, names=(without, prediction), personal=True)
-    if other is None:
-        options.label_map.refuse_unused()
-        return result
-    decide, column = None, prediction or score
-    if prediction is None and score is not None and of_scores is not None and result.scores is not None:
-        _check_same_scale(other, score, result.scores.scale, scale)
-        decide = of_scores.decider(result.scores, options.positive, options.label_map)
-    assert column is not None  # or there was nothing to audit
-    new, old = (
-        read_rows(one, label, column, names, ids, cut_column, cuts, decide, own)
-        for one, ids, own in ((source, left, cluster), (other, right or left, None))
-    )
-    return _compared(result, new, old, options, names=(other.name, source.name))
-
-
-def _check_same_scale(other: Source, score: str, own: Scale, wanted: str) -> None:
-    """Raise :class:`DataError` where another model's scores are of another scale: one threshold is not for both."""
-    found = read_scores(other, None, score, []).settle(wanted)
-    if found.name != own.name:
-        raise DataError(
-            f"{other.title(score)} holds scores of the scale {found.name}, the audited file those of {own.name}. Say "
-            f"what both are: {ASK}."
-        )
-
-
-def _audit_scores(
-    rows: ScoreRows, thresholds: tuple[float, ...], options: AuditOptions, cuts: Mapping[str, Cuts], wanted: str
-) -> AuditResult:
-    """Audit the decisions at the first threshold, or the given predictions, and what scores show beside them."""
-    scale = rows.settle(wanted)
-    class_of = rows.merge(options.label_map)
-    positive, other = rows.positive(options.positive, class_of)
-    thresholds = thresholds or (scale.default_threshold(),)
-    tally = rows.tally(thresholds[0], class_of[positive], class_of[other], frozenset(cuts))
-    result = audit_tally(tally, replace(options, positive=positive), cuts)
-    groups = {key: list(part.groups) for key, part in result.by_attribute.items()}
-    scores = audit_scores(
-        rows,
-        positive,
-        thresholds,
-        scale=scale,
-        groups={key: [*members] for key, members in groups.items()},
-        left_out=options.leaves_out,
-        min_count=options.min_count,
-        level=options.level,
-        replicates=options.replicates,
-        seed=options.seed,
-        reference=result.more.get("reference"),
-    )
-    return replace(result, scores=scores, warnings=[*result.warnings, *scores.warnings])
-
-
-def _as_numbers(column: Column, title: str) -> NDArray[np.float64]:
-    """Return the numbers of a column of groups."""
-    codes, values = column
-    return numbers_of_column(values, title)[codes]
-
-
-def _undecided(values: NDArray[Any]) -> Column:
-    """Predictions that are not known before all scores are."""
-    return np.zeros(len(values), np.int64), [None]
-
-
-def _check_gedi(gedi: int | None, along: bool) -> None:
-    """Raise an error, before anything is counted, where a degree cannot be used."""
-    if gedi is None:
-        return
-    check_degree(gedi)
-    if not along:
-        raise ConfigError("GeDI is about a column of numbers: name it, with --continuous (continuous= in Python).")
-
-
-def _measured_by(
-    metrics: Mapping[str, Metric],
-    result: AuditResult,
-    label: Column,
-    prediction: Column | NDArray[np.float64],
-    columns: Mapping[str, Column],
-    options: AuditOptions,
-    cuts: Mapping[str, Cuts],
-) -> AuditResult:
-    """Add metrics of the user's own, on labels and predictions as the user gave them."""
-    mapped: list[Mapping[Hashable, Hashable]] = [{}, {}]
-    if options.label_map and not isinstance(prediction, np.ndarray):
-        mapped = [*options.label_map.apply(dict.fromkeys(label[1], 1), dict.fromkeys(prediction[1], 1))]
-    rows = [
-        one if isinstance(one, np.ndarray) else np.array([words.get(value, value) for value in one[1]])[one[0]]
-        for one, words in zip((label, prediction), mapped, strict=True)
-    ]
-    found: dict[Key, dict[str, OwnMetric]] = {}
-    warnings = list(result.warnings)
-    tally = Tally("", "", dict.fromkeys(columns, ""), options.intersect, frozenset(columns))
-    for key, (codes, values) in tally.group_columns(columns).items():
-        at, groups = ordered_groups(values, key, cuts)
-        found[key] = own_metrics(
-            metrics,
-            rows[0],
-            rows[1],
-            at[codes],
-            groups,
-            compared=[
-                figures.n >= options.min_count and not options.leaves_out(group)
-                for group, figures in result.by_attribute[key].groups.items()
-            ],
-            level=options.level,
-            replicates=options.replicates,
-            seed=options.seed,
-            console=Terminal(stderr=True),
-        )
-        for name, own in found[key].items():
-            for group, figure in own.groups.items():
-                of_group = f"{printable(name)} of group {quoted(group_name(group))}"
-                if not figure.defined:
-                    warnings.append(f"{of_group} is undefined: {figure.reason}.")
-                elif np.isnan(figure.low):
-                    warnings.append(
-                        f"{of_group} is the same in every resampling, which then says nothing of how sure it is: it "
-                        "has no interval and is not compared."
-                    )
-    return replace(result, own_metrics=found, warnings=warnings)
-
-
-def _along(result: AuditResult, rows: NumberRows, options: AuditOptions, gedi: int | None) -> AuditResult:
-    """Add how decisions change along columns of numbers."""
-    if result.positive is None:
-        raise ConfigError("Gaps along numbers are about one class: name it, with --positive (positive= in Python).")
-    texts = {
-        result.positive,
-        *(text for text, target in options.label_map.targets.items() if target == result.positive),
-    }
-    return replace(result, continuous=rows.measure(texts, level=options.level, seed=options.seed, gedi=gedi))
-
-
-def _compared(
-    result: AuditResult,
-    new: PairedRows,
-    old: PairedRows,
-    options: AuditOptions,
-    names: tuple[str, str] = ("the other model", "this model"),
-    *,
-    personal: bool = False,
-) -> AuditResult:
-    """Add the changes from the old to the new model."""
-    new, old, warnings = matched(new, old)
-    compared = compare_rows(
-        new,
-        old,
-        positive=result.positive,
-        groups={key: list(part.groups) for key, part in result.by_attribute.items()},
-        left_out=options.leaves_out,
-        label_map=options.label_map,
-        min_count=options.min_count,
-        level=options.level,
-        replicates=options.replicates,
-        seed=options.seed,
-        names=names,
-        warnings=warnings,
-        personal=personal,
-    )
-    options.label_map.refuse_unused()
-    said = [one for one in compared.warnings if one not in result.warnings]
-    return replace(result, against=compared, warnings=[*result.warnings, *said])
-
-
-def _add_weighted(
-    tally: Tally,
-    weights: Weights,
-    values: NDArray[np.float64],
-    label: Column,
-    prediction: Column,
-    columns: Mapping[str, Column],
-) -> None:
-    """Count the rows of a batch that have a weight."""
-    used = weights.use(values, label, prediction, columns)
-    if used is not None:
-        tally.add(*used)
+        other = Other((without, prediction), personal=True)
+    counted = Counted(source, roles, options, other)
+    used = [*roles.columns, *([left] if left else [])]
+    reading = [*said, *source.taken(used)]
+    if theirs is not None:
+        reading += theirs.taken([*(name for name in roles.columns if name != left), *filter(None, [right or left])])
+    return counted.report(reading, repeating_id(source, used) if cluster is None else [])

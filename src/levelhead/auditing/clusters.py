@@ -6,7 +6,7 @@ The statistics are in :mod:`levelhead.metrics.clustered`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Members
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import Key
 from levelhead.tables.columns import occurring
-from levelhead.tables.files import File, Source, read_batches
+from levelhead.tables.files import File
+from levelhead.tables.source import Source
 from levelhead.tables.tally import Tally
 from levelhead.types import ConfigError, printable, quoted
 
@@ -30,25 +31,12 @@ FEWEST_IDS, REPEATED = 20, 1.1
 """A column repeats that has so many values at least, and so many rows to each on average."""
 
 
-def check_cluster(cluster: str, columns: Sequence[str], asked: Mapping[str, Any]) -> None:
-    """Raise an error where rows cannot be taken together by this column, or where it would change nothing.
-
-    Args:
-        cluster: the column.
-        columns: the labels', predictions' and groups' columns.
-        asked: what else was asked for, by name; its intervals know independent rows alone.
-    """
+def check_cluster(cluster: str, columns: Sequence[str]) -> None:
+    """Raise an error where the cluster column is one of ``columns``: labels, predictions, scores or groups."""
     if cluster in columns:
         raise ConfigError(
             f"{quoted(cluster)} is the cluster column and also a label, prediction or group. Name a column that says "
             "which rows belong together, such as a person's id."
-        )
-    if named := [
-        name for name, value in asked.items() if value is not None and not (isinstance(value, tuple) and not value)
-    ]:
-        raise ConfigError(
-            f"{' and '.join(named)} cannot be used with a cluster column: the intervals would take rows for "
-            "independent. Leave one of them out."
         )
 
 
@@ -92,7 +80,7 @@ def repeating_id(source: Source, used: Collection[str], advice: str = "add --clu
     for name in source.header() if isinstance(source, File) else ():
         if name in used or not ID.search(name):
             continue
-        codes, values, _ = occurring(next(iter(read_batches(source, [], [name])))[name])
+        codes, values, _ = occurring(next(source.batches(words=[name])).words[name])
         known, rows = len(values) - (None in values), len(codes)
         if known >= FEWEST_IDS and rows >= REPEATED * known:
             return [

@@ -21,8 +21,7 @@ permutations.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from levelhead.arrays import checked, put_in_order
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.intervals import finite_or_none
 from levelhead.report.text import digits, number
-from levelhead.tables.columns import Column, numbers_of_array, occurring
+from levelhead.tables.columns import numbers_of_array
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
@@ -42,38 +41,6 @@ FEWEST = 20
 POINTS = 101
 PERMUTED_ROWS = 20_000
 """Permutation tests of more rows use so many bins of the attribute."""
-
-
-@dataclass
-class NumberRows:
-    """Predictions and numbers of all rows, joined from batches."""
-
-    names: Sequence[str]
-    known: dict[Hashable, int] = field(default_factory=dict)
-    codes: list[NDArray[np.int16]] = field(default_factory=list)
-    numbers: dict[str, list[FloatArray]] = field(default_factory=dict)
-
-    def add(self, prediction: Column, numbers: Mapping[str, FloatArray]) -> None:
-        """Keep a batch of predicted classes and of the numbers of the same rows."""
-        codes, values, _ = occurring(prediction)
-        places = [self.known.setdefault(value, len(self.known)) for value in values]
-        self.codes.append(np.array(places, np.int16)[codes])
-        for name in self.names:
-            self.numbers.setdefault(name, []).append(numbers[name])
-
-    def decide(self, decided: NDArray[np.bool_], positive: str) -> None:
-        """Say which rows are decided positive, in place of the predictions."""
-        self.codes, self.known = [decided.astype(np.int16)], {None: 0, positive: 1}
-
-    def measure(self, positive: Collection[str], **options: Any) -> dict[str, ContinuousGap]:
-        """Return the figures along each column; ``positive`` has the texts of the positive class."""
-        codes = np.concatenate(self.codes)
-        chosen = [code for value, code in self.known.items() if str(value) in positive]
-        decided = np.isin(codes, chosen).astype(np.float64)
-        return {
-            name: continuous_gap(decided, np.concatenate(parts), title=name, **options)
-            for name, parts in self.numbers.items()
-        }
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,7 +34,9 @@ from levelhead.auditing.explanation import (
     ExplainedPair,
     Explanation,
 )
+from levelhead.auditing.options import Roles
 from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
+from levelhead.auditing.scores import ScoreRows
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.implied import (
@@ -56,16 +59,14 @@ from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.metrics.weighted import weighted_estimates, weighted_proportion
 from levelhead.tables.columns import (
-    Column,
     column_title,
-    columns_of,
     name_of,
-    numbers_of_array,
     outcome_of,
     outcomes_of,
     positive_index,
 )
-from levelhead.tables.files import Source, read_batches_with_numbers, source_of
+from levelhead.tables.files import Stored, source_of
+from levelhead.tables.source import Arrays, Source
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import LabelMap, agree, alike, check_labels, in_order
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, listed, printable, quoted
@@ -149,30 +150,23 @@ def explain_gap(
     )
     y_true, score, sensitive_features, cluster = columns_given.values()
     outcomes, (positive,), _ = outcomes_of({"label": y_true}, positive)
-    label = outcomes["label"]
     together = None if cluster is None else name_of(cluster, "cluster")
     options = _Options(positive, threshold, scale, min_count, level, replicates, seed, LabelMap(label_map), together)
     options.check()
-    values = numbers_of_array(score, "The score")
-    if len(values) != len(label[0]):
-        raise DataError(f"{len(label[0])} labels and {len(values)} scores. Pass one of each for every row.")
-    if not len(values):
-        raise DataError("There are no rows to explain. Pass at least one labelled score.")
-    columns = columns_of(sensitive_features, len(values))
-    if not columns:
-        raise DataError("There is no sensitive column. Pass at least one.")
-    rows = _Rows("The label", "The score", {name: column_title(name) for name in columns})
-    of_cluster = None if cluster is None else outcome_of(cluster, "cluster")
-    if of_cluster is not None and len(of_cluster[0]) != len(values):
-        raise DataError(f"{len(values)} scores and {len(of_cluster[0])} clusters. Pass one of each for every row.")
-    rows.add(label, values, columns, of_cluster)
-    found = _explain(rows, options)
+    if cluster is not None:
+        outcomes["cluster"] = outcome_of(cluster, "cluster")
+    source = Arrays(what="labelled score")
+    source.add_outcomes(outcomes)
+    source.add_numbers("The score", score, "The score", "scores")
+    groups = source.add_words(sensitive_features)
+    of_cluster = None if cluster is None else "The cluster"
+    found = _explain(source, Roles("The label", None, groups, "The score", cluster=of_cluster), options)
     return replace(found, warnings=[*matched, *found.warnings])
 
 
 @checked
 def explain_file(
-    path: Path | str | Source,
+    path: Path | str | Stored,
     label: str,
     score: str,
     groups: Sequence[str],
@@ -224,20 +218,11 @@ def explain_file(
     options = _Options(positive, threshold, scale, min_count, level, replicates, seed, LabelMap(label_map), cluster)
     options.check()
     if cluster is not None:
-        check_cluster(cluster, [label, score, *names], {})
-    if not names:
-        raise DataError("There is no sensitive column. Pass at least one.")
+        check_cluster(cluster, [label, score, *names])
     if clash := [name for name in (score, *names) if name == label] or [name for name in names if name == score]:
         raise ConfigError(f"Column {quoted(clash[0])} is named twice. Label, score and group are different columns.")
     source = source_of(path)
-    titles = {name: source.title(name) for name in (label, score, *names)}
-    rows = _Rows(titles[label], titles[score], {name: titles[name] for name in names})
-    needed = [label] if cluster is None else [label, cluster]
-    for batch, numbers in read_batches_with_numbers(source, needed, names, [score]):
-        # Missing fields are named, with their rows, once all of the file has been read.
-        of_cluster = None if cluster is None else batch[cluster]
-        rows.add(batch[label], numbers[score], {name: batch[name] for name in names}, of_cluster, missing_later=True)
-    found = _explain(rows, options)
+    found = _explain(source, Roles(label, None, tuple(names), score, cluster=cluster), options)
     if cluster is None:
         found = replace(found, warnings=[*found.warnings, *repeating_id(source, [label, score, *names])])
     return replace(found, reading=tuple(source.taken([label, score, *names])))
@@ -269,74 +254,52 @@ class _Options:
         check_seed(self.seed)
 
 
-@dataclass
-class _Rows:
-    """Labels, scores and groups of all rows, joined from batches."""
-
-    label: str
-    score: str
-    titles: Mapping[str, str]
-    labels: dict[Hashable, int] = field(default_factory=dict)
-    groups: dict[str, dict[str | None, int]] = field(default_factory=dict)
-    parts: list[tuple[IntArray, FloatArray, dict[str, IntArray], IntArray]] = field(default_factory=list)
-    clusters: dict[Hashable, int] = field(default_factory=dict)
-    tally: Tally | None = None
-
-    def add(
-        self,
-        label: Column,
-        score: FloatArray,
-        columns: Mapping[str, Column],
-        cluster: Column | None = None,
-        *,
-        missing_later: bool = False,
-    ) -> None:
-        if self.tally is None:
-            # An explanation has a limit of its own to the groups of a column, and no ranges.
-            self.tally = Tally(self.label, self.label, self.titles, numbered=frozenset(self.titles))
-        self.tally.add(label, label, columns)  # its limits and errors are those of an audit
-        if not missing_later or not np.isnan(score).any():
-            wrong = np.flatnonzero(~np.isfinite(score))
-            if len(wrong):
-                done = sum(len(part[1]) for part in self.parts)
-                raise DataError(
-                    f"{self.score}: {len(wrong)} scores are missing or not finite, first in row {done + wrong[0] + 1} "
-                    "(counted from 1). Fill them in or leave those rows out."
-                )
-        codes = {}
-        for name, (own, values) in columns.items():
-            known = self.groups.setdefault(name, {})
-            places = [known.setdefault(None if value is None else str(value), len(known)) for value in values]
-            codes[name] = np.array(places, np.int64)[own]
-        places = [self.labels.setdefault(value, len(self.labels)) for value in label[1]]
-        together = np.zeros(0, np.int64)
-        if cluster is not None:
-            those = [self.clusters.setdefault(value, len(self.clusters)) for value in cluster[1]]
-            together = np.array(those, np.int64)[cluster[0]]
-        self.parts.append((np.array(places, np.int64)[label[0]], score, codes, together))
+def _read(source: Source, roles: Roles) -> ScoreRows:
+    """Read all rows; the limits of columns, and their errors, are those of an audit."""
+    if not roles.groups:
+        raise DataError("There is no sensitive column. Pass at least one.")
+    rows = ScoreRows(roles.titles(source))
+    # An explanation has a limit of its own to the groups of a column, and no ranges.
+    groups = {name: source.title(name) for name in roles.groups}
+    tally = Tally(rows.titles["label"], rows.titles["label"], groups, numbered=frozenset(groups))
+    for columns in roles.batches(source, {}):
+        label: Any = columns["label"]
+        of_groups: dict[str, Any] = {name: columns[f"group {name}"] for name in groups}
+        tally.add(label, label, of_groups)
+        texts: dict[str, Any] = {
+            f"group {name}": (codes, list(map(_text, values))) for name, (codes, values) in of_groups.items()
+        }
+        rows.add({**columns, **texts})
+    rows.check_finite()
+    return rows
 
 
-def _explain(rows: _Rows, options: _Options) -> Explanation:
-    label, score = (np.concatenate([part[at] for part in rows.parts]) for at in (0, 1))
-    order = np.argsort(score, kind="stable")  # sums of floats, too, are then those of any order of the rows
-    label, score = label[order], score[order]
+def _text(value: Hashable) -> str | None:
+    return None if value is None else str(value)
+
+
+def _explain(source: Source, roles: Roles, options: _Options) -> Explanation:
+    rows = _read(source, roles)
+    of_label, of_score = rows.titles["label"], rows.titles["score"]
+    order = np.argsort(rows.whole("score"), kind="stable")  # sums of floats are then those of any order of the rows
+    label, score = rows.whole("label")[order], rows.whole("score")[order]
     used = {value: code for value, code in rows.labels.items() if (label == code).any()}
     class_of, _, merged, _ = agree(dict.fromkeys(used, 1), {}, options.label_map)
     options.label_map.refuse_unused()
     check_labels(merged, options.label_map.named)
     classes = in_order(merged)
     if len(classes) < 2:
-        raise DataError(f"{rows.label}: every label is {quoted(classes[0])}. A gap needs rows of both classes.")
+        raise DataError(f"{of_label}: every label is {quoted(classes[0])}. A gap needs rows of both classes.")
     wanted = options.positive
     chosen = positive_index(classes, wanted if wanted is None else options.label_map.targets.get(str(wanted), wanted))
     if chosen is None and len(classes) > 2:
         raise ConfigError(
-            f"{rows.label} has {len(classes)} classes: {listed(classes)}. Name the one that the score is about as the "
+            f"{of_label} has {len(classes)} classes: {listed(classes)}. Name the one that the score is about as the "
             "positive class."
         )
     positive = classes[1 if chosen is None else chosen]
     truth = np.isin(label, [code for value, code in used.items() if class_of[value] == positive])
-    scale, log_odds, warnings = _log_odds(score, rows.score, check_scale(options.scale))
+    scale, log_odds, warnings = _log_odds(score, of_score, check_scale(options.scale))
     score = scale.clip(score)
     threshold = options.threshold if options.threshold is not None else scale.default_threshold()
     if scale.probabilities and not 0 < threshold < 1:
@@ -344,14 +307,14 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
     decided = score >= threshold
     if decided.all() or not decided.any():
         raise DataError(
-            f"{rows.score}: {'every' if decided.all() else 'no'} score reaches the threshold {threshold:g}, so that "
+            f"{of_score}: {'every' if decided.all() else 'no'} score reaches the threshold {threshold:g}, so that "
             f"all rows are decided alike. Scores go from {score.min():g} to {score.max():g}; pass another threshold."
         )
     cut = float(special.logit(np.clip(threshold, SMALLEST, 1 - SMALLEST))) if scale.probabilities else threshold
     by_attribute = {}
     cluster = None
     if options.cluster is not None:
-        cluster = np.concatenate([part[3] for part in rows.parts])[order]
+        cluster = rows.whole("cluster").astype(np.int64)[order]
         number = len(np.unique(cluster))
         if number == len(cluster):
             warnings.append(alone_sentence(options.cluster))
@@ -361,14 +324,14 @@ def _explain(rows: _Rows, options: _Options) -> Explanation:
                 f"Rows with the same {printable(options.cluster)} count together: {len(label):,} rows in {number:,} "
                 "clusters."
             )
-    for name, known in rows.groups.items():
-        codes = np.concatenate([part[2][name] for part in rows.parts])[order]
+    for name in roles.groups:
+        known, codes = rows.known[f"group {name}"], rows.whole(f"group {name}")[order]
         present = [group for group, code in known.items() if (codes == code).any()]
         warnings += alike(name, "groups", [group for group in present if group is not None])
         ordered = [*in_order([group for group in present if group is not None]), *([None] if None in present else [])]
         place = np.zeros(len(known), np.int64)
         for position, group in enumerate(ordered):
-            place[known[group]] = position  # type: ignore[index]  # these are the keys of ``known``
+            place[known[group]] = position
         names = [MISSING_GROUP if group is None else str(group) for group in ordered]
         column = _Attribute(
             name, names, place[codes], truth, score, log_odds, decided, cut, str(positive), options, cluster

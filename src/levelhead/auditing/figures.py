@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from levelhead.auditing.clusters import alone_sentence, clustered_counts, clusters_found, few_clusters
-from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference, find, references
+from levelhead.auditing.finding import find, references
+from levelhead.auditing.options import LEAVE_OUT, AuditOptions
 from levelhead.auditing.rates import MoreRates, more_rates
 from levelhead.auditing.result import AttributeAudit, AuditResult, GroupFigures
 from levelhead.auditing.weights import Weights, weighted_rates, weights_found
@@ -21,73 +20,11 @@ from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, attribute_names, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_worst_class
-from levelhead.tables.bins import Cuts
+from levelhead.tables.bins import Cuts, ordered_groups
 from levelhead.tables.columns import positive_index
 from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import LabelMap, agree, alike, check_predictions, in_order
-from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
-
-LEAVE_OUT, AS_GROUP = "leave out", "group"
-"""What becomes of rows without a group."""
-MIN_COUNT = 10
-"""Smallest denominator for a rate to enter a gap, where nobody says another."""
-ABOUT = ("title", "model", "author", "purpose")
-"""What may be said of an audit, for its page."""
-
-
-@dataclass(frozen=True)
-class AuditOptions:
-    """The options that both ways to audit share, as :func:`levelhead.audit` describes them."""
-
-    positive: Hashable
-    intersect: bool
-    min_count: int
-    level: float
-    replicates: int
-    seed: int
-    missing: str = LEAVE_OUT
-    reference: Reference = None
-    label_map: LabelMap = field(default_factory=lambda: LabelMap(None))
-    positive_name: str | None = None
-    about: Mapping[str, str] = field(default_factory=dict)
-    label: str = "label"
-    adjust: str = BONFERRONI
-    favourable: Hashable = None
-    cluster: str | None = None
-
-    def leaves_out(self, group: Key) -> bool:
-        """Whether no gap compares a group, because it stands for rows without one."""
-        return self.missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
-
-    def check(self, columns: int) -> None:
-        """Raise an error, before anything is counted, if there are too few columns or an option is out of range."""
-        check_grouping(columns, self.min_count, self.intersect, self.missing)
-        if self.adjust not in (BONFERRONI, MAX_T):
-            raise ConfigError(f"adjust={quoted(self.adjust)} is unknown. Pass {BONFERRONI!r} or {MAX_T!r}.")
-        if self.positive_name is not None and not self.positive_name.strip():
-            raise ConfigError("The positive class's name is empty. Write a verb or a noun, or leave it out.")
-
-
-def check_grouping(columns: int, min_count: int, intersect: bool, missing: str, *, fewest: int = 1) -> None:
-    """Raise an error if there are too few columns, or an option about groups is out of range."""
-    if not columns:
-        raise DataError("There is no sensitive column. Pass at least one.")
-    if min_count < fewest:
-        raise ConfigError(
-            f"min_count={min_count} is below {fewest}. Pass the smallest group to compare, for example 10."
-        )
-    if intersect and columns < 2:
-        raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
-    if missing not in (LEAVE_OUT, AS_GROUP):
-        raise ConfigError(f"missing={quoted(missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
-
-
-def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Return what is said of an audit, in the order of :data:`ABOUT`; errors name what is unknown."""
-    unknown = [name for name in given or {} if name not in ABOUT]
-    if unknown:
-        raise ConfigError(f"about has {quoted(unknown[0])}. Known: {listed(ABOUT)}.")
-    return {name: str((given or {})[name]) for name in ABOUT if (given or {}).get(name)}
+from levelhead.tables.vocabulary import agree, alike, check_predictions, in_order
+from levelhead.types import ConfigError, Estimate, printable, quoted
 
 
 def find_classes(
@@ -448,20 +385,3 @@ def _group_figures(
                 figure = Estimate.undefined(f"no {label} {quoted(str(counts.classes[k]))}")
             rates[name + ending] = figure
     return GroupFigures(int(table.sum()), rows, rates, left_out is not None, left_out or ())
-
-
-def ordered_groups(
-    members: list[Hashable], attribute: Key, cuts: Mapping[str, Cuts]
-) -> tuple[NDArray[np.int64], list[Key]]:
-    """Sort groups, part by part in a crossing; return the codes of ``members`` and the groups."""
-    parts = [group if isinstance(group, tuple) else (group,) for group in members]
-    ordered = [
-        cuts[column].names if column in cuts and not cuts[column].values else in_order(set(values) - {None})
-        for column, values in zip(parts_of(attribute), zip(*parts, strict=True), strict=True)
-    ]
-    ranks = [{value: rank for rank, value in enumerate([*values, None])} for values in ordered]
-    order = sorted(set(parts), key=lambda group: [rank[part] for rank, part in zip(ranks, group, strict=True)])
-    place = {group: position for position, group in enumerate(order)}
-    texts = [tuple(MISSING_GROUP if part is None else str(part) for part in group) for group in order]
-    crossed = isinstance(members[0], tuple)
-    return np.array([place[group] for group in parts]), [group if crossed else group[0] for group in texts]

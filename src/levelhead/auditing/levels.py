@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from levelhead.auditing.control import LevelCounts, controlled
-from levelhead.auditing.figures import AuditOptions, find_classes, ordered_groups
+from levelhead.auditing.figures import find_classes
+from levelhead.auditing.options import AuditOptions
 from levelhead.auditing.result import AuditResult
 from levelhead.metrics.names import Key, attribute_names, group_name, parts_of
 from levelhead.report.text import counted
-from levelhead.tables.bins import Cuts
-from levelhead.tables.columns import Column, by_name, columns_of
+from levelhead.tables.bins import Cuts, ordered_groups
 from levelhead.tables.tally import Tally
-from levelhead.types import ConfigError, DataError, listed, printable, quoted
-
-
-def levels_of(features: Any, rows: int) -> dict[str, Column]:
-    """Bring control features into named columns."""
-    return columns_of(by_name(features, "control", "control columns"), rows)
-
-
-def check_control(levels: Sequence[str], groups: Sequence[str], decided: bool) -> None:
-    """Raise an error where gaps within the levels of a column cannot be what is meant."""
-    if clash := [name for name in levels if name in groups]:
-        raise ConfigError(
-            f"{quoted(clash[0])} is a group column and a control column: within its levels there is one group only. "
-            "Leave it out of one of them."
-        )
-    if levels and not decided:
-        raise ConfigError(
-            "Gaps within levels compare predicted classes, not scores: name predictions (--prediction, in Python "
-            "y_pred) as well, or leave out the control column."
-        )
+from levelhead.types import DataError, listed, printable
 
 
 def control_tallies(

@@ -16,9 +16,8 @@ p-value is no smaller than that of Student's t for these sums.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,6 @@ from levelhead.metrics.contrasts import FEW
 from levelhead.metrics.intervals import finite_or_none, normal_quantile
 from levelhead.metrics.joint import Paired
 from levelhead.metrics.names import (
-    MISSING_GROUP,
     RATE_TITLES,
     Key,
     attribute_names,
@@ -42,11 +40,10 @@ from levelhead.metrics.names import (
 )
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import WeightedRate
-from levelhead.report.text import counted, number
-from levelhead.tables.columns import Column, occurring
-from levelhead.tables.files import FloatArray, Source, read_batches_with_numbers, source_of
+from levelhead.report.text import number
+from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
-from levelhead.types import DataError, Estimate, printable, quoted
+from levelhead.types import Estimate, printable, quoted
 
 IntArray = NDArray[np.int64]
 
@@ -222,158 +219,8 @@ def _p_value(p_value: float) -> str:
     return "below 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-@dataclass
-class PairedRows:
-    """Labels, groups and both predictions of the same rows, as small codes."""
-
-    titles: Mapping[str, str]
-    codes: dict[str, NDArray[Any]]
-    values: dict[str, list[Hashable]]
-
-    @classmethod
-    def of(
-        cls,
-        label: Column,
-        prediction: Column,
-        groups: Mapping[str, Column],
-        titles: Mapping[str, str],
-        cluster: Column | None = None,
-    ) -> PairedRows:
-        """Make rows of columns in memory; ``titles`` are what errors call the groups."""
-        columns = {"label": label, "prediction": prediction} | {f"group {name}": one for name, one in groups.items()}
-        columns |= {} if cluster is None else {"cluster": cluster}
-        named = {"label": "the labels", "prediction": "the predictions"}
-        named |= {f"group {name}": titles[name] for name in groups}
-        return cls(
-            named, {key: one[0] for key, one in columns.items()}, {key: list(one[1]) for key, one in columns.items()}
-        )
-
-    def reordered(self, rows: IntArray) -> PairedRows:
-        """Return these rows alone, in this order."""
-        return PairedRows(self.titles, {name: codes[rows] for name, codes in self.codes.items()}, self.values)
-
-    def __len__(self) -> int:
-        return len(next(iter(self.codes.values())))
-
-
-@dataclass
-class _Reading:
-    """Columns of a file as codes of the values met so far."""
-
-    codes: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
-    known: dict[str, dict[Hashable, int]] = field(default_factory=dict)
-
-    def add(self, columns: Mapping[str, Column], most: int) -> None:
-        for name, column in columns.items():
-            codes, values, _ = occurring(column)
-            known = self.known.setdefault(name, {})
-            places = np.array([known.setdefault(value, len(known)) for value in values], np.int32)
-            if len(known) > most:
-                raise DataError(
-                    f"Column {quoted(name)} has more than {most:,} different values: is it an id or a score?"
-                )
-            self.codes.setdefault(name, []).append(places.astype(np.int16)[codes])
-
-
-def read_rows(
-    path: Path | str | Source,
-    label: str,
-    prediction: str,
-    groups: Sequence[str],
-    on: str | None,
-    cut: Callable[[str, Column], Column],
-    numeric: Collection[str] = (),
-    decide: Callable[[FloatArray], Column] | None = None,
-    cluster: str | None = None,
-) -> PairedRows:
-    """Read a file; ``on`` names the column of ids that rows are matched by, kept under the key ``"id"``.
-
-    ``cluster`` names the column that says which rows belong together. ``cut`` turns the numbers of the group columns
-    ``numeric`` into ranges. ``decide`` returns the classes of scores; ``prediction`` is then a column of scores.
-    """
-    reading, source = _Reading(), source_of(path)
-    texts_of: dict[str, list[NDArray[Any]]] = {}
-    texts_in = {key: name for key, name in (("id", on), ("cluster", cluster)) if name is not None}
-    wanted = {"label": label, "prediction": prediction} | {f"group {name}": name for name in groups}
-    outcomes = [label, *([prediction] if decide is None else []), *texts_in.values()]
-    scores = [] if decide is None else [prediction]
-    for batch, numbers in read_batches_with_numbers(source, outcomes, groups, scores, numeric):
-        if decide is not None:
-            batch[prediction] = decide(numbers[prediction])
-        columns = {key: cut(name, batch[name]) if key[:6] == "group " else batch[name] for key, name in wanted.items()}
-        reading.add(columns, 32_000)
-        for key, name in texts_in.items():
-            codes, values = batch[name]
-            texts = np.empty(len(values), object)
-            texts[:] = values
-            texts_of.setdefault(key, []).append(texts[codes])
-    titles = {key: source.title(name) for key, name in wanted.items()}
-    joined = {key: np.concatenate(parts) for key, parts in reading.codes.items()}
-    if on is not None:
-        joined["id"] = np.concatenate(texts_of["id"])
-        titles["id"] = source.title(on)
-    if cluster is not None:
-        joined["cluster"] = pd.factorize(np.concatenate(texts_of["cluster"]))[0]
-    return PairedRows(titles, joined, {key: list(values) for key, values in reading.known.items()})
-
-
-def matched(new: PairedRows, old: PairedRows) -> tuple[PairedRows, PairedRows, list[str]]:
-    """Bring the rows of two files into one order, and check that labels and groups are the same in both.
-
-    Returns:
-        the new and the old rows that have a partner, and warnings.
-
-    Raises:
-        DataError: ids that occur twice or have no partner, unequal numbers of rows, or rows whose label or group
-            differs between the files; the text says how many and which is the first.
-    """
-    warnings = []
-    if "id" in new.codes:
-        for rows in (new, old):
-            index = pd.Index(rows.codes["id"])
-            if not index.is_unique:
-                first, second = np.flatnonzero(index == index[index.duplicated()][0])[:2] + 1
-                raise DataError(
-                    f"{rows.titles['id']}: {counted(int(index.duplicated().sum()), 'row')} with the id of an earlier "
-                    f"row, such as rows {first:,} and {second:,} (counted from 1). Ids name one row each."
-                )
-        place = pd.Index(old.codes["id"]).get_indexer(pd.Index(new.codes["id"]))
-        there = place >= 0
-        if not there.any():
-            raise DataError(
-                f"{new.titles['id']} and {old.titles['id']} share no id: are they of the same rows, written alike?"
-            )
-        alone, missed = int((~there).sum()), len(old) - int(there.sum())
-        if alone or missed:
-            warnings.append(
-                f"{alone:,} rows of the new file and {missed:,} of the old have no partner and are left out; "
-                f"{int(there.sum()):,} rows are compared."
-            )
-        new, old = new.reordered(np.flatnonzero(there)), old.reordered(place[there])
-    elif len(new) != len(old):
-        raise DataError(
-            f"The new file has {len(new):,} rows, the old one {len(old):,}. Both must hold the same rows in the same "
-            "order, or a column of ids to match them by: --on."
-        )
-    for key in new.codes:
-        if key in ("prediction", "id", "cluster"):
-            continue
-        known = {value: at for at, value in enumerate(new.values[key])}
-        recoded = np.array([known.get(value, -1) for value in old.values[key]], np.int64)[old.codes[key]]
-        wrong = np.flatnonzero(recoded != new.codes[key])
-        if len(wrong):
-            what = "label" if key == "label" else "group"
-            raise DataError(
-                f"{len(wrong):,} of {len(new):,} rows have another {what} in {old.titles[key]} than in "
-                f"{new.titles[key]}, first row {wrong[0] + 1}. The rows must be the same and in the same order; if the "
-                "files have a column of ids, match by it: --on."
-            )
-    return new, old, warnings
-
-
 def compare_rows(
-    new: PairedRows,
-    old: PairedRows,
+    rows: Rows,
     *,
     groups: Mapping[Key, Sequence[Key]],
     left_out: Callable[[Key], bool],
@@ -387,11 +234,10 @@ def compare_rows(
     warnings: Sequence[str] = (),
     personal: bool = False,
 ) -> PairedAudit:
-    """Compare two models' predictions for the same rows, which :func:`matched` returned.
+    """Compare two models' predictions for the same rows.
 
     Args:
-        new: rows with the new model's predictions.
-        old: the same rows with the old model's.
+        rows: the rows, with the new model's predictions as ``prediction`` and the old one's as ``other``.
         groups: the groups of every column and crossing, in their order.
         left_out: whether a group is in no gap.
         label_map: which class of the predictions each label stands for.
@@ -409,32 +255,29 @@ def compare_rows(
     Returns:
         the comparison.
     """
-    labels = _rows_by_value(new, "label")
-    predictions = {id(rows): _rows_by_value(rows, "prediction") for rows in (new, old)}
-    both = predictions[id(new)] | predictions[id(old)]
-    as_label, as_prediction, mapped, _ = agree(labels, both, label_map)
+    predictions = {role: rows.counts(role) for role in ("prediction", "other")}
+    both = predictions["prediction"] | predictions["other"]
+    as_label, as_prediction, mapped, _ = agree(rows.counts("label"), both, label_map)
     said = list(warnings)
-    for rows in (new, old):
+    for counts in predictions.values():
         counts_of: dict[Hashable, int] = {}
-        for value, count in predictions[id(rows)].items():
+        for value, count in counts.items():
             counts_of[as_prediction[value]] = counts_of.get(as_prediction[value], 0) + count
         said += [one for one in check_predictions(mapped, counts_of, label_map.named) if one not in said]
     classes = in_order({**mapped, **dict.fromkeys(as_prediction.values())})
     chosen = None if positive is None else [str(value) for value in classes].index(positive)
     place = {value: at for at, value in enumerate(classes)}
-
-    def coded(rows: PairedRows, key: str, as_class: Mapping[Hashable, Hashable]) -> NDArray[Any]:
-        return np.array([place.get(as_class.get(value), -1) for value in rows.values[key]], np.int64)[rows.codes[key]]
-
-    label = coded(new, "label", as_label)
-    before, after = (coded(rows, "prediction", as_prediction) for rows in (old, new))
+    label = rows.coded("label", {value: place[one] for value, one in as_label.items()})
+    codes = {value: place[one] for value, one in as_prediction.items()}
+    before, after = rows.coded("other", codes), rows.coded("prediction", codes)
     outcome = (label * len(classes) + before) * len(classes) + after
-    cluster = np.unique(new.codes["cluster"], return_inverse=True)[1] if "cluster" in new.codes else None
+    cluster = pd.factorize(rows.whole("cluster"))[0] if "cluster" in rows.parts else None
     if cluster is not None and int(cluster.max()) + 1 == len(cluster):
         cluster = None
+    whole = {role: rows.whole(role) for role in rows.parts}
     by_attribute = {}
     for key, there in groups.items():
-        members = _members(new, key, there)
+        members = rows.members(key, there)(whole).astype(np.int64)
         table = _joint_counts(members, outcome, there, classes, placed=cluster is not None)
         compared = np.array([not left_out(group) for group in there])
         together = None
@@ -447,23 +290,6 @@ def compare_rows(
             ]
         by_attribute[key] = _compare(table, there, compared, chosen, min_count, level, replicates, seed, together)
     return PairedAudit(by_attribute, *names, level, tuple(said), personal)
-
-
-def _rows_by_value(rows: PairedRows, key: str) -> dict[Hashable, int]:
-    counts = np.bincount(rows.codes[key], minlength=len(rows.values[key])).tolist()
-    return {value: count for value, count in zip(rows.values[key], counts, strict=True) if count}
-
-
-def _members(rows: PairedRows, key: Key, groups: Sequence[Key]) -> IntArray:
-    """Return the place of each row's group among ``groups``."""
-    place = {group: at for at, group in enumerate(groups)}
-    columns = [key] if isinstance(key, str) else list(key)
-    names = [[MISSING_GROUP if one is None else str(one) for one in rows.values[f"group {name}"]] for name in columns]
-    codes = np.zeros(len(rows), np.int64)
-    for name, texts in zip(columns, names, strict=True):
-        codes = codes * len(texts) + rows.codes[f"group {name}"]
-    wanted = [place.get(one[0] if isinstance(key, str) else one, 0) for one in itertools.product(*names)]
-    return np.array(wanted, np.int64)[codes]
 
 
 def _joint_counts(

@@ -15,18 +15,19 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from scipy import special
 
-from levelhead.auditing.paired import PairedAudit, PairedRows, compare_rows
+from levelhead.auditing.options import Roles
+from levelhead.auditing.paired import PairedAudit, compare_rows
 from levelhead.auditing.paired_page import paired_sections
 from levelhead.auditing.postprocess import BiasRule, check_rule, fit_rule
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, Scale, check_scale
-from levelhead.auditing.scores import ScoreRows, read_scores
+from levelhead.auditing.scores import ScoreRows
 from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
 from levelhead.report.terminal import DrawnTable
 from levelhead.report.text import number
 from levelhead.storage import read_json
-from levelhead.tables.columns import Column
-from levelhead.tables.files import Source, read_batches, source_of
+from levelhead.tables.files import File, Stored, source_of
+from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap, in_order
 from levelhead.terminal import tracked
 from levelhead.types import ConfigError, DataError, Estimate, check_seed, quoted
@@ -390,19 +391,14 @@ def postprocess_file(
     measured = rows.only(shown)
     audit = None
     if measured.label is not None:
-        groups = in_order(set(measured.group.tolist()))
-        column = np.unique(measured.group.astype(str), return_inverse=True)
-        members: Column = column[1].astype(np.int64), [str(one) for one in column[0]]
-        truth: Column = measured.label.astype(np.int64), list(rows.classes)
-
-        def side(decided: NDArray[np.bool_]) -> PairedRows:
-            return PairedRows.of(
-                truth, (decided[shown].astype(np.int64), list(rows.classes)), {group: members}, {group: group}
-            )
-
+        names, members = np.unique(measured.group.astype(str), return_inverse=True)
+        groups = in_order(set(names.tolist()))
+        decided = {"prediction": decisions[shown], "other": before[shown], "label": measured.label}
+        compared = Rows({})
+        compared.add({role: (one.astype(np.int64), list(rows.classes)) for role, one in decided.items()})
+        compared.add({f"group {group}": (members.astype(np.int64), names.tolist())})
         audit = compare_rows(
-            side(decisions),
-            side(before),
+            compared,
             groups={group: [str(one) for one in groups]},
             left_out=lambda _: False,
             label_map=LabelMap({one: one for one in rows.classes}),
@@ -469,8 +465,8 @@ def _sha256(path: Path | str) -> str:
 def _texts(path: Path, column: str) -> NDArray[Any]:
     """Return the texts of one column, (rows,) objects."""
     parts = []
-    for batch in read_batches(path, [], [column]):
-        codes, values = batch[column]
+    for batch in File(path).batches(words=[column]):
+        codes, values = batch.words[column]
         parts.append(np.array(["" if one is None else str(one) for one in values], object)[codes])
     return np.concatenate(parts)
 
@@ -486,7 +482,7 @@ class _Read:
     @classmethod
     def of(
         cls,
-        source: Source,
+        source: Stored,
         score: str,
         group: str,
         label: str | None,
@@ -496,20 +492,29 @@ class _Read:
         scale: str,
     ) -> _Read:
         """Read a file; its scores become probabilities."""
-        rows: ScoreRows = read_scores(source, label, score, [group])
+        roles = Roles(label, None, (group,), score)
+        rows = ScoreRows(roles.titles(source))
+        for columns in roles.batches(source, {}):
+            rows.add(columns)
         found = rows.settle(scale)
         if found.name == OTHER:
             raise DataError(
                 f"{source.title(score)} goes from {found.low:g} to {found.high:g}, and probabilities lie between 0 and "
                 "1."
             )
-        values = rows.scores if found.probabilities else special.expit(rows.scores)
-        members = rows.texts(group)
+        values = rows.whole("score") if found.probabilities else special.expit(rows.whole("score"))
+        members = np.array(rows.texts(group), object)[rows.whole(f"group {group}")]
         if label is None:
             return cls(values, members, None, ("0", "1"), found)
         class_of = rows.merge(label_map)
         chosen, other = rows.positive(positive, class_of)
-        return cls(values, members, rows.positives(chosen), (str(class_of[other]), str(class_of[chosen])), found)
+        return cls(
+            values,
+            members,
+            rows.whole("label") == rows.labels[chosen],
+            (str(class_of[other]), str(class_of[chosen])),
+            found,
+        )
 
     def only(self, rows: NDArray[np.bool_]) -> _Read:
         label = None if self.label is None else self.label[rows]

@@ -29,8 +29,8 @@ from scipy import special
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
-from levelhead.auditing.figures import LEAVE_OUT, about_of, check_grouping, ordered_groups
 from levelhead.auditing.frames import regression_frame
+from levelhead.auditing.options import LEAVE_OUT, about_of, check_grouping, find_quantiles
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.regression_page import QUANTITIES, regression_page
 from levelhead.metrics import estimate_to_dict
@@ -40,9 +40,10 @@ from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_n
 from levelhead.metrics.scores import mover
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, digits
-from levelhead.tables.bins import Bins, cuts_of
-from levelhead.tables.columns import Column, by_name, columns_of, name_of, numbers_of_array, numbers_of_column
-from levelhead.tables.files import Source, read_batches, read_batches_with_numbers, source_of
+from levelhead.tables.bins import Bins, cuts_of, ordered_groups
+from levelhead.tables.columns import Column, by_name, name_of
+from levelhead.tables.files import Stored, source_of
+from levelhead.tables.source import Arrays, Source
 from levelhead.tables.tally import Tally
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
@@ -215,34 +216,23 @@ def regression_audit(
         {"y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "continuous": continuous}
     )
     y_true, y_pred, sensitive_features, continuous = given.values()
-    label = _finite(numbers_of_array(y_true, "The label", ADVICE), "The label")
-    prediction = _finite(numbers_of_array(y_pred, "The prediction", ADVICE), "The prediction")
-    rows = len(label)
-    if len(prediction) != rows:
-        raise DataError(f"{rows} labels and {len(prediction)} predictions. Pass one of each for every row.")
-    if not rows:
-        raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
-    columns = columns_of(sensitive_features, rows)
-    titles = {name: f"The sensitive column {quoted(name)}" for name in columns}
-    counts = _Rows(titles, intersect, min_count, level, missing, bins)
-    for name, cut in counts.cuts.items():
-        if cut.quantiles:
-            cut.find([columns[name]], titles[name])
-    numbers = {}
+    source = Arrays()
+    for title, values in (("The label", y_true), ("The prediction", y_pred)):
+        _finite(source.add_numbers(title, values, title, title.removeprefix("The ") + "s", ADVICE), title)
+    columns = source.add_words(sensitive_features)
     along = {} if continuous is None else by_name(continuous, "number", "columns of numbers")
-    for key, values in along.items():
-        title = f"The column {quoted(key)}"
-        numbers[key] = _finite(numbers_of_array(values, title, ADVICE), title)
-        if len(numbers[key]) != rows:
-            raise DataError(f"{rows} labels and {len(numbers[key])} values of {quoted(key)}. Pass one a row.")
-    counts.add(label, prediction, columns, numbers)
+    for name, one in along.items():
+        title = f"The column {quoted(name)}"
+        _finite(source.add_numbers(name, one, title, f"values of {quoted(name)}", ADVICE), title)
+    counts = _Rows({name: source.title(name) for name in columns}, intersect, min_count, level, missing, bins)
+    counts.read(source, "The label", "The prediction", tuple(along))
     found = counts.audit(name_of(y_true), about_of(about))
     return replace(found, warnings=[*matched, *found.warnings])
 
 
 @checked
 def regression_audit_file(
-    path: Path | str | Source,
+    path: Path | str | Stored,
     label: str,
     prediction: str,
     groups: Sequence[str],
@@ -290,25 +280,11 @@ def regression_audit_file(
     if label == prediction:
         raise ConfigError(f"{quoted(label)} is named as label and as prediction. Name two columns.")
     along = list(dict.fromkeys(continuous))
-    numbers = [label, prediction, *(name for name in along if name not in (*names, label, prediction))]
-    titles = {name: source.title(name) for name in (*numbers, *names, *along)}
-    counts = _Rows({name: titles[name] for name in names}, intersect, min_count, level, missing, bins)
-    for name, cut in counts.cuts.items():
-        if cut.quantiles:
-            cut.find((batch[name] for batch in read_batches(source, [], [name], counts.cuts)), titles[name])
-    for columns, values in read_batches_with_numbers(source, [], names, numbers, [*counts.cuts, *along]):
-        shared = {
-            name: numbers_of_column(columns[name][1], titles[name])[columns[name][0]] for name in along if name in names
-        }
-        wanted = {name: values[name] if name in values else _finite(shared[name], titles[name]) for name in along}
-        # A missing number is an error of the reader's after the last batch, which names the first rows.
-        both = values[label], values[prediction]
-        if all(np.isfinite(one).all() for one in (*both, *wanted.values())):
-            for one, name in zip(both, (label, prediction), strict=True):
-                _finite(one, titles[name])
-            counts.add(*both, {name: columns[name] for name in names}, wanted)
+    titles = {name: source.title(name) for name in names}
+    counts = _Rows(titles, intersect, min_count, level, missing, bins)
+    counts.read(source, label, prediction, along)
     found = counts.audit(label, about_of(about))
-    used = [*numbers, *names]
+    used = list(dict.fromkeys([label, prediction, *along, *names]))
     hint = repeating_id(source, used, "average the errors of each {name} first")
     return replace(found, reading=tuple(source.taken(used)), warnings=[*found.warnings, *hint])
 
@@ -398,6 +374,22 @@ class _Rows:
         self.ends = [math.inf, -math.inf]
         self.errors: list[FloatArray] = []
         self.numbers: dict[str, list[FloatArray]] = {}
+
+    def read(self, source: Source, label: str, prediction: str, along: Sequence[str]) -> None:
+        """Add all rows of a table."""
+        find_quantiles(source, self.cuts)
+        numbers = list(dict.fromkeys([label, prediction]))
+        for batch in source.batches((), list(self.titles), numbers, along, self.cuts):
+            wanted = {name: batch.numbers[name] for name in along}
+            for name in along:
+                if name in batch.words:
+                    _finite(wanted[name], source.title(name))
+            # A missing number is an error of the reader's after the last batch, which names the first rows.
+            both = batch.numbers[label], batch.numbers[prediction]
+            if all(np.isfinite(one).all() for one in (*both, *wanted.values())):
+                for one, name in zip(both, (label, prediction), strict=True):
+                    _finite(one, source.title(name))
+                self.add(*both, batch.words, wanted)
 
     def add(
         self,

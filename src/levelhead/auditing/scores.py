@@ -10,9 +10,8 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,11 +25,11 @@ from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Means, means_wi
 from levelhead.metrics.clustered_scores import ClusteredAreas, ScoredRows, clustered_areas
 from levelhead.metrics.contrasts import FEW, Contrasts, Enough
 from levelhead.metrics.intervals import finite_or_none, normal_quantile
-from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, gaps, group_name
+from levelhead.metrics.names import Key, attribute_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
-from levelhead.tables.columns import Column, occurring
-from levelhead.tables.files import Source, read_batches_with_numbers, source_of
+from levelhead.tables.columns import Column
+from levelhead.tables.rows import Rows
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import LabelMap, agree, check_labels, in_order
 from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
@@ -41,8 +40,6 @@ IntArray = NDArray[np.int64]
 MOST_PAIRS = 190
 """Pairs of groups that are listed, those of 20 groups; of more, the one with the largest difference alone."""
 CURVE_POINTS, FEW_POINTS = 101, 21
-CHUNK = 1 << 18
-MOST_VALUES = 32_000
 CLUSTERED = "rows come in clusters"
 
 NOTE = (
@@ -237,70 +234,25 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
     return sentences
 
 
-@dataclass
-class ScoreRows:
-    """Labels, scores and groups of all rows, batch by batch in small types: nine bytes a row and one a column."""
+class ScoreRows(Rows):
+    """Rows with a ``label``, a ``score`` and groups, and perhaps a ``prediction`` and a ``cluster``."""
 
-    label: str
-    score: str
-    prediction: str
-    titles: Mapping[str, str]
-    intersect: bool = False
-    labels: dict[Hashable, int] = field(default_factory=dict)
-    predictions: dict[Hashable, int] = field(default_factory=dict)
-    groups: dict[str, dict[Hashable, int]] = field(default_factory=dict)
-    clusters: dict[Hashable, int] = field(default_factory=dict)
-    _parts: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
-
-    def add(
-        self,
-        label: Column,
-        score: FloatArray,
-        columns: Mapping[str, Column],
-        prediction: Column | None = None,
-        cluster: Column | None = None,
-    ) -> None:
-        """Keep a batch; missing scores are the reader's business. Raises as :class:`Tally` does for too many values."""
-        kept: dict[str, NDArray[Any]] = {"label": _codes(label, self.labels, self.label), "score": score}
-        if prediction is not None:
-            kept["prediction"] = _codes(prediction, self.predictions, self.prediction)
-        if cluster is not None:
-            codes, names, _ = occurring(cluster)
-            places = np.array([self.clusters.setdefault(name, len(self.clusters)) for name in names], np.int32)
-            kept["cluster"] = places[codes]
-        for name, column in columns.items():
-            kept[f"group {name}"] = _codes(column, self.groups.setdefault(name, {}), self.titles[name])
-        for name, values in kept.items():
-            self._parts.setdefault(name, []).append(values)
-
-    def _whole(self, name: str) -> NDArray[Any]:
-        if len(self._parts.get(name, [])) > 1:  # all columns, so that batches stay alike
-            for column, parts in self._parts.items():
-                self._parts[column] = [np.concatenate(parts)]
-        return self._parts.get(name, [np.empty(0)])[0]
-
-    def _batches(self) -> Iterator[dict[str, NDArray[Any]]]:
-        """Yield the columns some rows at a time. Nothing is joined: twice the scores would be held while it is done."""
-        for at, scores in enumerate(self._parts.get("score", [])):
-            for begin in range(0, len(scores), CHUNK):
-                yield {name: parts[at][begin : begin + CHUNK] for name, parts in self._parts.items()}
+    @property
+    def labels(self) -> dict[Hashable, int]:
+        """The labels, with their codes."""
+        return self.known["label"]
 
     def settle(self, wanted: str = AUTO) -> Scale:
         """Check the scores, find their scale (:func:`find_scale`), and keep probabilities between 0 and 1."""
         self.check()
-        scale = find_scale((batch["score"] for batch in self._batches()), self.score, wanted)
-        self._parts["score"] = [scale.clip(part) for part in self._parts["score"]]
+        scale = find_scale((batch["score"] for batch in self.batches()), self.titles["score"], wanted)
+        self.parts["score"] = [scale.clip(part) for part in self.parts["score"]]
         return scale
 
     def ends(self) -> tuple[float, float]:
         """Return the lowest and the highest score."""
-        each = [(batch["score"].min(), batch["score"].max()) for batch in self._batches()]
+        each = [(batch["score"].min(), batch["score"].max()) for batch in self.batches()]
         return float(min(low for low, _ in each)), float(max(high for _, high in each))
-
-    @property
-    def scores(self) -> FloatArray:
-        """All scores, (rows,)."""
-        return self._whole("score")
 
     def merge(self, label_map: LabelMap) -> dict[Hashable, Hashable]:
         """Join labels of one class under one of them, and return the class of each that is left.
@@ -308,7 +260,8 @@ class ScoreRows:
         Raises:
             DataError: two labels are alike, and the map does not say what they are; or as :meth:`LabelMap.apply`.
         """
-        as_label, _, classes, _ = agree(dict.fromkeys(self.labels, 1), dict.fromkeys(self.predictions, 1), label_map)
+        predictions = dict.fromkeys(self.known.get("prediction", ()), 1)
+        as_label, _, classes, _ = agree(dict.fromkeys(self.labels, 1), predictions, label_map)
         check_labels(classes, label_map.named)
         first: dict[Hashable, Hashable] = {}
         for label in sorted(self.labels, key=lambda label: str(label) != str(as_label[label])):
@@ -316,8 +269,8 @@ class ScoreRows:
         if len(first) < len(self.labels):
             kept = {label: at for at, label in enumerate(first.values())}
             codes = np.array([kept[first[as_label[label]]] for label in self.labels], np.int64)
-            self._parts["label"] = [codes.astype(part.dtype)[part] for part in self._parts["label"]]
-            self.labels = kept
+            self.parts["label"] = [codes.astype(part.dtype)[part] for part in self.parts["label"]]
+            self.known["label"] = kept
         return {label: as_label[label] for label in self.labels}
 
     def positive(self, wanted: Hashable, class_of: Mapping[Hashable, Hashable]) -> tuple[Hashable, Hashable]:
@@ -326,7 +279,7 @@ class ScoreRows:
         classes = [labels[one] for one in in_order(labels)]
         if len(classes) != 2:
             raise DataError(
-                f"{self.label} has {len(classes)} {'class' if len(classes) == 1 else 'classes'}: "
+                f"{self.titles['label']} has {len(classes)} {'class' if len(classes) == 1 else 'classes'}: "
                 f"{listed(classes, 10)}. A score orders two classes; give predicted classes where there are more."
             )
         if wanted is None:
@@ -336,109 +289,77 @@ class ScoreRows:
             raise ConfigError(f"The positive class {quoted(wanted)} is not among the classes: {listed(classes)}.")
         return meant[0], classes[1 - classes.index(meant[0])]
 
-    def decider(self, found: ScoreAudit, wanted: Hashable, label_map: LabelMap) -> Callable[[FloatArray], Column]:
-        """Return what gives scores (rows,) their classes, by the scale and the first threshold of ``found``."""
+    def decided(
+        self,
+        found: ScoreAudit,
+        wanted: Hashable,
+        label_map: LabelMap,
+        scores: Sequence[FloatArray] | None = None,
+    ) -> Column:
+        """Return the classes of scores, these or others, by the scale and the first threshold of ``found``."""
         class_of = self.merge(label_map)
         positive, other = self.positive(wanted, class_of)
-        classes: list[Hashable] = [class_of[other], class_of[positive]]
         low, high = (0.0, 1.0) if found.scale.probabilities else (-np.inf, np.inf)
-        return lambda scores: ((np.clip(scores, low, high) >= found.thresholds[0]).astype(np.int64), classes)
+        parts = self.parts["score"] if scores is None else scores
+        reached = [np.clip(part, low, high) >= found.thresholds[0] for part in parts]
+        return np.concatenate(reached).astype(np.int64), [class_of[other], class_of[positive]]
 
-    def check(self) -> None:
-        """Raise :class:`DataError` for scores that are none."""
-        rows, wrong, first, decisions = 0, 0, 0, True
-        for batch in self._batches():
-            score = batch["score"]
-            if len(found := np.flatnonzero(~np.isfinite(score))):
+    def check_finite(self) -> None:
+        """Raise :class:`DataError` where there are no rows, or a score is missing or infinite."""
+        rows, wrong, first = 0, 0, 0
+        for batch in self.batches():
+            if len(found := np.flatnonzero(~np.isfinite(batch["score"]))):
                 first, wrong = first if wrong else rows + int(found[0]) + 1, wrong + len(found)
-            rows += len(score)
-            decisions = decisions and bool(np.isin(score[:1000], (0.0, 1.0)).all() and np.isin(score, (0.0, 1.0)).all())
+            rows += len(batch["score"])
         if not rows:
             raise DataError("There are no rows to audit. Pass at least one labelled score.")
         if wrong:
             raise DataError(
-                f"{self.score}: {wrong} scores are missing or not finite, first in row {first} (counted "
+                f"{self.titles['score']}: {wrong} scores are missing or not finite, first in row {first} (counted "
                 "from 1). Fill them in or leave those rows out."
             )
+
+    def check(self) -> None:
+        """Raise :class:`DataError` for scores that are none."""
+        self.check_finite()
+        decisions = all(
+            np.isin(batch["score"][:1000], (0.0, 1.0)).all() and np.isin(batch["score"], (0.0, 1.0)).all()
+            for batch in self.batches()
+        )
         if decisions and self.ends() == (0.0, 1.0):
             raise DataError(
-                f"{self.score} holds 0 and 1 alone: these are decisions, not scores. Give that column as the "
+                f"{self.titles['score']} holds 0 and 1 alone: these are decisions, not scores. Give that column as the "
                 "prediction."
             )
 
-    def tally(self, threshold: float, positive: Hashable, other: Hashable, cut: frozenset[str]) -> Tally:
+    def tally(self, tally: Tally, threshold: float, positive: Hashable, other: Hashable) -> None:
         """Count rows by label, group and prediction: the given one, or whether the score reaches the threshold.
 
         ``positive`` and ``other`` are classes of predictions.
         """
-        self.check()
-        tally, clusters = Tally(self.label, self.prediction, self.titles, self.intersect, cut), list(self.clusters)
-        for batch in self._batches():
-            if "prediction" in batch:
-                prediction = batch["prediction"].astype(np.int64), list(self.predictions)
-            else:
-                prediction = (batch["score"] >= threshold).astype(np.int64), [other, positive]
-            columns = {
-                name: (batch[f"group {name}"].astype(np.int64), list(values)) for name, values in self.groups.items()
-            }
-            cluster = (batch["cluster"].astype(np.int64), clusters) if clusters else None
-            tally.add((batch["label"].astype(np.int64), list(self.labels)), prediction, columns, cluster=cluster)
-        return tally
+        for batch in self.batches():
+            decided = (batch["score"] >= threshold).astype(np.int64), [other, positive]
+            tally.add(
+                self.column("label", batch),
+                self.column("prediction", batch) if "prediction" in batch else decided,
+                {name: self.column(f"group {name}", batch) for name in tally.groups},
+                cluster=self.column("cluster", batch) if "cluster" in batch else None,
+            )
 
     def scored(self, positive: Hashable, key: Key, there: Sequence[Key]) -> ScoredRows | None:
         """Return the rows and their clusters, with the place of the group among ``there``; None where none repeats."""
-        cluster = self._whole("cluster")
-        if not 0 < len(self.clusters) < len(cluster):
+        if not 0 < len(self.known.get("cluster", ())) < len(self):
             return None
-        label, score, group = map(np.concatenate, zip(*self.members(positive, key, there), strict=True))
-        return ScoredRows(label, score, group.astype(np.int64), cluster.astype(np.int64))
+        label, score, group = map(np.concatenate, zip(*self.parted(positive, key, there), strict=True))
+        return ScoredRows(label, score, group.astype(np.int64), self.whole("cluster").astype(np.int64))
 
-    def positives(self, positive: Hashable) -> NDArray[np.bool_]:
-        """Which rows have this label, (rows,)."""
-        return np.asarray(self._whole("label") == self.labels[positive])
-
-    def texts(self, name: str) -> NDArray[Any]:
-        """Return the group of each row in a column as text, (rows,) objects."""
-        names = np.array([MISSING_GROUP if one is None else str(one) for one in self.groups[name]], object)
-        return np.asarray(names[self._whole(f"group {name}")])
-
-    def members(
+    def parted(
         self, positive: Hashable, key: Key, there: Sequence[Key]
     ) -> Iterator[tuple[NDArray[np.bool_], FloatArray, NDArray[np.int16]]]:
         """Yield label (True for positives), score, and the place of the group among ``there``, some rows at a time."""
-        place = {group: at for at, group in enumerate(there)}
-        columns = [key] if isinstance(key, str) else list(key)
-        names = [[MISSING_GROUP if one is None else str(one) for one in self.groups[name]] for name in columns]
-        used = [(texts,) for texts in names[0]] if len(columns) == 1 else list(itertools.product(*names))
-        wanted = np.array([place.get(one[0] if isinstance(key, str) else one, 0) for one in used], np.int16)
-        for batch in self._batches():
-            codes = batch[f"group {columns[0]}"]
-            for name, texts in zip(columns[1:], names[1:], strict=True):
-                codes = codes.astype(np.int64) * len(texts) + batch[f"group {name}"]
-            yield batch["label"] == self.labels[positive], batch["score"], wanted[codes]
-
-
-def _codes(column: Column, known: dict[Hashable, int], title: str) -> NDArray[Any]:
-    codes, values, _ = occurring(column)
-    places = np.array([known.setdefault(value, len(known)) for value in values], np.int64)
-    if len(known) > MOST_VALUES:
-        raise DataError(f"{title} has more than {MOST_VALUES:,} different values: is this an id or a score?")
-    return places.astype(np.min_scalar_type(max(0, len(known) - 1)))[codes]
-
-
-def read_scores(path: Path | str | Source, label: str | None, score: str, groups: Sequence[str]) -> ScoreRows:
-    """Read a file of scores, with labels or without; columns are read as an audit reads them."""
-    outcomes = [] if label is None else [label]
-    source = source_of(path)
-    titles = {name: source.title(name) for name in (*outcomes, score, *groups)}
-    rows = ScoreRows(
-        titles.get(str(label), "The label"), titles[score], titles[score], {name: titles[name] for name in groups}
-    )
-    for columns, numbers in read_batches_with_numbers(source, outcomes, groups, [score]):
-        none: Column = np.zeros(len(numbers[score]), np.int64), [None]
-        rows.add(none if label is None else columns[label], numbers[score], {name: columns[name] for name in groups})
-    rows.check()
-    return rows
+        group_of = self.members(key, there)
+        for batch in self.batches():
+            yield batch["label"] == self.labels[positive], batch["score"], group_of(batch)
 
 
 def check_thresholds(
@@ -506,7 +427,7 @@ def audit_scores(
             )
     by_attribute, exact, rows_together = {}, True, None
     for key, there in groups.items():
-        batches = functools.partial(rows.members, positive, key, there)
+        batches = functools.partial(rows.parted, positive, key, there)
         counts = ScoreCounts.from_batches(batches, len(there), thresholds)
         exact &= counts.exact
         compared = np.array([not left_out(group) for group in groups[key]])

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from levelhead.arrays import checked, put_in_order
+from levelhead.arrays import checked, objects_of, put_in_order
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.intervals import check_level
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.tables.columns import numbers_of_array, outcome_of
-from levelhead.tables.files import Source, read_batches_with_numbers
+from levelhead.tables.files import Stored, source_of
+from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap, agree
 from levelhead.types import DataError, Estimate, check_seed, listed
 
@@ -141,7 +142,7 @@ def signal_area(
 
 
 def signal_areas_of_file(
-    path: Path | str | Source,
+    path: Path | str | Stored,
     label: str,
     score: str,
     group: str,
@@ -166,21 +167,17 @@ def signal_areas_of_file(
     Raises:
         DataError: as :func:`signal_area`, and a file that is missing, unreadable or lacks a column.
     """
-    names = list(dict.fromkeys([score, *signals]))
-    columns: dict[str, list[Any]] = {label: [], group: []}
-    numbers: dict[str, list[FloatArray]] = {name: [] for name in names}
-    for batch, values in read_batches_with_numbers(path, [label], [group], names):
-        codes, groups = batch[group]
-        known = np.array([one is not None for one in groups])[codes]
-        for name, (codes, found) in batch.items():
-            columns[name] += [found[code] for code in codes[known].tolist()]
-        for name in names:
-            numbers[name].append(values[name][known])
-    joined = {name: np.concatenate(parts) for name, parts in numbers.items()}
-    class_of, *_ = agree(dict.fromkeys(columns[label], 1), {}, LabelMap(label_map))
-    columns[label] = [class_of[value] for value in columns[label]]
+    source, names = source_of(path), list(dict.fromkeys([score, *signals]))
+    rows = Rows({"label": source.title(label), "group": source.title(group)})
+    for batch in source.batches([label], [group], names):
+        rows.add({"label": batch.outcomes[label], "group": batch.words[group]})
+        rows.add({f"number {name}": batch.numbers[name] for name in names})
+    class_of, *_ = agree(dict.fromkeys(rows.known["label"], 1), {}, LabelMap(label_map))
+    codes, values = rows.column("label")
+    labels = objects_of([class_of[value] for value in values])[codes]
+    groups = objects_of(list(rows.known["group"]))[rows.whole("group")]
     return {
-        name: signal_area(columns[label], joined[score], joined[name], group=columns[group], seed=seed)
+        name: signal_area(labels, rows.whole(f"number {score}"), rows.whole(f"number {name}"), group=groups, seed=seed)
         for name in signals
     }
 

@@ -16,7 +16,7 @@ from levelhead.metrics import group as group_metrics
 from levelhead.metrics.weighted import WeightedCounts, weighted_proportion
 from levelhead.report.text import number
 from levelhead.tables.columns import Column
-from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
+from levelhead.types import DataError, Estimate, printable, quoted
 
 OF_WEIGHTS = "A weight says how many rows one row stands for, 0 or more."
 LARGEST, SMALLEST = 1e100, 1e-100
@@ -79,17 +79,6 @@ class Weights:
             return []
         few = "1 row has" if self.without == 1 else f"{self.without:,} rows have"
         return [f"{few} the weight 0 in {quoted(self.name)}, and {'is' if self.without == 1 else 'are'} left out."]
-
-
-def check_without(asked: Mapping[str, Any]) -> None:
-    """Raise an error that names what was asked for and does not work with weights."""
-    if named := [
-        name for name, value in asked.items() if value is not None and not (isinstance(value, tuple) and not value)
-    ]:
-        raise ConfigError(
-            f"{' and '.join(named)} cannot be used with weights: their figures would be those of unweighted rows. "
-            "Leave one of them out."
-        )
 
 
 def weighted_rates(weighted: WeightedCounts, at: int, positive: int | None, level: float) -> dict[str, Estimate]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy import signal, special, stats
 
-from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT
+from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.tables import COLUMNS, Comparison, collect
 from levelhead.storage import read_record, write_json
 from levelhead.types import ConfigError, quoted

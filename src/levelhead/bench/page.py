@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from levelhead.auditing.figures import MIN_COUNT
+from levelhead.auditing.options import MIN_COUNT
 from levelhead.auditing.page import SMALL, appendix
 from levelhead.bench.pareto import Frontier, baseline_frontier, outside_the_picture, pareto_to_dict
 from levelhead.bench.tables import COLUMNS, Comparison, RunSet, Section

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.auditing.figures import MIN_COUNT
+from levelhead.auditing.options import MIN_COUNT
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.bench.tables import COLUMNS, Comparison, RunSet
 from levelhead.metrics import METRICS, Counts, estimate_to_dict

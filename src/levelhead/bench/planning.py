@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import special
 
-from levelhead.auditing.figures import MIN_COUNT
+from levelhead.auditing.options import MIN_COUNT
 from levelhead.bench.grid import Cell
 from levelhead.bench.tables import RunSet, collect, members
 from levelhead.bench.timing import predicted

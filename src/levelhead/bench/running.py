@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT
+from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench import grid
 from levelhead.bench.grid import GRID, Cell, Failure, Launcher
 from levelhead.bench.looks import level_of

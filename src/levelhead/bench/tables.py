@@ -17,7 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead.attention import DebiasConfig
-from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT, check_grouping, left_out_sentences
+from levelhead.auditing.figures import left_out_sentences
+from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.bench.grid import GRID, read_grid
 from levelhead.data import DATASETS, Fold, Split
 from levelhead.methods import DAM, ERM

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from levelhead.auditing.missing.answer import IndirectAudit
     from levelhead.auditing.regression import RegressionAudit
     from levelhead.auditing.result import AuditResult
-    from levelhead.tables.files import Source
+    from levelhead.tables.files import Stored
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
 COLUMNS, GROUPS, UNRECORDED, WORDS, PLAN, OUTPUT = (
@@ -41,7 +41,6 @@ class Adjust(StrEnum):
 
 # Options in the order of their panels. What an option adds to the audit, it adds to `audit_file`'s arguments.
 def audit_command(
-    context: typer.Context,
     predictions: Annotated[
         Path | None,
         typer.Argument(
@@ -457,7 +456,7 @@ def audit_command(
     check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions, against, join])
     source = predictions.name if predictions else ""
     matched = None
-    rows: Path | Source | None = predictions
+    rows: Path | Stored | None = predictions
     if join is not None:
         if predictions is None or on is None or against is not None:
             raise ConfigError(
@@ -475,7 +474,7 @@ def audit_command(
             *(proxy or []),
         ]
         columns += [inclusion, strata, weight, without, cluster]
-        rows, matched = source_joined(context, predictions, join, on, columns)
+        rows, matched = source_joined(predictions, join, on, columns)
         on = None
     unrecorded = {
         "--labelled-group": labelled_group,
@@ -621,7 +620,7 @@ def _binned(name: str, bins: list[str] | None) -> bool:
 
 
 def _unrecorded(
-    predictions: Path | Source,
+    predictions: Path | Stored,
     label: str,
     prediction: str,
     group: list[str],

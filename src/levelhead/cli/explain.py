@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def explain_command(
-    context: typer.Context,
     scores: Annotated[
         Path | None,
         typer.Argument(
@@ -111,7 +110,7 @@ def explain_command(
         raise ConfigError("--signal takes rows for independent: leave it out, or --cluster.")
     if (join is None) != (on is None):
         raise ConfigError("--join and --on go together: a file with groups, and the column of ids.")
-    rows, matched = source_joined(context, scores, join, on, [label, score, *group, *(signal or []), cluster])
+    rows, matched = source_joined(scores, join, on, [label, score, *group, *(signal or []), cluster])
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.explain import explain_file
 

@@ -15,7 +15,7 @@ from levelhead.types import ConfigError, quoted
 
 if TYPE_CHECKING:
     from levelhead.runs.joined import Join
-    from levelhead.tables.files import Source
+    from levelhead.tables.files import Stored
 
 HtmlFile = Annotated[
     Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
@@ -102,16 +102,17 @@ OnColumn = Annotated[
 
 
 def source_joined(
-    context: typer.Context, file: Path, join: Path | None, on: str | None, columns: Sequence[str | None]
-) -> tuple[Path | Source, str | None]:
+    file: Path, join: Path | None, on: str | None, columns: Sequence[str | None]
+) -> tuple[Path | Stored, str | None]:
     """Return the rows of ``file``, joined with those of ``join`` where one is given, and how many were matched."""
     if join is None or on is None:
         return file, None
     from levelhead.tables.files import File
-    from levelhead.tables.join import both_ids, joined_file
+    from levelhead.tables.join import Joined, both_ids
 
     left, right = both_ids(on, File(file).header())
-    return context.with_resource(joined_file(file, join, left, [name for name in columns if name], right))
+    joined = Joined(file, join, left, [name for name in columns if name], right)
+    return joined, joined.said
 
 
 JoinedGroup = Annotated[

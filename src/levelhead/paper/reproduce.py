@@ -18,7 +18,7 @@ from PIL import Image
 from rich.console import Console
 from rich.markup import escape
 
-from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT
+from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.checks import check_cells
 from levelhead.bench.grid import Cell, Failure, Grid, complete, make_cells, read_grid
 from levelhead.bench.page import compared, comparison_page

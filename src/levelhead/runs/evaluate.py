@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT, check_grouping
+from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
 from levelhead.data import DataSet, Examples, Fold, Groups, Split
 from levelhead.models.networks import classify_one
 from levelhead.runs.card import write_card

@@ -12,7 +12,7 @@ import pandas as pd
 from levelhead.data import DataSet, Groups, Split
 from levelhead.data.base import codes_of, refuse_taken_names
 from levelhead.data.targets import ordered
-from levelhead.tables.join import joined_file
+from levelhead.tables.join import Joined
 from levelhead.types import ConfigError, DataError
 
 
@@ -43,11 +43,11 @@ class Join:
             rows = Path(folder) / f"predictions-{split}.parquet"
             pd.DataFrame({data.id_name: list(ids)}).to_parquet(rows, index=False)
             try:
-                with joined_file(rows, self.file, data.id_name, self.columns, self.on) as (joined, _):
-                    found: dict[str, list[str]] = {name: [] for name in self.columns}
-                    for batch in joined.batches(list(self.columns), plain=list(self.columns)):
-                        for name, values in found.items():
-                            values += ["" if value is None else str(value) for value in batch[name].to_pylist()]
+                joined = Joined(rows, self.file, data.id_name, self.columns, self.on)
+                found: dict[str, list[str]] = {name: [] for name in self.columns}
+                for batch in joined.read(list(self.columns), plain=list(self.columns)):
+                    for name, values in found.items():
+                        values += ["" if value is None else str(value) for value in batch[name].to_pylist()]
             except (ConfigError, DataError) as error:  # nobody knows the temporary file
                 raise type(error)(str(error).replace(str(rows), f"the {split} split")) from None
         return tuple(_groups(name, values, self.file) for name, values in found.items())

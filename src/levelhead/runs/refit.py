@@ -19,7 +19,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from levelhead.auditing.figures import LEAVE_OUT, MIN_COUNT
+from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.data import Examples, Split
 from levelhead.methods import DAM
 from levelhead.methods.last_layer import HeldOut, LastLayerMethod, last_layer, watching_last_layer

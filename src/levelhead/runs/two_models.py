@@ -20,7 +20,7 @@ from levelhead.attention import describe, from_pretrained
 from levelhead.attention.adapters import is_adapter
 from levelhead.attention.description import Description
 from levelhead.auditing.audit import audit
-from levelhead.auditing.paired import Change, PairedRows, compare_rows
+from levelhead.auditing.paired import Change, compare_rows
 from levelhead.auditing.result import AuditResult
 from levelhead.data.base import Inputs
 from levelhead.loading import load_tokenizer_of
@@ -30,7 +30,8 @@ from levelhead.report.text import Record
 from levelhead.runs.own_rows import GroupColumns, OwnRows, base_of
 from levelhead.runs.two_models_page import WHOLE, two_models_page
 from levelhead.storage import refuse_files_of_runs, write_text
-from levelhead.tables.columns import Column, outcome_of
+from levelhead.tables.columns import outcome_of
+from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap
 from levelhead.training.finite import refuse_not_finite
 from levelhead.training.lab import predict_logits
@@ -379,13 +380,13 @@ def _whole(
     truth: Any, old: Any, new: Any, options: Mapping[str, Any]
 ) -> tuple[dict[str, Change], dict[str, int], list[str]]:
     """Return the changes over all rows, rows by who is right, and warnings."""
-    columns: dict[str, Column] = {ALL: (np.zeros(len(truth), np.int64), [ALL])}
-    label = outcome_of(truth, "label")
-    rows = [PairedRows.of(label, outcome_of(one, "prediction"), columns, {ALL: ALL}) for one in (new, old)]
+    rows, given = Rows({}), {"label": truth, "prediction": new, "other": old}
+    rows.add({role: outcome_of(one, role) for role, one in given.items()})
+    rows.add({f"group {ALL}": (np.zeros(len(truth), np.int64), [ALL])})
     present = {*truth, *old, *new}
     positive = options["positive"] if options["positive"] in present else None
     compared = compare_rows(
-        *rows,
+        rows,
         groups={ALL: [ALL]},
         left_out=lambda _: False,
         label_map=LabelMap({one: one for one in present}),

@@ -10,11 +10,14 @@ from decimal import Decimal
 from numbers import Number
 
 import numpy as np
+from numpy.typing import NDArray
 
 from levelhead.arrays import as_decimals
 from levelhead.csv_form import WHOLE
+from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
 from levelhead.tables.columns import Column
 from levelhead.tables.tally import VALUES
+from levelhead.tables.vocabulary import in_order
 from levelhead.types import ConfigError, DataError, printable, quoted
 
 Bins = Mapping[str, Sequence[float] | str]
@@ -130,6 +133,23 @@ def cuts_of(bins: Bins | Sequence[str] | None, columns: Sequence[str]) -> dict[s
             raise ConfigError(f"Bins are given twice for column {quoted(name)}.")
         cuts[name] = Cuts(name, how)
     return cuts
+
+
+def ordered_groups(
+    members: list[Hashable], attribute: Key, cuts: Mapping[str, Cuts]
+) -> tuple[NDArray[np.int64], list[Key]]:
+    """Sort groups, part by part in a crossing; return the codes of ``members`` and the groups."""
+    parts = [group if isinstance(group, tuple) else (group,) for group in members]
+    ordered = [
+        cuts[column].names if column in cuts and not cuts[column].values else in_order(set(values) - {None})
+        for column, values in zip(parts_of(attribute), zip(*parts, strict=True), strict=True)
+    ]
+    ranks = [{value: rank for rank, value in enumerate([*values, None])} for values in ordered]
+    order = sorted(set(parts), key=lambda group: [rank[part] for rank, part in zip(ranks, group, strict=True)])
+    place = {group: position for position, group in enumerate(order)}
+    texts = [tuple(MISSING_GROUP if part is None else str(part) for part in group) for group in order]
+    crossed = isinstance(members[0], tuple)
+    return np.array([place[group] for group in parts]), [group if crossed else group[0] for group in texts]
 
 
 def _number(text: str) -> float:

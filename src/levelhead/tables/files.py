@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from levelhead.arrays import as_decimals
 from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
 from levelhead.spelling import shape_of
-from levelhead.tables.columns import Column
+from levelhead.tables.columns import Column, FloatArray, numbers_of_column
+from levelhead.tables.source import Batch, Source
 from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
 
 # What counts as missing in a label or prediction column of text. In a group column only an empty field does: "NA" or
@@ -27,45 +28,99 @@ from levelhead.types import ConfigError, DataError, LevelheadError, quoted, requ
 MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"]
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
-FloatArray = NDArray[np.float64]
-
 BATCH_ROWS = 1 << 18
 SMALL_RANGE = 1 << 10
 """Whole numbers that lie as close together are their own codes: none is looked up."""
 BATCH_BYTES = 1 << 24
 
-Batch = dict[str, pyarrow.Array]
-Read = TypeVar("Read")
+Read = dict[str, pyarrow.Array]
+Found = TypeVar("Found")
 
 
-class Source(ABC):
+class Stored(Source):
     """Rows of predictions, whose columns may stand in one file or in two."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """What a page calls the file."""
 
     @abstractmethod
     def file_of(self, column: str) -> File:
         """Return the file that holds a column."""
 
     @abstractmethod
-    def batches(
-        self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()
-    ) -> Iterator[Batch]:
+    def read(self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()) -> Iterator[Read]:
         """Yield columns batch by batch: ``numbers`` of a csv as floats, ``plain`` ones as texts, others as codes."""
 
-    @abstractmethod
-    def taken(self, columns: Sequence[str]) -> list[str]:
-        """Say in full sentences what was taken for granted in reading the columns; of plain files nothing."""
-
     def title(self, column: str) -> str:
-        """Return what errors call a column."""
+        """Return the file and the column."""
         return f"{self.file_of(column)}, column {quoted(column)}"
 
+    def batches(
+        self,
+        outcomes: Sequence[str] = (),
+        words: Sequence[str] = (),
+        numbers: Sequence[str] = (),
+        along: Sequence[str] = (),
+        cut: Collection[str] = (),
+    ) -> Iterator[Batch]:
+        """Yield batches of rows.
 
-class File(Source):
+        Fields of csv and tsv files are texts, exactly as they are written: ``1``, ``01`` and ``1.0`` are three values.
+        The types of a parquet file stay what they are.
+        """
+        numbers = list(dict.fromkeys([*numbers, *(name for name in along if name not in words)]))
+        if clash := [name for name in numbers if name in (*outcomes, *words)]:
+            raise DataError(
+                f"Column {quoted(clash[0])} is named twice, as numbers and as a label, prediction or group. Name each "
+                "once."
+            )
+        wanted = list(dict.fromkeys([*outcomes, *words, *numbers]))
+        absent = {name: MISSING if name in outcomes else [""] for name in wanted if name not in numbers}
+        missing = _Missing([*outcomes, *numbers])
+        for read in self.read(wanted, numbers):
+            columns = {
+                name: codes_of(read[name], self.title(name), texts if self.file_of(name).is_text else ())
+                for name, texts in absent.items()
+            }
+            for name in {*cut, *along} & columns.keys():
+                if self.file_of(name).has_commas(name):
+                    codes, texts = columns[name]
+                    columns[name] = codes, [one.replace(",", ".") if isinstance(one, str) else one for one in texts]
+            values = {name: floats_of(read[name], self.title(name)) for name in numbers}
+            missing.add(columns, values, len(read[wanted[0]]))
+            for name in along:
+                if name in columns:
+                    codes, texts = columns[name]
+                    values[name] = numbers_of_column(texts, self.title(name))[codes]
+            yield Batch({name: columns[name] for name in outcomes}, {name: columns[name] for name in words}, values)
+        if not missing.rows:
+            raise DataError(f"{self} has a header but no rows. Write one line for each prediction.")
+        missing.refuse(self, numbers)
+
+
+class _Missing:
+    """Counts missing fields of columns that may have none, and keeps the first rows of each."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.rows, self.counts = 0, dict.fromkeys(names, 0)
+        self.first: dict[str, list[int]] = {name: [] for name in names}
+
+    def add(self, columns: Mapping[str, Column], numbers: Mapping[str, FloatArray], rows: int) -> None:
+        for name, first in self.first.items():
+            found = np.flatnonzero(~np.isfinite(numbers[name])) if name in numbers else _missing_rows(columns[name])
+            self.counts[name] += len(found)
+            first += (found[:5] + self.rows + 1).tolist()
+        self.rows += rows
+
+    def refuse(self, source: Source, numbers: Sequence[str]) -> None:
+        for name, number in self.counts.items():
+            if number:
+                shown = ", ".join(map(str, self.first[name][:5])) + (", ..." if number > 5 else "")
+                raise DataError(
+                    f"{source.title(name)}: {number} missing{' or infinite' if name in numbers else ''} "
+                    f"value{'' if number == 1 else 's'}, first in row "
+                    f"{shown} (counted from 1, without the header). Fill them in or leave those rows out."
+                )
+
+
+class File(Stored):
     """One ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file.
 
     Raises:
@@ -135,15 +190,13 @@ class File(Source):
         """Return names and types of a parquet file."""
         return self._sure(lambda: pyarrow.parquet.read_schema(self.path))
 
-    def batches(
-        self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()
-    ) -> Iterator[Batch]:
+    def read(self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()) -> Iterator[Read]:
         """Yield columns batch by batch; each must be there once."""
         rows = self._text(wanted, numbers, plain) if self.is_text else self._parquet(wanted, numbers, plain)
         while (batch := self._sure(lambda: next(rows, None))) is not None:
             yield batch
 
-    def _sure(self, read: Callable[[], Read]) -> Read:
+    def _sure(self, read: Callable[[], Found]) -> Found:
         """Return what is read; whatever a library says of a damaged file becomes one sentence."""
         try:
             return read()
@@ -155,7 +208,7 @@ class File(Source):
                 raise no_number(self.title(self.header()[int(found[1])]), shape_of(found[2])) from None
             raise _unreadable(self.path, self.kind, error) from None
 
-    def _parquet(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Batch]:
+    def _parquet(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Read]:
         schema = self.schema()
         require_columns(list(schema.names), wanted, str(self))
         for name in wanted:
@@ -174,7 +227,7 @@ class File(Source):
                     if batch.num_rows:
                         yield {name: _simple(batch.column(name)) for name in wanted}
 
-    def _text(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Batch]:
+    def _text(self, wanted: Sequence[str], numbers: Collection[str], plain: Collection[str]) -> Iterator[Read]:
         form = self.form(wanted)
         require_columns(form.header, wanted, str(self))
         check_quotes(self.path, form)
@@ -223,91 +276,15 @@ class File(Source):
         return numbers_of(pyarrow.compute.replace_substring(pointed, ",", "."), self.title(name))
 
 
-def source_of(path: Path | str | Source) -> Source:
+def source_of(path: Path | str | Stored) -> Stored:
     """Return a file of predictions, or the rows that are given.
 
     Raises:
         DataError: there is no such file, or it is of an unknown kind.
     """
-    if not isinstance(path, (Source, Path, str)):
+    if not isinstance(path, (Stored, Path, str)):
         raise ConfigError(f"A file of predictions is named by its path, not by {quoted(path)}.")
-    return path if isinstance(path, Source) else File(path)
-
-
-def read_batches(
-    path: Path | str | Source, outcomes: Sequence[str], groups: Sequence[str], numeric: Collection[str] = ()
-) -> Iterator[dict[str, Column]]:
-    """Yield batches of rows of a file of predictions, one row a prediction, and nothing but the columns asked for.
-
-    Fields of csv and tsv files are texts, exactly as they are written: ``1``, ``01`` and ``1.0`` are three values.
-    The types of a parquet file stay what they are.
-
-    Args:
-        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file, or rows of two.
-        outcomes: names of the label and prediction columns.
-        groups: names of the group columns.
-        numeric: those of them that are cut into ranges, whose decimal commas become points.
-
-    Yields:
-        the columns by name.
-
-    Raises:
-        DataError: the file is missing, unreadable, empty, of an unknown kind, or lacks a column or has it twice; or,
-            after the last batch, a label or a prediction is missing.
-    """
-    for columns, _ in read_batches_with_numbers(path, outcomes, groups, [], numeric):
-        yield columns
-
-
-def read_batches_with_numbers(
-    path: Path | str | Source,
-    outcomes: Sequence[str],
-    groups: Sequence[str],
-    numbers: Sequence[str],
-    numeric: Collection[str] = (),
-) -> Iterator[tuple[dict[str, Column], dict[str, FloatArray]]]:
-    """Yield what :func:`read_batches` does and, beside it, the columns ``numbers`` as floating-point numbers.
-
-    Raises:
-        DataError: as there, and where a field of these columns is no number or, after the last batch, is missing.
-            Infinite numbers and NaN count as missing.
-    """
-    if clash := [name for name in numbers if name in (*outcomes, *groups)]:
-        raise DataError(
-            f"Column {quoted(clash[0])} is named twice, as numbers and as a label, prediction or group. Name each once."
-        )
-    source = source_of(path)
-    wanted = list(dict.fromkeys([*outcomes, *groups, *numbers]))
-    missing: dict[str, list[int]] = {name: [] for name in (*outcomes, *numbers)}
-    counts = dict.fromkeys(missing, 0)
-    start = 0
-    words = {name: MISSING if name in outcomes else [""] for name in wanted if name not in numbers}
-    for batch in source.batches(wanted, numbers):
-        columns = {
-            name: codes_of(batch[name], source.title(name), absent if source.file_of(name).is_text else ())
-            for name, absent in words.items()
-        }
-        for name in set(numeric) & columns.keys():
-            if source.file_of(name).has_commas(name):
-                codes, texts = columns[name]
-                columns[name] = codes, [one.replace(",", ".") if isinstance(one, str) else one for one in texts]
-        values = {name: floats_of(batch[name], source.title(name)) for name in numbers}
-        for name in missing:
-            found = np.flatnonzero(~np.isfinite(values[name])) if name in values else _missing_rows(columns[name])
-            counts[name] += len(found)
-            missing[name] += (found[:5] + start + 1).tolist()
-        yield columns, values
-        start += len(batch[wanted[0]])
-    if not start:
-        raise DataError(f"{path} has a header but no rows. Write one line for each prediction.")
-    for name, number in counts.items():
-        if number:
-            shown = ", ".join(map(str, missing[name][:5])) + (", ..." if number > 5 else "")
-            raise DataError(
-                f"{source.title(name)}: {number} missing{' or infinite' if name in numbers else ''} "
-                f"value{'' if number == 1 else 's'}, first in row "
-                f"{shown} (counted from 1, without the header). Fill them in or leave those rows out."
-            )
+    return path if isinstance(path, Stored) else File(path)
 
 
 def _unreadable(path: Path, suffix: str, error: Exception) -> DataError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,11 @@ import pyarrow.compute
 
 from levelhead.report.text import counted
 from levelhead.spelling import shape_of
-from levelhead.tables.files import Batch, File, Source
+from levelhead.tables.files import File, Read, Stored
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 
-class Joined(Source):
+class Joined(Stored):
     """Rows of ``predictions`` with those of ``columns`` that it lacks out of ``others``, matched by an id.
 
     Rows are matched by the text of their ids, to the letter: 1 and 01 are two ids. A row whose id the other file lacks
@@ -73,17 +73,15 @@ class Joined(Source):
         theirs = [name for name in columns if name in self._joined]
         return self.predictions.taken([self._keys[0], *mine]) + self.others.taken([self._keys[1], *theirs])
 
-    def batches(
-        self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()
-    ) -> Iterator[Batch]:
+    def read(self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()) -> Iterator[Read]:
         """Yield columns of both files, in the order of the predictions."""
         theirs = [name for name in wanted if name in self._joined]
         # The id is read as well, so that a batch without columns of its own has its rows.
         mine = list(dict.fromkeys([self._keys[0], *(name for name in wanted if name not in self._joined)]))
-        found = _whole(self.others.batches(theirs, numbers, plain), theirs) if theirs else {}
+        found = _whole(self.others.read(theirs, numbers, plain), theirs) if theirs else {}
         plain = [*plain, *([] if self._keys[0] in wanted else [self._keys[0]])]
         start = 0
-        for batch in self.predictions.batches(mine, numbers, plain):
+        for batch in self.predictions.read(mine, numbers, plain):
             places = self._places[start : start + len(batch[mine[0]])]
             start += len(places)
             both = batch | {name: column.take(places) for name, column in found.items()}
@@ -121,18 +119,9 @@ def both_ids(on: str, names: Sequence[str] = ()) -> tuple[str, str | None]:
     return left, right
 
 
-@contextmanager
-def joined_file(
-    predictions: Path, others: Path, on: str, columns: Sequence[str], other_on: str | None = None
-) -> Iterator[tuple[Joined, str]]:
-    """Yield :class:`Joined` rows, and a sentence on how many of them were matched."""
-    joined = Joined(predictions, others, on, columns, other_on)
-    yield joined, joined.said
-
-
 def _ids(file: File, column: str) -> pyarrow.ChunkedArray:
     """Return the ids of a file as texts, or as bytes where they are no texts; null where one is missing."""
-    parts = [batch[column] for batch in file.batches([column], plain=[column])]
+    parts = [batch[column] for batch in file.read([column], plain=[column])]
     if not parts:
         raise DataError(f"{file} has a header but no rows. Write one line for each id.")
     kind = parts[0].type
@@ -168,7 +157,7 @@ def _check(ids: pyarrow.ChunkedArray, title: str) -> None:
         )
 
 
-def _whole(batches: Iterator[Batch], columns: Sequence[str]) -> Batch:
+def _whole(batches: Iterator[Read], columns: Sequence[str]) -> Read:
     """Return columns of a file in one piece."""
     parts = list(batches)
     return {

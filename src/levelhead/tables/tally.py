@@ -6,8 +6,9 @@ scores is refused as soon as it has more values than classes or groups can have.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,9 @@ MOST_MEMBERS = 1 << 22
 """Pairs of a cluster and a pattern that are held of batches before they are added up."""
 # Up to so many cells, a batch is counted in one array; beyond, the patterns that occur are sorted out first.
 MOST_COUNTED_CELLS = 1 << 20
+
+Pattern = tuple[Hashable, Hashable, Hashable]
+"""Label, prediction and group of a row."""
 
 
 @dataclass
@@ -56,10 +60,10 @@ class Tally:
     groups: Mapping[str, str]
     intersect: bool = False
     numbered: frozenset[str] = frozenset()
-    counts: dict[Key, dict[tuple[Hashable, Hashable, Hashable], int]] = field(default_factory=dict)
+    counts: dict[Key, dict[Pattern, int]] = field(default_factory=dict)
     labels: dict[Hashable, int] = field(default_factory=dict)
     predictions: dict[Hashable, int] = field(default_factory=dict)
-    weights: dict[Key, dict[tuple[Hashable, Hashable, Hashable], NDArray[np.float64]]] = field(default_factory=dict)
+    weights: dict[Key, dict[Pattern, NDArray[np.float64]]] = field(default_factory=dict)
     clusters: dict[Hashable, int] = field(default_factory=dict)
     _met: dict[Key, set[Hashable]] = field(default_factory=dict)
     _pairs: dict[Key, list[NDArray[np.int64]]] = field(default_factory=dict)
@@ -103,14 +107,22 @@ class Tally:
                     "compare. Merge rare groups or rare classes."
                 )
             counts = self.counts.setdefault(key, {})
-            for pattern, rows in _patterns(label, prediction, column):
-                counts[pattern] = counts.get(pattern, 0) + rows
+            columns = (label, prediction, column)
+            flat = crossed(columns)
+            places, rows = _occurring(flat, columns)
+            there = patterns_at(places, columns)
+            for pattern, number in zip(there, rows.tolist(), strict=True):
+                counts[pattern] = counts.get(pattern, 0) + number
+            if weight is None and of_clusters is None:
+                continue
+            inverse = np.searchsorted(places, flat)
             if weight is not None:
                 sums = self.weights.setdefault(key, {})
-                for pattern, both in _weights(weight, label, prediction, column):
-                    sums[pattern] = sums.get(pattern, 0.0) + both
+                both = np.stack([np.bincount(inverse, weights=weight), np.bincount(inverse, weights=weight**2)], -1)
+                for pattern, sum_of in zip(there, both, strict=True):
+                    sums[pattern] = sums.get(pattern, 0.0) + sum_of
             if of_clusters is not None:
-                self._add_members(key, of_clusters, (label, prediction, column))
+                self._add_members(key, of_clusters, inverse, there)
 
     def members(self, key: Key) -> NDArray[np.int64]:
         """Return cluster, pattern (its place in ``counts``) and rows of each pair of the two, (pairs, 3)."""
@@ -131,17 +143,12 @@ class Tally:
             self.clusters[value] = self.clusters.get(value, 0) + count
         return np.array([self._places.setdefault(value, len(self._places)) for value in values], np.int64)[codes]
 
-    def _add_members(self, key: Key, cluster: NDArray[np.int64], columns: Sequence[Column]) -> None:
-        """Count the rows of each (cluster, pattern) of a batch."""
+    def _add_members(
+        self, key: Key, cluster: NDArray[np.int64], inverse: NDArray[np.int64], there: Sequence[Pattern]
+    ) -> None:
+        """Count the rows of each (cluster, pattern) of a batch, whose rows have the patterns ``there[inverse]``."""
         places = {pattern: place for place, pattern in enumerate(self.counts[key])}
-        sizes = [len(values) for _, values in columns]
-        flat = columns[0][0]
-        for (codes, _), size in zip(columns[1:], sizes[1:], strict=True):
-            flat = flat * size + codes
-        there, inverse = np.unique(flat, return_inverse=True)
-        combined = np.unravel_index(there, sizes)
-        texts = [[values[code] for code in codes] for codes, (_, values) in zip(combined, columns, strict=True)]
-        own = np.array([places[pattern] for pattern in zip(*texts, strict=True)], np.int64)[inverse]
+        own = np.array([places[pattern] for pattern in there], np.int64)[inverse]
         pairs, rows = np.unique(cluster * len(places) + own, return_counts=True)
         found = np.column_stack([*np.divmod(pairs, len(places)), rows])
         self._pairs.setdefault(key, []).append(found)
@@ -240,37 +247,25 @@ def _text(value: Hashable, title: str) -> str:
     return text
 
 
-def _weights(
-    weight: NDArray[np.float64], *columns: Column
-) -> Iterator[tuple[tuple[Hashable, Hashable, Hashable], NDArray[np.float64]]]:
-    """Yield each (label, prediction, group) in a batch, and its sums of weights and of squared weights."""
-    sizes = [len(values) for _, values in columns]
+def crossed(columns: Sequence[Column]) -> NDArray[np.int64]:
+    """Return one code for each row, of what it has in all columns."""
     flat = columns[0][0]
-    for (codes, _), size in zip(columns[1:], sizes[1:], strict=True):
-        flat = flat * size + codes
-    places, inverse = np.unique(flat, return_inverse=True)
-    sums = np.stack([np.bincount(inverse, weights=weight), np.bincount(inverse, weights=weight**2)], -1)
-    combined = np.unravel_index(places, sizes)
-    label, prediction, group = (
-        [values[code] for code in codes] for codes, (_, values) in zip(combined, columns, strict=True)
-    )
-    yield from zip(zip(label, prediction, group, strict=True), sums, strict=True)
+    for codes, values in columns[1:]:
+        flat = flat * len(values) + codes
+    return flat
 
 
-def _patterns(*columns: Column) -> Iterator[tuple[tuple[Hashable, Hashable, Hashable], int]]:
-    """Yield each (label, prediction, group) in a batch, and how many rows have it."""
-    sizes = [len(values) for _, values in columns]
-    flat = columns[0][0]
-    for (codes, _), size in zip(columns[1:], sizes[1:], strict=True):
-        flat = flat * size + codes
-    if np.prod(sizes) <= MOST_COUNTED_CELLS:
-        counted = np.bincount(flat)
-        places = np.flatnonzero(counted)
-        rows = counted[places]
-    else:
-        places, rows = np.unique(flat, return_counts=True)
-    combined = np.unravel_index(places, sizes)
-    label, prediction, group = (
-        [values[code] for code in codes] for codes, (_, values) in zip(combined, columns, strict=True)
-    )
-    yield from zip(zip(label, prediction, group, strict=True), rows.tolist(), strict=True)
+def patterns_at(places: NDArray[np.int64], columns: Sequence[Column]) -> list[Any]:
+    """Return what stands behind codes that :func:`crossed` returned: a tuple with a value of each column."""
+    combined = np.unravel_index(places, [len(values) for _, values in columns])
+    named = ([values[code] for code in codes] for codes, (_, values) in zip(combined, columns, strict=True))
+    return list(zip(*named, strict=True))
+
+
+def _occurring(flat: NDArray[np.int64], columns: Sequence[Column]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the codes that occur, and how many rows have each."""
+    if np.prod([len(values) for _, values in columns]) > MOST_COUNTED_CELLS:
+        return np.unique(flat, return_counts=True)
+    counted = np.bincount(flat)
+    places = np.flatnonzero(counted)
+    return places, counted[places]

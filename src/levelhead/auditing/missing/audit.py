@@ -21,7 +21,8 @@ from levelhead.auditing.missing.tally import Tally
 from levelhead.metrics.intervals import check_options
 from levelhead.spelling import MOST_CLASSES
 from levelhead.tables.columns import Column, columns_of, outcomes_of, positive_index
-from levelhead.tables.files import Source, read_batches_with_numbers, source_of
+from levelhead.tables.files import Stored, source_of
+from levelhead.tables.source import Arrays
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.types import ConfigError, DataError, quoted
 
@@ -88,11 +89,9 @@ def indirect_audit(
         raise DataError(f"y_pred is None. {TAKEN}")
     outcomes, (positive,), by_position = outcomes_of({"label": y_true, "prediction": y_pred}, positive)
     label, prediction = outcomes["label"], outcomes["prediction"]
-    rows = len(label[0])
-    if rows != len(prediction[0]):
-        raise DataError(f"{rows} labels and {len(prediction[0])} predictions. Pass one of each for every row.")
-    if not rows:
-        raise DataError("There are no rows to audit. Pass at least one labelled prediction.")
+    source = Arrays()
+    source.add_outcomes(outcomes)
+    rows = source.rows
     columns: dict[str, Column] = {}
 
     def take(name: str, values: Any) -> list[str]:
@@ -139,7 +138,7 @@ def indirect_audit(
 
 @checked
 def indirect_audit_file(
-    path: Path | str | Source,
+    path: Path | str | Stored,
     label: str,
     prediction: str,
     *,
@@ -205,11 +204,11 @@ def indirect_audit_file(
     tallies = known.tallies(titles[label], titles[prediction], titles)
     numbers = [name for name in known.proxies if source.file_of(name).stores_fractions(name)]
     words = [name for name in known.columns if name not in numbers]
-    for batch, fractions in read_batches_with_numbers(source, [label, prediction], words, numbers):
+    for batch in source.batches([label, prediction], words, numbers):
         # A column of fractions has hardly two equal ones: the numbers themselves stand in place of codes.
-        columns: dict[str, Any] = batch | {name: (values, []) for name, values in fractions.items()}
+        columns: dict[str, Any] = batch.words | {name: (values, []) for name, values in batch.numbers.items()}
         for tally in tallies.values():
-            tally.add(batch[label], batch[prediction], columns)
+            tally.add(batch.outcomes[label], batch.outcomes[prediction], columns)
     found = _answer(known, tallies, positive, level, replicates, seed, LabelMap(label_map))
     return replace(found, reading=tuple(source.taken(names)))
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from levelhead.auditing.missing.gaps import FloatArray
 from levelhead.auditing.missing.labelled import FOLDS
 from levelhead.tables.columns import Column
+from levelhead.tables.tally import patterns_at
 from levelhead.types import DataError, quoted
 
 BINS = 100
@@ -226,11 +227,7 @@ class Tally:
                     factor = factor * (1.0 if not j or h is None else h**j)
                     found[:, i, j] = np.bincount(within, weights=factor, minlength=length)
         filled = np.flatnonzero(first)
-        combined = np.unravel_index(filled if places is None else places[filled], sizes)
-        named = zip(
-            *([values[code] for code in codes.tolist()] for codes, (_, values) in zip(combined, parts, strict=True)),
-            strict=True,
-        )
+        named = patterns_at(filled if places is None else places[filled], parts)
         for pattern, sums in zip(named, found[filled], strict=True):
             if pattern in self.sums:
                 self.sums[pattern] += sums

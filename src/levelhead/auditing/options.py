@@ -1,0 +1,198 @@
+"""What an audit is asked: its options, which column is what, and what does not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from levelhead.auditing.continuous import check_degree
+from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference
+from levelhead.auditing.own_metrics import Metric, check_metrics
+from levelhead.auditing.scale import AUTO
+from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
+from levelhead.tables.bins import Bins, Cuts
+from levelhead.tables.columns import Column, FloatArray
+from levelhead.tables.source import Source
+from levelhead.tables.vocabulary import LabelMap
+from levelhead.types import ConfigError, DataError, listed, quoted
+
+LEAVE_OUT, AS_GROUP = "leave out", "group"
+"""What becomes of rows without a group."""
+MIN_COUNT = 10
+"""Smallest denominator for a rate to enter a gap, where nobody says another."""
+ABOUT = ("title", "model", "author", "purpose")
+"""What may be said of an audit, for its page."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column of a table is what; None or empty where there is none.
+
+    ``other`` has the predictions of another model, ``levels`` are the control columns, ``along`` columns of numbers.
+    """
+
+    label: str | None
+    prediction: str | None
+    groups: tuple[str, ...]
+    score: str | None = None
+    weight: str | None = None
+    cluster: str | None = None
+    other: str | None = None
+    levels: tuple[str, ...] = ()
+    along: tuple[str, ...] = ()
+    id: str | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns whose reading is told."""
+        named = [self.label, self.prediction, self.score, self.weight, *self.along, *self.groups, *self.levels, self.id]
+        return list(dict.fromkeys(name for name in named if name is not None))
+
+    def titles(self, source: Source) -> dict[str, str]:
+        """Return what errors call the columns that hold few values, and the score and id, by role."""
+        named = {"label": self.label, "prediction": self.prediction, "other": self.other, "score": self.score}
+        named |= {"id": self.id} | {f"group {name}": name for name in self.groups}
+        return {role: source.title(name) for role, name in named.items() if name is not None}
+
+    def batches(self, source: Source, cuts: Mapping[str, Cuts]) -> Iterator[dict[str, Column | FloatArray]]:
+        """Yield the columns of a table by role, batch by batch; groups and levels are cut, ids are texts."""
+        outcomes = {"label": self.label, "prediction": self.prediction, "other": self.other}
+        outcomes |= {"cluster": self.cluster, "id": self.id}
+        known = {role: name for role, name in outcomes.items() if name is not None}
+        numbers = {role: name for role, name in (("score", self.score), ("weight", self.weight)) if name is not None}
+        words = {f"group {name}": name for name in self.groups} | {f"level {name}": name for name in self.levels}
+        wanted = list(known.values()), list(dict.fromkeys(words.values())), list(numbers.values())
+        for batch in source.batches(*wanted, self.along, cuts):
+            found: dict[str, Any] = {role: batch.outcomes[name] for role, name in known.items()}
+            found |= {role: batch.numbers[name] for role, name in numbers.items()}
+            found |= {f"along {name}": batch.numbers[name] for name in self.along}
+            for role, name in words.items():
+                column = batch.words[name]
+                found[role] = cuts[name].cut(column, source.title(name)) if name in cuts else column
+            if self.id is not None:
+                codes, values = found["id"]
+                texts = np.empty(len(values), object)
+                texts[:] = values
+                found["id"] = texts[codes]
+            yield found
+
+
+def find_quantiles(source: Source, cuts: Mapping[str, Cuts]) -> None:
+    """Set the points of quantiles, which need all values of a column before the first row is counted."""
+    for name, cut in cuts.items():
+        if cut.quantiles:
+            cut.find((batch.words[name] for batch in source.batches(words=[name], cut=cuts)), source.title(name))
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """The options that both ways to audit share, as :func:`levelhead.audit` describes them.
+
+    ``label`` and ``cluster`` are what sentences call these columns.
+    """
+
+    positive: Hashable
+    intersect: bool
+    min_count: int
+    level: float
+    replicates: int
+    seed: int
+    missing: str = LEAVE_OUT
+    reference: Reference = None
+    label_map: LabelMap = field(default_factory=lambda: LabelMap(None))
+    positive_name: str | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
+    adjust: str = BONFERRONI
+    favourable: Hashable = None
+    thresholds: tuple[float, ...] = ()
+    scale: str = AUTO
+    bins: Bins | Sequence[str] | None = None
+    gedi: int | None = None
+    metrics: Mapping[str, Metric] | None = None
+    label: str = "label"
+    cluster: str | None = None
+
+    def leaves_out(self, group: Key) -> bool:
+        """Whether no gap compares a group, because it stands for rows without one."""
+        return self.missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
+
+    def check(self, roles: Roles) -> None:
+        """Raise an error, before anything is counted, for columns that do not fit or an option out of range."""
+        check_grouping(len(roles.groups), self.min_count, self.intersect, self.missing)
+        if self.adjust not in (BONFERRONI, MAX_T):
+            raise ConfigError(f"adjust={quoted(self.adjust)} is unknown. Pass {BONFERRONI!r} or {MAX_T!r}.")
+        if self.positive_name is not None and not self.positive_name.strip():
+            raise ConfigError("The positive class's name is empty. Write a verb or a noun, or leave it out.")
+        if self.metrics is not None:
+            check_metrics(self.metrics)
+        if self.gedi is not None:
+            check_degree(self.gedi)
+            if not roles.along:
+                raise ConfigError(
+                    "GeDI is about a column of numbers: name it, with --continuous (continuous= in Python)."
+                )
+        if self.scale != AUTO and roles.score is None:
+            raise ConfigError("A scale is one of scores: name their column with --score (scores= in Python).")
+        if roles.prediction is None and roles.score is None:
+            raise ConfigError("There is nothing to audit: name predicted classes (y_pred in Python), or scores.")
+        if clash := [name for name in roles.levels if name in roles.groups]:
+            raise ConfigError(
+                f"{quoted(clash[0])} is a group column and a control column: within its levels there is one group "
+                "only. Leave it out of one of them."
+            )
+        if roles.levels and roles.prediction is None:
+            raise ConfigError(
+                "Gaps within levels compare predicted classes, not scores: name predictions (--prediction, in Python "
+                "y_pred) as well, or leave out the control column."
+            )
+
+
+def check_grouping(columns: int, min_count: int, intersect: bool, missing: str, *, fewest: int = 1) -> None:
+    """Raise an error if there are too few columns, or an option about groups is out of range."""
+    if not columns:
+        raise DataError("There is no sensitive column. Pass at least one.")
+    if min_count < fewest:
+        raise ConfigError(
+            f"min_count={min_count} is below {fewest}. Pass the smallest group to compare, for example 10."
+        )
+    if intersect and columns < 2:
+        raise ConfigError("Crossing groups needs two sensitive columns or more. Name another one.")
+    if missing not in (LEAVE_OUT, AS_GROUP):
+        raise ConfigError(f"missing={quoted(missing)} is unknown. Pass {LEAVE_OUT!r} or {AS_GROUP!r}.")
+
+
+def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Return what is said of an audit, in the order of :data:`ABOUT`; errors name what is unknown."""
+    unknown = [name for name in given or {} if name not in ABOUT]
+    if unknown:
+        raise ConfigError(f"about has {quoted(unknown[0])}. Known: {listed(ABOUT)}.")
+    return {name: str((given or {})[name]) for name in ABOUT if (given or {}).get(name)}
+
+
+EXCLUDED = {
+    "weight": (
+        "weights: their figures would be those of unweighted rows",
+        ("metrics", "without", "continuous", "control", "score", "against", "favourable"),
+    ),
+    "cluster": (
+        "a cluster column: the intervals would take rows for independent",
+        ("weight", "metrics", "without", "continuous", "control"),
+    ),
+}
+"""What cannot be used with a column, and why."""
+ARGUMENTS = {"score": "scores=", "weight": "sample_weight=", "control": "control_features="}
+"""What Python calls it, where that is another name."""
+
+
+def refuse_excluded(asked: Mapping[str, Any], argument: bool = False) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for what does not go together; ``argument``: named as in Python."""
+    there = [
+        name for name, value in asked.items() if value is not None and not (isinstance(value, tuple) and not value)
+    ]
+    for column, (why, excluded) in EXCLUDED.items():
+        if column in there and (clash := [name for name in excluded if name in there]):
+            named = " and ".join(ARGUMENTS.get(name, f"{name}=") if argument else f"--{name}" for name in clash)
+            raise ConfigError(f"{named} cannot be used with {why}. Leave one of them out.")

@@ -1,0 +1,131 @@
+"""Rows of a table, wherever they come from, batch by batch as codes and numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from numpy.typing import ArrayLike
+
+from levelhead.tables.columns import OF_SCORES, Column, FloatArray, by_name, column_title, columns_of, numbers_of_array
+from levelhead.types import DataError, quoted
+
+
+class Batch(NamedTuple):
+    """Some rows: columns of outcomes and of words as codes, and columns of numbers, by name."""
+
+    outcomes: dict[str, Column]
+    words: dict[str, Column]
+    numbers: dict[str, FloatArray]
+
+
+class Source(ABC):
+    """Rows of a table."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What a page calls the table."""
+
+    @abstractmethod
+    def title(self, column: str) -> str:
+        """Return what errors call a column."""
+
+    def called(self, column: str) -> str:
+        """Return what sentences call a column."""
+        return column
+
+    @abstractmethod
+    def batches(
+        self,
+        outcomes: Sequence[str] = (),
+        words: Sequence[str] = (),
+        numbers: Sequence[str] = (),
+        along: Sequence[str] = (),
+        cut: Collection[str] = (),
+    ) -> Iterator[Batch]:
+        """Yield batches of rows, and nothing but the columns asked for.
+
+        Args:
+            outcomes: columns of labels, predictions, clusters or ids, of which no value may be missing.
+            words: columns of groups.
+            numbers: columns of numbers, such as scores, of which none may be missing or infinite.
+            along: columns of numbers which may be columns of words as well.
+            cut: the columns of words that are cut into ranges.
+
+        Raises:
+            DataError: the table cannot be read or has no rows; or, after the last batch, a value is missing.
+        """
+
+    def taken(self, columns: Sequence[str]) -> list[str]:
+        """Say in full sentences what was taken for granted in reading the columns; of plain tables nothing."""
+        return []
+
+
+class Arrays(Source):
+    """Columns in memory, all as long as the first that is added, the labels: one batch.
+
+    Args:
+        called: what sentences call a column, where that is not its name.
+        what: what a row is called where there are none.
+    """
+
+    name = "this model"
+
+    def __init__(self, called: Mapping[str, str] | None = None, what: str = "labelled prediction") -> None:
+        self._columns, self._called, self._what, self.rows = Batch({}, {}, {}), called or {}, what, 0
+
+    def add_outcomes(self, columns: Mapping[str, Column]) -> None:
+        """Add labels, predictions and the like, by what errors call them: "label" goes by the name "The label"."""
+        for what, column in columns.items():
+            noun, of, rest = what.partition(" of ")
+            self._columns.outcomes[f"The {what}"] = column
+            self._check(len(column[0]), f"{noun}s{of}{rest}")
+
+    def add_words(self, features: Any, otherwise: str = "group", what: str = "sensitive columns") -> tuple[str, ...]:
+        """Add columns of groups in any form that :func:`by_name` takes, and return their names."""
+        columns = columns_of(by_name(features, otherwise, what), self.rows)
+        self._columns.words.update(columns)
+        return tuple(columns)
+
+    def add_numbers(self, name: str, values: ArrayLike, title: str, what: str, advice: str = OF_SCORES) -> FloatArray:
+        """Add and return a column of numbers; errors name it by ``title``, and its values ``what``.
+
+        Raises:
+            DataError: the values are no numbers, not as many as there are rows, or a second column of this name.
+        """
+        if name in self._columns.numbers:
+            raise DataError(f"Two columns of numbers are named {quoted(name)}. Rename one of them.")
+        found = self._columns.numbers[name] = numbers_of_array(values, title, advice)
+        self._check(len(found), what)
+        return found
+
+    def title(self, column: str) -> str:
+        """Return the name of an outcome; a column of groups is called one."""
+        named = column in self._columns.outcomes or column in self._columns.numbers
+        return column if named and column not in self._columns.words else column_title(column)
+
+    def called(self, column: str) -> str:
+        """Return the column's own name."""
+        return self._called.get(column, column)
+
+    def batches(
+        self,
+        outcomes: Sequence[str] = (),
+        words: Sequence[str] = (),
+        numbers: Sequence[str] = (),
+        along: Sequence[str] = (),
+        cut: Collection[str] = (),
+    ) -> Iterator[Batch]:
+        """Yield all rows at once; outcomes, groups and numbers of one name are three columns."""
+        wanted = (outcomes, words, [*numbers, *along])
+        held: Any = self._columns
+        yield Batch(*({name: one[name] for name in names} for one, names in zip(held, wanted, strict=True)))
+
+    def _check(self, rows: int, what: str) -> None:
+        self.rows = self.rows or rows
+        if not self.rows:
+            raise DataError(f"There are no rows to audit. Pass at least one {self._what}.")
+        if rows != self.rows:
+            raise DataError(f"{self.rows} labels and {rows} {what}. Pass one of each for every row.")
