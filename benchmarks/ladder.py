@@ -36,15 +36,27 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import linalg, stats
+from torch.nn import functional
 
 import levelhead as lh
 from levelhead.bench.ladder import Step, draw_ladder
 from levelhead.data import SPLITS
+from levelhead.data.base import Split as SplitName
+from levelhead.data.images import ImageInputs
+from levelhead.data.views import View
 from levelhead.methods import AFR, DFR, Decorrelation, FewLabel, Identities
-from levelhead.methods.directions import largest_strength, regression_within, without_directions
+from levelhead.methods.directions import (
+    largest_strength,
+    less_means,
+    regression_within,
+    standardized,
+    without_directions,
+)
+from levelhead.methods.identities import between_people
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, PeopleRows, solve
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.joint import holm
@@ -74,6 +86,11 @@ VARIANTS: dict[str, tuple[int, LastLayerMethod]] = {
     "DFR": (4, DFR()),
 }
 """By name: the rung of knowledge, and the method. Rung 5 is known groups when predicting, computed below."""
+FEWER_PEOPLE = (200, 500)
+NEAR = 100
+NEAR_THRESHOLD = f"few-label, the {NEAR} rows nearest the threshold"
+COLOUR = "colour planes"
+"""A declared view that should not decide: colour without luminance, means of 8 by 8 fields."""
 KNOWN_GROUP = "group subtracted"
 NOISE, RANDOM_DIRECTION = "noise on the score", "a random direction"
 REMOVED_DIRECTION = "a random direction, removed"
@@ -93,7 +110,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Task:
-    """One head: the ``name`` of what it answers, the ``network`` below it, its last layer, and the two splits."""
+    """One head: the ``name`` of what it answers, the ``network`` below it, its last layer, and the two splits.
+
+    ``colour`` is what a declared view says of the label, a score of the validation rows.
+    """
 
     name: str
     network: str
@@ -102,6 +122,7 @@ class Task:
     validation: Split
     test: Split
     train: PeopleRows | None = None
+    colour: FloatArray | None = None
 
     @property
     def held(self) -> HeldOut:
@@ -121,6 +142,7 @@ def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iter
         for split in (SPLITS if others or knows else SPLITS[1:])
     }
     people = np.unique(columns["train"]["celeb_id"], return_inverse=True)[1] if knows else None
+    seen = {split: colours(refitting, split) for split in SPLITS[:2]}
     own = _splits(refitting, features, columns)
     held = HeldOut.of(
         refitting.model,
@@ -131,7 +153,8 @@ def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iter
     )
     target = str(getattr(data, "target", name))
     rows = people if people is None else PeopleRows(features["train"], _labels(refitting, "train"), people)
-    yield Task(target, f"{name}, its own", seed, (held.weight, held.bias), *own, rows), True
+    colour = score(fitted(seen["train"], _labels(refitting, "train")), seen["validation"])
+    yield Task(target, f"{name}, its own", seed, (held.weight, held.bias), *own, rows, colour), True
     if not others:
         return
     male = columns["test"]["Male"]
@@ -148,7 +171,17 @@ def tasks_of(name: str, run: Path, data_root: Path | None, others: bool) -> Iter
         layer = at_rate(layer, features["validation"], float(labels["validation"].mean()))
         splits = [replace(split, labels=labels[key]) for key, split in zip(("validation", "test"), own, strict=True)]
         rows = people if people is None else PeopleRows(features["train"], labels["train"], people)
-        yield Task(attribute, name, seed, layer, *splits, rows), attribute in chosen
+        colour = score(fitted(seen["train"], labels["train"]), seen["validation"]) if attribute in chosen else None
+        yield Task(attribute, name, seed, layer, *splits, rows, colour), attribute in chosen
+
+
+def colours(refitting: Refitting, split: SplitName) -> FloatArray:
+    """Return the colour planes of the pictures of a split, (rows, 192): three channels of 8 by 8 fields."""
+    inputs = View("chroma")(refitting.run.prepared(split, refitting.model).inputs)
+    assert isinstance(inputs, ImageInputs)
+    parts = torch.arange(len(inputs)).split(1024)
+    fields = [functional.adaptive_avg_pool2d(inputs.pictures(part).float(), 8).flatten(1) for part in parts]
+    return torch.cat(fields).double().numpy()
 
 
 def _columns(refitting: Refitting, split: str) -> dict[str, IntArray]:
@@ -225,15 +258,15 @@ def answers(task: Task) -> Iterator[tuple[str, int, bool, Booleans]]:
     count = int((plain > 0).sum())
     yield "ERM", 0, False, highest(plain, count)
     for name, (rung, method) in VARIANTS.items():
-        for draw in range(DRAWS if isinstance(method, FewLabel) else 1):
-            told = held
+        for draw in range(DRAWS if isinstance(method, FewLabel) or getattr(method, "placebo", False) else 1):
+            told = replace(held, seed=1000 * draw + task.seed)
             if isinstance(method, FewLabel):
                 if method.rows > len(held.labels):
                     continue
                 rows = np.random.default_rng((task.seed, draw)).choice(len(held.labels), method.rows, replace=False)
-                told = replace(held, groups=np.where(np.isin(np.arange(len(held.labels)), rows), held.groups, -1))
+                told = told_groups(told, rows)
             elif rung < 3:
-                told = replace(held, groups=None)
+                told = replace(told, groups=None)
             if isinstance(method, Identities) and held.train is None:
                 continue
             layer = method.refit(told)
@@ -245,6 +278,15 @@ def answers(task: Task) -> Iterator[tuple[str, int, bool, Booleans]]:
             yield name, 0, True, highest(moved, count)
         layer = without_directions(held, generator.normal(size=(held.features.shape[1], 1)), BUDGET)
         yield REMOVED_DIRECTION, 0, True, highest(score(layer, test.features), count)
+        for people in FEWER_PEOPLE if held.train is not None else ():
+            layer = Identities().refit(replace(held, train=some_people(held.train, people, generator)))
+            yield f"identities, {people} people", 2, True, highest(score(layer, test.features), count)
+    if task.colour is not None:
+        layer = without_directions(held, telling(held, task.colour), BUDGET)
+        yield COLOUR, 1, True, highest(score(layer, test.features), count)
+    near = np.argsort(np.abs(score(task.layer, held.features)), kind="stable")[:NEAR]
+    layer = FewLabel(rows=NEAR).refit(told_groups(held, near))
+    yield NEAR_THRESHOLD, 3, True, highest(score(layer, test.features), count)
     # The group itself, known when predicting: the same subtraction, of the group instead of what tells it.
     assert held.groups is not None
     signal = held.groups[:, None].astype(float)
@@ -252,6 +294,68 @@ def answers(task: Task) -> Iterator[tuple[str, int, bool, Booleans]]:
     strength = largest_strength(held.logits, signal @ share, held.labels, BUDGET)
     moved = plain - strength * test.groups * float(share[0, 1] - share[0, 0])
     yield KNOWN_GROUP, 5, True, highest(moved, count)
+
+
+def told_groups(held: HeldOut, rows: IntArray) -> HeldOut:
+    """Return the held-out rows with the groups of some ``rows`` told, and no other."""
+    return replace(held, groups=np.where(np.isin(np.arange(len(held.labels)), rows), held.groups, -1))
+
+
+def some_people(train: PeopleRows, count: int, generator: np.random.Generator) -> PeopleRows:
+    """Return the rows of ``count`` people, drawn from those with two rows or more."""
+    chosen = generator.choice(np.flatnonzero(np.bincount(train.people) > 1), count, replace=False)
+    rows = np.isin(train.people, chosen)
+    return PeopleRows(train.features[rows], train.labels[rows], train.people[rows])
+
+
+def telling(held: HeldOut, signal: FloatArray) -> FloatArray:
+    """Return the direction (width, 1) of standardized features that tells a signal (rows,) inside the classes.
+
+    Ridge regression, with the penalty that ``identities`` has.
+    """
+    mean, scale = standardized(held)
+    features = less_means((held.features - mean) / scale, held.labels)
+    own = less_means(signal[:, None], held.labels)
+    moments = features.T @ features / len(own) + Identities().penalty * np.eye(features.shape[1])
+    return np.asarray(linalg.solve(moments, features.T @ own / len(own), assume_a="pos"))
+
+
+def inside(task: Task) -> dict[str, Any]:
+    """Say how far the removed directions tell the group inside a class, and rho before and after they are removed.
+
+    Each figure is the area under the ROC curve, the mean over the classes, turned to at least a half; of random
+    directions the mean over ``DRAWS``.
+    """
+    held, test, generator = replace(task.held, groups=None), task.test, np.random.default_rng(task.seed)
+    mean, scale = standardized(held)
+    features = (test.features - mean) / scale
+
+    def area(direction: FloatArray) -> float:
+        values = features @ direction
+        return float(
+            np.mean([_area(values[test.labels == label], test.groups[test.labels == label]) for label in (0, 1)])
+        )
+
+    found: dict[str, Any] = {"random": np.mean([area(each) for each in generator.normal(size=(DRAWS, len(mean)))])}
+    layers = {"ERM": task.layer}
+    if (train := held.train) is not None:
+        method = Identities()
+        directions = between_people(
+            (train.features - mean) / scale, train.labels, train.people, method.directions, method.penalty
+        )
+        found["identities"] = [area(each) for each in directions.T]
+        layers["identities"] = method.refit(held)
+    if task.colour is not None:
+        found[COLOUR] = area(telling(held, task.colour)[:, 0])
+        layers[COLOUR] = without_directions(held, telling(held, task.colour), BUDGET)
+    found["rho"] = {name: explain(replace(task, layer=layer))["rho"]["value"] for name, layer in layers.items()}
+    return found
+
+
+def _area(values: FloatArray, groups: IntArray) -> float:
+    """Return the area under the ROC curve of two groups, turned to at least a half."""
+    share = stats.mannwhitneyu(values[groups == 1], values[groups == 0]).statistic / np.prod(np.bincount(groups))
+    return float(max(share, 1 - share))
 
 
 def monotone_shares(task: Task) -> dict[str, float]:
@@ -333,6 +437,7 @@ def measure(tasks: list[Task]) -> dict[str, Any]:
         "smallest_cell": int(np.bincount(2 * test.labels + test.groups, minlength=4).min()),
         "accuracy": _interval(accuracy),
         "equalized_odds": _interval(gap),
+        "inside": {str(task.seed): inside(task) for task in tasks},
         "monotone_share": {str(task.seed): monotone_shares(task) for task in tasks},
         # Random answers for a share of the rows: what the budget buys without knowing anything.
         "trivial": -float(gap[0]) * BUDGET / max(float(accuracy[0]) - random, BUDGET),
@@ -393,7 +498,7 @@ def shapes(task: Task) -> dict[str, Any]:
 
 def steps(record: dict[str, Any]) -> list[Step]:
     """Return what each variant leaves of plain training's gap, held to the budget, for every task."""
-    found, rungs = [], {name: rung for name, (rung, _) in VARIANTS.items()} | {KNOWN_GROUP: 5}
+    found = []
     for task, measured in record["tasks"].items():
         whole = measured["equalized_odds"]["value"]
         for variant in measured["variants"]:
@@ -401,7 +506,7 @@ def steps(record: dict[str, Any]) -> list[Step]:
                 gap = {end: 1 + value / whole for end, value in variant["equalized_odds"].items()}
                 left = Estimate(**gap, n=measured["rows"])
                 name = variant["name"]
-                found.append(Step(task, name, rungs.get(name, 0), left, variant["accuracy"]["value"]))
+                found.append(Step(task, name, variant["rung"], left, variant["accuracy"]["value"]))
     return found
 
 
@@ -410,11 +515,14 @@ SHOWN = (
     RANDOM_DIRECTION,
     REMOVED_DIRECTION,
     "AFR, gamma 2",
+    COLOUR,
     "identities",
     "identities, shuffled",
+    *(f"identities, {people} people" for people in FEWER_PEOPLE),
     "few-label, 50 rows",
     "few-label, 200 rows",
     "few-label, shuffled",
+    NEAR_THRESHOLD,
     "few-label, 500 rows",
     "decorrelation",
     "DFR",
@@ -653,7 +761,7 @@ def main() -> None:
                 by_task.setdefault(key, []).append(task)
     for key, tasks in by_task.items():
         record["tasks"][key] = measure(tasks)
-        record["settings_tried"] = len(VARIANTS) + 1
+        record["settings_tried"] = len({one["name"] for one in record["tasks"][key]["variants"]})
         write_json(given.json, record)
         print(key, flush=True)
 
