@@ -95,6 +95,9 @@ KNOWN_GROUP = "group subtracted"
 NOISE, RANDOM_DIRECTION = "noise on the score", "a random direction"
 REMOVED_DIRECTION = "a random direction, removed"
 """The placebo in few-label's own form: a direction drawn by chance is taken out as few-label takes out its probe's."""
+PLACEBOS = {"few-label": REMOVED_DIRECTION, "decorrelation": REMOVED_DIRECTION, COLOUR: REMOVED_DIRECTION}
+PLACEBOS |= {"identities": "identities, shuffled"}
+"""By the name before its comma: what takes the same steps without the knowledge. A gain is said over it."""
 Booleans = NDArray[np.bool_]
 
 
@@ -451,10 +454,25 @@ def measure(tasks: list[Task]) -> dict[str, Any]:
                 "equalized_odds": _interval(np.mean([one[1] for one in each], axis=0)),
                 "over_heads": float(np.std([one[1][0] for one in each], ddof=1)) if len(each) > 1 else None,
                 "p": _p_value(np.mean([one[1] for one in each], axis=0)),
+                **over_placebo(name, held, found),
             }
             for (name, rung, held), each in found.items()
         ],
     }
+
+
+def over_placebo(
+    name: str, held: bool, found: dict[tuple[str, int, bool], list[tuple[FloatArray, FloatArray]]]
+) -> dict[str, Any]:
+    """Return the gap of a variant less that of its placebo, of the same people in each replicate."""
+    placebo = PLACEBOS.get(name.split(",")[0])
+    if not held or placebo in (None, name):
+        return {}
+    gaps = {each: values for (each, _, within), values in found.items() if within}
+    difference = np.mean([one[1] for one in gaps[name]], axis=0) - np.mean(
+        [one[1] for one in gaps[str(placebo)]], axis=0
+    )
+    return {"over_placebo": {"placebo": placebo, **_interval(difference), "p": _p_value(difference)}}
 
 
 def _interval(values: FloatArray) -> dict[str, float]:
@@ -551,32 +569,22 @@ def tables(record: dict[str, Any]) -> str:
             f"points {np.mean(off <= 0.03):.0%}, within 5 points {np.mean(off <= 0.05):.0%} of {len(both)} tasks"
         )
     present = {one["name"] for measured in record["tasks"].values() for one in measured["variants"]}
-    shown = [name for name in SHOWN if name in present]
-    found = [f"| task, features of | ERM | random | {' | '.join(shown)} |", f"|---|---:|---:|{'---:|' * len(shown)}"]
-    changes: dict[str, dict[str, dict[str, float]]] = {name: {} for name in shown}
-    for task, measured in record["tasks"].items():
-        whole = measured["equalized_odds"]
-        cells = [_short(task), _spread(whole), _points(measured["trivial"], signed=True)]
-        variants = {one["name"]: one for one in measured["variants"] if one["within_budget"]}
-        for name in shown:
-            if (one := variants.get(name)) is None:
-                cells.append("")
-                continue
-            gap = one["equalized_odds"]["value"]
-            cells.append(f"{_spread(one['equalized_odds'], signed=True)} ({100 * one['accuracy']['value']:+.1f})")
-            changes[name][task] = {"gap": gap, "share": gap / whole["value"], "whole": whole["value"], "p": one["p"]}
-            changes[name][task]["accuracy"] = one["accuracy"]["value"]
-        found.append(f"| {' | '.join(cells)} |")
-    verdicts = [_verdict(name, list(changes[name].values())) for name in shown]
+    found = [
+        "| variant | median of the tasks, % of the gap | less its placebo, points | smaller / larger / tasks | "
+        "less than its placebo | most accuracy lost | own tasks: Attractive | Blond_Hair | UTKFace |",
+        f"|---|{'---:|' * 8}",
+    ]
+    changes = {name: _changes(record, name) for name in SHOWN if name in present}
+    found += [_row(name, each) for name, each in changes.items()]
     ratios = [
         changes["few-label, 500 rows"][task]["gap"] / one["gap"]
         for task, one in changes["DFR"].items()
         if one["gap"] <= -LARGE_CHANGE
     ]
-    verdicts.append(
+    verdicts = [
         f"- few-label with 500 rows takes away {np.median(ratios):.1f} times what DFR does (median of {len(ratios)} "
         f"tasks where DFR takes away at least {100 * LARGE_CHANGE:.0f} points)."
-    )
+    ]
     monotone = [seed["AFR, gamma 2"] for one in record["tasks"].values() for seed in one["monotone_share"].values()]
     verdicts.append(
         f"- A monotone function of the plain score explains {np.median(monotone):.0%} of the variance of AFR's at "
@@ -585,20 +593,40 @@ def tables(record: dict[str, Any]) -> str:
     return "\n".join([*made, "", *sentences, "", *found, "", *verdicts])
 
 
-def _verdict(name: str, changes: list[dict[str, float]]) -> str:
-    adjusted = holm([one["p"] for one in changes])
-    told = [one["gap"] for one, p_value in zip(changes, adjusted, strict=True) if p_value < 0.05]
-    known = [one for one in changes if one["whole"] >= SMALLEST_GAP]
-    shares = [one["share"] for one in known]
-    quarter = [one for one in known if one["share"] <= -0.25]
-    return (
-        f"- {name}: decidedly smaller on {sum(gap < 0 for gap in told)} of {len(changes)} tasks, decidedly larger on "
-        f"{sum(gap > 0 for gap in told)} (Holm over the tasks). Where ERM's gap is at least 5 points, the median "
-        f"change is {100 * np.median(shares):+.0f}% of it; at least a quarter less on "
-        f"{len(quarter)} of {len(shares)}, on {sum(one['accuracy'] >= -BUDGET for one in quarter)} of these with at "
-        f"most {100 * BUDGET:g} points less accuracy on the test rows. The most accuracy lost on a task is "
-        f"{-100 * min(one['accuracy'] for one in changes):.1f} points."
-    )
+def _changes(record: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
+    """Return by task what a variant held to the budget changes, where it was measured."""
+    found = {}
+    for task, measured in record["tasks"].items():
+        whole = measured["equalized_odds"]["value"]
+        for one in measured["variants"]:
+            if one["within_budget"] and one["name"] == name:
+                gap = one["equalized_odds"]["value"]
+                found[task] = one | {"gap": gap, "share": gap / whole, "whole": whole}
+    return found
+
+
+def _row(name: str, changes: dict[str, dict[str, Any]]) -> str:
+    """Return a variant's line: counts after Holm over the tasks, medians where plain training's gap is large enough."""
+    known = [one for one in changes.values() if one["whole"] >= SMALLEST_GAP]
+    over = [one["over_placebo"] for one in changes.values() if "over_placebo" in one]
+    cells = [f"{100 * np.median([one['share'] for one in known]):+.0f}%"]
+    median = np.median([one["over_placebo"]["value"] for one in known]) if over else math.nan
+    cells.append(_points(median, signed=True) if over else "")
+    smaller, larger = _decided([(one["gap"], one["p"]) for one in changes.values()])
+    cells.append(f"{smaller} / {larger} / {len(changes)}")
+    cells.append(str(_decided([(one["value"], one["p"]) for one in over])[0]) if over else "")
+    cells.append(f"{-100 * min(one['accuracy']['value'] for one in changes.values()):.1f}")
+    for own in ("Attractive on attractive", "Blond_Hair on blond", "gender on utkface"):
+        one = changes.get(f"{own}, its own")
+        cells.append("" if one is None else _spread(one["equalized_odds"], signed=True))
+    return f"| {' | '.join([name, *cells])} |"
+
+
+def _decided(changes: list[tuple[float, float]]) -> tuple[int, int]:
+    """Return on how many tasks the change is decidedly smaller and larger, by Holm over the tasks."""
+    adjusted = holm([p_value for _, p_value in changes])
+    told = [value for (value, _), p_value in zip(changes, adjusted, strict=True) if p_value < 0.05]
+    return sum(value < 0 for value in told), sum(value > 0 for value in told)
 
 
 def _short(task: str) -> str:
