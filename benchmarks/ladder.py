@@ -88,7 +88,7 @@ VARIANTS: dict[str, tuple[int, LastLayerMethod]] = {
 """By name: the rung of knowledge, and the method. Rung 5 is known groups when predicting, computed below."""
 FEWER_PEOPLE = (200, 500)
 NEAR = 100
-NEAR_THRESHOLD = f"few-label, the {NEAR} rows nearest the threshold"
+NEAR_THRESHOLD = f"few-label, {NEAR} rows at the threshold"
 COLOUR = "colour planes"
 """A declared view that should not decide: colour without luminance, means of 8 by 8 fields."""
 KNOWN_GROUP = "group subtracted"
@@ -549,8 +549,8 @@ SHOWN = (
 """The columns of the table."""
 
 
-def tables(record: dict[str, Any]) -> str:
-    """Return Markdown: what the gaps are made of, what each variant takes away, and verdicts by Holm over the tasks."""
+def composition(record: dict[str, Any]) -> str:
+    """Return Markdown: what the gaps are made of."""
     made = [
         "| task, features of | measured | implied | rho, % | predicted | off by | normals of own spread |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -568,10 +568,16 @@ def tables(record: dict[str, Any]) -> str:
             f"- {which.replace('_', ' ')} against measured: correlation {np.corrcoef(both.T)[0, 1]:.2f}; within 3 "
             f"points {np.mean(off <= 0.03):.0%}, within 5 points {np.mean(off <= 0.05):.0%} of {len(both)} tasks"
         )
+    return "\n".join([*made, "", *sentences])
+
+
+def gains(record: dict[str, Any]) -> str:
+    """Return Markdown: what each variant takes away, and counts of tasks after Holm."""
     present = {one["name"] for measured in record["tasks"].values() for one in measured["variants"]}
     found = [
-        "| variant | median of the tasks, % of the gap | less its placebo, points | smaller / larger / tasks | "
-        "less than its placebo | most accuracy lost | own tasks: Attractive | Blond_Hair | UTKFace |",
+        "| variant | median change, % of the gap | minus its placebo, points (median) | "
+        "tasks: smaller / larger / all | tasks: smaller than its placebo | most accuracy lost, points | "
+        "Attractive, own network | Blond_Hair, own network | UTKFace, own network |",
         f"|---|{'---:|' * 8}",
     ]
     changes = {name: _changes(record, name) for name in SHOWN if name in present}
@@ -581,16 +587,32 @@ def tables(record: dict[str, Any]) -> str:
         for task, one in changes["DFR"].items()
         if one["gap"] <= -LARGE_CHANGE
     ]
-    verdicts = [
-        f"- few-label with 500 rows takes away {np.median(ratios):.1f} times what DFR does (median of {len(ratios)} "
-        f"tasks where DFR takes away at least {100 * LARGE_CHANGE:.0f} points)."
+    sentences = [
+        f"- few-label with 500 rows reduces the gap {np.median(ratios):.1f} times as far as DFR "
+        f"(median of {len(ratios)} tasks where DFR reduces it by at least {100 * LARGE_CHANGE:.0f} points)."
     ]
     monotone = [seed["AFR, gamma 2"] for one in record["tasks"].values() for seed in one["monotone_share"].values()]
-    verdicts.append(
+    sentences.append(
         f"- A monotone function of the plain score explains {np.median(monotone):.0%} of the variance of AFR's at "
         f"gamma 2 (median of {len(monotone)} heads)."
     )
-    return "\n".join([*made, "", *sentences, "", *found, "", *verdicts])
+    return "\n".join([*found, "", *sentences, *reasons(record)])
+
+
+def reasons(record: dict[str, Any]) -> list[str]:
+    """Say what the directions between people tell of the group, and what is left of rho without them."""
+    heads = [seed for one in record["tasks"].values() for seed in one["inside"].values()]
+    told = [seed for seed in heads if "identities" in seed]
+    areas = np.median([seed["identities"] for seed in told], axis=0)
+    sentences = [
+        f"- Inside a class, the three directions between people tell the group with areas of {areas[0]:.2f}, "
+        f"{areas[1]:.2f} and {areas[2]:.2f}, that of colour with {np.median([seed[COLOUR] for seed in heads]):.2f}, "
+        f"random ones with {np.median([seed['random'] for seed in heads]):.2f} (medians of {len(told)} heads)."
+    ]
+    rhos = [seed["rho"] for seed in told if None not in seed["rho"].values()]
+    before, after = (np.median([each[name] for each in rhos]) for name in ("ERM", "identities"))
+    sentences.append(f"- identities lowers rho from {before:.2f} to {after:.2f} (medians of {len(rhos)} heads).")
+    return sentences
 
 
 def _changes(record: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
@@ -694,17 +716,19 @@ def points(explained: dict[str, dict[str, Any]], which: str) -> FloatArray:
 
 
 BOTH: dict[str, tuple[str | None, str | None]] = {
-    "AFR": ("AFR, gamma 2", "afr"),
+    "AFR": ("AFR, gamma 1", "afr"),
     "JTT": (None, "jtt"),
     "XRM": (None, "xrm"),
     "DAM": (None, "dam"),
+    "identities": ("identities", None),
     "few-label (200)": ("few-label, 200 rows", "few-label, rows 200"),
     "decorrelation": ("decorrelation", "decorrelation"),
     "DFR": ("DFR", "dfr"),
     "GroupDRO": (None, "group-dro"),
 }
 """Variants of the picture of both halves, and their names where there is no shortcut and where there is one."""
-KNEW = {"AFR": "labels alone", "few-label (200)": "a few groups", "decorrelation": "all groups"}
+KNEW = {"AFR": "labels alone", "identities": "ids of people", "few-label (200)": "a few groups"}
+KNEW |= {"decorrelation": "all groups"}
 BLUE, ORANGE = "#1f5f8b", "#b3541e"
 
 
@@ -718,20 +742,23 @@ def draw_both(faces: dict[str, Any], shortcut: dict[str, Any], path: Path) -> No
     places = {name: place for place, name in enumerate(BOTH)}
     for name, (without, with_one) in BOTH.items():
         place = places[name]
-        if without is None:
-            panels[0].text(40, place, "not run", ha="center", va="center", color="0.6", fontsize=8)
-        else:
+        for panel, where in zip(panels, (without, with_one), strict=True):
+            if where is None:
+                panel.text(40, place, "not run", ha="center", va="center", color="0.6", fontsize=8)
+        if without is not None:
             left = []
             for one in known.values():
-                found = next(each for each in one["variants"] if each["name"] == without and each["within_budget"])
-                left.append(100 * (1 + found["equalized_odds"]["value"] / one["equalized_odds"]["value"]))
+                for each in one["variants"]:
+                    if each["name"] == without and each["within_budget"]:
+                        left.append(100 * (1 + each["equalized_odds"]["value"] / one["equalized_odds"]["value"]))
             low, middle, high = np.quantile(left, [0.25, 0.5, 0.75])
             panels[0].plot([low, high], [place, place], color=BLUE, linewidth=2)
             panels[0].plot(middle, place, "o", color=BLUE)
-        difference = shortcut["methods"][with_one]["equalized_odds"]["difference"]
-        value, low, high = (100 * (1 + difference[end] / whole) for end in ("value", "low", "high"))
-        panels[1].plot([max(low, 0), min(high, 160)], [place, place], color=ORANGE, linewidth=2)
-        panels[1].plot(value, place, "o", color=ORANGE)
+        if with_one is not None:
+            difference = shortcut["methods"][with_one]["equalized_odds"]["difference"]
+            value, low, high = (100 * (1 + difference[end] / whole) for end in ("value", "low", "high"))
+            panels[1].plot([max(low, 0), min(high, 160)], [place, place], color=ORANGE, linewidth=2)
+            panels[1].plot(value, place, "o", color=ORANGE)
     panels[0].set_yticks(list(places.values()), list(BOTH))
     panels[0].set_ylim(len(BOTH) - 0.4, -0.6)
     for name, text in KNEW.items():
@@ -776,7 +803,7 @@ def main() -> None:
         draw_both(read_json(given.json), shortcut, given.picture)
         return
     if given.what == "table":
-        print(tables(read_json(given.json)))
+        print(gains(read_json(given.json)), composition(read_json(given.json)), sep="\n\n")
         return
     record: dict[str, Any] = read_json(given.json) if given.json.exists() else {"explained": {}, "tasks": {}}
     by_task: dict[str, list[Task]] = {}

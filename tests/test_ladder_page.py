@@ -16,10 +16,37 @@ RESULT = ROOT / "results" / "ladder_small.json"
 
 
 def test_the_tables_are_those_of_the_aggregate() -> None:
-    tables = ladder.tables(read_json(RESULT))
-    assert "| Attractive, attractive, its own |" in tables
     page = (ROOT / "docs" / "ladder.md").read_text(encoding="utf-8")
-    assert tables in page, "run python benchmarks/ladder.py table --json results/ladder_small.json"
+    for draw in (ladder.gains, ladder.composition):
+        tables = draw(read_json(RESULT))
+        assert "Attractive" in tables
+        assert tables in page, "run python benchmarks/ladder.py table --json results/ladder_small.json"
+
+
+def test_the_sentences_before_the_table_say_what_the_table_says() -> None:
+    page = " ".join((ROOT / "docs" / "ladder.md").read_text(encoding="utf-8").split())
+    rows = {
+        line.split(" | ")[0][2:]: line.strip("| ").split(" | ")
+        for line in ladder.gains(read_json(RESULT)).splitlines()
+        if line.startswith("| ")
+    }
+    shares = {name: cells[1].strip("-+%") for name, cells in rows.items()}
+    smaller = {name: cells[3].split(" / ")[0] for name, cells in rows.items()}
+    assert (
+        f"reduces the gap by {shares['identities']}% in the median**, decidedly on {smaller['identities']} of 14"
+        in page
+    )
+    assert f"with shuffled ids, reduces it by {shares['identities, shuffled']}%" in page
+    assert (
+        f"difference is {rows['identities'][2].strip('-')} points (median), decided on {rows['identities'][4]} of 14"
+        in page
+    )
+    assert f"200 group labels reduce the gap by {shares['few-label, 200 rows']}%" in page
+    assert f"{rows['few-label, 200 rows'][2].strip('-')} points more than their placebo" in page
+    assert f"reduces the gap by {shares['colour planes']}%, {rows['colour planes'][2].strip('-')} points more" in page
+    removed = "a random direction, removed"
+    assert f"reduces the gap by {shares[removed]}% in the median, decidedly on {smaller[removed]} of 15" in page
+    assert f"{read_json(RESULT)['settings_tried']} variants were looked at on each task" in page
 
 
 def test_the_tasks_are_those_of_the_rule() -> None:
@@ -73,3 +100,42 @@ def test_the_figures_on_texts_are_those_of_the_results() -> None:
             value, low, high = (100 * gap[end] for end in ("value", "low", "high"))
             assert f"{value:+.1f} [{low:+.1f}, {high:+.1f}]" in cell.replace("*", ""), (task, title)
             assert f"({100 * accuracy['value']:+.1f})" in cell, (task, title)
+
+
+def test_the_direction_that_tells_a_signal_is_found_inside_the_classes() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(4000) % 2
+    features = rng.normal(size=(4000, 4)) * np.array([1.0, 2, 3, 4])
+    signal = features[:, 2] / 3 + 5 * labels  # which the class tells as well
+    held = ladder.HeldOut(features, labels, np.zeros((2, 4)), np.zeros(2))
+    direction = ladder.telling(held, signal)[:, 0]
+    assert direction == pytest.approx([0, 0, 1 / 1.1, 0], abs=0.03)
+
+
+def test_a_gain_over_the_placebo_is_of_the_same_people() -> None:
+    gaps = np.array([-0.05, -0.06, -0.04, -0.05])
+    found = {
+        ("few-label, 50 rows", 3, True): [(gaps, gaps)],
+        (ladder.REMOVED_DIRECTION, 0, True): [(gaps, gaps + 0.03)],
+        ("noise on the score", 0, True): [(gaps, gaps)],
+    }
+    over = ladder.over_placebo("few-label, 50 rows", True, found)["over_placebo"]
+    assert over["placebo"] == ladder.REMOVED_DIRECTION
+    assert [over[end] for end in ("value", "low", "high")] == pytest.approx([-0.03] * 3)
+    assert ladder.over_placebo("noise on the score", True, found) == {}
+    assert ladder.over_placebo("few-label, 50 rows", False, found) == {}
+
+
+def test_an_area_is_turned_to_at_least_a_half() -> None:
+    groups = np.array([0, 0, 1, 1])
+    assert ladder._area(np.array([3.0, 2, 1, 0]), groups) == 1
+    assert ladder._area(np.array([0.0, 2, 1, 3]), groups) == pytest.approx(0.75)
+
+
+def test_fewer_people_bring_all_their_rows() -> None:
+    people = np.array([0, 0, 1, 1, 1, 2, 3, 3])
+    train = ladder.PeopleRows(np.arange(8.0)[:, None], np.zeros(8, int), people)
+    some = ladder.some_people(train, 2, np.random.default_rng(1))
+    assert len(np.unique(some.people)) == 2
+    assert 2 not in some.people, "one row tells nothing of what stays the same"
+    assert all((some.people == each).sum() == (people == each).sum() for each in np.unique(some.people))
