@@ -11,9 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith('| "')
-]
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith('| "')]
 
 
 def figure(file: str, path: str) -> dict[str, float]:
@@ -52,7 +50,8 @@ def test_each_sentence_is_on_its_pages_with_the_figure_of_its_file(row: list[str
         assert text in " ".join(content.split()).replace("**", ""), f"{page} does not say {text}"
     name = re.fullmatch(r"\[(.+)\]\(\.\./results/\1\)", file)
     assert name, f"{file} is no link to a committed result"
-    assert any(each in text for each in shown(figure(name[1], path.strip("`")))), shown(figure(name[1], path.strip("`")))
+    forms = shown(figure(name[1], path.strip("`")))
+    assert any(each in text for each in forms), forms
     assert scope
 
 
