@@ -296,7 +296,7 @@ def _write(out: Path, groups: Sequence[RunSet], comparisons: Sequence[Comparison
         {"title": title, "truth": truth, **comparison.to_dict()}
         for title, truth, comparison in zip(titles, truths, comparisons, strict=True)
     ]
-    write_json(out / "table.json", {"comparisons": records})
+    write_json(out / "table.json", {"kind": "comparison", "comparisons": records})
     frame = groups[SETTINGS.index(SHORTCUT)].rows()[BASELINE][0].predictions
     write_atomically(out / "predictions.csv", lambda temporary: frame.to_csv(temporary, index=False))
 

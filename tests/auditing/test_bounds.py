@@ -223,7 +223,7 @@ def test_several_groups_and_shared_key_heads() -> None:
     shares = np.bincount(members) / 180
     assert bounds["distribution_free"].value == pytest.approx(theory.distribution_free_bound(shares, 5))
     assert bounds["without_absolute"].value == pytest.approx(theory.bound_without_absolute(shares, 5))
-    assert "Pairs of groups" in printed(report)
+    assert "Largest gap of each pair" in printed(report)
 
 
 def test_signs_kept_and_scale_left_out_change_what_applies() -> None:

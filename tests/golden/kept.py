@@ -21,7 +21,7 @@ DIGITS = 9
 LINE, REPEATED = 150, 140
 USUAL = "classes"
 HIDDEN = {("role", "tooltip"), ("aria-hidden", "true")}
-SILENT = {"style", "svg", "title", "nav"}
+SILENT = {"style", "svg", "title", "nav", "footer"}
 ROW = {"tr", "p", "li", "h1", "h2", "h3", "h4", "caption", "summary", "figcaption", "pre", "div", "header", "section"}
 FRAME = str.maketrans("│┃", "||", "┏┓┗┛┳┻╇┡┩├┤┼└┘┴┬┌┐━─═")
 

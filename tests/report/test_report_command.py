@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from levelhead.cli.app import main
-from levelhead.cli.report import page_of
+from levelhead.cli.report import PAGES, WITHOUT_KIND, kind_of, page_of
 from levelhead.runs.recipe import load_experiment
 from levelhead.types import ConfigError, DataError
 
@@ -109,18 +110,31 @@ def test_every_audit_is_recognised_by_its_json(tmp_path: Path, options: tuple[st
     assert page_of(json_file)["kind"] in html_file.read_text()
 
 
-def test_json_without_a_page_is_refused_with_the_way_to_one(tmp_path: Path) -> None:
+def test_rules_and_plans_have_pages_too(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"y": rng.integers(0, 2, 400), "s": rng.random(400), "g": rng.choice(["a", "b"], 400)})
     table.to_csv(tmp_path / "p.csv")
-    chosen, plan = tmp_path / "rule.json", tmp_path / "plan.json"
-    told = ("--score", "s", "--group", "g", "--label", "y", "--json", str(chosen))
+    chosen, plan, written = (tmp_path / name for name in ("rule.json", "plan.json", "page.html"))
+    told = ("--score", "s", "--group", "g", "--label", "y", "--json", str(chosen), "--html", str(written))
     assert run("postprocess", str(tmp_path / "p.csv"), *told) == 0
-    with pytest.raises(DataError, match=r"which has no page.*--prediction after"):
-        page_of(chosen)
-    assert run("audit", "--plan", "gap=5", "--rate", "0.3", "--json", str(plan)) == 0
-    with pytest.raises(DataError, match="is a plan that `levelhead audit --plan` wrote, which has no page"):
-        page_of(plan)
+    assert page_of(chosen)["finding"].startswith("The rule flips ")
+    assert "USES GROUPS: this rule reads" in written.read_text()
+    assert run("audit", "--plan", "gap=5", "--rate", "0.3", "--json", str(plan), "--html", str(written)) == 0
+    assert page_of(plan)["finding"].startswith("3,414 rows show a gap of 5.0 points")
+    assert page_of(plan)["finding"] in written.read_text()
+
+
+@pytest.mark.parametrize("kind", WITHOUT_KIND)
+def test_json_of_before_there_were_kinds_is_recognised(kind: str) -> None:
+    assert kind_of(dict.fromkeys(WITHOUT_KIND[kind])) == kind
+    assert kind_of({"kind": kind}) == kind
+    assert kind_of({"kind": "a stranger", **dict.fromkeys(WITHOUT_KIND[kind])}) == kind
+    module, _, name = PAGES[kind].partition(":")
+    assert callable(getattr(importlib.import_module(f"levelhead.{module}"), name))
+
+
+def test_json_of_a_stranger_has_no_kind() -> None:
+    assert kind_of({"kind": ["audit"], "summary": []}) is None
 
 
 def test_what_it_cannot_read_is_said(tmp_path: Path, runs: Path) -> None:

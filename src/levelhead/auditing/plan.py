@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from levelhead.arrays import checked
 from levelhead.metrics.pairs import detectable_gap, rows_needed
-from levelhead.report.text import counted
-from levelhead.types import ConfigError, printable, quoted
+from levelhead.report import blocks
+from levelhead.report.result import Report
+from levelhead.report.text import Record, counted, level_text
+from levelhead.types import ConfigError, quoted
 
 MOST_ROWS, MOST_COMPARISONS, SMALLEST_SHARE = 10**12, 10**9, 1e-300
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Report):
     """What :func:`plan_audit` found; fractions.
 
     ``rows`` of each group show a difference of ``gap`` between any two groups with probability ``power``, in an audit
@@ -33,6 +32,8 @@ class Plan:
         >>> isinstance(plan, lh.Plan), plan.total, round(plan.gap, 3)
         (True, 2000, 0.066)
     """
+
+    kind: ClassVar[str] = "plan"
 
     gap: float
     rate: float
@@ -50,9 +51,15 @@ class Plan:
         """Return a JSON-able dict."""
         gap = None if math.isnan(self.gap) else self.gap
         return {
-            "gap": gap, "rate": self.rate, "rows": dict(self.rows), "total": self.total, "power": self.power,
-            "level": self.level, "comparisons": self.comparisons,
-        }  # fmt: skip
+            "kind": self.kind,
+            "gap": gap,
+            "rate": self.rate,
+            "rows": dict(self.rows),
+            "total": self.total,
+            "power": self.power,
+            "level": self.level,
+            "comparisons": self.comparisons,
+        }
 
     @property
     def sentence(self) -> str:
@@ -66,28 +73,36 @@ class Plan:
             f"100 audits, where the rate of one of them is {100 * self.rate:g}%."
         )
 
-    def table(self) -> Group:
-        """Return a table that ``rich`` can print."""
-        table = Table(title=Text("Rows that the rate is about"), title_justify="left")
-        table.add_column("Group", overflow="fold")
-        for heading in ("Share of rows", "Rows"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        for name, rows in self.rows.items():
-            table.add_row(Text(printable(name)), f"{100 * rows / self.total:.1f}%", f"{rows:,}")
-        table.add_row("all", "", f"{self.total:,}", style="bold")
-        notes = [
-            "The rows are those that the rate is about: all rows for a selection rate, the rows of the positive class "
-            "for a true positive rate, all others for a false positive rate. If 1 row in 4 is positive, a gap in true "
-            "positive rates needs 4 times as many rows in all.",
-            f"Intervals hold together with {100 * self.level:g}% over {counted(self.comparisons, 'comparison')} "
-            "(Bonferroni): an audit compares every pair of groups in the true and in the false positive rate. The two "
-            "smallest groups decide. For an audit of several group columns, add up the comparisons of each: "
-            "--comparisons.",
-        ]
-        return Group(Text(self.sentence, style="bold"), table, *map(Text, notes))
+    def page(self, *, source: str = "", command: str = "") -> Record:
+        """Return the page as a plain dict."""
+        return plan_page(self.to_dict(), source=source, command=command)
 
     def __str__(self) -> str:
         return self.sentence
+
+
+def plan_page(record: Record, *, source: str = "", command: str = "") -> Record:
+    """Summarise what :meth:`Plan.to_dict` returned, or the JSON of it, as a page."""
+    gap = math.nan if record["gap"] is None else record["gap"]
+    plan = Plan(gap, record["rate"], record["rows"], record["power"], record["level"], record["comparisons"])
+    rows: list[tuple[object, list[Record]]] = [
+        (name, [blocks.cell(f"{100 * rows / plan.total:.1f}%"), blocks.cell(f"{rows:,}")])
+        for name, rows in plan.rows.items()
+    ]
+    rows.append(("all", [blocks.cell(), blocks.cell(f"{plan.total:,}")]))
+    notes = [
+        "The rows are those that the rate is about: all rows for a selection rate, the rows of the positive class "
+        "for a true positive rate, all others for a false positive rate. If 1 row in 4 is positive, a gap in true "
+        "positive rates needs 4 times as many rows in all.",
+        f"Intervals hold together with {level_text(plan.level)} over {counted(plan.comparisons, 'comparison')} "
+        "(Bonferroni): an audit compares every pair of groups in the true and in the false positive rate. The two "
+        "smallest groups decide. For an audit of several group columns, add up the comparisons of each: "
+        "--comparisons.",
+    ]
+    heads = ["Group", "Share of rows", "Rows"]
+    table = blocks.table("Rows that the rate is about", heads, rows, notes=notes, where=blocks.BOTH)
+    parts = [blocks.part([blocks.section("The groups", [table])])]
+    return blocks.page("Plan of an audit", plan.sentence, parts, title=source or "Plan of an audit", command=command)
 
 
 @checked

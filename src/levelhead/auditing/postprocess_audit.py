@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Group, RenderableType
-from rich.text import Text
 from scipy import special
 
 from levelhead.auditing.options import Roles
 from levelhead.auditing.paired import PairedAudit, compare_rows
-from levelhead.auditing.paired_page import paired_sections
 from levelhead.auditing.postprocess import BiasRule, check_rule, fit_rule
+from levelhead.auditing.rule_page import rule_page
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, Scale, check_scale
 from levelhead.auditing.scores import ScoreRows
 from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
-from levelhead.report.terminal import DrawnTable
-from levelhead.report.text import number
+from levelhead.report.result import Report
+from levelhead.report.text import Record, number
 from levelhead.storage import read_json
 from levelhead.tables.files import File, Stored, source_of
 from levelhead.tables.rows import Rows
@@ -34,10 +32,6 @@ from levelhead.types import ConfigError, DataError, Estimate, check_seed, quoted
 
 FloatArray = NDArray[np.float64]
 
-USES_GROUPS = (
-    "USES GROUPS: this rule reads each row's group to decide. In many places that is not lawful for decisions about "
-    "people. It makes no model just; it trades accuracy for a smaller measured gap."
-)
 TRIED = (2.0, 1.5, 1.25, 1.0, 0.75, 0.5, 0.25, 0.0)
 """Bounds that are tried on labelled rows, in deltas: probabilities can be off, and labels say by how much."""
 SHOW_PROGRESS_FROM = 10_000  # rows; fewer take a few seconds
@@ -140,7 +134,7 @@ class Reversal:
 
 
 @dataclass(frozen=True)
-class Postprocessed:
+class Postprocessed(Report):
     """What :func:`postprocess_file` found.
 
     ``rule`` is the rule, ``saved`` the rule with its classes; ``decisions`` (rows,) those of it for every row of the
@@ -149,6 +143,9 @@ class Postprocessed:
     rows, None without labels; ``reversals`` are gaps that changed their sign there. ``reading`` says how a file was
     read that is not a plain csv.
     """
+
+    kind: ClassVar[str] = "rule"
+    make_page: ClassVar[Callable[..., Record]] = staticmethod(rule_page)
 
     rule: BiasRule
     before: NDArray[np.bool_]
@@ -173,7 +170,11 @@ class Postprocessed:
         """Return a JSON-able dict."""
         against = {} if self.audit is None else {"against": self.audit.to_dict()}
         return {
+            "kind": self.kind,
             **self.saved.to_dict(),
+            "sentences": [*self.sentences(), self.scale.sentence(self.threshold)],
+            "level": None if self.audit is None else self.audit.level,
+            "warnings": self.scale.warnings(),
             "threshold": self.threshold,
             "clipped": self.scale.outside,
             "rows_to_fit": self.fitted_on,
@@ -225,17 +226,6 @@ class Postprocessed:
                 "rows and the probabilities that the rule was fitted on."
             )
         return lines
-
-    def table(self) -> Group:
-        """Return what ``rich`` prints."""
-        read_as = [self.scale.sentence(self.threshold), *self.scale.warnings()]
-        shown: list[RenderableType] = [*map(Text, self.reading), Text(USES_GROUPS)]
-        shown += map(Text, [*self.sentences(), *read_as])
-        if self.audit is not None:
-            figures: dict[str, Any] = {"against": self.audit.to_dict(), "level": self.audit.level}
-            (section,) = paired_sections(next(iter(figures["against"]["by_attribute"])), {}, figures)
-            shown += map(DrawnTable, (one for one in section["blocks"] if one["type"] == "table"))
-        return Group(*shown, Text("USES GROUPS."))
 
 
 def choose_rule(

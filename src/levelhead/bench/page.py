@@ -190,6 +190,13 @@ def comparison_page(
     )
 
 
+def comparisons_page(record: Record, *, source: str = "", command: str = "") -> Record:
+    """Summarise the JSON of comparisons, as ``levelhead table`` writes it; ``source`` names the file in errors."""
+    if not record["comparisons"]:
+        raise DataError(f"{source} is not what `table` writes: it holds no comparison.")
+    return comparison_page([Compared(comparison_from_dict(one)) for one in record["comparisons"]], command=command)
+
+
 def _title(one: Compared) -> str:
     return one.title or one.comparison.title
 

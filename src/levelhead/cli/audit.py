@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
+from levelhead.cli.finishing import finish
 from levelhead.cli.options import SCALES, HtmlFile, Missing, SplitName, source_joined
-from levelhead.storage import check_outputs, write_json
-from levelhead.terminal import Terminal
+from levelhead.storage import check_outputs
 from levelhead.types import ConfigError, quoted
 
 if TYPE_CHECKING:
-    from levelhead.auditing.missing.answer import IndirectAudit
-    from levelhead.auditing.regression import RegressionAudit
-    from levelhead.auditing.result import AuditResult
+    from rich.console import RenderableType
+
     from levelhead.tables.files import Stored
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
@@ -407,7 +406,7 @@ def audit_command(
     if plan is not None:
         if predictions is not None or example:
             raise ConfigError("--plan comes before there are data: leave out FILE and --example, or --plan.")
-        _plan(plan, rate, groups, comparisons, json_file)
+        _plan(plan, rate, groups, comparisons, json_file, html_file)
         return
     if rate is not None or groups is not None or comparisons is not None:
         raise ConfigError(
@@ -571,7 +570,7 @@ def audit_command(
             missing=missing.words,
             about=about,
         )
-        _show(numbers, _write(numbers, json_file, html_file, source), matched)
+        finish(numbers, json_file, html_file, source=source, above=[matched] if matched else [])
         return
     # Here, because importing pandas and scipy takes a second, and --help does not need them.
     from levelhead.auditing.audit import audit_file
@@ -604,15 +603,15 @@ def audit_command(
         favourable=favourable,
         about=about,
     )
-    written = _write(result, json_file, html_file, source)
+    above: list[RenderableType] = [matched] if matched else []
     if example:
-        console = Terminal()
+        from rich.text import Text
+
         words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
         words += ["--positive-name", positive_name] if positive_name else []
         words += ["--favourable", favourable] if favourable else []
-        console.print(ABOUT, "This is the command for it, and for a file of your own:", sep="\n")
-        console.print(shlex.join(words), markup=False, highlight=False, soft_wrap=True)
-    _show(result, written, matched)
+        above = [ABOUT, "This is the command for it, and for a file of your own:", Text(shlex.join(words))]
+    finish(result, json_file, html_file, source=source, above=above)
 
 
 def _binned(name: str, bins: list[str] | None) -> bool:
@@ -655,53 +654,22 @@ def _unrecorded(
         positive=positive,
         label_map=label_map,
     )
-    _show(result, _write(result, json_file, html_file, source), matched)
+    finish(result, json_file, html_file, source=source, above=[matched] if matched else [])
 
 
-def _show(result: AuditResult | IndirectAudit | RegressionAudit, written: list[Path], matched: str | None) -> None:
-    """Print how ids were matched, the tables, and which files were written."""
-    console = Terminal()
-    if matched:
-        console.print(matched, markup=False)
-    console.print(result.table())
-    for path in written:
-        console.print(f"Wrote {path}", markup=False)
-
-
-def _plan(asked: str, rate: float | None, groups: str | None, comparisons: int | None, json_file: Path | None) -> None:
-    """Print how many rows an audit needs, or what so many rows can show."""
-    check_outputs({"--json": json_file})
-    from levelhead.auditing.plan import read_plan
-
-    plan = read_plan(asked, rate, groups, comparisons)
-    if json_file is not None:
-        write_json(json_file, plan.to_dict())
-    console = Terminal()
-    console.print(plan.table())
-    if json_file is not None:
-        console.print(f"Wrote {json_file}", markup=False)
-
-
-def _write(
-    result: AuditResult | IndirectAudit | RegressionAudit,
+def _plan(
+    asked: str,
+    rate: float | None,
+    groups: str | None,
+    comparisons: int | None,
     json_file: Path | None,
     html_file: Path | None,
-    source: str,
-) -> list[Path]:
-    """Write the files that were asked for, before anything is printed: a terminal that goes away costs no result."""
-    if json_file is not None:
-        write_json(json_file, result.to_dict())
-    if html_file is not None:
-        from levelhead.auditing.missing.page import indirect_page
-        from levelhead.auditing.page import audit_page
-        from levelhead.auditing.regression_page import regression_page
-        from levelhead.report.page import command_line, write_page
+) -> None:
+    """Print how many rows an audit needs, or what so many rows can show."""
+    check_outputs({"--json": json_file, "--html": html_file})
+    from levelhead.auditing.plan import read_plan
 
-        figures = result.to_dict()
-        pages = {"indirect audit": indirect_page, "regression audit": regression_page}
-        page = pages.get(figures.get("kind", ""), audit_page)
-        write_page(html_file, page(figures, source=source, command=command_line()))
-    return [path for path in (json_file, html_file) if path is not None]
+    finish(read_plan(asked, rate, groups, comparisons), json_file, html_file)
 
 
 def bounds_command(
@@ -731,17 +699,4 @@ def bounds_command(
     # Here, because importing torch takes seconds and an audit of a file does not need it.
     from levelhead.inspecting.bounds import bounds_of_run
 
-    report = bounds_of_run(run, split.value, data_root=data_root, attribute=attribute)
-    figures = report.to_dict()
-    if json_file is not None:
-        write_json(json_file, figures)
-    if html_file is not None:
-        from levelhead.inspecting.bounds_page import bounds_page
-        from levelhead.report.page import command_line, write_page
-
-        write_page(html_file, bounds_page(figures, command=command_line()))
-    console = Terminal()
-    console.print(report.table())
-    for path in (json_file, html_file):
-        if path is not None:
-            console.print(f"Wrote {path}", markup=False)
+    finish(bounds_of_run(run, split.value, data_root=data_root, attribute=attribute), json_file, html_file)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.cli.finishing import finish
 from levelhead.cli.options import (
     ClassOfLabel,
     FiguresFile,
@@ -17,8 +18,7 @@ from levelhead.cli.options import (
     ScoreScale,
     source_joined,
 )  # fmt: skip
-from levelhead.storage import check_outputs, write_json
-from levelhead.terminal import Terminal
+from levelhead.storage import check_outputs
 from levelhead.types import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -123,21 +123,8 @@ def explain_command(
         from levelhead.auditing.signal import signal_areas_of_file
 
         areas = dict(signal_areas_of_file(rows, label, score, group[0], signal, label_map=label_map))
-    # The files first: a terminal that goes away must not cost the result.
-    if json_file is not None:
-        known = {"signals": {name: area.to_dict() for name, area in areas.items()}} if areas else {}
-        write_json(json_file, result.to_dict() | known)
-    if html_file is not None:
-        from levelhead.auditing.explain_page import explain_page
-        from levelhead.report.page import command_line, write_page
-
-        write_page(html_file, explain_page(result.to_dict(), source=scores.name, command=command_line()))
-    console = Terminal()
-    if matched:
-        console.print(matched, markup=False)
-    console.print(result.table())
-    for name, area in areas.items():
-        console.print(area.sentence(printable(name)), markup=False)
-    for path in (json_file, html_file):
-        if path is not None:
-            console.print(f"Wrote {path}", markup=False)
+    known = {"signals": {name: area.to_dict() for name, area in areas.items()}} if areas else None
+    finish(
+        result, json_file, html_file, source=scores.name, more=known, above=[matched] if matched else [],
+        below=[area.sentence(printable(name)) for name, area in areas.items()],
+    )  # fmt: skip

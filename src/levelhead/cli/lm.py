@@ -189,7 +189,12 @@ def compare_command(
         console.print(f"Generations side by side, for this machine alone: {escape(str(file))}", soft_wrap=True)
     if json_file is not None:
         summary = summarized(first, second, differences, notes)
-        record = {"differences": [one.to_dict() for one in differences], "notes": notes, "summary": summary}
+        record = {
+            "kind": "language models",
+            "differences": [one.to_dict() for one in differences],
+            "notes": notes,
+            "summary": summary,
+        }
         write_json(json_file, record)
     if html_file is not None:
         from levelhead.lm.page import language_model_page

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from levelhead.cli.options import ClassOfLabel, FiguresFile, ScoreScale
+from levelhead.cli.finishing import finish
+from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, ScoreScale
 from levelhead.csv_form import harmless
-from levelhead.storage import check_outputs, write_atomically, write_json
-from levelhead.terminal import Terminal
+from levelhead.storage import check_outputs, write_atomically
 from levelhead.types import ConfigError, listed
 
 
@@ -99,6 +99,7 @@ def postprocess_command(
         ),
     ] = None,
     json_file: FiguresFile = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Flip the decisions that cost least, until a gap between groups is within a bound. USES GROUPS.
 
@@ -119,7 +120,7 @@ def postprocess_command(
     fitted = {"--validation": validation, "--metric": metric, "--delta": delta, "--threshold": threshold}
     if rule is not None and (named := [name for name, value in fitted.items() if value is not None]):
         raise ConfigError(f"{named[0]} belongs to the choice of a rule, and --rule brings one. Leave one of them out.")
-    check_outputs({"--out": out, "--json": json_file}, inputs=inputs)
+    check_outputs({"--out": out, "--json": json_file, "--html": html_file}, inputs=inputs)
     if score is None or group is None:
         lacking = ", ".join(name for name, value in {"--score": score, "--group": group}.items() if value is None)
         known = f" Groups of the run: {listed(own_run.groups) or 'none'}." if own_run is not None else ""
@@ -145,8 +146,6 @@ def postprocess_command(
         positive=positive,
         seed=seed,
     )
-    if json_file is not None:
-        write_json(json_file, found.to_dict())
     if out is not None:
 
         def write(path: Path) -> None:
@@ -161,8 +160,4 @@ def postprocess_command(
                 writer.writerows(zip(*columns.values(), strict=True))
 
         write_atomically(out, write)
-    console = Terminal()
-    console.print(found.table())
-    for path in (out, json_file):
-        if path is not None:
-            console.print(f"Wrote {path}", markup=False)
+    finish(found, json_file, html_file, source=scores.name, written=[] if out is None else [out])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,6 +77,42 @@ def report_command(
     console.print(f"Wrote {html_file}", markup=False, soft_wrap=True)
 
 
+PAGES = {
+    "attention gap": "lm.page:gap_page",
+    "audit": "auditing.page:audit_page",
+    "bounds": "inspecting.bounds_page:bounds_page",
+    "comparison": "bench.page:comparisons_page",
+    "explanation": "auditing.explain_page:explain_page",
+    "indirect audit": "auditing.missing.page:indirect_page",
+    "language models": "lm.page:models_page",
+    "plan": "auditing.plan:plan_page",
+    "regression audit": "auditing.regression_page:regression_page",
+    "rule": "auditing.rule_page:rule_page",
+    "two models": "runs.two_models_page:two_models_page",
+}
+"""By the ``kind`` of a JSON, the function that makes its page: it takes the JSON, ``source`` and ``command``."""
+WITHOUT_KIND = {
+    "explanation": {"by_attribute", "threshold", "scale"},
+    "rule": {"rule", "rows_to_fit"},
+    "plan": {"power", "rate", "rows", "total"},
+    "audit": {"by_attribute"},
+    "comparison": {"comparisons"},
+    "language models": {"headlines"},
+    "bounds": {"arithmetic_check"},
+    "attention gap": {"figures", "published"},
+    "two models": {"agreement", "models"},
+}
+"""Keys that tell what a file is that was written before every JSON had a ``kind``; the first that fits."""
+
+
+def kind_of(record: Record) -> str | None:
+    """Return the kind of result that a JSON holds; None for what has no page."""
+    if isinstance(kind := record.get("kind"), str) and kind in PAGES:
+        return kind
+    keys = {*record, *(record["summary"] if isinstance(record.get("summary"), dict) else ())}
+    return next((kind for kind, needed in WITHOUT_KIND.items() if needed <= keys), None)
+
+
 def page_of(source: Path, *, split: str = "test", baseline: str = "erm", command: str = "") -> Record:
     """Recognise what a path holds, and summarise it.
 
@@ -97,47 +134,14 @@ def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
             "--group G --html PAGE`."
         )
     record = read_json(source)
-    if isinstance(record, dict) and record.get("kind") == "indirect audit":
-        from levelhead.auditing.missing.page import indirect_page
-
-        return indirect_page(record, source=source.name, command=command)
-    if isinstance(record, dict) and record.get("kind") == "regression audit":
-        from levelhead.auditing.regression_page import regression_page
-
-        return regression_page(record, source=source.name, command=command)
-    if isinstance(record, dict) and {"by_attribute", "threshold", "scale"} <= record.keys():
-        from levelhead.auditing.explain_page import explain_page
-
-        return explain_page(record, source=source.name, command=command)
-    if isinstance(record, dict) and {"rule", "rows_to_fit"} <= record.keys():
-        raise DataError(
-            f"{source} is a rule that `levelhead postprocess` chose, which has no page. Write its decisions with "
-            "--out, put their column `after` beside labels and groups, and audit that: `levelhead audit FILE --label L "
-            "--prediction after --group G --html PAGE`."
+    kind = kind_of(record) if isinstance(record, dict) else None
+    if kind is not None:
+        module, _, name = PAGES[kind].partition(":")
+        page: Record = getattr(importlib.import_module(f"levelhead.{module}"), name)(
+            record, source=source.name, command=command
         )
-    if isinstance(record, dict) and {"power", "rate", "rows", "total"} <= record.keys():
-        raise DataError(f"{source} is a plan that `levelhead audit --plan` wrote, which has no page: it prints one.")
-    if isinstance(record, dict) and "by_attribute" in record:
-        from levelhead.auditing.page import audit_page
-
-        return audit_page(record, source=source.name, command=command)
-    if isinstance(record, dict) and record.get("comparisons"):
-        from levelhead.bench.page import Compared, comparison_from_dict, comparison_page
-
-        return comparison_page([Compared(comparison_from_dict(one)) for one in record["comparisons"]], command=command)
-    if isinstance(record, dict) and "headlines" in (summary := record.get("summary") or record):
-        from levelhead.lm.page import language_model_page
-
-        return language_model_page(summary, command=command)
-    if isinstance(record, dict) and "arithmetic_check" in record:
-        from levelhead.inspecting.bounds_page import bounds_page
-
-        return bounds_page(record, command=command)
-    if isinstance(record, dict) and "figures" in record and "published" in record:
-        from levelhead.lm.page import gap_page
-
-        return gap_page(record, command=command)
-    verbs = "`audit`, `explain`, `evaluate`, `table`, `figure bounds`, `lm compare` or `lm gap`"
+        return page
+    verbs = "`audit`, `explain`, `postprocess`, `evaluate`, `table`, `figure bounds`, `lm compare` or `lm gap`"
     raise DataError(f"{source} is not what {verbs} write.")
 
 

@@ -98,7 +98,7 @@ def table_command(
             console.print("\n".join(comparison.findings()), markup=False)
     if json_file:
         looks = looks_of(runs)
-        write_json(json_file, {"comparisons": results} | ({"looks": looks} if looks else {}))
+        write_json(json_file, {"kind": "comparison", "comparisons": results} | ({"looks": looks} if looks else {}))
     if latex_file:
         from levelhead.bench.latex import latex
 

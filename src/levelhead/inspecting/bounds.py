@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from levelhead.attention.capture import Captured
     from levelhead.attention.config import DebiasConfig
     from levelhead.data import Groups, Split
+from levelhead.inspecting.bounds_page import MIN_ROWS
 from levelhead.inspecting.bounds_report import (
     AVERAGED,
-    MIN_ROWS,
     NOT_STANDARDISED,
     NOTHING,
     Bound,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
-from levelhead.types import printable, quoted
+from levelhead.inspecting.bounds_page import MIN_ROWS, bounds_page, keys_text
+from levelhead.report.result import Report
+from levelhead.report.text import Record
+from levelhead.types import quoted
 
 if TYPE_CHECKING:
     from levelhead.attention.config import DebiasConfig
@@ -20,17 +19,6 @@ if TYPE_CHECKING:
 
 NOT_STANDARDISED = "does not apply: queries and keys are not standardised"
 AVERAGED = "bounds only the gap averaged over pairs of positions"
-MIN_ROWS = 30
-"""With fewer rows of a group at a place, its mean logit there is large or small by chance: the place is left out."""
-
-SMALL_PERCENTAGES = (
-    "A small percentage of a bound says that the bound is far away: not that the gap is small, not that the method "
-    "made it so, and nothing about predictions."
-)
-NOTE = (
-    "Gaps are differences of mean logits before the softmax, the largest one over places, which few rows inflate. "
-    "A bound on them says nothing about predictions: measure those with `levelhead evaluate`."
-)
 
 
 @dataclass(frozen=True)
@@ -121,7 +109,7 @@ class GroupPair:
 
 
 @dataclass(frozen=True)
-class BoundsReport:
+class BoundsReport(Report):
     """What :func:`bounds_of_run` found: measured gaps, and the bounds on them.
 
     Attributes:
@@ -142,6 +130,9 @@ class BoundsReport:
             arithmetic and says nothing about the model; None where no bound applies or a logit is not finite.
         warnings: full sentences.
     """
+
+    kind: ClassVar[str] = "bounds"
+    make_page: ClassVar[Callable[..., Record]] = staticmethod(bounds_page)
 
     run: dict[str, Any]
     attribute: str
@@ -191,6 +182,7 @@ class BoundsReport:
         """Return a JSON-able dict; undefined figures are NaN (null once written), bounds with a ``reason``."""
         total = sum(self.rows.values())
         return {
+            "kind": self.kind,
             "run": self.run,
             "attribute": self.attribute,
             "groups": {
@@ -211,95 +203,6 @@ class BoundsReport:
             "warnings": list(self.warnings),
         }
 
-    def table(self) -> Group:
-        """Return tables that ``rich`` can print; they fit 80 columns."""
-        shown: list[Table | Text] = [self._head_table()]
-        if self.statistics is not None:
-            shown.append(self._bound_table())
-        if len(self.pairs) > 1:
-            shown.append(self._pair_table())
-        shown += [Text(f"Warning: {warning}") for warning in self.warnings]
-        shown.append(Text(self.finding))
-        if self.no_own:
-            shown.append(Text(f"No column with the split's own statistics: {self.no_own}."))
-        if self.signed and self.pairs:
-            shown.append(
-                Text(
-                    f"With the split's own statistics the largest gap is {_number(largest_place(self.own).gap)}; the "
-                    f"same queries and keys with their sign kept give {_number(largest_place(self.signed).gap)}."
-                )
-            )
-        behind = "; ".join(f"{name!r} {_behind(rows)}" for name, rows in self.rows_by_key.items())
-        shown.append(Text(f"Rows behind each key: {behind}."))
-        if self.statistics is not None:
-            shown.append(Text(SMALL_PERCENTAGES))
-        return Group(*shown, Text(NOTE))
-
-    def _head_table(self) -> Table:
-        drawn = Table(title=Text(f"Gap of mean attention logits by {self.attribute}"), title_justify="left")
-        columns = ["Head", "Largest gap", "Query, key", "Readout row"]
-        if self.statistics is not None:
-            columns += ["Bound there", "% of bound", "Split's own", "% of bound"]
-        for column in columns:
-            drawn.add_column(column, justify="right")
-        for head, place in enumerate(self.heads):
-            cells = [str(head), _number(place.gap), _where(place, short=True), _number(place.readout)]
-            if self.statistics is not None:
-                own = self.own[head] if self.own else NOTHING
-                cells += [_number(place.bound), _percent(place.used)]
-                cells += [_number(own.gap), _percent(own.used)]
-            drawn.add_row(*cells)
-        return drawn
-
-    def _bound_table(self) -> Table:
-        drawn = Table(title=Text("Bounds on the gap of every pair of groups compared"), title_justify="left")
-        drawn.add_column("Bound")
-        drawn.add_column("Value", justify="right")
-        drawn.add_column("x gap", justify="right")
-        drawn.add_column("What it assumes")
-        for bound in self.bounds:
-            known = math.isfinite(bound.value) and bound.applies
-            times = f"{bound.value / self.largest.gap:.1f}" if known and self.largest.gap > 0 else ""
-            text = bound.assumes if bound.reason is None else bound.reason
-            drawn.add_row(Text(bound.title), _number(bound.value), times, Text(text))
-        return drawn
-
-    def _pair_table(self) -> Table:
-        drawn = Table(title=Text("Pairs of groups"), title_justify="left")
-        drawn.add_column("Groups")
-        drawn.add_column("Largest gap", justify="right")
-        if self.statistics is not None:
-            for heading in ("Split's own", "Distribution-free", "Gaussian"):
-                drawn.add_column(heading, justify="right")
-        for pair in self.pairs:
-            values = [pair.gap]
-            if self.statistics is not None:
-                bounds = {bound.name: bound.value if bound.reason is None else math.nan for bound in pair.bounds}
-                values += [pair.own_gap, bounds["distribution_free"], bounds["gaussian"]]
-            drawn.add_row(Text(" / ".join(map(printable, pair.groups))), *map(_number, values))
-        return drawn
-
-
-def key_spans(rows: Sequence[Sequence[int]]) -> list[tuple[str, list[int]]]:
-    """Return ("0 to 3", rows of each group there) for neighbouring keys alike, given (groups, keys) rows."""
-    runs = itertools.groupby(enumerate(zip(*rows, strict=True)), key=lambda pair: pair[1])
-    return [(_span([key for key, _ in run]), list(counts)) for counts, run in runs]
-
-
-def _span(keys: Sequence[int]) -> str:
-    return str(keys[0]) if len(keys) == 1 else f"{keys[0]} to {keys[-1]}"
-
-
-def _behind(rows: Sequence[int]) -> str:
-    """Return "50", or "50 (keys 0 to 3), 12 (keys 4)": the rows of one group behind its keys, the ends if many."""
-    spans = key_spans([rows])
-    if len(spans) == 1:
-        return f"{rows[0]:,}"
-    if len(spans) > 6:
-        ends = max(spans, key=lambda span: span[1]), min(spans, key=lambda span: span[1])
-        return " down to ".join(f"{count:,} (keys {span})" for span, [count] in ends)
-    return ", ".join(f"{count:,} (keys {span})" for span, [count] in spans)
-
 
 def few_rows_notes(rows_by_key: dict[str, tuple[int, ...]]) -> list[str]:
     """Say which keys, and which groups altogether, have too few rows for a gap."""
@@ -314,8 +217,8 @@ def few_rows_notes(rows_by_key: dict[str, tuple[int, ...]]) -> list[str]:
                 for _, run in itertools.groupby(enumerate(few), key=lambda pair: pair[1] - pair[0])
             ]
             told.append(
-                f"Keys {', '.join(map(_span, runs))} are left out of the gaps with {name!r}: fewer than {MIN_ROWS} of "
-                "its rows hold a token there, and a mean over a few rows is large by chance."
+                f"Keys {', '.join(map(keys_text, runs))} are left out of the gaps with {name!r}: fewer than "
+                f"{MIN_ROWS} of its rows hold a token there, and a mean over a few rows is large by chance."
             )
     return told
 
@@ -341,16 +244,7 @@ def largest_place(places: tuple[Place, ...]) -> Place:
     return max(places, key=lambda place: -1.0 if math.isnan(place.gap) else place.gap)
 
 
-def _where(place: Place, short: bool = False) -> str:
+def _where(place: Place) -> str:
     if place.key is None:
         return ""
-    query = "readout" if place.query is None else str(place.query)
-    return f"{query}, {place.key}" if short else f"query {query}, key {place.key}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "-"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.3g}" if math.isfinite(value) else "-"
+    return f"query {'readout' if place.query is None else place.query}, key {place.key}"

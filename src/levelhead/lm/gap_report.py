@@ -77,6 +77,7 @@ class GapReport(RunFigure):
         """Return the aggregates; nothing in it belongs to a single pair."""
         sides = {"after": self.after, "before": self.before, "difference": self.difference}
         return {
+            "kind": "attention gap",
             "models": dict(self.names),
             "selection": self.selection,
             "pairs": self.pairs,

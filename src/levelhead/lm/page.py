@@ -53,6 +53,11 @@ def language_model_page(summary: Record, *, examples: Sequence[Record] = (), com
     )
 
 
+def models_page(record: Record, *, source: str = "", command: str = "") -> Record:
+    """Summarise the JSON of ``levelhead lm compare``, or a summary alone."""
+    return language_model_page(record.get("summary") or record, command=command)
+
+
 def scores_page(records: Sequence[Record], *, name: str, command: str = "") -> Record:
     """Summarise what ``levelhead lm bench`` found about one model.
 
@@ -119,7 +124,7 @@ def scores_sentence(main: Sequence[Record], name: str) -> str:
     )
 
 
-def gap_page(record: Record, *, picture: Path | None = None, command: str = "") -> Record:
+def gap_page(record: Record, *, picture: Path | None = None, source: str = "", command: str = "") -> Record:
     """Summarise what ``levelhead lm gap`` found.
 
     Args:

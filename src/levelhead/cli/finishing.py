@@ -1,0 +1,54 @@
+"""What every verb with a result does at its end: write the files that were asked for, print, and name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from levelhead.storage import write_json
+from levelhead.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from levelhead.report.result import Report
+
+
+def finish(
+    result: Report,
+    json_file: Path | None = None,
+    html_file: Path | None = None,
+    *,
+    source: str = "",
+    more: Mapping[str, Any] | None = None,
+    above: Sequence[RenderableType] = (),
+    below: Sequence[RenderableType] = (),
+    written: Sequence[Path] = (),
+) -> None:
+    """Write a result's files before anything is printed, so that a terminal that goes away costs no result.
+
+    Args:
+        result: what was found.
+        json_file: where its figures go, with ``more`` keys.
+        html_file: where its page goes, about ``source``.
+        source: what was measured, in a word.
+        more: keys that are added to the JSON.
+        above: lines that are printed before the result; a ``Text`` is a command, and stays one line.
+        below: lines that are printed behind it.
+        written: files that are written already, to be named.
+    """
+    if json_file is not None:
+        write_json(json_file, {**result.to_dict(), **(more or {})})
+    if html_file is not None:
+        from levelhead.report.page import command_line, write_page
+
+        write_page(html_file, result.page(source=source, command=command_line()))
+    console = Terminal()
+    for line in (*above, result.table(), *below):
+        console.print(line, markup=False, soft_wrap=isinstance(line, Text))
+    for path in (*written, json_file, html_file):
+        if path is not None:
+            console.print(f"Wrote {path}", markup=False)
