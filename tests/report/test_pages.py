@@ -500,3 +500,10 @@ def test_figures_are_rounded_for_people() -> None:
     assert "+1.2" in html
     assert "[−1.8, +4.2]" in html
     assert figure(0.1, 0.05, 0.15).defined
+
+
+def test_a_key_of_a_group_that_is_no_rate_is_no_column() -> None:
+    record = audited(["a", "b"])
+    record["by_attribute"]["a"]["groups"]["a"]["people"] = 7
+    (table,) = [block for block in walk(audit_page(record)) if str(block.get("caption")).startswith("Groups of a")]
+    assert [column["title"] for column in table["columns"]][-1] == "False positive rate"

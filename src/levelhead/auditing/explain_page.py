@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
-from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
-from levelhead.types import Estimate
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
 
 FIGURES = ("measured", "implied", "rho", "predicted", "rest")
 NOTE = (
@@ -81,7 +80,7 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
         [
             (
                 " and ".join(map(short, pair["groups"])),
-                [_cell(estimate_from_dict(pair[key]), 0 if key == "rho" else 1) for key in FIGURES],
+                [blocks.figure_cell(pair[key], 0 if key == "rho" else 1) for key in FIGURES],
             )
             for pair in part["pairs"]
         ],
@@ -139,20 +138,14 @@ def _trade_off(pair: Record) -> Record:
     )
 
 
-def _cell(figure: Estimate, digits: int = 1) -> Record:
-    if not figure.defined:
-        return blocks.undefined_cell(figure.reason)
-    return blocks.cell(percent(figure, digits), percent_interval(figure, digits))
-
-
 def _share(value: float | None) -> Record:
-    return blocks.cell("–", quiet=True) if value is None else blocks.cell(number(100 * value))
+    return blocks.no_cell() if value is None else blocks.cell(number(100 * value))
 
 
 def _group_cells(figures: Record) -> list[Record]:
     cells = [blocks.cell(f"{figures['n']:,}")]
-    cells += [_cell(estimate_from_dict(figures[key])) for key in ("base_rate", "area")]
+    cells += [blocks.figure_cell(figures[key]) for key in ("base_rate", "area")]
     for rate in ("true_positive_rate", "false_positive_rate"):
-        cells.append(_cell(estimate_from_dict(figures[rate])))
+        cells.append(blocks.figure_cell(figures[rate]))
         cells += [_share(figures[kind][rate]) for kind in ("predicted", "implied")]
     return cells

@@ -277,11 +277,10 @@ def _pair_head(pair: Record, words: Words) -> str:
 
 
 def _pair_cells(pair: Record, result: Record) -> list[Record]:
-    figure = estimate_from_dict(pair["difference"])
     ends = [number(100 * pair[side]["value"]) for side in ("first", "second")]
     several = f" [{short(pair['class'], 40)}]" if result.get("positive") is None else ""
     return [
-        blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True)),
+        blocks.figure_cell(pair["difference"], signed=True),
         blocks.cell(RATE_TITLES[pair["rate"]] + several),
         blocks.cell(f"{ends[0]} and {ends[1]}"),
         blocks.cell(f"{pair['first']['rows']:,} and {pair['second']['rows']:,}"),
@@ -347,8 +346,7 @@ def _figures_of(part: Record) -> tuple[dict[str, Estimate], dict[str, Estimate],
 
 def _metric_cells(figure: Estimate) -> list[Record]:
     if not figure.defined:
-        blank = blocks.cell("–", quiet=True)
-        return [_undefined(figure), blank, blank, blocks.cell(f"{figure.n:,}")]
+        return [blocks.undefined_cell(figure.reason), *[blocks.no_cell()] * 2, blocks.cell(f"{figure.n:,}")]
     corrected = "–" if figure.corrected is None else number(100 * figure.corrected)
     return [
         blocks.cell(percent(figure)),
@@ -356,10 +354,6 @@ def _metric_cells(figure: Estimate) -> list[Record]:
         blocks.cell(corrected, quiet=figure.corrected is None),
         blocks.cell(f"{figure.n:,}"),
     ]
-
-
-def _undefined(figure: Estimate) -> Record:
-    return blocks.undefined_cell(figure.reason)
 
 
 def groups_table(name: str, part: Record, words: Words) -> Record:
@@ -395,19 +389,15 @@ def groups_table(name: str, part: Record, words: Words) -> Record:
 
 
 def _rates(figures: Record) -> list[str]:
-    return [
-        key
-        for key in figures
-        if key not in ("values", "n", "included", "left_out", "rows_by_label", "worth", "worth_by_label")
-    ]
+    return [key for key in figures if key.partition("[")[0] in RATE_TITLES]
 
 
 def _rate_cell(record: Record | None) -> Record:
     if record is None:
-        return blocks.cell("–", quiet=True)
+        return blocks.no_cell()
     figure = estimate_from_dict(record)
     between = f"{number(100 * figure.low)}–{number(100 * figure.high)}"  # shorter, so that four rates fit a terminal
-    return blocks.cell(percent(figure), between) if figure.defined else _undefined(figure)
+    return blocks.cell(percent(figure), between) if figure.defined else blocks.undefined_cell(figure.reason)
 
 
 def _rate_title(key: str) -> str:

@@ -517,15 +517,6 @@ def _points(value: float) -> str:
     return number(100 * value, signed=True)
 
 
-def _cells(change: Change) -> list[str]:
-    if not change.difference.defined:
-        return ["undefined", "", "", ""]
-    one = change.difference
-    span = f"{100 * one.value:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
-    p_value = "" if np.isnan(change.p_holm) else "<0.001" if change.p_holm < 0.001 else f"{change.p_holm:.3f}"
-    return [f"{100 * change.old:.1f}", f"{100 * change.new:.1f}", span, p_value]
-
-
 def rate_title(rate: str) -> str:
     """Say a rate in words, with its class where several are compared."""
     name, _, ending = rate.partition("[")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from levelhead.auditing.paired import rate_title
 from levelhead.metrics.names import metric_title
 from levelhead.report import blocks
-from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
 
 MOST_GROUPS = 20
 
@@ -71,12 +71,12 @@ _HOLM = "Probability of so large a change without a true one, adjusted for all c
 def _cells(change: Record) -> list[Record]:
     figure = estimate_from_dict(change["difference"])
     if not figure.defined:
-        return [blocks.undefined_cell(figure.reason), *(blocks.cell("–", quiet=True) for _ in range(3))]
+        return [blocks.undefined_cell(figure.reason), *[blocks.no_cell()] * 3]
     p_value = change["p_holm"]
     shown = "–" if p_value is None else "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
     return [
         blocks.cell(number(100 * change["old"])),
         blocks.cell(number(100 * change["new"])),
-        blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True)),
+        blocks.figure_cell(figure, signed=True),
         blocks.cell(shown),
     ]

@@ -8,16 +8,13 @@ from levelhead.auditing.rates import FOUR_FIFTHS
 from levelhead.report import blocks
 from levelhead.report.text import (
     Record,
-    digits,
     estimate_from_dict,
     level_text,
     number,
     percent,
     percent_interval,
     short,
-    span,
 )
-from levelhead.types import Estimate
 
 RATIOS_PRINTED = 10
 """Sentences on ratios that a terminal shows."""
@@ -46,18 +43,15 @@ def own_sections(name: str, part: Record, result: Record) -> list[Record]:
             blocks.table(
                 f"{short(metric)} by group of {short(name)}, with {level} intervals from resampled rows",
                 ["Group", "Value", "Rows"],
-                [(group, _in_own_unit(record)) for group, record in found["groups"].items()],
+                [
+                    (group, [blocks.figure_cell(one, None), blocks.cell(f"{one['n']:,}")])
+                    for group, one in found["groups"].items()
+                ],
                 where=blocks.BOTH,
             ),
         )
     ]
     return [blocks.section("Metrics of your own", shown, rank=6)]
-
-
-def _in_own_unit(record: Record) -> list[Record]:
-    figure = estimate_from_dict(record)
-    value = blocks.cell(digits(figure.value), span(figure) or "no interval") if figure.defined else _undefined(figure)
-    return [value, blocks.cell(f"{figure.n:,}")]
 
 
 def number_sections(result: Record) -> list[Record]:
@@ -81,7 +75,7 @@ def _rates(name: str, rates: Record, level: str) -> list[Record]:
     reference = rates["reference"]
     rows = []
     for group, figures in rates["groups"].items():
-        cells = [_cell(figures[key]) for key in ("precision", "false_negative_rate", "balanced_error")]
+        cells = [blocks.figure_cell(figures[key]) for key in ("precision", "false_negative_rate", "balanced_error")]
         cells += [_ratio(figures[key]) for key in ("selection_ratio", "true_positive_ratio")]
         rows.append((group, cells))
     gap = estimate_from_dict(rates["predictive_parity"])
@@ -145,20 +139,11 @@ def _amplified(name: str, found: Record, level: str) -> list[Record]:
     ]
 
 
-def _cell(record: Record) -> Record:
-    figure = estimate_from_dict(record)
-    return blocks.cell(percent(figure), percent_interval(figure)) if figure.defined else _undefined(figure)
-
-
 def _ratio(record: Record | None) -> Record:
     if record is None:
         return blocks.cell("1", "the reference", quiet=True)
     figure = estimate_from_dict(record)
     if not figure.defined:
-        return _undefined(figure)
+        return blocks.undefined_cell(figure.reason)
     high = "any size" if math.isnan(figure.high) or math.isinf(figure.high) else number(figure.high, 2)
     return blocks.cell(number(figure.value, 2), f"[{number(figure.low, 2)}, {high}]")
-
-
-def _undefined(figure: Estimate) -> Record:
-    return blocks.undefined_cell(figure.reason)

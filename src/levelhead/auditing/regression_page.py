@@ -112,8 +112,7 @@ def _groups_section(name: str, groups: Record, label: str, level: str) -> Record
     for group, figures in groups.items():
         cells = [blocks.cell(f"{figures['n']:,}"), blocks.cell(digits(_number(figures["mean_label"])))]
         for quantity in QUANTITIES:
-            figure = estimate_from_dict(figures[quantity])
-            cells.append(blocks.cell(digits(figure.value), span(figure) or "no interval"))
+            cells.append(blocks.figure_cell(figures[quantity], None))
         cells.append(blocks.cell(digits(_number(figures["root_mean_squared_error"]))))
         rows.append((group, cells, "" if figures["included"] else NOT_COMPARED))
     heads = ["Group", "Rows", "Mean label", *QUANTITIES.values(), "Root mean squared error"]
@@ -136,11 +135,7 @@ def _pairs_section(result: Record, level: str) -> Record:
     """Return the pairs of groups that differ most."""
     rows = []
     for pair in result["pairs"]:
-        figure = estimate_from_dict(pair["difference"])
-        cells = [
-            blocks.cell(QUANTITIES[pair["quantity"]]),
-            blocks.cell(digits(figure.value), span(figure) or "no interval"),
-        ]
+        cells = [blocks.cell(QUANTITIES[pair["quantity"]]), blocks.figure_cell(pair["difference"], None)]
         rows.append((f"{short(pair['first'])} less {short(pair['second'])}", cells))
     if not rows:
         return blocks.section("Who differs most", [])

@@ -8,14 +8,10 @@ from levelhead.report import blocks
 from levelhead.report.text import (
     Record,
     estimate_from_dict,
-    interval,
     level_text,
     number,
-    percent,
-    percent_interval,
     short,
 )
-from levelhead.types import Estimate
 
 MOST_LINES = 6
 MOST_ROWS = 20
@@ -45,10 +41,10 @@ def _table(name: str, own: Record, scores: Record, level: str) -> Record:
     sloped = scores["probabilities"] and any(one["slope"]["value"] is not None for one in groups)
     for group, figures in own["groups"].items():
         cells = [blocks.cell(f"{figures[key]:,}") for key in ("n", "positives")]
-        cells += [_percent(estimate_from_dict(figures["area"]))]
+        cells += [blocks.figure_cell(figures["area"])]
         if scores["probabilities"]:
-            cells += [_points(estimate_from_dict(figures["residual"]))]
-        cells += [_number(estimate_from_dict(figures["slope"]))] if sloped else []
+            cells += [blocks.figure_cell(figures["residual"], signed=True)]
+        cells += [blocks.figure_cell(figures["slope"], 2, scale=1)] if sloped else []
         rows.append((group, cells, "" if figures.get("included", True) else "left out of the gaps"))
     heads = ["Group", "Rows", "Positive", "AUC", *(["Label less score"] if scores["probabilities"] else [])]
     heads += ["Slope"] if sloped else []
@@ -73,10 +69,8 @@ def _pairs(name: str, own: Record, level: str) -> list[Record]:
     rows = []
     for pair in own["pairs"][:MOST_ROWS]:
         first, second = map(short, pair["groups"])
-        crossed = [estimate_from_dict(one) for one in pair["crossed"]]
-        cells = [_points(estimate_from_dict(pair["area"]))]
-        cells += map(_percent, crossed)
-        cells.append(_points(estimate_from_dict(pair["crossed_difference"])))
+        cells = [blocks.figure_cell(pair["area"], signed=True), *map(blocks.figure_cell, pair["crossed"])]
+        cells.append(blocks.figure_cell(pair["crossed_difference"], signed=True))
         rows.append((f"{first} less {second}", cells))
     more = f"The largest {len(rows)} of {own['pairs_in_all']:,} pairs." if own["pairs_in_all"] > len(rows) else ""
     return [
@@ -125,8 +119,7 @@ def _thresholds(name: str, own: Record, level: str) -> list[Record]:
     shown = ["accuracy", *(key for key, metric in METRICS.items() if metric.kind == "gap" and metric.compared)]
     rows = []
     for one in own["thresholds"]:
-        figures = [estimate_from_dict(one["metrics"][key]) for key in shown]
-        rows.append((f"{one['threshold']:g}", [*map(_percent, figures)]))
+        rows.append((f"{one['threshold']:g}", [blocks.figure_cell(one["metrics"][key]) for key in shown]))
     caption = f"Gaps between groups of {short(name)} at each threshold, percentage points with {level} intervals"
     return [blocks.table(caption, ["Threshold", *(METRICS[key].short for key in shown)], rows, where=blocks.BOTH)]
 
@@ -155,11 +148,10 @@ def _curves(name: str, own: Record, scores: Record, level: str) -> list[Record]:
 def _calibration(name: str, own: Record, level: str) -> Record:
     rows = []
     for group, figures in own["groups"].items():
-        slope, intercept = (estimate_from_dict(figures[key]) for key in ("slope", "intercept"))
         error = figures["squared_calibration_error"]
         cells = [
-            _points(estimate_from_dict(figures["residual"])),
-            *map(_number, (slope, intercept)),
+            blocks.figure_cell(figures["residual"], signed=True),
+            *(blocks.figure_cell(figures[key], 2, scale=1) for key in ("slope", "intercept")),
             blocks.cell("–" if error is None else number(1000 * error, 2)),
         ]
         rows.append((group, cells))
@@ -179,21 +171,3 @@ def _calibration(name: str, own: Record, level: str) -> Record:
         rows,
         notes=["The expected calibration error is not shown: it grows as a group shrinks, even if calibrated."],
     )
-
-
-def _number(figure: Estimate) -> Record:
-    if not figure.defined:
-        return blocks.undefined_cell(figure.reason)
-    return blocks.cell(number(figure.value, 2), interval(figure.low, figure.high, 2))
-
-
-def _percent(figure: Estimate) -> Record:
-    if not figure.defined:
-        return blocks.undefined_cell(figure.reason)
-    return blocks.cell(percent(figure), percent_interval(figure))
-
-
-def _points(figure: Estimate) -> Record:
-    if not figure.defined:
-        return blocks.undefined_cell(figure.reason)
-    return blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True))

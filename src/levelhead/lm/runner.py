@@ -23,6 +23,7 @@ from levelhead.lm.base import Answer, Benchmark, Item, Scores, answer_of, json_l
 from levelhead.lm.benchmarks import recorded_class
 from levelhead.lm.intervals import FEW_CLUSTERS, cluster_count, paired_difference
 from levelhead.metrics import estimate_to_dict
+from levelhead.report.text import estimate_from_dict
 from levelhead.storage import check_outputs, read_json, write_json, writing
 from levelhead.types import ConfigError, DataError, Estimate, quoted
 
@@ -262,7 +263,7 @@ def scores_from_dict(record: dict[str, Any]) -> Scores:
     """Return the scores that :func:`scores_to_dict` wrote."""
 
     def figures(some: dict[str, Any]) -> dict[str, Estimate]:
-        return {name: _estimate(figure) for name, figure in some.items()}
+        return {name: estimate_from_dict(figure) for name, figure in some.items()}
 
     return Scores(
         record["benchmark"],
@@ -271,11 +272,6 @@ def scores_from_dict(record: dict[str, Any]) -> Scores:
         record["units"],
         tuple(record["notes"]),
     )
-
-
-def _estimate(record: dict[str, Any]) -> Estimate:
-    value, low, high = (float("nan") if record[key] is None else float(record[key]) for key in ("value", "low", "high"))
-    return Estimate(value, low, high, record["n"], record.get("reason"), record.get("corrected"))
 
 
 def options_of(benchmark: Benchmark) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from levelhead.report.text import LONGEST_SENTENCE, Record, interval, number, short
+from levelhead.report.text import LONGEST_SENTENCE, Record, estimate_from_dict, interval, number, short, span
+from levelhead.report.text import digits as of_any_unit
 from levelhead.types import Estimate
 
 PAGE, TERMINAL, BOTH = "page", "terminal", "both"
@@ -35,6 +36,27 @@ def cell(
 def undefined_cell(reason: str | None) -> Record:
     """Return the cell of a figure that is not determined: the reason stands beside it."""
     return cell("undefined", reason or "no reason was recorded", quiet=True) | {"undefined": True}
+
+
+def no_cell() -> Record:
+    """Return the cell of what there is not."""
+    return cell("–", quiet=True)
+
+
+def figure_cell(
+    found: Estimate | Record, digits: int | None = 1, *, scale: float = 100, signed: bool = False
+) -> Record:
+    """Return a figure, or its JSON, with its interval below, or why it is undefined; a fraction is shown in percent.
+
+    ``digits``: behind the point; None: as many as a figure of any unit needs, which is not scaled.
+    """
+    one = found if isinstance(found, Estimate) else estimate_from_dict(found)
+    if not one.defined:
+        return undefined_cell(one.reason)
+    if digits is None:
+        return cell(of_any_unit(one.value), span(one) or "no interval")
+    value, low, high = (scale * each for each in (one.value, one.low, one.high))
+    return cell(number(value, digits, signed=signed), interval(low, high, digits, signed=signed))
 
 
 def table(

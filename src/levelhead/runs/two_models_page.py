@@ -7,7 +7,7 @@ from levelhead.auditing.paired import rate_title
 from levelhead.auditing.paired_page import paired_sections
 from levelhead.metrics.names import metric_title
 from levelhead.report import blocks
-from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
+from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
 
 HOW = (
     "Both models predicted the same rows, so that rows which both get right, or both wrong, do not widen any interval. "
@@ -108,11 +108,11 @@ def change_title(name: str) -> str:
 def _cells(change: Record) -> list[Record]:
     figure = estimate_from_dict(change["difference"])
     if not figure.defined:
-        return [blocks.undefined_cell(figure.reason), blocks.cell("–", quiet=True), blocks.cell("–", quiet=True)]
+        return [blocks.undefined_cell(figure.reason), *[blocks.no_cell()] * 2]
     return [
         blocks.cell(_percent(change["old"])),
         blocks.cell(_percent(change["new"])),
-        blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True)),
+        blocks.figure_cell(figure, signed=True),
     ]
 
 

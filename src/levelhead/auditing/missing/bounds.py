@@ -239,11 +239,6 @@ def _outer_reach(own: FloatArray, a: FloatArray, b: FloatArray, w: FloatArray, l
     return low_a - high_b, high_a - low_b
 
 
-def odds_bound(bounds: dict[str, dict[tuple[int, int], GapBounds]], pair: tuple[int, int]) -> float:
-    """Bound the equalized odds gap, the mean of |dTPR| and |dFPR|: valid, not sharp."""
-    return (bounds["equal_opportunity"][pair].largest + bounds["false_positive_rate"][pair].largest) / 2
-
-
 def largest_gap(rate: float, least_share: float) -> float:
     """Return how large a gap in selection rates could be if each of two groups has at least a share of the rows.
 

@@ -103,7 +103,7 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
     columns += ["Worst case, these rows", f"with its {level} interval"] if bounded else []
     table = []
     for title, gap, figure, _ in rows:
-        cells = [blocks.undefined_cell(figure.reason), blocks.cell("–", quiet=True)]
+        cells = [blocks.undefined_cell(figure.reason), blocks.no_cell()]
         if figure.defined:
             cells = [blocks.cell(number(100 * figure.value, signed=True)), blocks.cell(_span(figure.low, figure.high))]
         cells = cells if measured or not bounded else []
@@ -114,7 +114,7 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
         if worst:
             cells += [blocks.cell(_span(worst["low"], worst["high"])), blocks.cell(_span(*worst["interval"]))]
         elif bounded:
-            cells += [blocks.cell("–", quiet=True)] * 2
+            cells += [blocks.no_cell()] * 2
         table.append((title, cells))
     if measured or bounded or naive:
         caption = f"Gaps by {short(name)}, in points. {', '.join(METHODS[part['method']])}"
