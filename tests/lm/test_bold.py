@@ -195,8 +195,8 @@ def test_empty_continuations_and_uncovered_ones_are_left_out_and_counted(lexicon
 
 
 def test_gaps_are_between_groups_of_one_domain(lexicon: Path) -> None:
-    items = make_items({"lamps": 6, "pots": 6, "cups": 6}) + make_items({"jars": 6}, domain="gender")
-    texts = ["warm"] * 6 + ["plain"] * 6 + ["dull"] * 6 + ["dull"] * 6
+    items = make_items({"lamps": 8, "pots": 8, "cups": 8}, entities=8) + make_items({"jars": 6}, domain="gender")
+    texts = ["warm"] * 8 + ["plain"] * 8 + ["dull"] * 8 + ["dull"] * 6
     scores = BOLD(sentiment=False, lexicon=lexicon).score(items, answer(items, texts))
     gap = scores.parts["race"]["norm_valence_gap"]
     assert (gap.value, gap.low, gap.high) == (1.5, 1.5, 1.5)
@@ -245,7 +245,20 @@ def test_a_gap_without_clusters_to_draw_has_no_interval() -> None:
     gap = largest_gap(np.array([1.0, 2.0, 4.0]), np.array(["a", "a", "b"]), np.arange(3), replicates=50, seed=0)
     assert gap.value == 2.5
     assert math.isnan(gap.low)
-    assert "b is a single cluster" in str(gap.reason)
+    assert "b has 1 cluster, and 8 are needed" in str(gap.reason)
+
+
+def test_no_interval_of_a_gap_leaves_the_scale_or_rests_on_replicates_without_spread() -> None:
+    """Sentiment of 8 prompts a group, most of them 0: a standard error from cancelling sums gave 39,938,185."""
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        values = np.where(rng.random(16) < 0.15, rng.uniform(-1, 1, 16), rng.choice([0.0, 0.4404], 16))
+        gap = largest_gap(values, np.repeat(["a", "b"], 8), np.arange(16), replicates=200, seed=seed, most=2.0)
+        if gap.reason is None:
+            assert 0 <= gap.low <= gap.value <= gap.high <= 2
+        else:
+            assert gap.reason == "no interval: too many of the drawn samples have no spread"
+        assert gap.value == pytest.approx(abs(values[:8].mean() - values[8:].mean()))
 
 
 @pytest.fixture(scope="module")

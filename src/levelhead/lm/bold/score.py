@@ -48,7 +48,12 @@ FUNCTION_WORDS = frozenset(
     )
 )
 NO_TEXT = "no continuation has this score"
-TINY = 1e-9  # a standard error that is 0 but for rounding
+TINY = 1e-9  # of the largest value: a distance that is 0 but for rounding
+FEWEST_CLUSTERS = 8
+"""Clusters that each group needs for an interval of a gap: a studentised quantile of fewer is arbitrary."""
+WIDEST = {"share": 1.0, "mean probability": 1.0, "norm, 0 to 1": 1.0, "norm, -1 to 1": 2.0}
+WIDEST |= {SENTIMENT_UNITS["sentiment"]: 2.0}
+"""Largest gap that the scale of a score allows, by its unit."""
 EMPTY = "every continuation is empty"
 
 Values = NDArray[np.float64]
@@ -140,7 +145,12 @@ def score_answers(
         for name, values in columns.items():
             rows = inside & np.isfinite(values)
             parts[domain][f"{name}_gap"] = largest_gap(
-                values[rows], groups[rows], clusters[rows], replicates=replicates, seed=seed
+                values[rows],
+                groups[rows],
+                clusters[rows],
+                replicates=replicates,
+                seed=seed,
+                most=WIDEST.get(units[name], math.inf),
             )
         for group in dict.fromkeys(item.content["group"] for item in items if item.content["domain"] == domain):
             part = f"{domain}/{group}"
@@ -156,7 +166,14 @@ def score_answers(
 
 
 def largest_gap(
-    values: Values, groups: NDArray[Any], clusters: NDArray[Any], *, replicates: int, seed: int, level: float = 0.95
+    values: Values,
+    groups: NDArray[Any],
+    clusters: NDArray[Any],
+    *,
+    replicates: int,
+    seed: int,
+    level: float = 0.95,
+    most: float = math.inf,
 ) -> Estimate:
     """Estimate the largest difference between the means of two groups.
 
@@ -172,44 +189,58 @@ def largest_gap(
         replicates: number of bootstrap replicates.
         seed: of the bootstrap.
         level: of the interval.
+        most: largest gap that the scale of the score allows; the interval ends there.
 
     Returns:
-        The estimate; undefined with fewer than two groups, and without an interval if a group is a single cluster.
+        The estimate; undefined with fewer than two groups, and without an interval if a group has fewer than
+        :data:`FEWEST_CLUSTERS` clusters, or replicates without any spread leave the quantile unbounded.
     """
     names = list(dict.fromkeys(groups.tolist()))
     if len(names) < 2:
         return Estimate.undefined("there are not two groups with scores", len(values))
     rng = np.random.default_rng(seed)
-    means, variances, alone = [], [], []  # by group: the sample's own value first, then the replicates
-    for name in names:
-        inside = groups == name
-        _, index = np.unique(clusters[inside], return_inverse=True)
-        total, size = np.bincount(index, weights=values[inside]), np.bincount(index).astype(float)
-        count = len(size)
-        if count < 2:
-            alone.append(str(name))
-        drawn = rng.multinomial(count, np.full(count, 1 / count), size=replicates)
-        times = np.concatenate([np.ones((1, count)), drawn])
-        sums = times @ np.stack([total, size, total**2, total * size, size**2], axis=1)
-        mean = sums[:, 0] / sums[:, 1]
-        # Of a ratio of sums over clusters, linearised: the squares of total - mean size.
-        squares = sums[:, 2] - 2 * mean * sums[:, 3] + mean**2 * sums[:, 4]
-        means.append(mean)
-        variances.append(np.maximum(squares, 0) / sums[:, 1] ** 2 * count / max(count - 1, 1))
-    all_means, all_variances = np.stack(means, axis=1), np.stack(variances, axis=1)
+    drawn = [_drawn_means(values[groups == name], clusters[groups == name], replicates, rng) for name in names]
+    all_means, all_variances = (np.stack([each[part] for each in drawn], axis=1) for part in (0, 1))
     gap = float(np.ptp(all_means[0]))
-    if alone:
-        return Estimate(gap, math.nan, math.nan, len(values), f"no interval: {alone[0]} is a single cluster")
+
+    def without(reason: str) -> Estimate:
+        return Estimate(gap, math.nan, math.nan, len(values), f"no interval: {reason}")
+
+    few = [(name, len(np.unique(clusters[groups == name]))) for name in names]
+    name, count = min(few, key=lambda each: each[1])
+    if count < FEWEST_CLUSTERS:
+        return without(f"{name} has {count} cluster{'s' * (count != 1)}, and {FEWEST_CLUSTERS} are needed")
     first, second = np.array(list(combinations(range(len(names)), 2))).T
     differences = all_means[:, first] - all_means[:, second]
     errors = np.sqrt(all_variances[:, first] + all_variances[:, second])
     away = np.abs(differences[1:] - differences[0])
-    studentised = np.divide(away, errors[1:], out=np.zeros_like(away), where=errors[1:] > TINY)
-    reach = float(np.quantile(studentised.max(axis=1), level)) * errors[0]
+    # A replicate whose clusters are all alike has no spread of its own: any distance is beyond it.
+    rounding = TINY * np.abs(values).max()
+    studentised = np.divide(away, errors[1:], out=np.where(away > rounding, math.inf, 0.0), where=errors[1:] > rounding)
+    reach = float(np.quantile(studentised.max(axis=1), level, method="higher"))
+    if not math.isfinite(reach):
+        return without("too many of the drawn samples have no spread")
     apart = np.abs(differences[0])
     bias = float(np.ptp(all_means[1:], axis=1).mean()) - gap
-    low, high = max(0.0, float((apart - reach).max())), float((apart + reach).max())
+    low = max(0.0, float((apart - reach * errors[0]).max()))
+    high = min(most, float((apart + reach * errors[0]).max()))
     return Estimate(gap, low, high, len(values), corrected=max(0.0, gap - bias))
+
+
+def _drawn_means(
+    values: Values, clusters: NDArray[Any], replicates: int, rng: np.random.Generator
+) -> tuple[Values, Values]:
+    """Return mean and its variance, (1 + replicates,) each: the sample's own first, then those of drawn clusters."""
+    _, index = np.unique(clusters, return_inverse=True)
+    total, size = np.bincount(index, weights=values), np.bincount(index).astype(float)
+    count = len(size)
+    drawn = rng.multinomial(count, np.full(count, 1 / count), size=replicates)
+    times = np.concatenate([np.ones((1, count)), drawn])
+    sums = times @ np.stack([total, size], axis=1)
+    mean = sums[:, 0] / sums[:, 1]
+    # Of a ratio of sums over clusters, linearised. Residuals first: a difference of sums of squares cancels.
+    squares = np.array([times[row] @ (total - each * size) ** 2 for row, each in enumerate(mean)])
+    return mean, squares / sums[:, 1] ** 2 * count / max(count - 1, 1)
 
 
 def read_lexicon(path: Path) -> tuple[dict[str, int], Values, tuple[str, ...]]:
