@@ -20,6 +20,7 @@ import difflib
 import hashlib
 import inspect
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,11 @@ from levelhead.types import ConfigError, DataError, LevelheadError, listed
 
 SPREAD = 8  # an eighth of a context's tokens: by so much may those of one batch be shorter
 LOGITS = 2**26  # logits held at a time: 256 MiB in float32
+NOT_SCORED = {
+    "recurrent_gemma": "transformers keeps its state inside the network, from one text to the next",
+    "xlnet": "it predicts tokens in a permuted order, not from left to right",
+}
+"""Types of causal models whose log-probabilities would be wrong, and why."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,9 @@ class LanguageModel:
         self.batch_tokens = batch_tokens or (2048 if self.device.type == "cpu" else 8192)
         takes = inspect.signature(network.forward).parameters
         self._caches, self._keeps = "past_key_values" in takes, "logits_to_keep" in takes
+        self._shares: bool | None = None if self._caches else False  # contexts run once: known after the first batch
+        if causal and (reason := NOT_SCORED.get(network.config.model_type)):
+            raise ConfigError(f"--model {name} cannot be scored: {reason}.")
 
     @classmethod
     def load(
@@ -234,17 +243,38 @@ class LanguageModel:
         owner = [place for place, question in enumerate(questions) for _ in question.rows]
         rows = [row for question in questions for row in question.rows]
         starts = [start for question in questions for start in question.starts]
-        common = min(question.common for question in questions) if self._caches and len(rows) > len(questions) else 0
+        shared = self._shares is not False and len(rows) > len(questions)
+        common = min(question.common for question in questions) if shared else 0
         cache = None
         if common:
             prefixes = torch.tensor([question.rows[0][:common] for question in questions], device=self.device)
             cache = self._run(prefixes, None, 0, 1)[1]
             cache.reorder_cache(torch.tensor(owner, device=self.device))
         sums = self._sums(rows, starts, common, cache)
+        if common and self._shares is None:
+            alone = self._sums(rows, starts, 0, None)
+            self._shares = self._alike(sums, alone, [len(row) - start for row, start in zip(rows, starts, strict=True)])
+            sums = alone
         found: list[tuple[int, list[tuple[float, int]]]] = [(question.index, []) for question in questions]
         for place, value, row, start in zip(owner, sums, rows, starts, strict=True):
             found[place][1].append((value, len(row) - start))
         return found
+
+    def _alike(self, shared: Sequence[float], alone: Sequence[float], tokens: Sequence[int]) -> bool:
+        """Say whether contexts that are run once give the sums that whole texts give; warn if not.
+
+        Hybrid and recurrent networks (Jamba, Bamba) may go on from a kept state by one token only, without an error.
+        """
+        most = 1e-3 if self.network.dtype == torch.float32 else 0.1  # nats a token, of rounding
+        off = [abs(a - b) for a, b in zip(shared, alone, strict=True)]
+        if all(not each > most * count for each, count in zip(off, tokens, strict=True)):
+            return True
+        warnings.warn(
+            f"{self.name} does not go on from a kept context as it reads the whole text (off by {max(off):.2g} nats): "
+            "every option is scored with its context, which is slower.",
+            stacklevel=2,
+        )
+        return False
 
     def shared_pseudo_log_likelihoods(
         self, pairs: Sequence[tuple[str, str]], names: Sequence[str] | None = None
