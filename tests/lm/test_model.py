@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import (
     BertConfig,
     BertForMaskedLM,
+    BertLMHeadModel,
     BloomConfig,
     BloomForCausalLM,
     Gemma2Config,
@@ -35,6 +36,7 @@ from transformers import (
     XLNetLMHeadModel,
 )
 
+from levelhead.lm.loading import load_checkpoint
 from levelhead.lm.model import LanguageModel
 from levelhead.types import ConfigError, DataError
 
@@ -450,6 +452,22 @@ def test_an_absent_or_broken_checkpoint_says_what_to_do(tmp_path: Path) -> None:
     model.tokenizer.save_pretrained(tmp_path / "headless")
     with pytest.raises(ConfigError, match="holds no weights for 1 parameters"):
         LanguageModel.load(tmp_path / "headless", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "masked"), [(BertForMaskedLM, False), (BertLMHeadModel, False), (BertLMHeadModel, True)]
+)
+def test_a_model_that_sees_what_it_predicts_is_not_taken_as_causal(tmp_path: Path, kind: Any, masked: bool) -> None:
+    kind(BertConfig(**SMALL, vocab_size=320)).save_pretrained(tmp_path)
+    train_tokenizer(bos=True, framed=True).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="of type bert, reads in both directions"):
+        load_checkpoint("--model", str(tmp_path), masked=masked)
+
+
+def test_a_decoder_of_a_type_that_can_be_both_is_causal(tmp_path: Path) -> None:
+    BertLMHeadModel(BertConfig(**SMALL, vocab_size=320, is_decoder=True)).save_pretrained(tmp_path)
+    train_tokenizer(bos=True, framed=True).save_pretrained(tmp_path)
+    assert load_checkpoint("--model", str(tmp_path))[2]
 
 
 def test_a_model_that_is_no_language_model_is_refused(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def load_checkpoint(
     ``attn_implementation``. A folder of LoRA's matrices, as PEFT saves them, gives its base model with them merged in.
     ``allow_mismatched_weights`` takes a checkpoint all the same whose weights do not fit its config.json.
 
-    Raises :class:`~levelhead.types.ConfigError` if there is no such model, if it is no language model, or if its
-    weights or its tokenizer are not whole.
+    Raises :class:`~levelhead.types.ConfigError` if there is no such model, if it is no language model, if it would see
+    the tokens that it is to predict, or if its weights or its tokenizer are not whole.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
@@ -63,12 +63,17 @@ def load_checkpoint(
     if getattr(config, "levelhead", None):
         raise ConfigError(f"{option} {place} is a classifier that levelhead trained, not a language model.")
     causal_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    masked_class = MODEL_FOR_MASKED_LM_MAPPING.get(type(config), None) if masked else None
-    if getattr(config, "is_encoder_decoder", False) or (causal_class is None and masked_class is None):
+    masked_class = MODEL_FOR_MASKED_LM_MAPPING.get(type(config), None)
+    if getattr(config, "is_encoder_decoder", False) or (causal_class is None and not (masked and masked_class)):
         kinds = "a causal or a masked" if masked else "a causal"
         raise ConfigError(f"{option} {place} is of type {config.model_type}: give {kinds} language model.")
     named = (config.architectures or [""])[0]
     causal = masked_class is None or (causal_class is not None and named == causal_class.__name__)
+    if masked_class is not None and not getattr(config, "is_decoder", False) and (causal or not masked):
+        raise ConfigError(
+            f"{option} {place}, of type {config.model_type}, reads in both directions, and a causal model must not see "
+            f"the tokens that it predicts: give a causal language model{', or a masked one' if masked else ''}."
+        )
     kind: Any = causal_class if causal else masked_class
     more: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
     network = load_weights(
