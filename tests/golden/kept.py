@@ -82,7 +82,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         found = {str(key): plain(one) for key, one in value.items() if key not in NOT_COMPARED}
         if list(found)[:4] != ["value", "low", "high", "n"]:
-            return found
+            return dict(sorted(found.items()))
         value, low, high, n, *more = (json.dumps(one, ensure_ascii=False) for one in found.values())
         rest = [f", {key} {one}" for key, one in zip(list(found)[4:], more, strict=True)]
         return f"{value} [{low}, {high}], n {n}{''.join(rest)}"  # an estimate: most of a JSON are these
