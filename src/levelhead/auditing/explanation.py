@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from levelhead.auditing.explain_page import FIGURES, explain_page
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.intervals import finite_or_none
+from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record
 from levelhead.types import Estimate, quoted
@@ -18,7 +19,7 @@ SHOWN_PAIRS = 3
 
 
 @dataclass(frozen=True)
-class CalibrationBin:
+class CalibrationBin(Finding):
     """``n`` rows of a group with neighbouring scores: their mean ``probability`` and the ``observed`` share."""
 
     n: int
@@ -27,7 +28,7 @@ class CalibrationBin:
 
 
 @dataclass(frozen=True)
-class ExplainedGroup:
+class ExplainedGroup(Finding):
     """One group: ``n`` rows, ``positives`` among them, and its figures.
 
     ``base_rate``, ``area`` (under the ROC curve), ``true_positive_rate`` and ``false_positive_rate`` are measured.
@@ -58,14 +59,12 @@ class ExplainedGroup:
             **{name: estimate_to_dict(getattr(self, name)) for name in measured},
             "predicted": dict(zip(rates, map(finite_or_none, self.predicted), strict=True)),
             "implied": dict(zip(rates, map(finite_or_none, self.implied), strict=True)),
-            "calibration": [
-                {"n": one.n, "probability": one.probability, "observed": one.observed} for one in self.calibration
-            ],
+            "calibration": [one.to_dict() for one in self.calibration],
         }
 
 
 @dataclass(frozen=True)
-class ExplainedPair:
+class ExplainedPair(Finding):
     """What the gap of two groups is made of; every figure is a fraction.
 
     ``measured``: the gap in equalized odds. ``implied``: that of a score which is calibrated inside both groups, at
@@ -94,18 +93,11 @@ class ExplainedPair:
 
 
 @dataclass(frozen=True)
-class ExplainedAttribute:
+class ExplainedAttribute(Finding):
     """One sensitive column: its ``groups`` by name, and every pair of them."""
 
     groups: dict[str, ExplainedGroup]
     pairs: tuple[ExplainedPair, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return {
-            "groups": {name: group.to_dict() for name, group in self.groups.items()},
-            "pairs": [pair.to_dict() for pair in self.pairs],
-        }
 
 
 @dataclass(frozen=True)

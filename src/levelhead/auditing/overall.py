@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from levelhead.metrics.clustered import ClusteredCounts, means_within
 from levelhead.metrics.intervals import estimate_to_dict, proportion
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import weighted_proportion
-from levelhead.report.text import counted
-from levelhead.terminal import plain_text
+from levelhead.report import blocks
+from levelhead.report.result import Report
+from levelhead.report.text import Record, counted, estimate_from_dict, level_text, percent, percent_interval
 from levelhead.types import Estimate, printable
 
 NOBODYS_GROUP = (
@@ -33,8 +31,41 @@ TITLES = {
 }
 
 
+def overall_page(result: Record, *, source: str = "", command: str = "") -> Record:
+    """Summarise what :meth:`Overall.to_dict` returned, or the JSON of it, as a page."""
+    finding, facts, section = overall_parts(result)
+    return blocks.page(
+        "Evaluation",
+        finding,
+        [blocks.part([section])],
+        title=f"Evaluation of {source or 'predictions'}",
+        facts=facts,
+        lines=result["warnings"],
+        command=command,
+    )
+
+
+def overall_parts(result: Record) -> tuple[str, list[tuple[str, str, str]], Record]:
+    """Return what a page says of all rows together: the finding, key figures, and a section on each class."""
+    overall, level = result["overall"], level_text(result["level"])
+    accuracy = estimate_from_dict(overall["accuracy"])
+    facts = [
+        ("Rows", f"{overall['rows']:,}", ""),
+        ("Accuracy", percent(accuracy), f"percent, {level} interval {percent_interval(accuracy)}"),
+    ]
+    rows = [
+        (name, [blocks.figure_cell(own[figure], signed=figure == "calibration") for figure in TITLES])
+        for name, own in overall["by_class"].items()
+    ]
+    heads = ["Class", *(title.capitalize() for title in TITLES.values())]
+    caption = f"Each class, all rows together: percent, {level} interval"
+    table = blocks.table(caption, heads, rows, where=blocks.BOTH)
+    finding = f"Right for {percent(accuracy)}% of {overall['rows']:,} rows; nobody's group is known."
+    return finding, facts, blocks.section("Accuracy by class", [table])
+
+
 @dataclass(frozen=True)
-class Overall:
+class Overall(Report):
     """Figures of all rows together, with intervals.
 
     Attributes:
@@ -47,6 +78,9 @@ class Overall:
         level: confidence level of the intervals.
         together: says how many clusters the rows come in, such as people; empty where rows are independent.
     """
+
+    kind: ClassVar[str] = "evaluation"
+    make_page: ClassVar[Callable[..., Record]] = staticmethod(overall_page)
 
     rows: int
     classes: tuple[str, ...]
@@ -98,23 +132,13 @@ class Overall:
         }
         overall = {"rows": self.rows, "accuracy": estimate_to_dict(self.accuracy), "by_class": by_class}
         together = [self.together] if self.together else []
-        return {"level": self.level, "by_attribute": {}, "overall": overall, "warnings": [NOBODYS_GROUP, *together]}
-
-    def table(self) -> Group:
-        """Return a table that ``rich`` can print."""
-        table = Table(title=f"{self.rows:,} rows, accuracy {_text(self.accuracy)}", title_justify="left")
-        table.add_column("Class", overflow="fold")
-        for title in TITLES.values():
-            table.add_column(title.capitalize(), justify="right")
-        for name, figures in self.by_class.items():
-            table.add_row(
-                Text(printable(name)), *(_text(figures[figure], figure == "calibration") for figure in TITLES)
-            )
-        table.caption, table.caption_justify = Text(f"percent [{100 * self.level:g}% interval]"), "left"
-        return Group(table, *([Text(self.together)] if self.together else []), Text(NOBODYS_GROUP))
-
-    def __str__(self) -> str:
-        return plain_text(self.table())
+        return {
+            "kind": self.kind,
+            "level": self.level,
+            "by_attribute": {},
+            "overall": overall,
+            "warnings": [NOBODYS_GROUP, *together],
+        }
 
 
 def _share(
@@ -141,11 +165,3 @@ def _mean(errors: NDArray[np.float64], level: float, cluster: NDArray[np.int64] 
     if found.clusters[0] < 2:
         return Estimate.undefined("a single cluster", rows)
     return student(mean, float(found.variance[0]), max(1.0, float(found.freedom[0])), rows, level)
-
-
-def _text(figure: Estimate, signed: bool = False) -> str:
-    if figure.reason:
-        return f"undefined: {figure.reason}"
-    sign = "+" if signed else ""
-    value, low, high = (f"{100 * end:{sign}.1f}" for end in (figure.value, figure.low, figure.high))
-    return f"{value} [{low}, {high}]"

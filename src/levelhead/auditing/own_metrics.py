@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy import special
 
-from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.scores import mover
+from levelhead.report.record import Finding
 from levelhead.report.text import digits
 from levelhead.terminal import counted
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
@@ -43,7 +43,7 @@ SLOW = 2.0
 
 
 @dataclass(frozen=True)
-class PairDifference:
+class PairDifference(Finding):
     """The first group's figure less the second's, with its interval."""
 
     first: str
@@ -57,7 +57,7 @@ class PairDifference:
 
 
 @dataclass(frozen=True)
-class OwnMetric:
+class OwnMetric(Finding):
     """A metric by group: its ``groups``, in the metric's own unit, and ``pairs``, the clearest and largest first.
 
     ``comparisons`` is how many pairs the intervals of differences allow for.
@@ -66,15 +66,6 @@ class OwnMetric:
     groups: dict[Key, Estimate]
     pairs: list[PairDifference]
     comparisons: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        pairs = [
-            {"first": one.first, "second": one.second, "difference": estimate_to_dict(one.difference)}
-            for one in self.pairs
-        ]
-        groups = {group_name(group): estimate_to_dict(figure) for group, figure in self.groups.items()}
-        return {"groups": groups, "pairs": pairs, "comparisons": self.comparisons}
 
 
 def difference_of(first: Estimate, second: Estimate) -> Estimate:

@@ -25,11 +25,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from levelhead.metrics import JointCounts, estimate_to_dict, holm
+from levelhead.metrics import JointCounts, holm
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.clustered import FEWEST, Means, means_within
 from levelhead.metrics.contrasts import FEW
-from levelhead.metrics.intervals import finite_or_none, normal_quantile
+from levelhead.metrics.intervals import normal_quantile
 from levelhead.metrics.joint import Paired
 from levelhead.metrics.names import (
     RATE_TITLES,
@@ -40,6 +40,7 @@ from levelhead.metrics.names import (
 )
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import WeightedRate
+from levelhead.report.record import Finding
 from levelhead.report.text import number
 from levelhead.tables.rows import Rows
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
@@ -49,7 +50,7 @@ IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Change:
+class Change(Finding):
     """One figure of both models: ``old``, ``new``, and ``difference`` (new less old) with its interval and p-values."""
 
     old: float
@@ -58,14 +59,9 @@ class Change:
     p_value: float
     p_holm: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        numbers = {name: finite_or_none(getattr(self, name)) for name in ("old", "new", "p_value", "p_holm")}
-        return {**numbers, "difference": estimate_to_dict(self.difference)}
-
 
 @dataclass(frozen=True)
-class GroupChange:
+class GroupChange(Finding):
     """One group: rows by who is right, and the change of each rate.
 
     ``both_right``, ``only_new_right`` (gained), ``only_old_right`` (lost) and ``both_wrong`` add up to ``n``.
@@ -81,27 +77,13 @@ class GroupChange:
     both_wrong: int
     rates: dict[str, Change]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        names = ("n", "included", "both_right", "only_new_right", "only_old_right", "both_wrong")
-        return {name: getattr(self, name) for name in names} | {
-            "rates": {name: change.to_dict() for name, change in self.rates.items()}
-        }
-
 
 @dataclass(frozen=True)
-class PairedAttribute:
+class PairedAttribute(Finding):
     """One sensitive column or crossing: ``metrics`` of the whole, and ``groups``."""
 
     metrics: dict[str, Change]
     groups: dict[Key, GroupChange]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return {
-            "metrics": {name: change.to_dict() for name, change in self.metrics.items()},
-            "groups": {group_name(key): group.to_dict() for key, group in self.groups.items()},
-        }
 
 
 @dataclass(frozen=True)

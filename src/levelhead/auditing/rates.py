@@ -23,13 +23,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from levelhead.metrics import Counts, estimate, estimate_to_dict
+from levelhead.metrics import Counts, estimate
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.pairs import proportion_ends, unlike
 from levelhead.metrics.weighted import LEAST, WeightedRate, weighted_estimates, weighted_proportion
+from levelhead.report.record import Finding
 from levelhead.report.text import counted
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
@@ -37,7 +38,7 @@ FOUR_FIFTHS = 0.8
 
 
 @dataclass(frozen=True)
-class GroupRates:
+class GroupRates(Finding):
     """One group: what of its selected rows is positive (``precision``), its errors, and its ratios to the reference.
 
     Ratios are plain numbers, not percent; None for the reference itself. ``false_negative_rate`` is one less the true
@@ -50,15 +51,9 @@ class GroupRates:
     selection_ratio: Estimate | None
     true_positive_ratio: Estimate | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        names = ("precision", "false_negative_rate", "balanced_error", "selection_ratio", "true_positive_ratio")
-        found = {name: getattr(self, name) for name in names}
-        return {name: None if one is None else estimate_to_dict(one) for name, one in found.items()}
-
 
 @dataclass(frozen=True)
-class OutcomeRatios:
+class OutcomeRatios(Finding):
     """How often each group is predicted one outcome, as a ratio to the reference group; plain numbers, not percent.
 
     ``outcome`` is a class as the user writes it; None: every class but the positive one. ``ratios`` has all other
@@ -71,11 +66,7 @@ class OutcomeRatios:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        return {
-            "outcome": self.outcome,
-            "reference": None if self.reference is None else group_name(self.reference),
-            "ratios": {group_name(key): estimate_to_dict(one) for key, one in self.ratios.items()},
-        }
+        return {**super().to_dict(), "reference": None if self.reference is None else group_name(self.reference)}
 
     @property
     def lowest_first(self) -> list[tuple[Key, Estimate]]:
@@ -84,7 +75,7 @@ class OutcomeRatios:
 
 
 @dataclass(frozen=True)
-class MoreRates:
+class MoreRates(Finding):
     """The figures of one sensitive column; ``reference`` is the group that ratios are to, ``chosen`` if by the user.
 
     ``predictive_parity`` is the largest difference of precision between two groups. ``outcomes`` has the ratios that
@@ -101,14 +92,9 @@ class MoreRates:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        return {
-            "groups": {group_name(key): group.to_dict() for key, group in self.groups.items()},
-            "predictive_parity": estimate_to_dict(self.predictive_parity),
-            "reference": None if self.reference is None else group_name(self.reference),
-            "reference_is_given": self.chosen,
-            "favourable": self.favourable,
-            "outcomes": [one.to_dict() for one in self.outcomes],
-        }
+        found = {**super().to_dict(), "reference": None if self.reference is None else group_name(self.reference)}
+        chosen = found.pop("chosen")
+        return {**found, "reference_is_given": chosen}
 
 
 class _Counted(NamedTuple):

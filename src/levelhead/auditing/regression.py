@@ -38,6 +38,7 @@ from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.intervals import check_level, finite_or_none
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name
 from levelhead.metrics.scores import mover
+from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, digits
 from levelhead.tables.bins import Bins, cuts_of, ordered_groups
@@ -59,7 +60,7 @@ ADVICE = "Pass a number for every row, written like 0.25."
 
 
 @dataclass(frozen=True)
-class RegressionFigures:
+class RegressionFigures(Finding):
     """One group: ``n`` rows and the means, in the unit of the label. ``included``: whether differences are of it."""
 
     n: int
@@ -69,16 +70,6 @@ class RegressionFigures:
     mean_absolute_error: Estimate
     root_mean_squared_error: float
     included: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return {
-            "n": self.n,
-            "included": self.included,
-            "mean_label": finite_or_none(self.mean_label),
-            **{name: estimate_to_dict(getattr(self, name)) for name in QUANTITIES},
-            "root_mean_squared_error": finite_or_none(self.root_mean_squared_error),
-        }
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from levelhead.metrics.intervals import finite_or_none, normal_quantile
 from levelhead.metrics.names import Key, attribute_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
+from levelhead.report.record import Finding
 from levelhead.tables.columns import Column
 from levelhead.tables.rows import Rows
 from levelhead.tables.tally import Tally
@@ -86,7 +87,7 @@ class GroupScores:
 
 
 @dataclass(frozen=True)
-class ScorePair:
+class ScorePair(Finding):
     """Two groups compared: differences are the first group's figure less the second's, of ``area`` and ``residual``.
 
     ``crossed`` are the first group's positives against the second's negatives, and the second's positives against the
@@ -100,19 +101,9 @@ class ScorePair:
     crossed_difference: Estimate
     residual: Estimate
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return {
-            "groups": list(self.groups),
-            "area": estimate_to_dict(self.area),
-            "crossed": [estimate_to_dict(one) for one in self.crossed],
-            "crossed_difference": estimate_to_dict(self.crossed_difference),
-            "residual": estimate_to_dict(self.residual),
-        }
-
 
 @dataclass(frozen=True)
-class GapCurve:
+class GapCurve(Finding):
     """One gap at every threshold: ``thresholds``, ``values``, ``low`` and ``high``, one of each a point.
 
     The band holds at each threshold by itself, not for all of them at once.
@@ -122,10 +113,6 @@ class GapCurve:
     values: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        return {name: list(getattr(self, name)) for name in ("thresholds", "values", "low", "high")}
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
 from levelhead.arrays import checked, objects_of, put_in_order
-from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.intervals import check_level
 from levelhead.metrics.ranking import area_under_roc
+from levelhead.report.record import Finding
 from levelhead.tables.columns import numbers_of_array, outcome_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.rows import Rows
@@ -30,7 +29,7 @@ FEWEST = 20
 
 
 @dataclass(frozen=True)
-class SignalArea:
+class SignalArea(Finding):
     """Areas under the ROC curve for one group against the others.
 
     ``without`` is that of the best guess from label and score, ``with_signal`` of that from label, score and signal,
@@ -52,11 +51,6 @@ class SignalArea:
             f"{100 * self.difference.low:+.1f} to {100 * self.difference.high:+.1f}). By itself {signal} has "
             f"{100 * self.alone.value:.1f}, of which label and score may know all."
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        names = ("without", "with_signal", "difference", "alone")
-        return {"group": self.group, **{name: estimate_to_dict(getattr(self, name)) for name in names}}
 
 
 @checked

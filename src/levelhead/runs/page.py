@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from levelhead.auditing.overall import NOBODYS_GROUP, TITLES
+from levelhead.auditing.overall import NOBODYS_GROUP, overall_parts
 from levelhead.auditing.page import appendix, audit_facts, audit_sections, how, main_gap
 from levelhead.report import blocks, marks
 from levelhead.report.sentences import one_run_sentence
-from levelhead.report.text import Record, estimate_from_dict, level_text, number, percent, percent_interval, short
+from levelhead.report.text import Record, number, short
 from levelhead.runs.cost_block import cost_block
 from levelhead.runs.cost_table import mean_cost
 from levelhead.runs.finished import require_finished
@@ -56,15 +56,8 @@ def _run_page(folder: Path, split: str, command: str) -> Record:
         result = read_json(evaluation)
         by_attribute = result["by_attribute"]
     if evaluation.exists() and not by_attribute:
-        overall, level = result["overall"], result["level"]
-        accuracy = estimate_from_dict(overall["accuracy"])
-        finding = f"Right for {percent(accuracy)}% of {overall['rows']:,} rows; nobody's group is known."
-        lines = [NOBODYS_GROUP]
-        facts = [
-            ("Rows", f"{overall['rows']:,}", f"of the {split} split"),
-            ("Accuracy", percent(accuracy), f"percent, {level_text(level)} interval {percent_interval(accuracy)}"),
-        ]
-        parts = [blocks.part([_by_class(overall["by_class"], level)])]
+        finding, facts, section = overall_parts(result)
+        lines, parts = [NOBODYS_GROUP], [blocks.part([section])]
         ending, definitions = [], []
     elif evaluation.exists():
         first = next(iter(by_attribute))
@@ -101,25 +94,6 @@ def _run_page(folder: Path, split: str, command: str) -> Record:
         cautions=cautions,
         command=command,
     )
-
-
-def _by_class(figures: Record, level: float) -> Record:
-    """Return recall, precision and calibration of each class, of all rows together."""
-    rows = []
-    for name, own in figures.items():
-        cells = []
-        for figure in TITLES:
-            found = estimate_from_dict(own[figure])
-            signed = figure == "calibration"
-            cells.append(
-                blocks.cell(percent(found, signed=signed), percent_interval(found, signed=signed))
-                if found.defined
-                else blocks.undefined_cell(found.reason)
-            )
-        rows.append((name, cells))
-    caption = f"Each class, all rows together: percent, {level_text(level)} interval"
-    titles = [title.capitalize() for title in TITLES.values()]
-    return blocks.section("Accuracy by class", [blocks.table(caption, ["Class", *titles], rows)])
 
 
 def _cost(folder: Path, name: str) -> Record:

@@ -1,0 +1,32 @@
+"""A finding whose JSON is its fields, written once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from levelhead.metrics.intervals import estimate_to_dict, finite_or_none
+from levelhead.metrics.names import group_name
+from levelhead.types import Estimate
+
+
+class Finding:
+    """A dataclass with a JSON: every field under its name, and what :func:`as_json` makes of it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
+        return {one.name: as_json(getattr(self, one.name)) for one in fields(self)}  # type: ignore[arg-type]
+
+
+def as_json(value: Any) -> Any:
+    """Return findings and figures as dicts, keys of groups as their names, and numbers that are not finite as null."""
+    if isinstance(value, Finding):
+        return value.to_dict()
+    if isinstance(value, Estimate):
+        return estimate_to_dict(value)
+    if isinstance(value, Mapping):
+        return {group_name(key): as_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(one) for one in value]
+    return finite_or_none(value) if isinstance(value, float) else value
