@@ -20,3 +20,9 @@ def test_type_checkers_see_the_same_names() -> None:
     block = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert seen == set(lh.__all__) - {"__version__", "lm"}
+
+
+def test_completion_offers_the_public_names_alone() -> None:
+    import levelhead as lh
+
+    assert dir(lh) == sorted(lh.__all__)

@@ -22,6 +22,7 @@ from levelhead.cli.report import page_of, runs_page
 from levelhead.data.base import Groups
 from levelhead.inspecting.bounds import bounds_of
 from levelhead.report import render
+from levelhead.report.terminal import drawn
 from levelhead.storage import write_json
 from levelhead.terminal import plain_text
 
@@ -501,4 +502,5 @@ def language_model() -> Any:
     record |= {"units": {"bias_ambiguous": "a fraction"}, "notes": ["a note"]}
     Path("scores").mkdir()
     write_json(Path("scores", "scores-bbq.json"), record)
-    return Shown(None, None, render(page_of(Path("scores"))))
+    page = page_of(Path("scores"))
+    return Shown(None, plain_text(drawn(page)), render(page))

@@ -348,7 +348,7 @@ def test_the_verbs_from_model_to_comparison(
     assert read_json(Path("out.json"))["benchmarks"][0]["overall"]["accuracy"]["value"] == 0.5
     call(commands, "lm-bias", "parity", "--model", "models/9", "--out", "after", "--limit", "8")
     out = call(commands, "lm-compare", "runs/lm-6", "after", "--json", "both.json")
-    assert "second minus first" in out
+    assert "differences are after minus lm-6" in out
     (first, *_) = read_json(Path("both.json"))["differences"]
     assert first["paired"]["value"] == 0.25
     assert first["paired"]["low"] is not None

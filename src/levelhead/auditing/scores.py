@@ -122,7 +122,7 @@ class AttributeScores:
     ``groups`` by key; ``pairs`` of the groups compared (with a reference, those with it), first those whose difference
     of areas is decided, largest first; ``area_gap`` is the largest difference of areas over all pairs; ``at`` has the
     figures of each threshold that was asked for, ``curves`` each gap over all thresholds (of more than 32 groups there
-    are none);
+    are none).
     """
 
     groups: dict[Key, GroupScores]

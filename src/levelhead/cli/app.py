@@ -8,7 +8,7 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -39,9 +39,6 @@ from levelhead.cli.train import evaluate_command, train_command
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal, spare_encodings
 from levelhead.types import ConfigError, LevelheadError, quoted
-
-if TYPE_CHECKING:  # importing torch takes seconds, and an audit does not need it
-    pass
 
 app = typer.Typer(
     name="levelhead",

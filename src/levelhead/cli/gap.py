@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from levelhead.cli.lm import Precision
 from levelhead.cli.options import DataRoot, HtmlFile, MismatchedWeights
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError, Estimate, printable
+from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
-    from levelhead.lm.gap_report import GapReport
+    pass
 
 console = Terminal()
 RESULT, PICTURE = "result.json", "attention-gap"
@@ -63,7 +61,9 @@ def gap_command(
     from levelhead.lm.gap_report import gap_report, held_out_triplets
     from levelhead.lm.loading import place_of
     from levelhead.lm.model import LanguageModel
+    from levelhead.lm.page import gap_page
     from levelhead.lm.triplets import read_triplets, stereoset_triplets
+    from levelhead.report.terminal import drawn
 
     if triplets is not None and data_root is not None:
         raise ConfigError("Give --triplets (a file) or --data-root (where StereoSet is), not both.")
@@ -75,44 +75,10 @@ def gap_command(
     before = None if against is None else LanguageModel.load(against, device, **options)
     report = gap_report(after, chosen, against=before, selection=selection, limit=limit)
     write_json(out / RESULT, report.to_dict())
-    drawn = report.save(out / PICTURE)
+    images = report.save(out / PICTURE)
     if html_file is not None:
-        from levelhead.lm.page import gap_page
         from levelhead.report.page import command_line, write_page
 
-        write_page(html_file, gap_page(report.to_dict(), picture=drawn[0], command=command_line()))
-    _show(report)
-    console.print(f"Written: {escape(str(out / RESULT))}, {', '.join(path.name for path in drawn)}", soft_wrap=True)
-
-
-def _show(report: GapReport) -> None:
-    from levelhead.lm.gap_report import PUBLISHED, UNITS
-
-    title = f"{printable(report.names['after'])}: {report.pairs:,} pairs of {report.terms} terms ({report.selection})"
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("figure", overflow="fold")
-    compared = bool(report.before)
-    for column in ("before", "after", "after minus before") if compared else ("value",):
-        table.add_column(column, justify="right")
-    table.add_column(f"paper, {PUBLISHED['model']}", justify="right")
-    for name in UNITS:
-        cells = [_cell(report.after[name])]
-        if compared:
-            cells = [_cell(report.before[name]), *cells, _cell(report.difference[name])]
-        table.add_row(name, *cells, f"{PUBLISHED[name]:.4f}" if name in PUBLISHED else "")
-    cells = ["undefined" if math.isnan(value) else f"{value:.2f}" for value in report.t.values()][::-1]
-    table.add_row("t of share minus chance", *cells, *([""] if compared else []), f"{PUBLISHED['t']:.2f}")
-    console.print(table)
-    for name, unit in UNITS.items():
-        console.print(f"{name}: {unit}", markup=False, soft_wrap=True)
-    if report.left_out:
-        console.print(f"{report.left_out} pairs without replaced, or without common, tokens are left out.")
-    for note in report.notes:
-        console.print(note, markup=False, soft_wrap=True)
-
-
-def _cell(figure: Estimate) -> str:
-    if not figure.defined:
-        return "undefined"
-    interval = "" if math.isnan(figure.low) else f" [{figure.low:.4f}, {figure.high:.4f}]"
-    return f"{figure.value:.4f}{interval}"
+        write_page(html_file, gap_page(report.to_dict(), picture=images[0], command=command_line()))
+    console.print(drawn(gap_page(report.to_dict())))
+    console.print(f"Written: {escape(str(out / RESULT))}, {', '.join(path.name for path in images)}", soft_wrap=True)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from levelhead.cli.options import DataRoot, HtmlFile, JsonFile, MismatchedWeights
 from levelhead.storage import check_outputs, read_json, write_json
 from levelhead.terminal import Terminal
-from levelhead.types import ConfigError, Estimate, listed, printable
+from levelhead.types import ConfigError, listed
 
 if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need not wait for it
-    from levelhead.lm.base import Scores
-    from levelhead.lm.runner import ScoreDifference
+    pass
 
 lm_app = typer.Typer(help="Language models: measure and reduce stereotypes.", no_args_is_help=True)
 console = Terminal()
@@ -109,12 +106,12 @@ def bench_command(
         if len(chosen) > 1 or out is not None:
             raise ConfigError("--predictions scores one benchmark, and writes no folder: use --json, not --out.")
         scores, count = score_predictions(chosen[0], predictions, data_root, limit=limit)
-        _show(scores, f"{predictions.name}, {count:,} items")
+        record = scores_to_dict(scores) | recorded_class(chosen[0]) | {"items": count, "limit": limit}
+        _show([record], predictions.name)
         if json_file is not None:
             write_json(json_file, scores_to_dict(scores) | {"predictions": predictions.name, "limit": limit})
         if html_file is not None:
-            about = recorded_class(chosen[0]) | {"items": count, "limit": limit}
-            _write_page(html_file, [scores_to_dict(scores) | about], predictions.name)
+            _write_page(html_file, [record], predictions.name)
         return
     for benchmark in chosen:
         benchmark.read(data_root)  # mistakes first, before a large model is loaded
@@ -129,7 +126,7 @@ def bench_command(
     try:
         for benchmark in chosen:
             scores = run_benchmark(benchmark, loaded, data_root, folder, limit=limit, console=console)
-            _show(scores, Path(str(model)).name)
+            _show([read_json(scores_file(folder, benchmark.name))], Path(str(model)).name)
             results.append(scores_to_dict(scores))
     except KeyboardInterrupt:
         console.print("Stopped. The same command resumes from there.")
@@ -139,6 +136,13 @@ def bench_command(
     if html_file is not None:
         _write_page(html_file, [read_json(scores_file(folder, name)) for name in called], Path(str(model)).name)
     console.print(f"Next: levelhead lm compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)
+
+
+def _show(records: list[dict[str, Any]], name: str) -> None:
+    from levelhead.lm.page import scores_page
+    from levelhead.report.terminal import drawn
+
+    console.print(drawn(scores_page(records, name=name)))
 
 
 def _write_page(path: Path, records: list[dict[str, Any]], name: str) -> None:
@@ -169,26 +173,17 @@ def compare_command(
     """
     check_outputs({"--json": json_file, "--html": html_file}, runs=[first, second])
     from levelhead.lm.comparison import benchmarks_of, summarized, write_examples
+    from levelhead.lm.page import language_model_page
     from levelhead.lm.runner import compare_runs
+    from levelhead.report.terminal import drawn
 
     differences, notes = compare_runs(first, second, benchmarks_of(first), data_root)
-    for name in dict.fromkeys(difference.benchmark for difference in differences):
-        table = Table(title=f"{name}: {escape(printable(first))} and {escape(printable(second))}", title_justify="left")
-        table.add_column("part")
-        table.add_column("score", overflow="fold")
-        for column in ("first", "second", "second minus first"):
-            table.add_column(column, justify="right")
-        for difference in differences:
-            if difference.benchmark == name:
-                table.add_row(*map(escape, _row(difference)))
-        console.print(table)
-    for note in notes:
-        console.print(note, markup=False, soft_wrap=True)
+    summary = summarized(first, second, differences, notes)
+    console.print(drawn(language_model_page(summary)))
     if examples:
         file = write_examples(first, second, data_root, count=examples)
         console.print(f"Generations side by side, for this machine alone: {escape(str(file))}", soft_wrap=True)
     if json_file is not None:
-        summary = summarized(first, second, differences, notes)
         record = {
             "kind": "language models",
             "differences": [one.to_dict() for one in differences],
@@ -197,12 +192,10 @@ def compare_command(
         }
         write_json(json_file, record)
     if html_file is not None:
-        from levelhead.lm.page import language_model_page
         from levelhead.report.page import command_line, write_page
 
         kept = read_json(file)["examples"] if examples else []
-        found = summarized(first, second, differences, notes)
-        write_page(html_file, language_model_page(found, examples=kept, command=command_line()))
+        write_page(html_file, language_model_page(summary, examples=kept, command=command_line()))
 
 
 def _terms(file: Path) -> frozenset[str]:
@@ -224,46 +217,3 @@ def _refuse_trained_terms(model: str, data_root: Path | None) -> None:
             f"--model {model} was trained on StereoSet's other terms, so its StereoSet scores would tell what was "
             f"learnt by heart. Give --terms {file}, and the same for the model that it is compared with."
         )
-
-
-def _show(scores: Scores, title: str) -> None:
-    table = Table(title=f"{escape(scores.benchmark)}: {escape(printable(title))}", title_justify="left")
-    table.add_column("part")
-    table.add_column("score", overflow="fold")
-    for column in ("value", "95% interval", "items"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for part, figures in {"": scores.overall, **scores.parts}.items():
-        for name, figure in figures.items():
-            row = (printable(part or "all"), name, _number(figure.value), _interval(figure))
-            table.add_row(*map(escape, row), f"{figure.n:,}")
-    console.print(table)
-    for name, unit in scores.units.items():
-        console.print(f"{name}: {unit}", markup=False, soft_wrap=True)
-    for name, reason in _reasons(scores).items():
-        console.print(f"{name}: {reason}", markup=False, soft_wrap=True)
-    for note in scores.notes:
-        console.print(note, markup=False, soft_wrap=True)
-
-
-def _reasons(scores: Scores) -> dict[str, str]:
-    """Return why figures, or their intervals, are undefined."""
-    return {
-        f"{part} {name}".strip(): figure.reason
-        for part, figures in {"": scores.overall, **scores.parts}.items()
-        for name, figure in figures.items()
-        if figure.reason is not None
-    }
-
-
-def _row(difference: ScoreDifference) -> tuple[str, ...]:
-    figures = (difference.first, difference.second, difference.paired)
-    texts = [f"{_number(figure.value)} {_interval(figure)}".strip() for figure in figures]
-    return (printable(difference.part or "all"), difference.score, *texts)
-
-
-def _number(value: float) -> str:
-    return "undefined" if math.isnan(value) else f"{value:.4f}"
-
-
-def _interval(figure: Estimate) -> str:
-    return "" if math.isnan(figure.low) else f"[{figure.low:.4f}, {figure.high:.4f}]"

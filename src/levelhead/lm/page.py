@@ -141,11 +141,18 @@ def gap_page(record: Record, *, picture: Path | None = None, source: str = "", c
     rows: list[tuple[object, Sequence[Record]]] = []
     for name, figure in record["figures"].items():
         cells = [_cell(figure[side], signed=side == "difference") for side in sides]
-        cells.append(blocks.cell(_number(published[name])) if name in published else blocks.cell("–", quiet=True))
+        cells.append(blocks.cell(_number(published[name])) if name in published else blocks.no_cell())
         rows.append((name.replace("_", " "), cells))
+    if values := record.get("t"):  # not of earlier files
+        cells = [blocks.cell("–" if values.get(side) is None else number(values[side], 2)) for side in sides]
+        rows.append(("t of share minus chance", [*cells, blocks.cell(number(published["t"], 2))]))
     columns = ["Figure", *(heads[side] for side in sides), f"Paper, {published['model']}"]
     notes = [f"{name.replace('_', ' ')}: {figure['unit']}." for name, figure in record["figures"].items()]
-    found = [blocks.table("Where attention differs within pairs", columns, rows, notes=notes)]
+    if record.get("left_out"):
+        notes.append(f"{record['left_out']} pairs without replaced, or without common, tokens are left out.")
+    about = f"{counted(record['pairs'], 'pair')} of {record['terms']} terms ({record['selection']})"
+    caption = f"Where attention differs within pairs: {about}"
+    found = [blocks.table(caption, columns, rows, notes=notes, where=blocks.BOTH)]
     if picture is not None:
         found.append(
             blocks.picture(picture, "Mean attention gaps with intervals", "Mean gaps of the two kinds of tokens")
@@ -161,7 +168,6 @@ def gap_page(record: Record, *, picture: Path | None = None, source: str = "", c
         if share.defined and chance.defined and beyond.defined
         else f"No share of pairs is defined for {model}."
     )
-    about = f"{record['pairs']:,} pairs of {record['terms']} terms ({record['selection']})"
     return blocks.page(
         "Attention gap",
         finding,
@@ -270,7 +276,8 @@ def _benchmark(benchmark: Record, names: tuple[str, str]) -> list[Record]:
     rows = [(one["score"], _cells(one)) for one in benchmark["overall"]]
     units = [f"{score}: {unit}" for score, unit in benchmark["units"].items()]
     figures = [*benchmark["overall"], *(one for some in benchmark["categories"].values() for one in some)]
-    found = [blocks.table("The whole benchmark", columns, rows, notes=[*units, *_unbounded(figures)])]
+    whole = f"The whole of {short(benchmark['name'], 60)}; differences are {names[1]} minus {names[0]}"
+    found = [blocks.table(whole, columns, rows, notes=[*units, *_unbounded(figures)], where=blocks.BOTH)]
     by_score: dict[str, list[tuple[str, Record]]] = {}
     for part, figures in benchmark["categories"].items():
         for one in figures:
@@ -280,7 +287,7 @@ def _benchmark(benchmark: Record, names: tuple[str, str]) -> list[Record]:
         found.append(
             blocks.table(
                 f"{score} by category", ["Category", *columns[1:]], [(part, _cells(one)) for part, one in ones],
-                folded=f"{score} by category, in figures",
+                folded=f"{score} by category, in figures", where=blocks.BOTH,
             )
         )  # fmt: skip
     notes = [f"{side}: {note}" for side, some in benchmark["notes"].items() for note in some]
@@ -290,9 +297,28 @@ def _benchmark(benchmark: Record, names: tuple[str, str]) -> list[Record]:
 def _scores(record: Record, about: Record) -> list[Record]:
     """Return the sections of one model's benchmark."""
     units = [f"{score}: {unit}" for score, unit in record["units"].items()]
+    every = [
+        (part or "all", score, figure)
+        for part, figures in {"": record["overall"], **record["parts"]}.items()
+        for score, figure in figures.items()
+    ]
+    reasons = [f"{part}, {score}: {figure['reason']}." for part, score, figure in every if figure.get("reason")]
     rows = [(score, [_cell(figure)]) for score, figure in record["overall"].items()]
     whole = [{"figure": figure} for some in (record["overall"], *record["parts"].values()) for figure in some.values()]
-    found = [blocks.table("The whole benchmark", ["Score", "Value"], rows, notes=[*units, *_unbounded(whole)])]
+    found = [
+        blocks.table("The whole benchmark", ["Score", "Value"], rows, notes=[*units, *_unbounded(whole)]),
+        blocks.table(
+            f"{short(record['benchmark'], 60)}, {counted(about['items'] or 0, 'item')}: scores with 95% intervals",
+            ["Part", "Score", "Value", "Items"],
+            [
+                (part, [blocks.cell(score), _cell(figure), blocks.cell(f"{figure['n']:,}")])
+                for part, score, figure in every
+            ],
+            notes=[*units, *reasons],
+            text_columns=[1],
+            where=blocks.TERMINAL,
+        ),
+    ]
     by_score: dict[str, list[tuple[str, Record]]] = {}
     for part, figures in record["parts"].items():
         for score, figure in figures.items():
@@ -318,7 +344,7 @@ def _sections(found: Sequence[Record], about: Record, notes: Sequence[str]) -> l
     if about["items"] is not None:
         told.append(("Items", f"{about['items']}" + (f", limit {about['limit']}" if about["limit"] else "")))
     sections = [blocks.section("Scores", found), blocks.section("About it", [blocks.terms(told)] if told else [])]
-    return [*sections, blocks.section("Notes", [blocks.bullets(notes)])] if notes else sections
+    return [*sections, blocks.section("Notes", [blocks.bullets(notes, where=blocks.BOTH)])] if notes else sections
 
 
 def _forest(score: str, ones: Sequence[tuple[str, Record]], names: tuple[str, str]) -> Record:

@@ -62,8 +62,7 @@ def answer_responses(name: str, cells: Cells, response: Response, known: Known, 
     if without:
         raise DataError(
             f"Column {quoted(name)}: {int(without):,} rows have no answer. Whether somebody answered was not "
-            f"randomised: make "
-            "it a category, or leave those rows out."
+            "randomised: make it a category, or leave those rows out."
         )
     if not 2 <= len(groups) <= MOST_GROUPS:
         raise DataError(
@@ -153,16 +152,14 @@ def answer_strongest(name: str, cells: Cells, known: Known, probability: bool, o
                 )
         reason = (
             f"{len(known.proxies)} prox{'y' if len(known.proxies) == 1 else 'ies'} without labelled rows cannot "
-            f"tell a gap "
-            "from the proxy’s own errors"
+            "tell a gap from the proxy’s own errors"
         )
     else:
         reason = why[-1].rstrip(".")[0].lower() + why[-1].rstrip(".")[1:]
     gaps = [IndirectGap(gap, ("one group", "another"), Estimate.refuse(reason, 0, "nothing"), {}) for gap in GAPS]
     helped = (
         f"the group of {FEWEST_LABELLED} randomly chosen rows (--labelled-group), three proxies from different "
-        f"sources, or "
-        "the shares of the groups (--shares)"
+        "sources, or the shares of the groups (--shares)"
     )
     return IndirectPart("bounds", "nothing", gaps, [*why, NOTHING_KNOWN, PERSONS], reason, helped)
 
@@ -228,8 +225,7 @@ def _labelled(name: str, cells: Cells, known: Known, probability: bool, options:
     elif probability and len(groups) == 2:
         rests.append(
             f"The proxy {quoted(known.proxies[0])} must not have been fitted on these labelled rows. If it was, "
-            f"pass the columns it "
-            "was made from with --proxy instead: they are cross-fitted."
+            "pass the columns it was made from with --proxy instead: they are cross-fitted."
         )
     else:
         rests.append(

@@ -176,8 +176,7 @@ class Tally:
     def _mixed(self, name: str) -> DataError:
         return DataError(
             f"{self.titles[name]} holds numbers from 0 to 1 and other values. A proxy is either the probability "
-            f"of a group, "
-            "in every row, or the name of a group."
+            "of a group, in every row, or the name of a group."
         )
 
     def _weights(self, columns: dict[str, Column], known: NDArray[np.bool_]) -> FloatArray:

@@ -7,8 +7,7 @@ P(proxy | A) (Zhu, Yao, Sun, Li, Liu, ICML 2023, arXiv:2210.03175; for two group
 * ``local``: they are independent within each (group, label, prediction) alone. Weaker, and needs far more rows.
 
 A likelihood-ratio test of the global model switches to the local one. Errors that proxies share given the group
-cannot
-be seen in such data by either; every answer says so.
+cannot be seen in such data by either; every answer says so.
 
 Two groups, with m_j = E A_j, c_jk = cov(A_j, A_k), m3 = E prod(A_j - m_j) and J_j = P(A_j=1|1) - P(A_j=1|0):
 c_jk = p(1-p) J_j J_k and m3 = p(1-p)(1-2p) J_1 J_2 J_3, so with R = m3 / sqrt(c12 c13 c23)
