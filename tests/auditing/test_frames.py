@@ -9,8 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 
 import levelhead as lh
-from levelhead.auditing.frames import COLUMNS
 from levelhead.metrics.names import RATE_TITLES
+from levelhead.report.result import COLUMNS
 from levelhead.types import ConfigError, DataError
 
 ROWS = 200
@@ -133,6 +133,24 @@ def test_a_frame_of_numbers():
     frame = lh.regression_audit(LABEL * 1.0, PREDICTION * 1.0, sensitive_features=SEX).to_frame()
     assert set(frame["figure"]) == {"mean_prediction", "mean_error", "mean_absolute_error"}
     assert len(frame) == 6
+
+
+def test_a_frame_of_an_explanation_has_groups_and_pairs():
+    score = np.where(PREDICTION == 1, 0.8, 0.3)
+    result = lh.explain_gap(LABEL, score, sensitive_features={"sex": SEX}, replicates=100)
+    frame = result.to_frame().set_index(["attribute", "group", "figure"])
+    assert list(result.to_frame().columns) == list(COLUMNS)
+    assert frame.loc[("sex", "women", "area"), "value"] == result.groups["women"].area.value
+    assert frame.loc[("sex", "men and women", "measured"), "high"] == result.pairs[0].measured.high
+    assert len(frame) == 2 * 4 + 5
+
+
+def test_a_frame_of_an_audit_without_the_attribute_has_every_gap():
+    result = lh.indirect_audit(LABEL, PREDICTION, shares={"women": 0.5})
+    frame = result.to_frame()
+    assert frame["value"].isna().all()  # bounds, and no estimate
+    assert set(frame["figure"]) == set(result.gaps)
+    assert frame["group"].str.contains(" minus ").all()
 
 
 def test_a_drawing_has_a_panel_for_each_rate_and_a_line_for_each_group():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from levelhead.auditing.explain_page import FIGURES, explain_page
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.intervals import finite_or_none
+from levelhead.metrics.names import Key
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record
@@ -155,6 +156,15 @@ class Explanation(Report):
             "replicates": self.replicates,
             **({"reading": list(self.reading)} if self.reading else {}),
         }
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield the figures of every group, and of every pair of them, with their attribute and their name."""
+        for name, part in self.by_attribute.items():
+            for group, found in part.groups.items():
+                for rate in ("base_rate", "area", "true_positive_rate", "false_positive_rate"):
+                    yield name, group, rate, getattr(found, rate)
+            for pair in part.pairs:
+                yield from ((name, " and ".join(pair.groups), figure, getattr(pair, figure)) for figure in FIGURES)
 
     def sentences(self) -> list[str]:
         """Say what was found in plain sentences: for each column, the pairs with the largest measured gaps."""

@@ -1,62 +1,22 @@
-"""An audit as a pandas frame and as a drawing, for notebooks and further work."""
+"""An audit as a drawing, for notebooks and further work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-import pandas as pd
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from levelhead.arrays import checked
-from levelhead.metrics.names import RATE_TITLES, Key, attribute_names, group_name
-from levelhead.types import ConfigError, Estimate, listed, printable, quoted
+from levelhead.metrics.names import RATE_TITLES, attribute_names, group_name
+from levelhead.types import ConfigError, listed, printable, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from levelhead.auditing.regression import RegressionAudit
     from levelhead.auditing.result import AuditResult
 
-COLUMNS = ("attribute", "group", "figure", "value", "low", "high", "n", "reason")
-"""Of a frame. ``group`` is None where a figure is about all groups, ``reason`` where it is defined."""
 DRAWN = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 MOST_DRAWN = 40
 """Groups in a drawing; those with the most rows."""
-
-
-def audit_frame(result: AuditResult) -> pd.DataFrame:
-    """Return every figure of an audit, a row each, with :data:`COLUMNS`; fractions, as in the JSON."""
-
-    def rows() -> Iterator[tuple[Any, ...]]:
-        for key, name in attribute_names(result.by_attribute).items():
-            part = result.by_attribute[key]
-            for metric, figure in part.metrics.items():
-                yield _row(name, None, metric, figure)
-            for group, figures in part.groups.items():
-                for rate, figure in figures.rates.items():
-                    yield _row(name, group, rate, figure)
-            for metric, own in result.own_metrics.get(key, {}).items():
-                for group, figure in own.groups.items():
-                    yield _row(name, group, metric, figure)
-
-    return pd.DataFrame(rows(), columns=list(COLUMNS))
-
-
-def regression_frame(result: RegressionAudit) -> pd.DataFrame:
-    """Return the means of every group of an audit of numbers, a row each, with :data:`COLUMNS`."""
-
-    def rows() -> Iterator[tuple[Any, ...]]:
-        for key, name in attribute_names(result.by_attribute).items():
-            for group, figures in result.by_attribute[key].items():
-                for quantity in ("mean_prediction", "mean_error", "mean_absolute_error"):
-                    yield _row(name, group, quantity, getattr(figures, quantity))
-
-    return pd.DataFrame(rows(), columns=list(COLUMNS))
-
-
-def _row(attribute: str, group: Key | None, figure: str, value: Estimate) -> tuple[Any, ...]:
-    of_group = None if group is None else group_name(group)
-    return attribute, of_group, figure, value.value, value.low, value.high, value.n, value.reason
 
 
 @checked

@@ -16,7 +16,7 @@ Rows are counted batch by batch: only their number, mean, squared and cubed devi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,7 +29,6 @@ from scipy import special
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
-from levelhead.auditing.frames import regression_frame
 from levelhead.auditing.options import LEAVE_OUT, about_of, check_grouping, find_quantiles
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.regression_page import QUANTITIES, regression_page
@@ -153,9 +152,12 @@ class RegressionAudit(Report):
             found["reading"] = list(self.reading)
         return {**found, "sentences": regression_sentences(self)}
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return every mean of a group as a row: attribute, group, figure, value, low, high, n, reason."""
-        return regression_frame(self)
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield the means of every group with its attribute and its name."""
+        for key, name in attribute_names(self.by_attribute).items():
+            for group, found in self.by_attribute[key].items():
+                for quantity in ("mean_prediction", "mean_error", "mean_absolute_error"):
+                    yield name, group, quantity, getattr(found, quantity)
 
 
 @checked

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import pandas as pd
-
 from levelhead.auditing.continuous import ContinuousGap, continuous_sentence
-from levelhead.auditing.frames import audit_frame, draw_rates
+from levelhead.auditing.frames import draw_rates
 from levelhead.auditing.own_metrics import OwnMetric, own_sentence
 from levelhead.auditing.page import audit_page
 from levelhead.auditing.paired import PairedAudit
@@ -177,9 +175,15 @@ class AuditResult(Report):
             ),
         }
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return every figure as a row: attribute, group, figure, value, low, high, n, reason; fractions."""
-        return audit_frame(self)
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield every figure with its attribute, its group (None: all of them) and its name."""
+        for key, name in attribute_names(self.by_attribute).items():
+            part = self.by_attribute[key]
+            yield from ((name, None, metric, figure) for metric, figure in part.metrics.items())
+            for group, found in part.groups.items():
+                yield from ((name, group, rate, figure) for rate, figure in found.rates.items())
+            for metric, own in self.own_metrics.get(key, {}).items():
+                yield from ((name, group, metric, figure) for group, figure in own.groups.items())
 
     def plot(self, attribute: str | None = None, rates: Sequence[str] | None = None) -> Figure:
         """Return a matplotlib figure of the groups' rates (:func:`levelhead.auditing.frames.draw_rates`)."""

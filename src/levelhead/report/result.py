@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+import pandas as pd
 from rich.console import Group
 
+from levelhead.metrics.names import Key, group_name
 from levelhead.report.page import render
 from levelhead.report.terminal import drawn
 from levelhead.report.text import Record
 from levelhead.terminal import notebook_html, plain_text
+from levelhead.types import Estimate
+
+COLUMNS = ("attribute", "group", "figure", "value", "low", "high", "n", "reason")
+"""Of a frame. ``group`` is None where a figure is about all groups, ``reason`` where it is defined."""
 
 
 class Report:
@@ -36,6 +42,27 @@ class Report:
     def table(self) -> Group:
         """Return tables and sentences that ``rich`` can print."""
         return drawn(self.page())
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield every figure with its attribute, its group (None: all of them) and its name; none by default."""
+        return iter(())
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return every figure as a row: attribute, group, figure, value, low, high, n, reason; fractions."""
+        rows = [
+            (
+                name,
+                None if group is None else group_name(group),
+                figure,
+                one.value,
+                one.low,
+                one.high,
+                one.n,
+                one.reason,
+            )
+            for name, group, figure, one in self.figures()
+        ]
+        return pd.DataFrame(rows, columns=list(COLUMNS))
 
     def __str__(self) -> str:
         return plain_text(self.table())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from levelhead.auditing.missing.bounds import GapBounds
 from levelhead.auditing.missing.gaps import FEWEST_SHOWN, TITLES, folded
 from levelhead.auditing.missing.page import indirect_page
 from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.names import Key
 from levelhead.report.result import Report
 from levelhead.report.text import Record
 from levelhead.types import Estimate, quoted
@@ -128,6 +129,11 @@ class IndirectAudit(Report):
         for one in next(iter(self.parts.values())).gaps:
             out.setdefault(one.gap, one.estimate)
         return out
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield the signed gap of every pair of groups with its attribute and its name."""
+        for name, part in self.parts.items():
+            yield from ((name, " minus ".join(one.groups), one.gap, one.estimate) for one in part.gaps)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
