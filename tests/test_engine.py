@@ -45,6 +45,7 @@ from levelhead.storage import load_tensors
 from levelhead.training.checkpoint import forget_epochs, forget_progress
 from levelhead.training.config import TrainConfig
 from levelhead.training.lab import BUCKET_WINDOW, Lab, bucketed, predict_logits
+from levelhead.training.loop import rescales
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS
 from levelhead.training.weights import WeightAverage, load_trained_state, trained_state
 from levelhead.types import Batch, ConfigError, DataError, DemographicsHidden, LevelheadError
@@ -487,12 +488,17 @@ class Scaler:
 
 
 def test_an_overflow_that_comes_from_scaling_for_fp16_is_left_to_the_scaler() -> None:
-    lab = make_lab()
-    assert not lab._rescales()
-    lab.accelerator.scaler = Scaler(2.0)
-    assert lab._rescales()
-    lab.accelerator.scaler = Scaler(1.0)
-    assert not lab._rescales()
+    assert not rescales(make_lab().accelerator.scaler)
+    assert rescales(Scaler(2.0))
+    assert not rescales(Scaler(1.0))
+
+
+def test_the_log_has_the_learning_rate_of_the_step_it_is_about(tmp_path: Path) -> None:
+    # It was the rate of the step after.
+    fit(ERM(), make_lab(tmp_path, epochs=2, learning_rate=0.1, warmup_steps=4, log_every=1))
+    rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    rates = [row["learning_rate"] for row in rows if "learning_rate" in row]
+    assert rates[:5] == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1])
 
 
 def test_a_learning_rate_that_no_step_can_take_is_refused() -> None:

@@ -26,6 +26,15 @@ def shares(rows: int) -> list[int]:
     return [rows // processes + (process < rows % processes) for process in range(processes)]
 
 
+def agreed(decision: bool, device: torch.device) -> bool:
+    """Return what the main process has decided: clocks differ. ``device`` is what the processes exchange tensors on."""
+    if process_count() == 1:
+        return decision
+    flag = torch.tensor(int(decision), device=device)
+    distributed.broadcast(flag, 0)
+    return bool(flag)
+
+
 def row_counts(rows: Tensor) -> list[int]:
     """Return the number of rows that each process holds of a tensor."""
     if process_count() == 1:

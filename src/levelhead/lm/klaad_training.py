@@ -1,8 +1,8 @@
 """Train a language model with KLAAD, in a folder that a killed run can go on from.
 
-This loop is not :class:`levelhead.training.lab.Lab`'s: that one trains classifiers, whose validation is logits against
-class labels, and it refuses gradient accumulation, because of batch statistics that KLAAD does not have. Both write
-checkpoints with the same code, and both resume to the same weights, bit for bit, on the same CPU.
+Not in a :class:`levelhead.training.lab.Lab`, which trains classifiers, whose validation is logits against class labels,
+and which refuses gradient accumulation, because of batch statistics that KLAAD does not have. Both resume to the same
+weights, bit for bit, on the same CPU.
 """
 
 from __future__ import annotations
@@ -10,16 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, distributed, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from levelhead.arrays import check_fields, checked
 from levelhead.distributed import gather_rows, shares
@@ -34,9 +31,9 @@ from levelhead.storage import read_json, write_json, writing
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper
 from levelhead.training.config import TrainConfig, check_step_size
-from levelhead.training.finite import gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
+from levelhead.training.loop import Loop, epoch_generator, mixed_seed
 from levelhead.training.processes import make_accelerator
-from levelhead.types import ConfigError, DataError, LevelheadError, check_numbers, check_seed, quoted
+from levelhead.types import ConfigError, DataError, check_numbers, check_seed, quoted
 
 BUCKET = 2**24  # numbers that processes exchange at once
 
@@ -283,7 +280,7 @@ class _Training:
     ) -> None:
         self.model, self.tokenizer, self.config = model.to(accelerator.device), tokenizer, config
         self.triplets, self.held_out = triplets, held_out
-        self.accelerator, self.progress = accelerator, progress if accelerator.is_main_process else silent
+        self.accelerator, self.progress = accelerator, progress
         self.keeper = Keeper(folder, 0, accelerator)
         self.per_step = config.train.batch_size * config.train.accumulate
         self.steps = math.ceil(len(triplets) / self.per_step)  # of an epoch; its last one may be smaller
@@ -297,51 +294,31 @@ class _Training:
             optimizer, lambda step: min(1.0, (step + 1) / max(1, train.warmup_steps))
         )
         self._begin_alike()
-        position = self.keeper.restore(self.model, optimizer, schedule)
-        if position.finished:
-            return
-        self.keeper.forget_log_after(position.step)
-        began, saved, earlier = time.monotonic(), time.monotonic(), position.seconds
         total = train.epochs * self.steps
+        loop = Loop("KLAAD", self.model, optimizer, schedule, self.keeper, train, total, self.progress)
+        position = loop.position
         self.model.train()
-        while position.step < total:
+        while not position.finished:
             epoch, number = divmod(position.step, self.steps)
             rows = self._order(epoch)[number * self.per_step : (number + 1) * self.per_step]
             optimizer.zero_grad()
-            loss, logs = self._accumulate(rows, position.step)
+            loss, logs = self._accumulate(rows)
             self._average_gradients(learnt)
-            norm = gradient_norm(learnt)
-            where = f"step {position.step} (epoch {epoch}; first triplets {rows[:5]})"
-            if not math.isfinite(steepness := norm.item()):
-                raise LevelheadError(gradient_not_finite(steepness, where, train, first=position.step == 0))
-            if train.gradient_clip is not None:
-                clip_grads_with_norm_(learnt, train.gradient_clip, norm)
-            rate = optimizer.param_groups[0]["lr"]
-            optimizer.step()
-            if not math.isfinite(size := get_total_norm(learnt).item()):
-                raise LevelheadError(weights_not_finite(size, where, train))
-            schedule.step()
-            position.step += 1
-            position.seconds = earlier + time.monotonic() - began
-            self.progress("KLAAD", position.step, total, f"loss {loss:.4f}")
+            parts = ", ".join(f"{name} {value:.4g}" for name, value in logs.items())
+            loop.step(loss, f"epoch {epoch}; {parts}; first triplets {rows[:5]}")
             last_of_epoch = number == self.steps - 1
-            if position.step % train.log_every == 0 or last_of_epoch:
-                row = {"stage": 0, "epoch": epoch, "step": position.step, "loss": loss, **logs}
-                self.keeper.log(row | {"learning_rate": rate, "seconds": round(position.seconds, 3)})
+            if loop.log_due(last_of_epoch):
+                loop.log(epoch, {"loss": loss, **logs})
             if last_of_epoch and self.held_out:
                 self.keeper.log({"stage": 0, "epoch": epoch, "step": position.step, **self._held_out()})
-            position.finished = position.step == total
+            loop.save_if_due()
             if position.finished:
                 position.seconds = 0.0  # nothing goes on from here, and equal trainings leave equal files
-            if position.finished or self._agreed(time.monotonic() - saved >= train.checkpoint_seconds):
-                self.keeper.save(self.model, optimizer, position)
-                saved = time.monotonic()
+                loop.save()
 
     def _order(self, epoch: int) -> list[int]:
         """Return the triplets of an epoch in order: a function of seed and epoch alone."""
-        mixed = np.random.SeedSequence((self.config.seed, 0, epoch)).generate_state(1, np.uint64)[0]
-        generator = torch.Generator().manual_seed(int(mixed) % 2**63)
-        return torch.randperm(len(self.triplets), generator=generator).tolist()
+        return torch.randperm(len(self.triplets), generator=epoch_generator(self.config.seed, 0, epoch)).tolist()
 
     def _batch(self, triplets: Sequence[TripletLike]) -> TripletBatch:
         return collate(self.tokenizer, triplets, self.config.train.max_length).to(self.accelerator.device)
@@ -365,8 +342,7 @@ class _Training:
             return
         everything = [*self.model.parameters(), *self.model.buffers()]
         _exchange([tensor.data for tensor in everything], lambda bucket: distributed.broadcast(bucket, 0))
-        words = np.random.SeedSequence((self.config.seed, 0, self.accelerator.process_index))
-        torch.manual_seed(int(words.generate_state(1, np.uint64)[0]) % 2**63)
+        torch.manual_seed(mixed_seed(self.config.seed, 0, self.accelerator.process_index))
 
     def _average_gradients(self, learnt: Sequence[nn.Parameter]) -> None:
         """Put the gradient of the whole batch on every process: the mean over processes, as ADR 0009 shows."""
@@ -378,27 +354,13 @@ class _Training:
         gradients = [parameter.grad for parameter in learnt if parameter.grad is not None]
         _exchange(gradients, lambda bucket: distributed.all_reduce(bucket.div_(self.accelerator.num_processes)))
 
-    def _agreed(self, decision: bool) -> bool:
-        """Return what the main process has decided: clocks differ."""
-        if self.accelerator.num_processes == 1:
-            return decision
-        flag = torch.tensor(int(decision), device=self.accelerator.device)
-        distributed.broadcast(flag, 0)
-        return bool(flag)
-
-    def _accumulate(self, rows: list[int], step: int) -> tuple[float, dict[str, float]]:
+    def _accumulate(self, rows: list[int]) -> tuple[float, dict[str, float]]:
         """Add up the gradients of one step, and return the mean loss and its parts."""
         figures: dict[str, float] = {}
         size = self.config.train.batch_size
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
             loss, logs = self._loss([self.triplets[row] for row in part])
-            if not torch.isfinite(loss):
-                parts = ", ".join(f"{name} {value.item():.4g}" for name, value in logs.items())
-                where = f"step {step} ({parts}; first triplets {part[:5]})"
-                raise LevelheadError(
-                    loss_not_finite("KLAAD loss", loss.item(), where, self.config.train, first=step == 0)
-                )
             share = len(part) / len(rows)
             (loss * share).backward()
             _add(figures, {"loss": loss.detach(), **logs}, share)

@@ -1,8 +1,7 @@
 """Pretrain without labels, in a folder that a killed training resumes from, and save an ordinary checkpoint.
 
-This loop is not :class:`levelhead.training.lab.Lab`'s: that one trains classifiers, whose validation is logits against
-class labels. Both write checkpoints with the same code, and both resume to the same weights, bit for bit, on the same
-CPU.
+Not in a :class:`levelhead.training.lab.Lab`, which trains classifiers, whose validation is logits against class labels.
+Both resume to the same weights, bit for bit, on the same CPU.
 
 ::
 
@@ -18,9 +17,7 @@ CPU.
 
 from __future__ import annotations
 
-import math
 import shutil
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +25,6 @@ from typing import Any
 import torch
 import yaml
 from torch import Tensor
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from levelhead.arrays import checked
 from levelhead.data import DATASETS, DataSet, Inputs
@@ -44,10 +40,9 @@ from levelhead.runs.train import environment
 from levelhead.storage import check_outputs, read_json, write_json, write_text, writing
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Keeper, Position
-from levelhead.training.finite import gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
-from levelhead.training.lab import epoch_generator
+from levelhead.training.loop import Loop, epoch_generator
 from levelhead.training.processes import make_accelerator
-from levelhead.types import ConfigError, DataError, LevelheadError, quoted
+from levelhead.types import ConfigError, DataError, quoted
 
 RESULT = "result.json"
 WEIGHTS = ("preprocessor_config.json", "model.safetensors", "config.json")
@@ -244,52 +239,25 @@ class _Training:
         optimizer = torch.optim.AdamW(learnt, train.learning_rate, (0.9, 0.95), weight_decay=train.weight_decay)
         rate = train.schedule().learning_rate_factor
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, total))
-        position = self.keeper.restore(network, optimizer, schedule)
-        if position.finished:
-            return position
-        began, saved, earlier = time.monotonic(), time.monotonic(), position.seconds
-        self.keeper.forget_log_after(position.step)
-        if position.step == 0:
-            self.keeper.save(network, optimizer, position)  # so that one killed early resumes on as many threads
-        while position.step < total:
+        loop = Loop("pretraining", network, optimizer, schedule, self.keeper, train, total, self.progress)
+        position = loop.position
+        while not position.finished:
             epoch, number = divmod(position.step, self.batches)
             index = self._order(epoch)[number * train.batch_size : (number + 1) * train.batch_size]
-            where = f"step {position.step} (epoch {epoch}; first rows {index[:5].tolist()})"
             optimizer.zero_grad()
             with torch.autocast(self.device.type, torch.bfloat16, enabled=train.precision == "bf16"):
                 loss = network(pixel_values=self._pictures(index)).loss
-            if not math.isfinite(value := loss.item()):
-                raise LevelheadError(loss_not_finite("loss", value, where, train, first=position.step == 0))
             loss.backward()
-            norm = gradient_norm(learnt)
-            if not math.isfinite(steepness := norm.item()):
-                raise LevelheadError(gradient_not_finite(steepness, where, train, first=position.step == 0))
-            if train.gradient_clip is not None:
-                clip_grads_with_norm_(learnt, train.gradient_clip, norm)
-            learning_rate = schedule.get_last_lr()[0]
-            optimizer.step()
-            if not math.isfinite(size := get_total_norm(learnt).item()):
-                raise LevelheadError(weights_not_finite(size, where, train))
-            schedule.step()
-            self._note(position, epoch, number, value, float(learning_rate), earlier + time.monotonic() - began)
-            self.progress("pretraining", position.step, total, f"loss {value:.4f}")
-            position.finished = position.step == total
-            if position.finished or time.monotonic() - saved >= train.checkpoint_seconds:
-                self.keeper.save(network, optimizer, position)
-                saved = time.monotonic()
+            value = loop.step(loss, f"epoch {epoch}; first rows {index[:5].tolist()}")
+            if number == 0:
+                position.history.append({"epoch": epoch, "loss": 0.0})
+            position.history[-1]["loss"] += value / self.batches  # the mean of its epoch
+            if loop.log_due(number == self.batches - 1):
+                loop.log(epoch, {"loss": value})
+            loop.save_if_due()
+            if position.finished:
+                loop.save()
         return position
-
-    def _note(
-        self, position: Position, epoch: int, number: int, loss: float, learning_rate: float, seconds: float
-    ) -> None:
-        """Count a step, add its loss to the mean of its epoch, and log it."""
-        position.step, position.seconds = position.step + 1, seconds
-        if number == 0:
-            position.history.append({"epoch": epoch, "loss": 0.0})
-        position.history[-1]["loss"] += loss / self.batches
-        row = {"stage": 0, "epoch": epoch, "step": position.step, "loss": loss, "learning_rate": learning_rate}
-        if position.step % self.config.train.log_every == 0 or number == self.batches - 1:
-            self.keeper.log(row | {"seconds": round(seconds, 3)})
 
     def _order(self, epoch: int) -> Tensor:
         """Return the pictures of an epoch in order: a function of seed and epoch alone."""

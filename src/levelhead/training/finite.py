@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils import get_total_norm
+from torch import Tensor
 
 from levelhead.types import LevelheadError
-
-
-def gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """Return the global norm of the gradients, a number on their device."""
-    return get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
 
 
 def refuse_not_finite(found: Tensor, what: str, where: str) -> None:
@@ -32,29 +25,8 @@ def refuse_not_finite(found: Tensor, what: str, where: str) -> None:
         )
 
 
-def loss_not_finite(what: str, value: float, where: str, config: Any, *, first: bool) -> str:
-    """Say that a step was not taken because of its loss; ``config`` has the options of :class:`TrainConfig`."""
-    return f"The {what} is {value} at {where}. Weights were not updated by this step. {advice(config, first=first)}"
-
-
-def gradient_not_finite(value: float, where: str, config: Any, *, first: bool) -> str:
-    """Say that a step was not taken because of its gradient."""
-    return (
-        f"The gradient's norm is {value} at {where}, although the loss is finite: a derivative overflows, or the loss "
-        f"has none here. Weights were not updated by this step. {advice(config, first=first, clip=False)}"
-    )
-
-
-def weights_not_finite(value: float, where: str, config: Any) -> str:
-    """Say that a step was taken and ruined the weights."""
-    return (
-        f"The weights' norm is {value} after {where}: this step updated them to numbers that are not finite, or too "
-        f"large to compute with. Nothing of it was saved. {advice(config, clip=False)}"
-    )
-
-
 def advice(config: Any, *, first: bool = False, clip: bool = True) -> str:
-    """Return what may help, leaving out what is done already or cannot help.
+    """Return what may help a training with ``config``, leaving out what is done already or cannot help.
 
     A clip does not make a gradient finite, nor AdamW's steps smaller, which do not depend on the gradient's size.
     """

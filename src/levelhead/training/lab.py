@@ -18,11 +18,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import get_total_norm
 
 from levelhead.arrays import checked
 from levelhead.attention.standardize import QueryKeyStandardizer
@@ -33,7 +31,8 @@ from levelhead.models.head import with_classes
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import Answers, Keeper, Position, Work, answers_stem
 from levelhead.training.config import TrainConfig
-from levelhead.training.finite import advice, gradient_norm, gradient_not_finite, loss_not_finite, weights_not_finite
+from levelhead.training.finite import advice
+from levelhead.training.loop import Loop, epoch_generator, mixed_seed
 from levelhead.training.processes import make_accelerator
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS, measured
 from levelhead.training.stage import Stage
@@ -392,14 +391,6 @@ class Lab:
         start = sum(counts[:rank])
         return slice(start, start + counts[rank])
 
-    def _agreed(self, decision: bool) -> bool:
-        """Return what the main process has decided: clocks differ."""
-        if self.accelerator.num_processes == 1:
-            return decision
-        flag = torch.tensor(int(decision), device=self.device)
-        torch.distributed.broadcast(flag, 0)
-        return bool(flag)
-
     @contextmanager
     def _own_randomness(self, stage: int) -> Iterator[None]:
         """Give each of several processes random numbers of its own for a stage (dropout), and then common ones again.
@@ -410,8 +401,7 @@ class Lab:
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices, enabled=several):
             if several:
-                words = np.random.SeedSequence((self.seed, stage, self.accelerator.process_index))
-                torch.manual_seed(int(words.generate_state(1, np.uint64)[0]) % 2**63)
+                torch.manual_seed(mixed_seed(self.seed, stage, self.accelerator.process_index))
             yield
 
     def train(self, stage: Stage) -> None:
@@ -466,35 +456,20 @@ class Lab:
         )
         average = None if config.average is None else WeightAverage(objective.model, config.average)
         keeper = Keeper(self._folder, number, self.accelerator, average, every_epoch=config.keep_epochs)
-        position = keeper.restore(objective, optimizer, schedule)
-        if position.finished:
-            keeper.forget_best()  # left over if the run was killed right after its last checkpoint
-        else:
-            self._loop(stage, trained, optimizer, schedule, keeper, position, batches, total)
+        loop = Loop(f"{STAGE} {number + 1}", objective, optimizer, schedule, keeper, config, total, self._progress)
+        position = loop.position
+        if not position.finished:
+            self._loop(stage, trained, loop, batches)
+        keeper.forget_best()  # a run that was killed right after its last checkpoint has left it over
         self.history += position.history
         self.seconds += position.seconds
         self.steps += position.step
         self.work.forward += position.forward
         self.work.backward += position.backward
 
-    def _loop(
-        self,
-        stage: Stage,
-        trained: nn.Module,
-        optimizer: Any,
-        schedule: torch.optim.lr_scheduler.LambdaLR,
-        keeper: Keeper,
-        position: Position,
-        batches: int,
-        total: int,
-    ) -> None:
-        config, objective, name = self.config, stage.objective, f"{STAGE} {position.stage + 1}"
-        began, saved, earlier = time.monotonic(), time.monotonic(), position.seconds
-        learnt = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        keeper.forget_log_after(position.step)
-        if position.step == 0:
-            keeper.save(objective, optimizer, position)  # so that a run killed early resumes on as many threads
-        while position.step < total and not position.finished:
+    def _loop(self, stage: Stage, trained: nn.Module, loop: Loop, batches: int) -> None:
+        config, objective, keeper, position = self.config, stage.objective, loop.keeper, loop.position
+        while not position.finished:
             epoch, start = divmod(position.step, batches)
             order = self._order(stage, position.stage, epoch)
             trained.train()
@@ -502,61 +477,28 @@ class Lab:
                 index = order[number * config.batch_size : (number + 1) * config.batch_size]
                 with self._counted(position), self._shared():
                     loss, logs = trained(self._batch(index, stage))
-                optimizer.zero_grad()
+                loop.optimizer.zero_grad()
                 self.accelerator.backward(loss)
-                if config.gradient_clip is None:
-                    norm = gradient_norm(learnt)
-                else:
-                    norm = self.accelerator.clip_grad_norm_(trained.parameters(), config.gradient_clip)
-                # Figures are read off the device twice a step: here, and below after the optimiser.
-                value, steepness = torch.stack([loss.detach(), norm]).tolist()
-                where = f"step {position.step} ({name}, epoch {epoch}, batch {number}; first rows {index[:5].tolist()})"
-                if not math.isfinite(value):
-                    raise LevelheadError(loss_not_finite("loss", value, where, config, first=position.step == 0))
-                if not math.isfinite(steepness) and not self._rescales():
-                    raise LevelheadError(gradient_not_finite(steepness, where, config, first=position.step == 0))
-                optimizer.step()
-                if not math.isfinite(size := get_total_norm(learnt).item()):
-                    raise LevelheadError(weights_not_finite(size, where, config))
-                schedule.step()
-                if keeper.average is not None:
-                    keeper.average.update()
-                position.step += 1
-                position.seconds = earlier + time.monotonic() - began
-                position.finished = position.step == total
+                where = f"{loop.name}, epoch {epoch}, batch {number}; first rows {index[:5].tolist()}"
+                value = loop.step(loss, where)
                 last_of_epoch = position.finished or number == batches - 1
-                if self.accelerator.is_main_process:
-                    self._progress(name, position.step, total, f"loss {value:.4f}")
-                if position.step % config.log_every == 0 or last_of_epoch:
-                    keeper.log(
-                        {"stage": position.stage, "epoch": epoch, "step": position.step, "loss": value}
-                        | {key: part.item() for key, part in logs.items()}
-                        | {"learning_rate": schedule.get_last_lr()[0], "seconds": round(position.seconds, 3)}
-                    )
+                if loop.log_due(last_of_epoch):
+                    parts = {key: part.item() for key, part in logs.items()}
+                    loop.log(epoch, {"loss": value, **parts})
                     # The parts of a loss that saw groups may be groups' figures.
-                    parts = {} if self._groups is not None else {key: part.item() for key, part in logs.items()}
-                    self._track("train", position, {"loss": value, **parts})
+                    self._track("train", position, {"loss": value, **({} if self._groups is not None else parts)})
                 if last_of_epoch:
                     with nullcontext() if keeper.average is None else keeper.average.in_place():
                         self._end_epoch(objective.model, stage, keeper, position, epoch)
                     assert position.best_epoch is not None
                     waited = epoch - position.best_epoch
                     position.finished |= config.patience is not None and waited >= config.patience
-                due = time.monotonic() - saved >= config.checkpoint_seconds
-                if keeper.checkpoint is not None and not position.finished and self._agreed(due):
-                    keeper.save(objective, optimizer, position)
-                    saved = time.monotonic()
+                loop.save_if_due()
                 if position.finished:  # also amid an epoch, by max_steps
                     break
         assert position.best_epoch is not None  # the last step ends an epoch
         keeper.load_best(objective.model, position.best_epoch)
-        keeper.save(objective, optimizer, position)
-        keeper.forget_best()
-
-    def _rescales(self) -> bool:
-        """Say whether a gradient that overflows is that of a loss scaled up for fp16, whose step is left out."""
-        scaler = self.accelerator.scaler
-        return scaler is not None and scaler.get_scale() > 1
+        loop.save()
 
     def _order(self, stage: Stage, number: int, epoch: int) -> Tensor:
         """Return the training rows of an epoch in order: a function of the stage, its number, seed and epoch alone.
@@ -637,12 +579,6 @@ class Lab:
             if name != "last" and (seen is not None or name in FOR_ANY_METHOD):
                 scores[name] = rule.score(logits, validation.labels, seen)
         return scores
-
-
-def epoch_generator(seed: int, stage: int, epoch: int) -> torch.Generator:
-    """Return the generator of an epoch's order: a function of seed, stage and epoch alone."""
-    mixed = np.random.SeedSequence((seed, stage, epoch)).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(mixed) % 2**63)
 
 
 def bucketed(order: Tensor, lengths: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
