@@ -27,6 +27,8 @@ from levelhead.storage import write_json
 from levelhead.terminal import plain_text
 
 CASES: dict[str, Callable[[], Shown]] = {}
+MADE: dict[str, Callable[[], Any]] = {}
+"""By the name of a case, the function that makes its result."""
 AS_ARRAYS: dict[str, str] = {}
 """Cases of files, by the case of arrays that must give the same JSON."""
 FEW = {"replicates": 200}
@@ -43,7 +45,7 @@ class Shown:
 
 def case(make: Callable[[], Any]) -> Callable[[], Any]:
     """Register a case by its function's name; the function runs in an empty folder of its own."""
-    CASES[make.__name__] = lambda: shown(make())
+    MADE[make.__name__], CASES[make.__name__] = make, lambda: shown(make())
     return make
 
 
@@ -59,7 +61,7 @@ def as_arrays(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
 
 def without_page(make: Callable[[], Any]) -> Callable[[], Any]:
     """Register a case whose page has no section that others have not."""
-    CASES[make.__name__] = lambda: replace(shown(make()), html=None)
+    MADE[make.__name__], CASES[make.__name__] = make, lambda: replace(shown(make()), html=None)
     return make
 
 

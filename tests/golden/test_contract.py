@@ -1,0 +1,42 @@
+"""What every result keeps to, of whatever kind: one JSON, of which its page can be made, and a text that fits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import AS_ARRAYS, MADE
+from rich.cells import cell_len
+
+from levelhead.cli.report import PAGES, WITHOUT_KIND, kind_of, page_of
+from levelhead.report import render
+from levelhead.report.result import COLUMNS, Report
+from levelhead.storage import write_json
+from levelhead.terminal import plain_text
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if name not in AS_ARRAYS])
+def test_a_result_keeps_to_the_contract(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found: Any = MADE[name]()
+    if not isinstance(found, Report):
+        pytest.skip("not a result with a page: a sentence, a run, or a comparison")
+    record = found.to_dict()
+    assert record["kind"] == found.kind
+    assert found.kind in PAGES
+    if found.kind in WITHOUT_KIND:
+        del record["kind"]
+        assert kind_of(record) == found.kind, "a JSON of before there were kinds is recognised"
+    write_json(Path("found.json"), found.to_dict())
+    assert json.loads(Path("found.json").read_text()) == json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert page_of(Path("found.json"), command="c") == found.page(source="found.json", command="c")
+    assert found.page()["finding"] in plain_text(found.table(), 2000)
+    for width in (80, 60):
+        assert max(map(cell_len, plain_text(found.table(), width).splitlines())) <= width
+    assert "<pre" in found._repr_html_()
+    assert render(found.page()).startswith("<!doctype html>")
+    frame = found.to_frame()
+    assert list(frame.columns) == list(COLUMNS)
+    assert all(frame["value"].isna() == frame["reason"].notna())
