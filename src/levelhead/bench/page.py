@@ -394,8 +394,7 @@ def _figures(one: Compared) -> list[Record]:
         ]
         notes = ["Percentage points. A negative difference of a gap is a smaller measured gap. p after Holm."]
         found.append(blocks.table(f"Differences to {short(table.baseline, 40)}", columns, rows, notes=notes))
-    printed = [section for section in comparison.sections(metrics) if section.title.startswith("Area")]
-    return found + [_drawn(area, folded=short(area.title)) for area in printed]
+    return found + [_drawn(area, folded=short(area.title)) for area in comparison.area_sections()]
 
 
 def _figure_cell(row: JointRow, can_be_best: bool, level: float) -> Record:

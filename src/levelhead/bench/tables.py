@@ -303,22 +303,26 @@ class Comparison:
             ]
             caption = "points; a negative gap difference is a smaller measured gap; p by Holm over the methods"
             sections.append(Section(f"Difference to {self.table.baseline}", caption, columns, differences))
-        if self.areas:
-            groups = list(next(iter(self.areas.values())))
-            names = [
-                f"{printable(self.attribute)}: {printable(group)}" if group != "all" else "all rows" for group in groups
-            ]
-            cells = [
-                [*self._named(method), *(_area(*areas[group]) for group in groups)]
-                for method, areas in self.areas.items()
-            ]
-            caption = f"percent, {level} interval; then the difference to {self.table.baseline} in points"
-            title = "Area under the ROC curve by group: no threshold moves it"
-            sections.append(Section(title, caption, [*self._heads, *names], cells))
+        sections += self.area_sections()
         titles, cells, notes = cost_table.cost_table(self.cost, costs)
         cells = [[*self._named(method), *figures] for method, *figures in cells]
         sections.append(Section("Cost of training", "\n".join(notes), [*self._heads, *titles], cells))
         return sections
+
+    def area_sections(self) -> list[Section]:
+        """Return the areas under the ROC curve by group; nothing where none were measured."""
+        if not self.areas:
+            return []
+        groups = list(next(iter(self.areas.values())))
+        names = [
+            f"{printable(self.attribute)}: {printable(group)}" if group != "all" else "all rows" for group in groups
+        ]
+        cells = [
+            [*self._named(method), *(_area(*areas[group]) for group in groups)] for method, areas in self.areas.items()
+        ]
+        caption = f"percent, {self.table.level:.0%} interval; then the difference to {self.table.baseline} in points"
+        title = "Area under the ROC curve by group: no threshold moves it"
+        return [Section(title, caption, [*self._heads, *names], cells)]
 
     @property
     def protocol(self) -> str:
