@@ -62,6 +62,18 @@ def no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("levelhead.bench.grid.run_grid", lambda *cells, **options: pytest.fail("a run was started"))
 
 
+def test_ids_of_people_that_nobody_has_are_missed_before_any_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = cells_of(tmp_path, "erm", "identities")
+    with pytest.raises(ConfigError, match=r"^Variant 'identities': This method needs to know which rows are of one"):
+        check_cells(cells)
+    check_cells(cells[:1])  # the other method needs none
+    monkeypatch.setattr("levelhead.runs.train.prepared", lambda *wanted, **options: pytest.fail("inputs were prepared"))
+    with pytest.raises(ConfigError, match="which rows are of one"):
+        train_run(cells[1].experiment, tmp_path / "run")
+
+
 @pytest.mark.usefixtures("no_run")
 @pytest.mark.parametrize("verb", ["compare", "grid"])
 def test_a_wrong_data_root_is_one_error_and_leaves_nothing(

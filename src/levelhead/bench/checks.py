@@ -66,9 +66,12 @@ def _data(cell: Cell) -> tuple[str, Callable[[], object]]:
         for split in splits:
             experiment.data.require_groups(split, partly=split != "train")
         check_told_groups(experiment)
+        if experiment.method.uses_people:
+            experiment.data.training_people()
         experiment.check_view()
 
-    return f"{experiment.data} {splits} {experiment.method.declared_view} {experiment.method.told}", check
+    method = experiment.method
+    return f"{experiment.data} {splits} {method.declared_view} {method.told} {method.uses_people}", check
 
 
 def check_told_groups(experiment: Experiment, rows: int | None = None, join: Join | None = None) -> None:

@@ -10,7 +10,7 @@ import platform
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -23,6 +23,18 @@ from levelhead.methods.fit import fit
 from levelhead.models.networks import load_model
 from levelhead.runs.card import write_card
 from levelhead.runs.cost import COST_SO_FAR, PAPER_WATTS, EnergyOption, earlier_part, measured_cost
+from levelhead.runs.folder import (
+    CONFIG,
+    REHEARSAL,
+    locked,
+    oracle_reason,
+    own_code,
+    predictions_table,
+    prepare_folder,
+    prepared,
+    put_ids,
+    write_parquet,
+)
 from levelhead.runs.recipe import Experiment
 from levelhead.storage import (
     read_json,
@@ -37,21 +49,6 @@ from levelhead.training.lab import Lab
 from levelhead.training.processes import make_accelerator
 from levelhead.training.select import FOR_ANY_METHOD, SELECTORS, measured
 from levelhead.types import DataError, LevelheadError, quoted
-
-if TYPE_CHECKING:
-    pass
-from levelhead.runs.folder import (
-    CONFIG,
-    REHEARSAL,
-    locked,
-    oracle_reason,
-    own_code,
-    predictions_table,
-    prepare_folder,
-    prepared,
-    put_ids,
-    write_parquet,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -142,6 +139,8 @@ def train_run(
         experiment.data.check()
         experiment.check_pixels()
         experiment.check_view()
+        # Before inputs are prepared, which takes long on a frozen backbone.
+        people = experiment.data.training_people() if experiment.method.uses_people else None
         began, view = time.monotonic(), experiment.method.declared_view
 
         @functools.cache  # first called below, so that preparing is no part of a method's cost
@@ -184,7 +183,7 @@ def train_run(
                 len(validation.labels),
                 experiment.seed,
             ),
-            people=experiment.data.training_people() if experiment.method.uses_people else None,
+            people=people,
             viewed=viewed,
             folder=folder,
             progress=progress,
