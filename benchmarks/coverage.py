@@ -67,9 +67,9 @@ from levelhead.auditing.missing.responses import Response, by_responses
 from levelhead.auditing.missing.three_proxies import by_proxies
 from levelhead.metrics import Counts, estimate_all
 from levelhead.metrics import group as group_metrics
+from levelhead.metrics.between import PairBlock, comparisons_by_max_t, differences
 from levelhead.metrics.contrasts import FEW, pair_indices
 from levelhead.metrics.joint import Paired
-from levelhead.metrics.pairs import PairBlock, comparisons_by_max_t, differences
 
 FloatArray = NDArray[np.float64]
 

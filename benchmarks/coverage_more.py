@@ -25,15 +25,14 @@ from levelhead.auditing.control import LevelCounts, _compared, controlled
 from levelhead.auditing.finding import find
 from levelhead.auditing.own_metrics import Metric, own_metrics
 from levelhead.auditing.paired import paired_interval
-from levelhead.auditing.rates import balanced, ratio
 from levelhead.auditing.regression import regression_audit
 from levelhead.auditing.scores import band
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.amplification import audited_amplification, signs
+from levelhead.metrics.between import PairBlock, comparisons_by_max_t, differences, mean_of, mover, ratio_of
 from levelhead.metrics.clustered import ClusteredCounts, Members
 from levelhead.metrics.contrasts import Contrasts, Enough
-from levelhead.metrics.pairs import PairBlock, comparisons_by_max_t, differences
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_proportion
 
@@ -62,7 +61,7 @@ def _areas(sizes: tuple[int, int], distances: tuple[float, float], base: float) 
             held.append(None if np.isnan(low) else bool(low <= true <= high))
         for pairs, true in ((((0, 0), (1, 1)), truth[0] - truth[1]), (((0, 1), (1, 0)), crossed[0] - crossed[1])):
             first, second = ((found.value[pair], ends(*pair)) for pair in pairs)
-            low, high = score_metrics.mover(*first, *second)
+            low, high = mover(*first, *second)
             held.append(None if np.isnan(low) else bool(low <= true <= high))
         return held
 
@@ -130,7 +129,7 @@ def _rates(sizes: tuple[int, int], rates: tuple[float, float]) -> tuple[tuple[st
         first, second = (
             proportion(int(hits), size) for hits, size in zip(rng.binomial(sizes, rates), sizes, strict=True)
         )
-        one, both = ratio(first, second), balanced(first, second)
+        one, both = ratio_of(first, second), mean_of(first, second)
         true = rates[0] / rates[1]
         return [
             bool(one.low <= true <= one.high) if one.defined else None,

@@ -16,11 +16,11 @@ from scipy import stats
 import levelhead as lh
 from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continuous_sentence
 from levelhead.auditing.page import audit_page
-from levelhead.auditing.rates import more_rates, rate_sentences, ratio
+from levelhead.auditing.rates import more_rates, rate_sentences
 from levelhead.cli.app import main
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.amplification import amplification, audited_amplification, signs
-from levelhead.metrics.pairs import unlike
+from levelhead.metrics.between import ratio_of, unlike
 from levelhead.report import render
 from levelhead.types import ConfigError, DataError
 
@@ -66,11 +66,11 @@ def test_predictive_parity_is_equal_opportunity_with_label_and_prediction_change
 
 
 def test_a_ratio_is_never_sure_of_itself() -> None:
-    low = ratio(proportion(0, 40), proportion(20, 40))
+    low = ratio_of(proportion(0, 40), proportion(20, 40))
     assert (low.value, low.low) == (0, 0)
     assert low.high > 0
-    assert ratio(proportion(20, 40), proportion(0, 40)).reason == "the reference group's rate is 0"
-    equal = ratio(proportion(20, 40), proportion(20, 40))
+    assert ratio_of(proportion(20, 40), proportion(0, 40)).reason == "the reference group's rate is 0"
+    equal = ratio_of(proportion(20, 40), proportion(20, 40))
     assert equal.low < 1 < equal.high
     assert equal.low == pytest.approx(1 / equal.high, rel=0.1)
 
@@ -80,7 +80,7 @@ def test_a_ratio_is_never_sure_of_itself() -> None:
 )
 def test_the_interval_of_a_ratio_holds_the_truth(rates: tuple[float, float], sizes: tuple[int, int]) -> None:
     draws = np.random.default_rng(0).binomial(sizes, rates, (2000, 2))
-    found = [ratio(proportion(int(a), sizes[0]), proportion(int(b), sizes[1])) for a, b in draws]
+    found = [ratio_of(proportion(int(a), sizes[0]), proportion(int(b), sizes[1])) for a, b in draws]
     held = [one.low <= rates[0] / rates[1] <= one.high for one in found if one.defined]
     assert np.mean(held) > 0.94
 

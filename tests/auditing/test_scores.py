@@ -17,6 +17,7 @@ from levelhead.auditing.page import audit_page
 from levelhead.auditing.scale import Scale
 from levelhead.auditing.scores import _Column, band, score_sentences
 from levelhead.cli.app import main
+from levelhead.metrics.between import mover
 from levelhead.metrics.contrasts import Contrasts, Enough
 from levelhead.metrics.scores import (
     ScoreCounts,
@@ -24,7 +25,6 @@ from levelhead.metrics.scores import (
     areas,
     calibration_lines,
     calibration_p,
-    mover,
     residuals,
     squared_calibration_error,
 )

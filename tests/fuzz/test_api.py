@@ -34,7 +34,7 @@ import levelhead as lh
 from levelhead import metrics
 from levelhead.auditing.continuous import continuous_gap
 from levelhead.auditing.postprocess import fit_rule
-from levelhead.metrics.pairs import detectable_gap, rows_needed
+from levelhead.metrics.power import detectable_gap, rows_needed
 from levelhead.metrics.ranking import area_under_roc, monotone_share
 from levelhead.types import LevelheadError
 

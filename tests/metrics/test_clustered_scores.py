@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from levelhead.metrics import scores as score_metrics
+from levelhead.metrics.between import mover
 from levelhead.metrics.clustered import means_within
 from levelhead.metrics.clustered_scores import ClusteredAreas, ScoredRows, clustered_areas
 from levelhead.metrics.scores import ScoreCounts
@@ -143,7 +144,7 @@ def test_intervals_hold_the_area_and_the_difference(spanning: bool) -> None:
         one = [bool(own[0] <= true <= own[1])]
         for first, second, together in (((0, 0), (1, 1), found.own), ((0, 1), (1, 0), found.crossed)):
             correlation = relied(together[0, 1], freedom[first], freedom[second])
-            low, high = score_metrics.mover(value[first], ends(*first), value[second], ends(*second), correlation)
+            low, high = mover(value[first], ends(*first), value[second], ends(*second), correlation)
             one.append(bool(low <= 0 <= high))
         held.append(one)
     shares = np.mean(held, 0)

@@ -7,8 +7,7 @@ import pytest
 from scipy import stats
 
 import levelhead as lh
-from levelhead.metrics.intervals import normal_quantile
-from levelhead.metrics.pairs import PairBlock, comparisons_by_max_t, differences
+from levelhead.metrics.between import PairBlock, comparisons_by_max_t, differences, normal_quantile
 from levelhead.types import ConfigError
 
 
@@ -45,7 +44,7 @@ def test_too_many_groups_are_allowed_for_by_their_number() -> None:
 
 
 def test_all_pairs_hold_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("levelhead.metrics.pairs.MOST_DRAWS", 20_000)
+    monkeypatch.setattr("levelhead.metrics.between.MOST_DRAWS", 20_000)
     chance, rows = np.random.default_rng(0), np.array([60, 80, 100, 150, 300])
     first, second = np.triu_indices(5, 1)
     held = 0
@@ -68,8 +67,9 @@ def test_an_audit_says_how_it_allows_for_pairs() -> None:
     assert narrow["value"] == wide["value"]
     assert wide["low"] < narrow["low"]
     assert narrow["high"] < wide["high"]
-    assert "Intervals allow for all 12 comparisons (max-|t|)." in str(other)
-    assert "Intervals allow for all 12 comparisons (Bonferroni)." in str(plain)
+    said = "they allow for all 12 comparisons of two groups in the true and the false positive rate"
+    assert f"{said} (max-|t|)." in " ".join(str(other).split())
+    assert f"{said} (Bonferroni)." in " ".join(str(plain).split())
     assert "(max-|t|)" in other.to_html()
     with pytest.raises(ConfigError, match="adjust='holm' is unknown"):
         lh.audit(labels, predictions, sensitive_features={"g": groups}, adjust="holm")

@@ -107,7 +107,7 @@ def audit(
         positive_name: the positive class in words, for sentences: a verb ("earns over 50K") or a noun ("light hair").
         about: title, model, author and purpose, for the page and the JSON.
         adjust: how intervals of pairs allow for each other: "bonferroni", or "max-t", which is never wider
-            (:func:`~levelhead.metrics.pairs.comparisons_by_max_t`).
+            (:func:`~levelhead.metrics.between.comparisons_by_max_t`).
         metrics: metrics of your own by name, each called as ``f(y_true, y_pred)`` on the rows of a group, or as
             ``f(y_true, scores)`` where only scores are passed; in ``result.own_metrics``. Their intervals resample
             rows, which is slower than counting (:mod:`levelhead.auditing.own_metrics`).

@@ -22,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.metrics import group as group_metrics
+from levelhead.metrics.between import Differences, differences, normal_quantile, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
-from levelhead.metrics.intervals import normal_quantile
 from levelhead.metrics.names import RATE_TITLES
-from levelhead.metrics.pairs import Differences, differences
 from levelhead.report.sentences import NARROW
 from levelhead.report.text import Record, counted, interval, joined, number, short
 
@@ -78,8 +77,7 @@ def controlled(
     pairs: list[dict[str, Any]] = []
     for one in made:
         found = one.averages(level, comparisons)
-        order = np.lexsort((-np.abs(found.value), (found.low <= 0) & (found.high >= 0)))
-        kept = [int(at) for at in order if one.used[:, at].any()][:NAMED_PAIRS]
+        kept = [int(at) for at in found.order if one.used[:, at].any()][:NAMED_PAIRS]
         by_level = one.by_level(level, each)
         pairs += [_pair(one, at, found, by_level) for at in kept]
     pairs.sort(key=lambda pair: (pair["low"] <= 0 <= pair["high"], -abs(pair["difference"])))
@@ -129,7 +127,7 @@ class _Compared:
         share = (self.hits + 1) / (self.rows + 2)
         variance = share * (1 - share) / np.maximum(1, self.rows)
         spread = (weights**2 * (variance[:, self.first] + variance[:, self.second])).sum(0)
-        reach = normal_quantile(1 - (1 - level) / comparisons) * np.sqrt(spread)
+        reach = normal_quantile(shared(level, comparisons)) * np.sqrt(spread)
         low = value - np.maximum(reach, np.sqrt(((weights * (one.value - one.low)) ** 2).sum(0)))
         high = value + np.maximum(reach, np.sqrt(((weights * (one.high - one.value)) ** 2).sum(0)))
         return Differences(value, np.maximum(-1.0, low), np.minimum(1.0, high))
@@ -139,11 +137,7 @@ def _compared(counts: LevelCounts, positive: int | None, min_count: int, referen
     chosen = group_metrics.classes_compared(len(counts.classes), positive)
     if reference is not None and reference not in counts.groups:
         return []
-    first, second = pair_indices(len(counts.groups))
-    if reference is not None:
-        at = counts.groups.index(reference)
-        first = np.array([i for i in range(len(counts.groups)) if i != at], np.int64)
-        second = np.full(len(first), at)
+    first, second = pair_indices(len(counts.groups), None if reference is None else counts.groups.index(reference))
     if not len(first):
         return []
     found = []

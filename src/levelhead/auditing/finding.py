@@ -15,12 +15,14 @@ import numpy as np
 
 from levelhead.metrics import Counts, estimate_to_dict
 from levelhead.metrics import group as group_metrics
+from levelhead.metrics.between import PairBlock, comparisons_by_max_t, differences
+from levelhead.metrics.chance import chance_range
 from levelhead.metrics.clustered import FEWEST
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name
-from levelhead.metrics.pairs import PairBlock, chance_range, comparisons_by_max_t, detectable_gap, differences
+from levelhead.metrics.power import detectable_gap
 from levelhead.metrics.weighted import WeightedCounts, WeightedRate
 from levelhead.types import ConfigError, Estimate, listed, quoted
 
@@ -105,9 +107,7 @@ def find(
             else own.differences(rate.first, rate.second, level=level, comparisons=allowed)
         )
         at_most = max(at_most, float(np.maximum(-found.low, found.high).max()))
-        # Those that are shown first, then the largest: of many tiny groups the largest difference alone is noise.
-        order = np.lexsort((-np.abs(found.value), (found.low <= 0) & (found.high >= 0)))
-        pairs += [_pair(rate, int(at), found) for at in order[:NAMED_PAIRS]]
+        pairs += [_pair(rate, int(at), found) for at in found.order[:NAMED_PAIRS]]
         # Hits of weighted rows cannot be dealt out anew.
         if len(rate.groups) > 2 and rate.weighted is None:
             hits, rows = rate.hits.astype(np.int64), rate.rows.astype(np.int64)
@@ -160,12 +160,7 @@ def _rates(
             if worth is not None:
                 own = worth.of(position, kept)
                 hits, rows = own.hits, own.worth
-            if reference is None:
-                first, second = pair_indices(len(groups))
-            else:
-                at = groups.index(reference)
-                first = np.array([i for i in range(len(groups)) if i != at])
-                second = np.full(len(first), at)
+            first, second = pair_indices(len(groups), None if reference is None else groups.index(reference))
             of_class = str(counts.classes[k])
             rates.append(
                 _Rate(attribute, name, of_class, groups, hits, rows, first, second, reference is not None, own)

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from levelhead.metrics.between import proportion
 from levelhead.metrics.clustered import ClusteredCounts, means_within
-from levelhead.metrics.intervals import estimate_to_dict, proportion
+from levelhead.metrics.intervals import estimate_to_dict
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import weighted_proportion
 from levelhead.report import blocks

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy import special
 
+from levelhead.metrics.between import difference_of, shared
 from levelhead.metrics.names import Key, group_name
-from levelhead.metrics.scores import mover
 from levelhead.report.record import Finding
 from levelhead.report.text import digits
 from levelhead.terminal import counted
@@ -66,13 +66,6 @@ class OwnMetric(Finding):
     groups: dict[Key, Estimate]
     pairs: list[PairDifference]
     comparisons: int
-
-
-def difference_of(first: Estimate, second: Estimate) -> Estimate:
-    """Return the difference of two independent figures, with its interval by variance recovery from theirs."""
-    parts = [[np.asarray(end) for end in (one.value, one.low, one.high)] for one in (first, second)]
-    low, high = mover(parts[0][0], (parts[0][1], parts[0][2]), parts[1][0], (parts[1][1], parts[1][2]))
-    return Estimate(first.value - second.value, float(low), float(high), first.n + second.n)
 
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
@@ -203,7 +196,7 @@ def _measured(
             figures[group] = Estimate(value, low, high, rows)
     kept = [at for at, group in enumerate(groups) if compared[at] and not np.isnan(figures[group].low)]
     every = list(combinations(kept, 2))
-    adjusted = 1 - (1 - level) / max(1, len(every))
+    adjusted = shared(level, len(every))
     within = {
         at: Estimate(values[at], *_ends(values[at], drawn[at], len(members[at]), adjusted), len(members[at]))
         for at in kept

@@ -27,9 +27,9 @@ from scipy import special, stats
 
 from levelhead.metrics import JointCounts, holm
 from levelhead.metrics import group as group_metrics
+from levelhead.metrics.between import normal_quantile
 from levelhead.metrics.clustered import FEWEST, Means, means_within
 from levelhead.metrics.contrasts import FEW
-from levelhead.metrics.intervals import normal_quantile
 from levelhead.metrics.joint import Paired
 from levelhead.metrics.names import (
     RATE_TITLES,

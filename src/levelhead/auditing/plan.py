@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from levelhead.arrays import checked
-from levelhead.metrics.pairs import detectable_gap, rows_needed
+from levelhead.metrics.power import detectable_gap, rows_needed
 from levelhead.report import blocks
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, level_text

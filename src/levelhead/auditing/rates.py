@@ -7,7 +7,7 @@ discrimination. Only the user knows which outcome is favourable: where the posit
 selection rates would clear the group that is harmed. So there is no verdict until it is named.
 
 All intervals come from counts. A single proportion has the outer ends of Wilson's and Jeffreys' intervals
-(:func:`~levelhead.metrics.pairs.proportion_ends`): with 10 to 50 rows Wilson's alone holds some rates in 84% to 91%,
+(:func:`~levelhead.metrics.between.proportion_ends`): with 10 to 50 rows Wilson's alone holds some rates in 84% to 91%,
 and 95% on average over rates. A ratio of two combines those ends by MOVER (Donner and Zou, Statistical Methods in
 Medical Research 2012, equation 9), at a level that holds for all ratios together (Bonferroni), and leaves out 1 only
 where Fisher's exact test agrees; a balanced error combines the intervals of its two rates. Predictive parity is equal
@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from levelhead.metrics import Counts, estimate
+from levelhead.metrics.between import mean_of, proportion_ends, ratio_of, unlike
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name
-from levelhead.metrics.pairs import proportion_ends, unlike
 from levelhead.metrics.weighted import LEAST, WeightedRate, weighted_estimates, weighted_proportion
 from levelhead.report.record import Finding
 from levelhead.report.text import counted
@@ -170,7 +170,7 @@ def more_rates(
         if one.robust is None:
             value = int(one.hits[i]) / n
             low, high = proportion_ends(one.hits[[i]], one.of[[i]], 1 - level)
-            return Estimate(value, min(value, float(low[0])), max(value, float(high[0])), n)
+            return Estimate(value, float(low[0]), float(high[0]), n)
         if (clusters := one.clusters(i)) < FEWEST:
             return Estimate.undefined(f"{one.what} from {counted(clusters, 'cluster')}, fewer than {FEWEST}", n)
         return weighted_proportion(one.robust, (0, i), level)
@@ -194,10 +194,10 @@ def more_rates(
         told = unlike(hits, of, np.arange(len(keys)), np.full(len(keys), place), error)
         sides = [share(one, i) for i in range(len(keys))]
         sides = [
-            replace(side, low=min(float(low), side.value), high=max(float(high), side.value)) if side.defined else side
+            replace(side, low=float(low), high=float(high)) if side.defined else side
             for side, low, high in zip(sides, lows, highs, strict=True)
         ]
-        return [None if i == place else ratio(sides[i], sides[place], alike=not told[i]) for i in range(len(keys))]
+        return [None if i == place else ratio_of(sides[i], sides[place], alike=not told[i]) for i in range(len(keys))]
 
     place = referred(selected)
     by_selection = ratios(_Counted(selected, rows, of_all, by_label.get("selected")), place)
@@ -209,7 +209,7 @@ def more_rates(
         found[key] = GroupRates(
             share(_Counted(right, selected, "rows that are predicted positive", by_label.get("precise")), i),
             missed,
-            balanced(missed, alarm, together=clustered is not None),
+            mean_of(missed, alarm, together=clustered is not None),
             by_selection[i],
             by_recall[i],
         )
@@ -269,31 +269,6 @@ def _two_by_two(table: Any, positive: int) -> Any:
     return found
 
 
-def ratio(first: Estimate, second: Estimate, *, alike: bool = False) -> Estimate:
-    """Return first / second of independent rates, with MOVER's interval from theirs; the upper end may be infinite.
-
-    ``alike``: an exact test cannot tell the two rates apart, so that the interval holds 1.
-    """
-    n = first.n + second.n
-    for one in (first, second):
-        if not one.defined:
-            return Estimate.undefined(str(one.reason), n)
-    if second.value == 0:
-        return Estimate.undefined("the reference group's rate is 0", n)
-    p, q = first.value, second.value
-
-    def root(own: float, other: float) -> float:
-        return p * q + math.sqrt(max(0.0, (p * q) ** 2 - own * other * (2 * p - own) * (2 * q - other)))
-
-    # The lower end in a form that has no 0 / 0 where the other rate's upper end is twice the rate.
-    low = 0.0 if p == 0 else first.low * (2 * p - first.low) / root(first.low, second.high)
-    below = second.low * (2 * q - second.low)
-    high = root(first.high, second.low) / below if below > 0 else math.inf
-    if alike:
-        low, high = min(low, 1.0), max(high, 1.0)
-    return Estimate(p / q, max(0.0, low), high, n)
-
-
 def _robust(clustered: ClusteredCounts, positive: int) -> dict[str, WeightedRate]:
     """Return rates of clustered rows, (1, groups) each."""
     selected, found = (clustered.rate(name, positive) for name in ("selection_rate", "true_positive_rate"))
@@ -305,20 +280,6 @@ def _robust(clustered: ClusteredCounts, positive: int) -> dict[str, WeightedRate
         "alarm": clustered.rate("false_positive_rate", positive),
         "precise": clustered.swapped(positive).rate("true_positive_rate", 1),
     }
-
-
-def balanced(missed: Estimate, alarm: Estimate, *, together: bool = False) -> Estimate:
-    """Return the mean of two independent rates, with MOVER's interval from theirs.
-
-    ``together``: the rates are of the same people, and their errors may be of one sign.
-    """
-    for one in (missed, alarm):
-        if not one.defined:
-            return one
-    value = (missed.value + alarm.value) / 2
-    arms = [(one.value - one.low, one.high - one.value) for one in (missed, alarm)]
-    down, up = (sum(arm) / 2 if together else math.hypot(*arm) / 2 for arm in zip(*arms, strict=True))
-    return Estimate(value, max(0.0, value - down), min(1.0, value + up), missed.n + alarm.n)
 
 
 def rate_sentences(name: str, part: MoreRates) -> list[str]:

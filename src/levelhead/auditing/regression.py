@@ -33,10 +33,10 @@ from levelhead.auditing.options import LEAVE_OUT, about_of, check_grouping, find
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.regression_page import QUANTITIES, regression_page
 from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.between import Differences, check_level, mover, shared
 from levelhead.metrics.contrasts import pair_indices
-from levelhead.metrics.intervals import check_level, finite_or_none
+from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name
-from levelhead.metrics.scores import mover
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, digits
@@ -463,7 +463,7 @@ class _Rows:
         pairs = [
             pair
             for key, groups in kept.items()
-            for pair in _pairs(names[key], self.moments[key], groups, 1 - (1 - self.level) / max(1, comparisons))
+            for pair in _pairs(names[key], self.moments[key], groups, shared(self.level, comparisons))
         ]
         order = list(QUANTITIES)
         pairs.sort(key=lambda one: (not one.pair.decided, order.index(one.quantity), -one.pair.difference.value))
@@ -572,7 +572,7 @@ def _pairs(attribute: str, moments: _Moments, groups: Mapping[Key, int], level: 
         first, second = np.where(smaller, other, one), np.where(smaller, one, other)
         apart = value[first] - value[second]
         ends = mover(value[first], (low[first], high[first]), value[second], (low[second], high[second]))
-        order = np.lexsort((-apart, ends[0] <= 0))
+        order = Differences(apart, *ends).order
         for at in order[known[order]][: NAMED_PAIRS // len(QUANTITIES)]:
             rows = figures[first[at]].n + figures[second[at]].n
             difference = Estimate(float(apart[at]), float(ends[0][at]), float(ends[1][at]), rows)

@@ -21,10 +21,11 @@ from scipy import special
 from levelhead.auditing.scale import AUTO, Scale, find_scale
 from levelhead.metrics import Counts, estimate_all, estimate_to_dict
 from levelhead.metrics import scores as score_metrics
+from levelhead.metrics.between import Differences, mover, normal_quantile, shared
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Means, means_within
 from levelhead.metrics.clustered_scores import ClusteredAreas, ScoredRows, clustered_areas
 from levelhead.metrics.contrasts import FEW, Contrasts, Enough
-from levelhead.metrics.intervals import finite_or_none, normal_quantile
+from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.names import Key, attribute_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
@@ -580,7 +581,7 @@ class _Column:
         """Return the pairs that are listed, largest difference first, and the largest difference with its interval."""
         area, sizes = self.areas[:2]
         first, second = pairs.T
-        level = 1 - (1 - self.level) / len(pairs)  # Bonferroni
+        level = shared(self.level, len(pairs))
 
         def ends(g: IntArray, h: IntArray, at: float) -> tuple[FloatArray, FloatArray]:
             return score_metrics.area_interval(
@@ -590,10 +591,9 @@ class _Column:
         own = [(area.value[one, one], ends(one, one, level)) for one in (first, second)]
         free = (area.freedom[first, first], area.freedom[second, second])
         difference = own[0][0] - own[1][0]
-        low, high = score_metrics.mover(*own[0], *own[1], relied(self.areas.own[first, second], *free))
+        low, high = mover(*own[0], *own[1], relied(self.areas.own[first, second], *free))
         n = self.counts.sizes.sum(-1)
-        # Decided pairs first, as everywhere: the largest of all may be that of the two smallest groups.
-        order = np.lexsort((-np.abs(difference), (low <= 0) & (high >= 0)))
+        order = Differences(difference, low, high).order
         listed_pairs = order if len(pairs) <= MOST_PAIRS else order[:1]
         top = int(np.argmax(np.abs(difference)))
         away = np.maximum(0, np.maximum(low, -high))  # how far from 0 each interval stays
@@ -604,7 +604,7 @@ class _Column:
         crossed = [(area.value[g, h], ends(g, h, level)) for g, h in ((first, second), (second, first))]
         single = [ends(g, h, self.level) for g, h in ((first, second), (second, first))]
         together = relied(self.areas.crossed[first, second], area.freedom[first, second], area.freedom[second, first])
-        crossed_low, crossed_high = score_metrics.mover(*crossed[0], *crossed[1], together)
+        crossed_low, crossed_high = mover(*crossed[0], *crossed[1], together)
         found = []
         for at in listed_pairs.tolist():
             i, j = pairs[at]
@@ -653,7 +653,7 @@ def band(name: str, plain: Contrasts, smooth: Contrasts, level: float) -> FloatA
     kept = plain.enough.contrasts(name)
     delta, variance = (one[..., kept] for one in smooth.contrasts(name))
     spread = np.sqrt(variance)
-    critical = float(special.ndtri(1 - (1 - level) / (2 * kept.sum())))
+    critical = float(special.ndtri(shared(level, 2 * kept.sum())))
     low = np.maximum(0, (np.abs(delta) - critical * spread).max(-1))
     high = (np.abs(delta) + normal_quantile(level) * spread).max(-1)
     value = plain.values(name)

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
 from levelhead.arrays import checked, objects_of, put_in_order
+from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct
-from levelhead.metrics.intervals import check_level
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.report.record import Finding
 from levelhead.tables.columns import numbers_of_array, outcome_of

@@ -1,5 +1,6 @@
 """Accuracy and group gaps on count tables, with intervals that cover."""
 
+from levelhead.metrics.between import holm, proportion
 from levelhead.metrics.counts import Counts, JointCounts
 from levelhead.metrics.group import (
     accuracy,
@@ -24,11 +25,10 @@ from levelhead.metrics.intervals import (
     estimate_all,
     estimate_to_dict,
     metric_names,
-    proportion,
     undefined_reason,
     worst_class,
 )
-from levelhead.metrics.joint import JointRow, JointTable, compare, holm, joint
+from levelhead.metrics.joint import JointRow, JointTable, compare, joint
 from levelhead.metrics.names import METRICS, Metric, gaps
 
 __all__ = [

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from levelhead.metrics.between import unlike
 from levelhead.metrics.clustered import Members
 from levelhead.metrics.intervals import estimate_to_dict
-from levelhead.metrics.pairs import unlike
 from levelhead.metrics.scores import student
 from levelhead.types import DataError, Estimate, printable
 

@@ -223,9 +223,12 @@ def _farthest(rates: list[Moments], groups: BoolArray) -> tuple[list[Moments], B
 
 
 @lru_cache(maxsize=8)
-def pair_indices(groups: int) -> tuple[IntArray, IntArray]:
-    """First and second group of every pair."""
-    return np.triu_indices(groups, 1)
+def pair_indices(groups: int, reference: int | None = None) -> tuple[IntArray, IntArray]:
+    """First and second group of every pair; of those with a ``reference`` alone, it is the second."""
+    if reference is None:
+        return np.triu_indices(groups, 1)
+    others = np.delete(np.arange(groups), reference)
+    return others, np.full(len(others), reference)
 
 
 def _pairs(rates: Moments) -> Moments:

@@ -52,16 +52,15 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special, stats
 
-from levelhead.arrays import checked, option
+from levelhead.arrays import checked
 from levelhead.metrics import group as group_metrics
+from levelhead.metrics.between import check_level, normal_quantile
 from levelhead.metrics.contrasts import FEW, BoolArray, Contrasts, Enough, Moments
 from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
 from levelhead.metrics.names import METRICS, gaps, metric_of
 from levelhead.types import ConfigError, DataError, Estimate, quoted
 
-EXTREME = 1e-9
-"""A level nearer to 0 or 1 has no quantile that floats can tell from none, or from infinity."""
 MOST_REPLICATES = 1_000_000
 
 
@@ -122,32 +121,6 @@ def estimate_all(
     """Estimate every metric of :func:`metric_names` from one set of replicates; arguments as for :func:`estimate`."""
     names = metric_names(len(counts.classes), positive)
     return _estimate(names, counts, positive, level, replicates, seed, min_count)
-
-
-def proportion(hits: int, rows: int, *, level: float = 0.95) -> Estimate:
-    """Estimate one proportion with Wilson's score interval (Wilson 1927).
-
-    Args:
-        hits: successes.
-        rows: trials.
-        level: confidence level.
-
-    Returns:
-        hits / rows; undefined if there are no rows.
-    """
-    # Weighted rows make fractions of hits and rows.
-    hits, rows, level = option("hits", hits, float), option("rows", rows, float), option("level", level, float)
-    if not 0 <= hits <= rows:
-        raise DataError(f"{hits} hits in {rows} rows: there must be 0 or more, and no more hits than rows.")
-    check_level(level)
-    if rows == 0:
-        return Estimate.undefined("no rows")
-    z = normal_quantile(level)
-    share, scale = hits / rows, 1 + z * z / rows
-    middle = (share + z * z / (2 * rows)) / scale
-    half = z / scale * math.sqrt(share * (1 - share) / rows + z * z / (4 * rows * rows))
-    # At 0 and at 1 the end is exact; rounding must not push it past the value.
-    return Estimate(share, max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half)), rows)
 
 
 def _estimate(
@@ -383,19 +356,6 @@ def _reach(delta: FloatArray, shift: FloatArray, t: FloatArray, spread: FloatArr
     alone = float(np.quantile(-t[:, top], (1 + level) / 2))
     z = normal_quantile(level)
     return max(NormalDist().inv_cdf(level), z - max(0.0, alone - together))
-
-
-def normal_quantile(level: float) -> float:
-    """Return the standard errors of a two-sided normal interval at ``level``."""
-    return NormalDist().inv_cdf((1 + level) / 2)
-
-
-def check_level(level: float) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` for a level that cannot be used."""
-    if not 0 < level < 1:
-        raise ConfigError(f"level={level} is not between 0 and 1. Pass 0.95 for 95% intervals.")
-    if not EXTREME <= level <= 1 - EXTREME:
-        raise ConfigError(f"level={level} is too near to 0 or 1 for an interval. Pass 0.95 for 95% intervals.")
 
 
 def check_options(level: float, replicates: int) -> None:

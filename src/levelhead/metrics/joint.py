@@ -38,7 +38,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse, special, stats
 
-from levelhead.arrays import any_array, array_of, checked, floats_of, put_in_order, table_of
+from levelhead.arrays import any_array, array_of, checked, put_in_order, table_of
+from levelhead.metrics.between import holm, normal_quantile
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.counts import Counts, IntArray, JointCounts
 from levelhead.metrics.group import FloatArray
@@ -50,7 +51,6 @@ from levelhead.metrics.intervals import (
     finite_or_none,
     interval_ends,
     metric_names,
-    normal_quantile,
     rows_used,
     selection_threshold,
     undefined_reason,
@@ -326,20 +326,6 @@ def check_margin(margin: float) -> None:
 
 def _ranked(value: float) -> float:
     return -math.inf if math.isnan(value) else value
-
-
-@checked
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values for testing several hypotheses (Holm 1979); NaN stays NaN and does not count."""
-    values = floats_of(p_values, "p_values", dimensions=1)
-    adjusted = np.full(len(values), np.nan)
-    valid = np.flatnonzero(~np.isnan(values))
-    order = valid[np.argsort(values[valid], kind="stable")]
-    running = 0.0
-    for rank, position in enumerate(order):
-        running = max(running, min(1.0, (len(order) - rank) * values[position]))
-        adjusted[position] = running
-    return adjusted.tolist()
 
 
 @dataclass(frozen=True)

@@ -258,27 +258,6 @@ def area_interval(
     return np.where(few, np.nan, low), np.where(few, np.nan, high)
 
 
-def mover(
-    first: FloatArray,
-    first_ends: tuple[FloatArray, FloatArray],
-    second: FloatArray,
-    second_ends: tuple[FloatArray, FloatArray],
-    correlation: FloatArray | float = 0.0,
-) -> tuple[FloatArray, FloatArray]:
-    """Ends of first - second from the intervals of two figures (Zou and Donner 2008, equation 3).
-
-    ``correlation`` of the two figures: 0 if they are independent.
-    """
-    difference = first - second
-
-    def arm(one: FloatArray, other: FloatArray) -> FloatArray:
-        return np.sqrt(np.maximum(0, one**2 + other**2 - 2 * correlation * one * other))
-
-    low = difference - arm(first - first_ends[0], second_ends[1] - second)
-    high = difference + arm(first_ends[1] - first, second - second_ends[0])
-    return low, high
-
-
 def residuals(counts: ScoreCounts) -> tuple[FloatArray, FloatArray]:
     """Mean of label - score in each group and its variance, both (groups,); NaN with fewer than two rows."""
     sizes, sums = counts.sizes.astype(np.float64), counts.sums.sum(-1)

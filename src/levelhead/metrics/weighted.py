@@ -8,8 +8,8 @@ difference in 89% where hits had the larger weights, and those by the linearised
 weights spread far and rows were few. The smaller of the two numbers is used. With fewer than about ten rows of the
 rarer outcome, and weights that depend on it, no choice covers.
 
-*Intervals.* Wilson's, and for differences Newcombe's (:mod:`levelhead.metrics.pairs`), with these numbers of rows (Korn
-and Graubard 1998 put them into exact intervals).
+*Intervals.* Wilson's, and for differences Newcombe's (:mod:`levelhead.metrics.between`), with these numbers of
+rows (Korn and Graubard 1998 put them into exact intervals).
 Gaps come from intervals of all pairs that hold together (Bonferroni): the largest lower and the largest upper end.
 """
 
@@ -25,12 +25,12 @@ import numpy as np
 from scipy import special
 
 from levelhead.metrics import group as group_metrics
+from levelhead.metrics.between import Differences, differences, normal_quantile, proportion, shared
 from levelhead.metrics.contrasts import Enough, pair_indices
 from levelhead.metrics.counts import Counts, IntArray
 from levelhead.metrics.group import FloatArray, Rate, Table
-from levelhead.metrics.intervals import metric_names, normal_quantile, proportion, rows_used, undefined_reason
+from levelhead.metrics.intervals import metric_names, rows_used, undefined_reason
 from levelhead.metrics.names import METRICS, metric_of
-from levelhead.metrics.pairs import Differences, differences
 from levelhead.types import Estimate
 
 LEAST = 1e-9
@@ -78,8 +78,8 @@ class WeightedRate(NamedTuple):
         return WeightedRate(value, rows, worth, freedom, clusters, correlation)  # type: ignore[arg-type]
 
     def differences(self, first: IntArray, second: IntArray, *, level: float, comparisons: float) -> Differences:
-        """Return :func:`~levelhead.metrics.pairs.differences` of (groups,) rates."""
-        worth = self.worth_at(1 - (1 - level) / comparisons)
+        """Return :func:`~levelhead.metrics.between.differences` of (groups,) rates."""
+        worth = self.worth_at(shared(level, comparisons))
         correlation = None
         if self.correlation is not None and self.freedom is not None:
             correlation = relied(self.correlation[first, second], self.freedom[first], self.freedom[second])
@@ -241,7 +241,7 @@ def _ends(
         return float(recalls.value[0].mean()), middle - reach, middle + reach
     if metric.kind == "lowest":
         cells, kept = weighted.cells, np.argwhere(enough.cells)
-        of_each = 1 - (1 - level) / len(kept)
+        of_each = shared(level, len(kept))
         figures = [weighted_proportion(cells, (int(i), int(k)), of_each) for i, k in kept]
         return (
             min(one.value for one in figures),

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from levelhead.auditing.missing.gaps import GAPS, FloatArray, pairs_of, rows_of
+from levelhead.metrics.between import shared, wilson
 from levelhead.types import DataError, Estimate
 
 ASSUMES_SHARES = "nothing but the shares that were given"
@@ -50,19 +50,6 @@ class GapBounds:
     def largest_reach(self) -> float:
         """The largest absolute gap with its sampling error."""
         return max(abs(self.reach_low), abs(self.reach_high))
-
-
-def wilson(hits: ArrayLike, rows: ArrayLike, level: float) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of Wilson intervals, for arrays; [0, 1] where there are no rows."""
-    k, n = np.asarray(hits, np.float64), np.asarray(rows, np.float64)
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = k / n
-        middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    low = np.where(n > 0, np.minimum(share, np.maximum(0.0, middle - half)), 0.0)
-    high = np.where(n > 0, np.maximum(share, np.minimum(1.0, middle + half)), 1.0)
-    return low, high
 
 
 def parity_bounds(rate: ArrayLike, shares: ArrayLike, weight: ArrayLike = 1.0) -> FloatArray:
@@ -142,7 +129,7 @@ def _ratio_gap(mine: Any, missed: Any, other: Any, other_missed: Any, up: bool) 
 def _opportunity_reach(own: FloatArray, p: FloatArray, w: FloatArray, level: float) -> tuple[float, float]:
     """The extremes of the two bounds, each cell anywhere in its Wilson interval: own (strata, 2, 2) rows."""
     n = own.sum((1, 2))
-    part = 1 - (1 - level) / (3 * len(own))
+    part = shared(level, 3 * len(own))
     (hit, hit_up), (miss, miss_up), (_, negative_up) = (
         wilson(k, n, part) for k in (own[:, 1, 1], own[:, 1, 0], own[:, 0].sum(-1))
     )
@@ -189,7 +176,7 @@ def by_shares(
     pairs = pairs_of(p.shape[1])
     hits = table[:, :, 1].sum(1)
     sharp = parity_bounds(hits / size, p, w)
-    ends = wilson(hits, size, 1 - (1 - level) / len(size))
+    ends = wilson(hits, size, shared(level, len(size)))
     for a, b in pairs:
         low, high = _parity_reach(*ends, p, w, a, b)
         out["demographic_parity"][a, b] = _bounds(sharp[a, b, 0], sharp[a, b, 1], low, high, n, assumes)
@@ -231,7 +218,7 @@ def _outer(cells: FloatArray, a: FloatArray, b: FloatArray, w: FloatArray) -> tu
 
 def _outer_reach(own: FloatArray, a: FloatArray, b: FloatArray, w: FloatArray, level: float) -> tuple[float, float]:
     n = own.sum((1, 2))
-    part = 1 - (1 - level) / (3 * len(own))
+    part = shared(level, 3 * len(own))
     hit, miss = (wilson(k, n, part)[1] for k in (own[:, 1, 1], own[:, 1, 0]))
     negative = wilson(own[:, 0].sum(-1), n, part)[1]
     low_a, high_a = _rate_ends(hit, miss, negative, a, w)

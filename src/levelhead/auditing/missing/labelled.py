@@ -18,6 +18,7 @@ import numpy as np
 from scipy import stats
 
 from levelhead.auditing.missing.gaps import FEWEST_SHOWN, GAPS, FloatArray, pairs_of
+from levelhead.metrics.between import shared
 from levelhead.types import Estimate
 
 ASSUMES = "the labelled rows are a random sample of all rows"
@@ -125,7 +126,7 @@ def by_labelled_pairs(
         prediction.
     """
     groups, pairs = labelled.shape[1], pairs_of(labelled.shape[1])
-    level = 1 - (1 - level) / len(pairs)
+    level = shared(level, len(pairs))
     proxies = np.stack([_proxy(labelled.sum(0) - one) for one in labelled])  # (fold, group, cell)
     out: dict[str, dict[tuple[int, int], LabelledGap]] = {}
     for gap, label in GAPS.items():

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from levelhead.arrays import check_fields
 from levelhead.auditing.missing.gaps import GAPS, FloatArray, pairs_of, rows_of
-from levelhead.metrics.intervals import normal_quantile
+from levelhead.metrics.between import normal_quantile, shared
 from levelhead.types import ConfigError, Estimate, quoted
 
 ASSUMES = "every answer was randomised as declared, by chance alone"
@@ -173,7 +173,7 @@ def by_responses(
     table = np.asarray(counts, np.float64)
     weight = np.linalg.inv(matrix)
     pairs = pairs_of(len(matrix))
-    z = normal_quantile(1 - (1 - level) / len(pairs))
+    z = normal_quantile(shared(level, len(pairs)))
     everyone = table.sum()
     out: dict[str, dict[tuple[int, int], ResponseGap]] = {}
     for gap in GAPS:

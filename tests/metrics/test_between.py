@@ -8,16 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from levelhead.metrics.between import differences, proportion_ends, unlike
+from levelhead.metrics.chance import chance_range, variance_between
 from levelhead.metrics.contrasts import pair_indices
-from levelhead.metrics.pairs import (
-    chance_range,
-    detectable_gap,
-    differences,
-    proportion_ends,
-    rows_needed,
-    unlike,
-    variance_between,
-)
+from levelhead.metrics.power import detectable_gap, rows_needed
 
 HITS, ROWS = np.array([12, 20, 9, 30]), np.array([40, 50, 40, 60])
 
