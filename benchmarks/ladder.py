@@ -59,7 +59,7 @@ from levelhead.methods.directions import (
 from levelhead.methods.identities import between_people
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, PeopleRows, solve
 from levelhead.metrics import estimate_to_dict
-from levelhead.metrics.joint import holm
+from levelhead.metrics.between import holm
 from levelhead.metrics.ranking import monotone_share
 from levelhead.runs.refit import Refitting
 from levelhead.storage import read_json, write_atomically, write_json

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.metrics.between import differences, proportion_ends, unlike
-from levelhead.metrics.chance import chance_range, variance_between
+from levelhead.metrics.between import chance_range, differences, proportion_ends, unlike, variance_between
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.power import detectable_gap, rows_needed
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from levelhead.metrics import Counts, estimate_to_dict
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.between import PairBlock, comparisons_by_max_t, differences
-from levelhead.metrics.chance import chance_range
+from levelhead.metrics.between import PairBlock, chance_range, comparisons_by_max_t, differences
 from levelhead.metrics.clustered import FEWEST
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray

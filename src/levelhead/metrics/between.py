@@ -1,4 +1,4 @@
-"""Between groups: intervals of single rates, of two figures' difference, and of many pairs that hold together.
+"""Between groups: intervals of single rates, of two figures and of many pairs, and the range that chance makes.
 
 *Single rates.* Wilson's score interval (Wilson 1927), or, for pairs, at each end the outer one of Wilson's and
 Jeffreys': at such strict levels Wilson's inner end errs where few hits are expected, by a factor of ten and more, and
@@ -15,6 +15,11 @@ groups the largest difference alone is noise.
 *The exact test must agree.* An interval leaves out 0 only if Fisher's exact test (twice the smaller tail) rejects "the
 two rates are equal" with the same part of the error probability. Where groups are all alike, a pair is then named in
 at most 1 - level of all audits, whatever the sizes and rates are.
+
+*Chance.* The largest of many rates is above the smallest even where all groups are alike. What the range would be by
+chance is found by dealing the hits out anew over the rows of all groups; its rank among such deals is an exact p-value.
+The variance of the true rates is the variance of the measured ones less what the binomial draws add (Lum, Zhang and
+Bower 2022, "De-biasing 'bias' measurement", FAccT).
 """
 
 from __future__ import annotations
@@ -39,6 +44,8 @@ Ends = tuple[FloatArray, FloatArray]
 
 EXTREME = 1e-9
 """A level nearer to 0 or 1 has no quantile that floats can tell from none, or from infinity."""
+DEALS = 2000
+"""Deals of the hits behind a range by chance: the 95% quantile has a standard error of half a percent of the deals."""
 FEWEST_DRAWS, MOST_DRAWS, DRAWN = 20_000, 200_000, 2_000_000
 """Draws of the largest |t|: as many as make so many |t| of the largest rate, between these ends."""
 
@@ -331,3 +338,56 @@ def holm(p_values: Sequence[float]) -> list[float]:
         running = max(running, min(1.0, (len(order) - rank) * values[position]))
         adjusted[position] = running
     return adjusted.tolist()
+
+
+class ChanceRange(NamedTuple):
+    """The range of rates over groups, as measured and as chance alone would make it; fractions.
+
+    ``value`` is the highest rate less the lowest; ``expected`` the mean of that over deals in which all groups are
+    alike, ``high`` its 95% quantile, and ``p`` the share of such deals with a range at least as large. ``spread`` is
+    the standard deviation of the true rates, estimated without bias before the root; 0 if chance explains it all.
+    """
+
+    value: float
+    expected: float
+    high: float
+    p: float
+    spread: float
+
+
+def chance_range(hits: IntArray, rows: IntArray, *, deals: int = DEALS, seed: int = 0) -> ChanceRange:
+    """Compare the range of rates over groups with that of groups which are all alike.
+
+    Args:
+        hits: (groups,) successes.
+        rows: (groups,) trials, at least 1 each; two groups or more.
+        deals: how often the hits are dealt out anew.
+        seed: of the deals.
+
+    Returns:
+        the range and what chance makes of it.
+    """
+    share = hits / rows
+    value = float(np.ptp(share))
+    rng = np.random.default_rng([seed, 3])
+    if rows.sum() < 10**9:  # NumPy's limit
+        dealt = rng.multivariate_hypergeometric(rows, int(hits.sum()), size=deals) / rows
+    else:
+        dealt = rng.binomial(rows, hits.sum() / rows.sum(), size=(deals, len(rows))) / rows
+    ranges = np.ptp(dealt, axis=-1)
+    p = float((1 + (ranges >= value - 1e-12).sum()) / (deals + 1))
+    expected, high = float(ranges.mean()), float(np.quantile(ranges, 0.95))
+    return ChanceRange(value, expected, high, p, math.sqrt(max(0.0, variance_between(hits, rows))))
+
+
+def variance_between(hits: IntArray, rows: IntArray) -> float:
+    """Estimate the variance of the true rates, without bias; negative where chance explains more than there is.
+
+    The variance of the measured rates less the mean of their binomial variances p (1 - p) / (n - 1). Groups with fewer
+    than two rows tell nothing of their own variance and are left out.
+    """
+    kept = rows > 1
+    if kept.sum() < 2:
+        return 0.0
+    share, n = hits[kept] / rows[kept], rows[kept]
+    return float(share.var(ddof=1) - (share * (1 - share) / (n - 1)).mean())
