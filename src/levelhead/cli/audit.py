@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +20,9 @@ from levelhead.types import ConfigError, quoted
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from levelhead.auditing.missing.answer import IndirectAudit
+    from levelhead.auditing.regression import RegressionAudit
+    from levelhead.auditing.result import AuditResult
     from levelhead.tables.files import Stored
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
@@ -403,273 +408,237 @@ def audit_command(
 
     How many rows an audit needs: levelhead audit --plan gap=5 --rate 0.3 --groups 0.5,0.3,0.2
     """
-    if plan is not None:
-        if predictions is not None or example:
+    _audit(SimpleNamespace(**locals()))
+
+
+UNRECORDED_OPTIONS = ("labelled_group", "proxy", "inclusion", "randomized_response", "shares", "strata")
+WORDS_OF_PAGE = ("title", "model", "author", "purpose")
+NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
+    "example": (
+        "--example brings its own file and columns: leave out {}, or --example.",
+        (
+            "predictions", "label", "prediction", "group", "with_", "score", "weight", "cluster", "threshold",
+            "against", "on", "regression",
+        ),
+    ),
+    "unrecorded": (
+        "{} needs groups that are recorded: leave it out.",
+        (
+            "score", "scale", "threshold", "weight", "cluster", "with_", "adjust", "against", "on", "continuous",
+            "regression", "gedi", "control", "intersect", "bins", "reference", "favourable", "positive_name",
+            *WORDS_OF_PAGE,
+        ),
+    ),
+    "regression": (
+        "{} is about classes, not numbers: leave it out, or --regression.",
+        (
+            "score", "scale", "threshold", "weight", "with_", "against", "gedi", "control", "reference", "adjust",
+            "positive", "favourable", "positive_name", "label_map",
+        ),
+    ),
+}  # fmt: skip
+"""By kind of audit: what it says of the options that do not go with it, and these options."""
+OF_CLASSES = (
+    "score", "threshold", "scale", "against", "on", "gedi", "weight", "cluster", "without", "positive", "intersect",
+    "min_count", "bins", "reference", "label_map", "positive_name", "favourable",
+)  # fmt: skip
+"""Options that an audit of classes takes as they are."""
+CALLED = {"predictions": "FILE", "with_": "--with", "scale": "--scores"}
+PLAIN = {"scale": "auto", "adjust": Adjust.bonferroni}
+"""What an option is where nobody gave it, if that is something."""
+
+
+def _given(asked: SimpleNamespace, names: Sequence[str]) -> list[str]:
+    """Return those options that were given, as one types them."""
+    there = [name for name in names if getattr(asked, name) and getattr(asked, name) != PLAIN.get(name)]
+    return [CALLED.get(name, f"--{name.replace('_', '-')}") for name in there]
+
+
+def _lacking(asked: SimpleNamespace, names: Sequence[str]) -> str:
+    """Say which options are missing."""
+    given = _given(asked, names)
+    return ", ".join(one for one in (CALLED.get(name, f"--{name}") for name in names) if one not in given)
+
+
+def _refuse(asked: SimpleNamespace, kind: str) -> None:
+    """Raise :class:`ConfigError` for options that do not go with this kind of audit."""
+    said, names = NOT_WITH[kind]
+    if clash := _given(asked, names):
+        raise ConfigError(said.format(", ".join(clash)))
+
+
+def _audit(asked: SimpleNamespace) -> None:
+    """Audit what was asked for: the options of :func:`audit_command` by name."""
+    if asked.plan is not None:
+        if asked.predictions is not None or asked.example:
             raise ConfigError("--plan comes before there are data: leave out FILE and --example, or --plan.")
-        _plan(plan, rate, groups, comparisons, json_file, html_file)
+        check_outputs({"--json": asked.json_file, "--html": asked.html_file})
+        from levelhead.auditing.plan import read_plan
+
+        plan = read_plan(asked.plan, asked.rate, asked.groups, asked.comparisons)
+        finish(plan, asked.json_file, asked.html_file)
         return
-    if rate is not None or groups is not None or comparisons is not None:
+    if asked.rate is not None or asked.groups is not None or asked.comparisons is not None:
         raise ConfigError(
             "--rate, --groups and --comparisons are about a plan: add for example --plan gap=5, or leave them out."
         )
-    if with_ is not None or without is not None:
-        if with_ is None or without is None or prediction is not None or score is not None or against is not None:
+    _take_two_predictions(asked)
+    _take_run(asked)
+    if asked.example:
+        _refuse(asked, "example")
+        asked.predictions, asked.label, asked.prediction, asked.group = EXAMPLE, LABEL, PREDICTION, [GROUP]
+        if asked.positive in (None, POSITIVE):
+            asked.positive_name = asked.positive_name or NAME
+    outputs = {"--json": asked.json_file, "--html": asked.html_file}
+    check_outputs(outputs, inputs=[asked.predictions, asked.against, asked.join])
+    rows, matched = _rows(asked)
+    found: AuditResult | IndirectAudit | RegressionAudit
+    if _given(asked, UNRECORDED_OPTIONS):
+        found = _unrecorded(rows, asked)
+    else:
+        columns = ("predictions", "label", "prediction", "group")
+        if rows is None or asked.label is None or not (asked.prediction or asked.score) or not asked.group:
             raise ConfigError(
-                "--with and --without name the predictions of two models in one file, and go together: leave out "
-                "--prediction, --score and --against."
+                "An audit needs FILE, --label, --prediction (or --score) and --group; missing: "
+                f"{_lacking(asked, columns)}. To see one first: levelhead audit --example"
             )
-        prediction = with_
-        if group and any("," in name for name in group):
-            # What a model is given is the crossing: people give all of their groups at once.
-            group = [part for name in group for part in name.split(",") if part]
-            intersect = len(dict.fromkeys(group)) > 1
-    from levelhead.auditing.of_run import OUTCOMES, own_predictions
-
-    if (own_run := own_predictions(predictions)) is not None:
-        predictions, label = own_run.file, label or OUTCOMES[0]
-        prediction = prediction if prediction or score else OUTCOMES[1]
-        if not (group or labelled_group or proxy or shares or join):
-            group = list(own_run.groups)
-            # A data set says what its groups are, however many numbers they may be.
-            bins = [*(bins or []), *(f"{name}=values" for name in group if not _binned(name, bins))]
-        positive = own_run.positive if positive is None and not label_map and not regression else positive
-        on = own_run.ids if on is None and join is not None else on
-        cluster = own_run.cluster if cluster is None and not weight else cluster
-    given = {"FILE": predictions, "--label": label, "--prediction": prediction, "--group": group}
-    if example:
-        own = given | {
-            "--with": with_,
-            "--score": score,
-            "--weight": weight,
-            "--cluster": cluster,
-            "--threshold": threshold,
-            "--against": against,
-            "--on": on,
-            "--regression": regression or None,
-        }
-        if named := [name for name, value in own.items() if value is not None]:
-            raise ConfigError(f"--example brings its own file and columns: leave out {', '.join(named)}, or --example.")
-        predictions, label, prediction, group = EXAMPLE, LABEL, PREDICTION, [GROUP]
-        if positive in (None, POSITIVE):
-            positive_name = positive_name or NAME
-    check_outputs({"--json": json_file, "--html": html_file}, inputs=[predictions, against, join])
-    source = predictions.name if predictions else ""
-    matched = None
-    rows: Path | Stored | None = predictions
-    if join is not None:
-        if predictions is None or on is None or against is not None:
-            raise ConfigError(
-                "--join needs FILE and --on, the column of ids in both files, and goes without --against."
-            )
-
-        columns = [
-            label,
-            prediction,
-            score,
-            *(group or []),
-            *(continuous or []),
-            *(control or []),
-            labelled_group,
-            *(proxy or []),
-        ]
-        columns += [inclusion, strata, weight, without, cluster]
-        rows, matched = source_joined(predictions, join, on, columns)
-        on = None
-    unrecorded = {
-        "--labelled-group": labelled_group,
-        "--proxy": proxy,
-        "--inclusion": inclusion,
-        "--randomized-response": randomized_response,
-        "--shares": shares,
-        "--strata": strata,
-    }
-    if any(unrecorded.values()):
-        others: dict[str, object] = {
-            "--score": score,
-            "--scores": scale != "auto",
-            "--threshold": threshold,
-            "--weight": weight,
-            "--cluster": cluster,
-            "--with": with_,
-            "--adjust": adjust is not Adjust.bonferroni,
-            "--against": against,
-            "--on": on,
-            "--continuous": continuous,
-            "--regression": regression,
-            "--gedi": gedi,
-            "--control": control,
-            "--intersect": intersect,
-            "--bins": bins,
-            "--reference": reference,
-            "--favourable": favourable,
-            "--positive-name": positive_name,
-            "--title": title,
-            "--model": model,
-            "--author": author,
-            "--purpose": purpose,
-        }
-        if clash := [name for name, value in others.items() if value]:
-            raise ConfigError(f"{', '.join(clash)} needs groups that are recorded: leave it out.")
-        if group and not randomized_response:
-            raise ConfigError(
-                "--group says which group every row belongs to; then nothing is missing. Leave it out, or leave out "
-                f"{', '.join(name for name, value in unrecorded.items() if value)}."
-            )
-        if rows is None or label is None or prediction is None:
-            lacking = [name for name, value in list(given.items())[:3] if value is None]
-            raise ConfigError(f"An audit needs FILE, --label and --prediction; missing: {', '.join(lacking)}.")
-        _unrecorded(
-            rows, label, prediction, group or [], labelled_group, proxy or [], inclusion,
-            randomized_response or [], shares or [], strata, positive, label_map, json_file, html_file, source, matched,
-        )  # fmt: skip
-        return
-    if rows is None or label is None or not (prediction or score) or not group:
-        lacking = [name for name, value in given.items() if not value]
-        raise ConfigError(
-            f"An audit needs FILE, --label, --prediction (or --score) and --group; missing: {', '.join(lacking)}. To "
-            "see one first: levelhead audit --example"
-        )
-    said = {"title": title, "model": model, "author": author, "purpose": purpose}
-    about = {name: text for name, text in said.items() if text}
-    if regression:
-        others = {
-            "--score": score,
-            "--scores": scale != "auto",
-            "--threshold": threshold,
-            "--weight": weight,
-            "--with": with_,
-            "--against": against,
-            "--gedi": gedi,
-            "--control": control,
-            "--reference": reference,
-            "--adjust": adjust is not Adjust.bonferroni,
-            "--positive": positive,
-            "--favourable": favourable,
-            "--positive-name": positive_name,
-            "--label-map": label_map,
-        }
-        if cluster:
-            raise ConfigError(
-                "--cluster is not known to --regression, whose intervals take rows for independent: average the errors "
-                f"of each {quoted(cluster)} first, or leave it out."
-            )
-        if clash := [name for name, value in others.items() if value]:
-            raise ConfigError(f"{', '.join(clash)} is about classes, not numbers: leave it out, or --regression.")
-        assert prediction is not None  # or a score was named
-        from levelhead.auditing.regression import regression_audit_file
-
-        numbers = regression_audit_file(
-            rows,
-            label,
-            prediction,
-            group,
-            continuous=continuous or (),
-            intersect=intersect,
-            min_count=min_count,
-            bins=bins,
-            missing=missing.words,
-            about=about,
-        )
-        finish(numbers, json_file, html_file, source=source, above=[matched] if matched else [])
-        return
-    # Here, because importing pandas and scipy takes a second, and --help does not need them.
-    from levelhead.auditing.audit import audit_file
-
-    result = audit_file(
-        rows,
-        label,
-        prediction,
-        group,
-        score=score,
-        threshold=threshold,
-        scale=scale,
-        against=against,
-        on=on,
-        continuous=continuous or (),
-        gedi=gedi,
-        weight=weight,
-        cluster=cluster,
-        control=control or (),
-        without=without,
-        adjust=adjust.value,
-        positive=positive,
-        intersect=intersect,
-        min_count=min_count,
-        bins=bins,
-        missing=missing.words,
-        reference=reference,
-        label_map=label_map,
-        positive_name=positive_name,
-        favourable=favourable,
-        about=about,
-    )
+        about = {name: getattr(asked, name) for name in WORDS_OF_PAGE if getattr(asked, name)}
+        found = _numbers(rows, asked, about) if asked.regression else _classes(rows, asked, about)
     above: list[RenderableType] = [matched] if matched else []
-    if example:
+    if asked.example:
         from rich.text import Text
 
         words = ["levelhead", "audit", str(EXAMPLE), "--label", LABEL, "--prediction", PREDICTION, "--group", GROUP]
-        words += ["--positive-name", positive_name] if positive_name else []
-        words += ["--favourable", favourable] if favourable else []
+        words += ["--positive-name", asked.positive_name] if asked.positive_name else []
+        words += ["--favourable", asked.favourable] if asked.favourable else []
         above = [ABOUT, "This is the command for it, and for a file of your own:", Text(shlex.join(words))]
-    finish(result, json_file, html_file, source=source, above=above)
+    source = asked.predictions.name if asked.predictions else ""
+    finish(found, asked.json_file, asked.html_file, source=source, above=above)
 
 
-def _binned(name: str, bins: list[str] | None) -> bool:
-    return any(one.rpartition("=")[0] == name for one in bins or ())
+def _take_two_predictions(asked: SimpleNamespace) -> None:
+    """Read --with and --without: two predictions in one file."""
+    if asked.with_ is None and asked.without is None:
+        return
+    if asked.with_ is None or asked.without is None or _given(asked, ("prediction", "score", "against")):
+        raise ConfigError(
+            "--with and --without name the predictions of two models in one file, and go together: leave out "
+            "--prediction, --score and --against."
+        )
+    asked.prediction = asked.with_
+    if asked.group and any("," in name for name in asked.group):
+        # What a model is given is the crossing: people give all of their groups at once.
+        asked.group = [part for name in asked.group for part in name.split(",") if part]
+        asked.intersect = len(dict.fromkeys(asked.group)) > 1
 
 
-def _unrecorded(
-    predictions: Path | Stored,
-    label: str,
-    prediction: str,
-    group: list[str],
-    labelled_group: str | None,
-    proxy: list[str],
-    inclusion: str | None,
-    randomized_response: list[str],
-    shares: list[str],
-    strata: str | None,
-    positive: str | None,
-    label_map: list[str] | None,
-    json_file: Path | None,
-    html_file: Path | None,
-    source: str,
-    matched: str | None,
-) -> None:
+def _take_run(asked: SimpleNamespace) -> None:
+    """Read the predictions of a run in place of its folder, and what it says of its columns."""
+    from levelhead.auditing.of_run import OUTCOMES, own_predictions
+
+    run = own_predictions(asked.predictions)
+    if run is None:
+        return
+    asked.predictions, asked.label = run.file, asked.label or OUTCOMES[0]
+    asked.prediction = asked.prediction if asked.prediction or asked.score else OUTCOMES[1]
+    if not (asked.group or asked.labelled_group or asked.proxy or asked.shares or asked.join):
+        asked.group, bins = list(run.groups), asked.bins or []
+        cut = {one.rpartition("=")[0] for one in bins}
+        # A data set says what its groups are, however many numbers they may be.
+        asked.bins = [*bins, *(f"{name}=values" for name in asked.group if name not in cut)]
+    if asked.positive is None and not asked.label_map and not asked.regression:
+        asked.positive = run.positive
+    if asked.on is None and asked.join is not None:
+        asked.on = run.ids
+    if asked.cluster is None and not asked.weight:
+        asked.cluster = run.cluster
+
+
+def _rows(asked: SimpleNamespace) -> tuple[Path | Stored | None, str | None]:
+    """Return the file, or its rows with those of --join, and how many ids were matched."""
+    if asked.join is None:
+        return asked.predictions, None
+    if asked.predictions is None or asked.on is None or asked.against is not None:
+        raise ConfigError("--join needs FILE and --on, the column of ids in both files, and goes without --against.")
+    lists = (asked.group, asked.continuous, asked.control, asked.proxy)
+    columns = [asked.label, asked.prediction, asked.score, *(name for names in lists for name in names or ())]
+    columns += [asked.labelled_group, asked.inclusion, asked.strata, asked.weight, asked.without, asked.cluster]
+    on, asked.on = asked.on, None
+    return source_joined(asked.predictions, asked.join, on, columns)
+
+
+def _unrecorded(rows: Path | Stored | None, asked: SimpleNamespace) -> IndirectAudit:
     """Audit predictions whose groups are not recorded (docs/missing-attributes.md)."""
+    _refuse(asked, "unrecorded")
+    if asked.group and not asked.randomized_response:
+        raise ConfigError(
+            "--group says which group every row belongs to; then nothing is missing. Leave it out, or leave out "
+            f"{', '.join(_given(asked, UNRECORDED_OPTIONS))}."
+        )
+    if rows is None or asked.label is None or asked.prediction is None:
+        lacking = _lacking(asked, ("predictions", "label", "prediction"))
+        raise ConfigError(f"An audit needs FILE, --label and --prediction; missing: {lacking}.")
     from levelhead.auditing.missing.audit import indirect_audit_file
     from levelhead.auditing.missing.known import read_shares
     from levelhead.auditing.missing.responses import read_responses
 
-    result = indirect_audit_file(
-        predictions,
-        label,
-        prediction,
-        labelled=labelled_group,
-        proxies=proxy,
-        inclusion=inclusion,
-        responses=read_responses(randomized_response, group) if randomized_response else None,
-        shares=read_shares(shares, strata) if shares else None,
-        strata=strata,
-        positive=positive,
-        label_map=label_map,
+    answers = asked.randomized_response
+    return indirect_audit_file(
+        rows,
+        asked.label,
+        asked.prediction,
+        labelled=asked.labelled_group,
+        proxies=asked.proxy or [],
+        inclusion=asked.inclusion,
+        responses=read_responses(answers, asked.group or []) if answers else None,
+        shares=read_shares(asked.shares, asked.strata) if asked.shares else None,
+        strata=asked.strata,
+        positive=asked.positive,
+        label_map=asked.label_map,
     )
-    finish(result, json_file, html_file, source=source, above=[matched] if matched else [])
 
 
-def _plan(
-    asked: str,
-    rate: float | None,
-    groups: str | None,
-    comparisons: int | None,
-    json_file: Path | None,
-    html_file: Path | None,
-) -> None:
-    """Print how many rows an audit needs, or what so many rows can show."""
-    check_outputs({"--json": json_file, "--html": html_file})
-    from levelhead.auditing.plan import read_plan
+def _numbers(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str]) -> RegressionAudit:
+    """Audit predictions of a number."""
+    if asked.cluster:
+        raise ConfigError(
+            "--cluster is not known to --regression, whose intervals take rows for independent: average the errors "
+            f"of each {quoted(asked.cluster)} first, or leave it out."
+        )
+    _refuse(asked, "regression")
+    from levelhead.auditing.regression import regression_audit_file
 
-    finish(read_plan(asked, rate, groups, comparisons), json_file, html_file)
+    return regression_audit_file(
+        rows,
+        asked.label,
+        asked.prediction,
+        asked.group,
+        continuous=asked.continuous or (),
+        intersect=asked.intersect,
+        min_count=asked.min_count,
+        bins=asked.bins,
+        missing=asked.missing.words,
+        about=about,
+    )
+
+
+def _classes(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str]) -> AuditResult:
+    """Audit predicted classes, or scores."""
+    # Here, because importing pandas and scipy takes a second, and --help does not need them.
+    from levelhead.auditing.audit import audit_file
+
+    return audit_file(
+        rows,
+        asked.label,
+        asked.prediction,
+        asked.group,
+        continuous=asked.continuous or (),
+        control=asked.control or (),
+        adjust=asked.adjust.value,
+        missing=asked.missing.words,
+        about=about,
+        **{name: getattr(asked, name) for name in OF_CLASSES},
+    )
 
 
 def bounds_command(
