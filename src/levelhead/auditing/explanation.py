@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from levelhead.auditing.explain_page import FIGURES, explain_page
-from levelhead.metrics import estimate_to_dict
-from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.names import Key
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
@@ -51,17 +49,8 @@ class ExplainedGroup(Finding):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        measured = ("base_rate", "area", "true_positive_rate", "false_positive_rate")
-        rates = ("true_positive_rate", "false_positive_rate")
-        return {
-            "n": self.n,
-            "positives": self.positives,
-            "included": self.included,
-            **{name: estimate_to_dict(getattr(self, name)) for name in measured},
-            "predicted": dict(zip(rates, map(finite_or_none, self.predicted), strict=True)),
-            "implied": dict(zip(rates, map(finite_or_none, self.implied), strict=True)),
-            "calibration": [one.to_dict() for one in self.calibration],
-        }
+        found, rates = super().to_dict(), ("true_positive_rate", "false_positive_rate")
+        return found | {name: dict(zip(rates, found[name], strict=True)) for name in ("predicted", "implied")}
 
 
 @dataclass(frozen=True)
@@ -84,13 +73,8 @@ class ExplainedPair(Finding):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        return {
-            "groups": list(self.groups),
-            **{name: estimate_to_dict(getattr(self, name)) for name in FIGURES},
-            "trade_off": [
-                {"rho": rho, "accuracy_change": change, "equalized_odds": gap} for rho, change, gap in self.trade_off
-            ],
-        }
+        names = ("rho", "accuracy_change", "equalized_odds")
+        return {**super().to_dict(), "trade_off": [dict(zip(names, one, strict=True)) for one in self.trade_off]}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from levelhead.auditing.continuous import ContinuousGap, continuous_gap, continu
 from levelhead.auditing.options import LEAVE_OUT, about_of, check_grouping, find_quantiles
 from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.regression_page import QUANTITIES, regression_page
-from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.between import Differences, check_level, mover, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.intervals import finite_or_none
@@ -81,14 +80,7 @@ class RegressionPair:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        one = self.pair
-        return {
-            "attribute": self.attribute,
-            "quantity": self.quantity,
-            "first": one.first,
-            "second": one.second,
-            "difference": estimate_to_dict(one.difference),
-        }
+        return {"attribute": self.attribute, "quantity": self.quantity, **self.pair.to_dict()}
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from levelhead.auditing.page import audit_page
 from levelhead.auditing.paired import PairedAudit
 from levelhead.auditing.rates import MoreRates, rate_sentences
 from levelhead.auditing.scores import ScoreAudit
-from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.amplification import Amplification, amplification_sentence
 from levelhead.metrics.names import Key, attribute_names, group_name, parts_of
+from levelhead.report.record import as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record
 from levelhead.types import Estimate
@@ -45,11 +45,10 @@ class GroupFigures:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        rates: dict[str, Any] = {name: estimate_to_dict(rate) for name, rate in self.rates.items()}
         out: dict[str, Any] = {"included": self.included, "left_out": list(self.left_out)}
         if self.worth is not None:
             out |= {"worth": self.worth, "worth_by_label": self.worth_by_label}
-        return {"n": self.n, **out, "rows_by_label": self.rows_by_label, **rates}
+        return {"n": self.n, **out, "rows_by_label": self.rows_by_label, **as_json(self.rates)}
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class AttributeAudit:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; the groups lie under their names, and ``values`` are what they are made of."""
         result: dict[str, Any] = {
-            "metrics": {name: estimate_to_dict(figure) for name, figure in self.metrics.items()},
+            "metrics": as_json(self.metrics),
             "groups": {
                 group_name(group): {"values": parts_of(group), **figures.to_dict()}
                 for group, figures in self.groups.items()
@@ -134,12 +133,18 @@ class AuditResult(Report):
         Undefined figures are null with a ``reason``. A crossing lies under the names of its ``columns``, joined by
         " & ", and so do its groups; parts that hold that sign themselves are in quotes.
         """
-        names, along = attribute_names(self.by_attribute), list(self.continuous.items())
+        names = attribute_names(self.by_attribute)
         by_attribute = {
             names[attribute]: {"columns": parts_of(attribute), **part.to_dict()}
             for attribute, part in self.by_attribute.items()
         }
         first = next(iter(by_attribute.values()))
+        more = {"scores": self.scores, "against": self.against}
+        along = {name: _with([continuous_sentence(name, one)], one) for name, one in self.continuous.items()}
+        own_metrics = {
+            names[key]: {name: _with([own_sentence(names[key], name, one)], one) for name, one in own.items()}
+            for key, own in self.own_metrics.items()
+        }
         return {
             "kind": self.kind,
             **first,
@@ -148,31 +153,14 @@ class AuditResult(Report):
             "level": self.level,
             "positive": self.positive,
             **self.more,
-            **({} if self.scores is None else {"scores": self.scores.to_dict()}),
-            **({} if self.against is None else {"against": self.against.to_dict()}),
+            **{name: one.to_dict() for name, one in more.items() if one is not None},
             "rates": {names[key]: _with(rate_sentences(names[key], one), one) for key, one in self.rates.items()},
             "amplification": {
-                names[key]: {"sentences": [amplification_sentence(names[key], one)], **one.to_dict()}
+                names[key]: _with([amplification_sentence(names[key], one)], one)
                 for key, one in self.amplification.items()
             },
-            **(
-                {"continuous": {name: _with([continuous_sentence(name, one)], one) for name, one in along}}
-                if along
-                else {}
-            ),
-            **(
-                {
-                    "own_metrics": {
-                        names[key]: {
-                            name: {"sentences": [own_sentence(names[key], name, one)], **one.to_dict()}
-                            for name, one in own.items()
-                        }
-                        for key, own in self.own_metrics.items()
-                    }
-                }
-                if self.own_metrics
-                else {}
-            ),
+            **({"continuous": along} if along else {}),
+            **({"own_metrics": own_metrics} if own_metrics else {}),
         }
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
@@ -190,5 +178,5 @@ class AuditResult(Report):
         return draw_rates(self, attribute, rates)
 
 
-def _with(sentences: list[str], part: MoreRates | ContinuousGap) -> dict[str, Any]:
+def _with(sentences: list[str], part: MoreRates | Amplification | ContinuousGap | OwnMetric) -> dict[str, Any]:
     return {"sentences": sentences, **part.to_dict()}

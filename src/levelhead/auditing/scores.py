@@ -19,17 +19,16 @@ from numpy.typing import NDArray
 from scipy import special
 
 from levelhead.auditing.scale import AUTO, Scale, find_scale
-from levelhead.metrics import Counts, estimate_all, estimate_to_dict
+from levelhead.metrics import Counts, estimate_all
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.between import Differences, mover, normal_quantile, shared
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts, Means, means_within
 from levelhead.metrics.clustered_scores import ClusteredAreas, ScoredRows, clustered_areas
 from levelhead.metrics.contrasts import FEW, Contrasts, Enough
-from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.names import Key, attribute_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
-from levelhead.report.record import Finding
+from levelhead.report.record import Finding, as_json
 from levelhead.tables.columns import Column
 from levelhead.tables.rows import Rows
 from levelhead.tables.tally import Tally
@@ -51,7 +50,7 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class GroupScores:
+class GroupScores(Finding):
     """One group: how its scores order and how they are calibrated.
 
     ``area`` is the area under the ROC curve. Where scores are probabilities, ``residual`` is the mean of label less
@@ -75,16 +74,9 @@ class GroupScores:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        figures = {name: estimate_to_dict(getattr(self, name)) for name in ("area", "residual", "slope", "intercept")}
-        return {
-            "n": self.n,
-            "positives": self.positives,
-            "included": self.included,
-            **figures,
-            "squared_calibration_error": finite_or_none(self.squared_error),
-            "miscalibrated": None if self.miscalibrated is None else estimate_to_dict(self.miscalibrated),
-            "roc": [[finite_or_none(rate) for rate in point] for point in self.roc],
-        }
+        found = super().to_dict()
+        error = found.pop("squared_error")
+        return {**found, "squared_calibration_error": error}
 
 
 @dataclass(frozen=True)
@@ -117,7 +109,7 @@ class GapCurve(Finding):
 
 
 @dataclass(frozen=True)
-class AttributeScores:
+class AttributeScores(Finding):
     """The figures of one sensitive column, or of a crossing.
 
     ``groups`` by key; ``pairs`` of the groups compared (with a reference, those with it), first those whose difference
@@ -135,17 +127,9 @@ class AttributeScores:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        return {
-            "groups": {group_name(key): group.to_dict() for key, group in self.groups.items()},
-            "area_gap": estimate_to_dict(self.area_gap),
-            "pairs": [pair.to_dict() for pair in self.pairs],
-            "pairs_in_all": self.pairs_in_all,
-            "thresholds": [
-                {"threshold": threshold, "metrics": {name: estimate_to_dict(one) for name, one in figures.items()}}
-                for threshold, figures in self.at.items()
-            ],
-            "curves": {name: curve.to_dict() for name, curve in self.curves.items()},
-        }
+        kept = ("groups", "area_gap", "pairs", "pairs_in_all", "curves")
+        at = [{"threshold": threshold, "metrics": as_json(figures)} for threshold, figures in self.at.items()]
+        return {name: as_json(getattr(self, name)) for name in kept} | {"thresholds": at}
 
 
 @dataclass(frozen=True)
