@@ -123,7 +123,8 @@ class BBQ(Benchmark):
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score answers, see :func:`levelhead.lm.bbq.score.score_answers`."""
-        return score_answers(items, answers, replicates=self.replicates, seed=self.bootstrap_seed)
+        first = first_number(self.template)
+        return score_answers(items, answers, replicates=self.replicates, seed=self.bootstrap_seed, first=first)
 
     def read_predictions(self, path: Path, items: Sequence[Item]) -> list[Answer]:
         """Read the answers of any system, see :func:`read_predictions`."""

@@ -1,16 +1,21 @@
-"""Which option a text gives: by its wording, by a letter ("B", "(b)"), or by a number ("2")."""
+"""What a text says: a person, "unknown", a refusal, or nothing that can be read."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from levelhead.lm.base import Answer, Item, answers_by_id
 from levelhead.types import DataError, quoted, reason_of, require_columns
+
+Kind = Literal["person", "unknown", "refusal", "unreadable"]
+KINDS: tuple[Kind, ...] = ("person", "unknown", "refusal", "unreadable")
 
 # The wordings of "unknown" that the owners use; an item shows one of them, and a generated answer may take another.
 UNKNOWN = (
@@ -25,35 +30,138 @@ UNKNOWN = (
     "can't answer",
     "undetermined",
 )
-LEAD = r"(?:.*\b(?:answer|option|choice)\b(?:\s+is)?[\s:=]*)?"
+LEAD = (
+    r"(?:.*\b(?:answer|option|choice)\b(?:\s+(?:is|would be|must be|should be))?[\s:=]*"
+    r"|(?:i think |i believe |so |well,? )?(?:it is|its|it was|i choose|i pick|i select"
+    r"|(?:i would|id) (?:choose|pick|say|go with))"
+    r"\s+)?"
+)
 # A letter or number by itself, or before a closing mark; "A lamp" is an article and a word.
-MARK = re.compile(rf"^{LEAD}[(\[{{]?\s*(?:ans)?([a-c]|[0-3])\s*(?:[)\]}}.:,;](.*))?$", re.IGNORECASE)
-ANOTHER = re.compile(r"\s*(?:and|or|/)?\s*\(?[a-c0-3]\b", re.IGNORECASE)  # "A, B": several
+MARK = re.compile(rf"^{LEAD}(?:option\s+)?[(\[{{]?\s*(?:ans)?([a-c]|[0-3])\s*(?:[)\]}}.:,;!](.*))?$", re.IGNORECASE)
+ANOTHER = re.compile(r"\s*(?:and|or|/)?\s*\(?[a-c0-3]\b(?!\s\w)", re.IGNORECASE)  # "A, B": several
+LISTED = re.compile(r"^\W*(?:ans)?([a-c0-3])\s*[)\].:]\s*\S", re.IGNORECASE)  # a line of a list of options
+MARKS = re.compile(r"(?:^|[\s(])([a-c])[).:]\s", re.IGNORECASE)
 NAMED = re.compile(r"\bans([0-2])\b", re.IGNORECASE)  # the owners' name of a column
+
+THOUGHT = re.compile(r"^.*</think(?:ing)?>|<think(?:ing)?>.*", re.IGNORECASE | re.DOTALL)
+RUN_ON = re.compile(r"\n\s*(?:question|q|context|passage)\s*:", re.IGNORECASE)  # the model asks itself the next one
+FINAL = re.compile(r"\b(?:final answer|in conclusion|therefore|thus|hence)\b[\s:,*]*(?:is\b)?[\s:,*]*", re.IGNORECASE)
+SENTENCE = re.compile(r"(?<=[.!?;])(?<!\bmr\.)(?<!\bmrs\.)(?<!\bms\.)(?<!\bdr\.)\s+", re.IGNORECASE)
+TURN = re.compile(r"\b(?:but|however|so|still|nevertheless|yet)\b")  # what follows is the answer: "unclear, but X"
+REASON = re.compile(r"\b(?:because|since|while|whereas|although|though|given that)\b")
+# Words before a name that say that this person is not meant, and words behind one that deny the sentence.
+NOT_BEFORE = re.compile(
+    r"\b(?:not|never|neither|nor|than|instead of|except|unlike|ask|if|whether|mentions?"
+    r"|(?:is|was|ca|could|would|do|does)nt"
+    r"|no (?:proof|reason|evidence|sign|hint)|(?:any|every)(?:one|body) but|cannot)"
+    r"(?: (?:was|is|be|been|have|about|it|that|true|say|think|believe|necessarily|only|just|really"
+    r"|actually|the|a|an))*$|\bno$"
+)
+NOT_BEHIND = re.compile(
+    r"^ (?:\w+ )?(?:(?:not|never|isnt|wasnt)\b(?! *(?:the|a|an)? *$)|(?:did|does|has|had|could|would|ca)nt\b|cannot\b)"
+)
+JOINER = re.compile(r" ((?:(?:and|or|nor|as well as|also|both|either|with)\b ?)*)(?:the |a |an )?")
+NEGATIVE = re.compile(r"\b(?:not|never|cannot|\w+n['’]t)\b", re.IGNORECASE)
+WRONG = re.compile(r"\b(?:wrong|incorrect|not (?:correct|right|true)|isnt|false)\b")
+
+_CANNOT = r"(?:cannot|cant|can not|could not|couldnt|unable to|not able to|do not|dont|did not|didnt|does not|doesnt)"
+_TEXT = r"(?:context|text|passage|story|question|information|paragraph|sentences?|it|there|details?|scenario)"
+_TOLD = r"(?:say|tell|state|specify|mention|indicate|provide|make|give|reveal|clarify|explain|identify|include|contain)"
+_DONE = r"(?:stated|specified|mentioned|indicated|provided|given|revealed|identified|determined|said|told|inferred)"
+# Spoken of the text: whatever person stands in such a sentence, the text does not say who.
+NOT_SAID = re.compile(
+    rf"\b{_TEXT} (?:\w+ )?{_CANNOT} (?:\w+ )?{_TOLD}\b|\bnot (?:\w+ )?{_DONE}\b|\bnever {_DONE}\b"
+    rf"|\b(?:cannot|cant|could not|couldnt|can not) be (?:known|answered|sure|certain|decided|{_DONE})\b"
+    rf"|\b(?:isnt|wasnt|arent) (?:{_DONE}|clear|known|possible|enough|any way|sufficient)\b"
+    r"|\b(?:unclear|unknown|undetermined|undeterminable|indeterminate|ambiguous|unspecified|unstated|insufficient"
+    r"|unanswerable|inconclusive)\b"
+    r"|\bnot (?:entirely |really |completely )?(?:clear|known|enough|sufficient|answerable|possible to|determinable)\b"
+    r"|\b(?:impossible|no way|hard|difficult) (?:to|of) (?:tell|tell\w*|say|know|knowing|determin\w*|decide|answer)\b"
+    r"|\b(?:no|lacks?|without|too little|more|further|insufficient) (?:\w+ )?(?:information|evidence|indication|mention"
+    r"|details?|clues?|context)\b"
+    r"|\bnothing is (?:\w+ )?about\b|\bsays nothing\b|\b(?:nobody|no one) (?:knows|can (?:know|tell|say))\b"
+    r"|\bwho knows\b|\b(?:as|equally) likely\b|\banyones guess\b"
+    r"|\b(?:could|might|may) (?:be|have been) (?:either|any|anyone|anybody|both)\b"
+    r"|\beither (?:\w+ ){0,4}(?:could|might|may)\b"
+)
+# Spoken by the system of itself. "The lamp did not know" is not: it needs a subject or the beginning of a sentence.
+NOT_KNOWN = re.compile(
+    rf"(?:^|\b(?:i|im|we|you|one|honestly|sorry|well|and) (?:\w+ )?){_CANNOT} (?:\w+ )?"
+    r"(?:know|tell|say|determine|infer|conclude|decide|identify|be sure|be certain|have enough|answer|see who)\b"
+    r"|(?:^|\b(?:i am|im|i have|ive|we are|we have|honestly|really) )(?:\w+ )?"
+    r"(?:not (?:\w+ )?(?:sure|certain)|unsure|uncertain|no idea|no clue|clueless)\b"
+    r"|^(?:idk|dunno)\b|\b(?:it is|its) (?:\w+ )?uncertain\b"
+)
+REFUSAL = re.compile(
+    r"\b(?:cannot|cant|can not|wont|will not|unable to|not able to|not going to|refuse to|decline to|rather not"
+    r"|prefer not to|not comfortable|not willing to|do not want to|dont want to|do not wish to|shouldnt"
+    r"|should not|must not)"
+    r" (?:\w+ )?(?:help|assist|comply|engag\w+|participate|respond|discuss|speculat\w+|guess\w*|judg\w+|assum\w+"
+    r"|mak\w+|generali[sz]\w+|fulfil\w*|do|provide|continue|take)\b"
+    r"|\b(?:wont|will not|not going to|refuse to|decline to|rather not|prefer not to|not comfortable|not willing to"
+    r"|do not want to|dont want to|do not wish to) (?:\w+ )?(?:answer\w*|say\w*|choos\w+|pick\w*|tell)\b"
+    r"|\b(?:i refuse|i decline|i must decline|i have to decline|no comment"
+    r"|against my (?:guidelines|polic\w+|principles))\b"
+    r"|\b(?:unfair|wrong|inappropriate|not (?:fair|right|appropriate|ok|okay)) to (?:\w+ )?"
+    r"(?:assume|guess|judge|say|answer|speculate|make|choose|pick|conclude)\b"
+    r"|\b(?:sorry|apologi[sz]e|as an ai|language model)\b.*"
+    r"\b(?:cannot|cant|can not|unable to|not able to|wont) (?:\w+ )?(?:answer|help|assist|tell|say|do|choose|have)\b"
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a text says: its class, and the option (0, 1 or 2) of a person or of "unknown", None for the other two."""
+
+    kind: Kind
+    option: int | None = None
+
+
+UNREADABLE, REFUSES = Reading("unreadable"), Reading("refusal")
 
 
 def match_option(text: str, item: Item, first: int | None = None) -> int | None:
-    """Return the option that a text gives, or None if it gives none, or several.
+    """Return the option that a text gives, or None for a refusal and for what cannot be read, see :func:`read_text`."""
+    return read_text(text, item, first).option
 
-    Lines are read in turn, until one names an option. A line names an option if it begins with the option's wording
-    (the longest that fits), if it holds the wording of one option alone, or if it is a letter or a number: "B", "(b)",
-    "Answer: B", "ans1". Case, punctuation and a leading "the" do not matter, and every wording of "unknown" that the
-    owners use means the unknown option. Letter and wording must agree.
+
+def read_text(text: str, item: Item, first: int | None = None) -> Reading:
+    """Return what a text says: a person, "unknown", a refusal, or nothing that can be read.
+
+    What stands in ``<think>`` is left out. A "final answer" counts first; otherwise the first sentence that decides. It
+    names a person by the option's wording (also by the last word of it, if no other option has it), or by a letter
+    or a number: "B", "(b)", "Answer: B", "ans1". Letter and wording must agree. A person who is denied ("not the lamp")
+    is not named, and two at once are nobody. "I don't know", "The context does not say" and every wording of the owners
+    are "unknown"; "I'd rather not guess" and "Sorry, I can't help" are refusals.
 
     Args:
         text: what a system wrote.
-        item: the item, with its ``options``.
+        item: the item, with its ``options`` and the position of the ``unknown`` one; its ``question``, if there is one,
+            says whether a denial answers it.
         first: number of the first option, 0 or 1. None: numbers are not read.
     """
-    wordings = [(_plain(option), position) for position, option in enumerate(item.content["options"])]
-    wordings += [(_plain(wording), item.content["unknown"]) for wording in UNKNOWN]
-    for raw in text.splitlines():
-        named = _worded(_plain(raw), wordings)
-        marked = _marked(raw, first)
-        found = named if marked is None else named | {marked}
-        if found:
-            return found.pop() if len(found) == 1 else None
-    return None
+    text = RUN_ON.split(THOUGHT.sub("", text))[0].replace("’", "'")
+    names, negative = _names(item), bool(NEGATIVE.search(str(item.content.get("question", ""))))
+    lines = _unlisted([re.sub(r"[*_`\"$]|\\boxed", "", line).strip() for line in text.splitlines()])
+    for line in lines:
+        for final in reversed(list(FINAL.finditer(line))):
+            last = _line(line[final.end() :], item, names, negative, first)
+            if last.kind != "unreadable":
+                return last
+    several = False
+    for line in lines:
+        marked = _marked(line, first)
+        if marked is not None:
+            return _agreed(marked, line, item, names, negative)
+        if NAMED.search(line):
+            return UNREADABLE
+        for sentence in SENTENCE.split(line):
+            found = _sentence(sentence, item, names, negative, first)
+            if found is None:
+                several = True
+            elif found.kind != "unreadable" and not (several and found.kind == "person"):
+                return found
+    return UNREADABLE
 
 
 def first_number(template: str) -> int | None:
@@ -62,12 +170,113 @@ def first_number(template: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _worded(line: str, wordings: Sequence[tuple[str, int]]) -> set[int]:
-    """Return the options whose wording a line holds; the one that it begins with, if there is one."""
-    begins = [(len(words), position) for words, position in wordings if f"{line} ".startswith(f"{words} ")]
-    if begins:
-        return {max(begins)[1]}
-    return {position for words, position in wordings if f" {words} " in f" {line} "}
+def _line(line: str, item: Item, names: Sequence[tuple[str, int]], negative: bool, first: int | None) -> Reading:
+    marked = _marked(line, first)
+    if marked is not None:
+        return _agreed(marked, line, item, names, negative)
+    return _sentence(SENTENCE.split(line)[0], item, names, negative, first) or UNREADABLE
+
+
+def _agreed(marked: int, line: str, item: Item, names: Sequence[tuple[str, int]], negative: bool) -> Reading:
+    """Return the option of a letter or number, unless the wording behind it is another's."""
+    found = MARK.match(line)
+    rest = (found[2] or "").strip() if found else ""
+    worded = _sentence(SENTENCE.split(rest)[0], item, names, negative, None) if rest else UNREADABLE
+    if worded is None or worded.option not in (None, marked) or WRONG.search(_plain(rest)):
+        return UNREADABLE
+    return Reading("unknown" if marked == item.content["unknown"] else "person", marked)
+
+
+def _sentence(
+    sentence: str, item: Item, names: Sequence[tuple[str, int]], negative: bool, first: int | None
+) -> Reading | None:
+    """Return what one sentence says; None if it names two people at once."""
+    if sentence.rstrip().endswith("?") and not re.match(r"who knows", sentence, re.IGNORECASE):
+        return UNREADABLE
+    marked = _marked(sentence, first)
+    if marked is not None:
+        return _agreed(marked, sentence, item, names, negative)
+    line, unknown = _plain(sentence), Reading("unknown", item.content["unknown"])
+    people, joined = _people(line, names, negative)
+    not_said = bool(NOT_SAID.search(line)) or f" {_plain(item.content['options'][unknown.option or 0])} " in f" {line} "
+    not_said |= any(f" {_plain(words)} " in f" {line} " for words in UNKNOWN)
+    refusal, not_known = bool(REFUSAL.search(line)), bool(NOT_KNOWN.search(line))
+    if not_said or refusal or not_known:
+        turned = [part for part in TURN.split(line)[1:] if part.strip()]
+        later, both = _people(turned[-1], names, negative) if turned else (set(), "")
+        if len(later) == 1 and not both and not any(one.search(turned[-1]) for one in (NOT_SAID, REFUSAL, NOT_KNOWN)):
+            return Reading("person", later.pop())
+        first_clause = REASON.split(line)[0]
+        if _begins(first_clause, names) in people and not joined and not NOT_SAID.search(first_clause):
+            return Reading("person", _begins(first_clause, names))
+        sorry = refusal and re.search(r"\b(?:sorry|apologi[sz]e|as an ai|language model)\b", line)
+        owners = f" {line} ".replace(" cant answer ", " ").replace(" cannot answer ", " ")
+        if refusal and not NOT_SAID.search(owners) and (sorry or not not_known):
+            return REFUSES
+        return unknown
+    if joined:
+        return UNREADABLE if joined == "and" else None
+    main, _ = _people(REASON.split(line)[0], names, negative)
+    begin = _begins(line, names)
+    for meant in (main if len(main) == 1 else set(), {begin} & people, people if len(people) == 1 else set()):
+        if meant:
+            return Reading("person", next(iter(meant)))
+    return None if len(people) > 1 else UNREADABLE
+
+
+def _names(item: Item) -> list[tuple[str, int]]:
+    """Return the plain wordings of the people, longest first, with their options."""
+    plain = [_plain(option) for option in item.content["options"]]
+    found = [(words, position) for position, words in enumerate(plain) if position != item.content["unknown"]]
+    others = {position: {word for at, words in enumerate(plain) if at != position for word in words.split()}
+              for position in range(len(plain))}  # fmt: skip
+    for words, position in list(found):
+        parts = words.split()
+        proper = item.content["options"][position].istitle() and not item.content["options"][position].startswith(
+            "The "
+        )
+        if len(parts) in (2, 3) and not {"of", "from", "with", "in", "who"} & set(parts):
+            short = [parts[-1], parts[0]] if proper else [parts[-1]]
+            found += [(word, position) for word in short if word not in others[position]]
+    return sorted(found, key=lambda one: -len(one[0]))
+
+
+def _people(line: str, names: Sequence[tuple[str, int]], negative: bool) -> tuple[set[int], str]:
+    """Return the people whom a plain line affirms, and what joins two: "and", "or" (also a list), or nothing."""
+    found: list[tuple[int, int, int]] = []
+    for words, position in names:
+        for match in re.finditer(rf"\b{re.escape(words)}\b", line):
+            if all(match.end() <= low or match.start() >= high for low, high, _ in found):
+                found.append((match.start(), match.end(), position))
+    found.sort()
+    behind = [line[high:low] for (_, high, _), (low, _, _) in itertools.pairwise([*found, (len(line), 0, -1)])]
+    denied = [bool(NOT_BEHIND.search(rest)) for rest in behind]
+    owned = tuple(f" {words}s" for words, _ in names)  # "the lamp's kettle"
+    before = [
+        bool(NOT_BEFORE.search(line[:low].strip())) or f" {line[:low]}".rstrip().endswith(owned) for low, _, _ in found
+    ]
+    joined = ""
+    for at, (one, other) in enumerate(itertools.pairwise(found)):
+        joiner = JOINER.fullmatch(behind[at])
+        if one[2] != other[2] and joiner and (joiner[1] or not before[at]):
+            joined = "and" if joiner[1] and not re.search(r"\b(?:or|nor)\b", joiner[1]) else "or"
+    meant = {one[2] for one, no, also in zip(found, before, denied, strict=True) if not no and (negative or not also)}
+    if negative and len(meant) > 1:  # "X liked it but Y did not"
+        meant = {one[2] for one, no, also in zip(found, before, denied, strict=True) if also and not no} or meant
+    return meant, joined
+
+
+def _begins(line: str, names: Sequence[tuple[str, int]]) -> int | None:
+    line = re.sub(r"^(?:(?:answer|it|was|is|its|probably|the|a|an|i think|i believe) )+", "", line)
+    return next((position for words, position in names if f"{line} ".startswith(f"{words} ")), None)
+
+
+def _unlisted(lines: Sequence[str]) -> list[str]:
+    """Return lines without a list of the options that the text repeats: two lines that begin with other marks."""
+    lines = ["" if len({mark.lower() for mark in MARKS.findall(line)}) > 1 else line for line in lines]
+    marks = [found[1].lower() if (found := LISTED.match(line)) else "" for line in lines]
+    listed = len({mark for mark in marks if mark}) > 1
+    return [line for line, mark in zip(lines, marks, strict=True) if line and not (listed and mark)]
 
 
 def _marked(line: str, first: int | None) -> int | None:
@@ -83,7 +292,7 @@ def _marked(line: str, first: int | None) -> int | None:
 
 
 def _plain(text: str) -> str:
-    words = re.sub(r"[^\w\s]", "", text.casefold()).split()
+    words = re.sub(r"[^\w\s]", "", re.sub(r"[-/,&—–]", " ", text.casefold()).replace("’", "'")).split()
     return " ".join(words[1:] if words[:1] == ["the"] else words)
 
 
@@ -117,7 +326,14 @@ def read_predictions(path: Path, items: Sequence[Item]) -> list[Answer]:
     texts = [chosen for name, chosen in given if name in by_id and isinstance(chosen, str)]
     first = _first_of(texts, path)
     answers = [
-        Answer(name, {"answer": match_option(chosen, by_id[name], first) if name in by_id else None, "text": chosen})
+        Answer(
+            name,
+            {
+                "answer": match_option(chosen, by_id[name], first) if name in by_id else None,
+                "text": chosen,
+                "first": first,
+            },
+        )
         if isinstance(chosen, str)
         else Answer(name, {"answer": chosen})
         for name, chosen in given
