@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from levelhead.data import Card
 from levelhead.pretraining.config import MaskedViT
-from levelhead.runs.card import escaped, markdown_table, without_paths, yaml_block
+from levelhead.runs.card import bullets, card_text, data_lines, escaped, markdown_table, without_paths, yaml_block
 from levelhead.storage import read_json
 
 PAPER = "He et al.: Masked Autoencoders Are Scalable Vision Learners, CVPR 2022, arXiv:2111.06377"
@@ -27,16 +25,10 @@ def checkpoint_card(folder: Path, recipe: Mapping[str, Any], result: Mapping[str
     model, train, pictures = recipe["model"], recipe["train"], read_json(folder / "data.json")
     cost, place = read_json(folder / "cost.json"), read_json(folder / "environment.json")
     entries = {"library_name": "transformers", "pipeline_tag": "image-feature-extraction", "tags": ["levelhead", "vit"]}
-    terms = "# license: yours to choose, within the terms of the data (see below)\n"
     network = MaskedViT(**model)
     about = ["- Pictures: given as they are, without the name of a data set"]
     if data is not None:
-        about = [
-            f"- Data set: {escaped(data.title)}" + (f", <{data.url}>" if data.url else ""),
-            f"- Its terms: {escaped(data.licence)}. They may bind the weights, too.",
-            f"- Its citation: {escaped(data.citation)}",
-            f"- {escaped(data.caution)}",
-        ]
+        about = [*data_lines(data), f"- {escaped(data.caution)}"]
     figures = [
         ("Optimiser steps", f"{result['steps']:,}"),
         ("Loss, mean of the first epoch", f"{result['epoch_losses'][0]:.4f}"),
@@ -61,11 +53,11 @@ def checkpoint_card(folder: Path, recipe: Mapping[str, Any], result: Mapping[str
         f"- {PAPER}",
         f"## This training\n\n{markdown_table(['', ''], figures)}\n\n"
         f"On {escaped(device)}; threads: {place['threads']}.",
-        "## Limits\n\n" + "\n".join(f"- {limit}" for limit in LIMITS),
+        bullets("Limits", LIMITS),
         "## How it was made\n\n```\nlevelhead pretrain config.yaml --data-root DATA --out FOLDER\n```\n\n"
         f"with this config.yaml:\n\n{yaml_block(without_paths(recipe))}",
     ]
-    return f"---\n{yaml.safe_dump(entries, sort_keys=False)}{terms}---\n" + "\n\n".join(sections) + "\n"
+    return card_text(entries, "the data (see below)", sections)
 
 
 def _number(value: float | None) -> str:

@@ -35,6 +35,8 @@ LIMITS = (
     "Labels and groups are annotations, not facts about a person. Do not use the model to decide about people, or to "
     "say who someone is.",
 )
+INSTALL = "`python -m pip install -e .` in a clone of levelhead"
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 COST_TITLES = {
     "seconds": "Training, seconds",
     "steps": "Optimiser steps",
@@ -45,10 +47,8 @@ COST_TITLES = {
     "peak_gpu_memory_mib": "Peak memory of the GPU, MiB",
     "energy_wh": "Energy, Wh",
 }
-INSTALL = "`python -m pip install -e .` in a clone of levelhead"
 OWN_DATA = ("hub", "image-folder-csv", "text-csv")
 """Data sets whose columns the user names."""
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
 def model_card(run: Path) -> str:
@@ -80,17 +80,92 @@ def _model_card(run: Path) -> str:
         _method(recipe, record, metrics),
         _measured(run, metrics),
         _cost(run),
-        "\n".join(["## Limits", "", *(f"- {limit}" for limit in (escaped(card.caution), *LIMITS))]),
+        bullets("Limits", [escaped(card.caution), *LIMITS]),
         _made(run, recipe, metrics),
-        _citation(record, card),
+        citation(bool(record.get("debias")), escaped(card.citation)),
     ]
-    return _front_matter(recipe, network, record, metrics["oracle"]) + "\n\n".join(sections) + "\n"
+    entries = _front_matter(recipe, network, record, metrics["oracle"])
+    return card_text(entries, "the data set (see below)", sections, recipe["model"].get("backbone"))
 
 
 def write_card(run: Path) -> Path:
     """Write :func:`model_card` of ``run`` beside its weights, and return the file."""
     write_text(run / CARD, model_card(run))
     return run / CARD
+
+
+def card_text(
+    entries: dict[str, Any], terms: str, sections: Iterable[str], base: object = None, licence: str | None = None
+) -> str:
+    """Return a card: the front matter with ``entries``, then sections.
+
+    ``base`` is what the model was trained from: an entry if it can be a name on the Hub, and is no folder. Without a
+    ``licence`` a comment says that it is the user's to choose, within the ``terms`` named.
+    """
+    if isinstance(base, str) and len(base) < 200 and HUB_NAME.fullmatch(base) and not Path(base).exists():
+        entries = {**entries, "base_model": base}
+    if licence:
+        entries = {**entries, "license": licence}
+    comment = "" if licence else f"# license: yours to choose, within the terms of {terms}\n"
+    return f"---\n{yaml.safe_dump(entries, sort_keys=False)}{comment}---\n" + "\n\n".join(sections) + "\n"
+
+
+def auto_class(kind: str) -> str:
+    """Return the class of transformers that loads a classifier of a ``kind`` of input, text or image."""
+    return "AutoModelForSequenceClassification" if kind == "text" else "AutoModelForImageClassification"
+
+
+def loading(first: str, imports: Sequence[str], load: str, kind: str, use: Sequence[str]) -> str:
+    """Return the section that says how to load a model: a sentence, and Python that evaluates ``load``.
+
+    A network that reads pictures is used as the lines of ``use`` say, one that reads text in a pipeline.
+    """
+    if kind == "text":
+        use = [
+            "from transformers import AutoTokenizer, pipeline",
+            f'classify = pipeline("text-classification", model={load}, '
+            'tokenizer=AutoTokenizer.from_pretrained("FOLDER"))',
+        ]
+    python = "\n".join([*imports, *use])
+    return f"{first}\n\n```python\n{python}\n```\n\n`FOLDER` is this folder, or its name on the Hub."
+
+
+def data_lines(card: Card) -> list[str]:
+    """Return what is said of a data set: title, terms and citation."""
+    return [
+        f"- Data set: {escaped(card.title)}" + (f", <{card.url}>" if card.url else ""),
+        f"- Its terms: {escaped(card.licence)}. They may bind the weights, too.",
+        f"- Its citation: {escaped(card.citation)}",
+    ]
+
+
+def bullets(title: str, lines: Iterable[str]) -> str:
+    """Return a section that is a list of ``lines``, escaped already."""
+    return "\n".join([f"## {title}", "", *(f"- {line}" for line in lines)])
+
+
+def citation(debiased: bool, data: str) -> str:
+    """Return the section that says what to cite; ``data`` is escaped already."""
+    return bullets("Citation", [*([f"The method: {PAPER}."] if debiased else []), f"The data: {data}."])
+
+
+def metrics_by_group(attribute: str, part: Mapping[str, Any], level: float) -> list[str]:
+    """Return the table of an attribute's metrics, from what an audit's ``to_dict`` says of the attribute."""
+    worst = part.get("worst_class", {})
+    rows = [
+        [escaped(metric_title(name, worst.get(name))), percent_figure(value), f"{value['n']:,}"]
+        for name, value in part["metrics"].items()
+    ]
+    head = ["metric", f"percent [{100 * level:g}%]", "rows"]
+    return [f"Groups by {escaped(attribute)}, as annotated:", markdown_table(head, rows)]
+
+
+def percent_figure(estimate: Mapping[str, Any]) -> str:
+    """Return an estimate in percent with its interval, or why there is none."""
+    if estimate["value"] is None:
+        return f"undefined: {escaped(estimate.get('reason') or 'no reason given')}"
+    value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def escaped(value: object) -> str:
@@ -145,10 +220,10 @@ def _kind(network: Mapping[str, Any], record: Mapping[str, Any]) -> str:
 
 def _front_matter(
     recipe: Mapping[str, Any], network: Mapping[str, Any], record: Mapping[str, Any], oracle: str | None
-) -> str:
-    """Return the YAML that the Hub reads; no licence, which is the user's to choose."""
+) -> dict[str, Any]:
+    """Return what the Hub reads; no licence, which is the user's to choose."""
     method = recipe["method"]["name"]
-    backbone, path = recipe["model"].get("backbone"), str(recipe["data"].get("path", ""))
+    path = str(recipe["data"].get("path", ""))
     entries: dict[str, Any] = {
         # Not transformers for a debiased model: the Hub would show a snippet that loses the mechanism.
         "library_name": "levelhead" if record else "transformers",
@@ -160,16 +235,13 @@ def _front_matter(
     # Names of ours are no ids of the Hub, where they could belong to another data set.
     if recipe["data"]["name"] == "hub" and HUB_NAME.fullmatch(path):
         entries["datasets"] = [path]
-    if isinstance(backbone, str) and HUB_NAME.fullmatch(backbone) and not Path(backbone).exists():
-        entries["base_model"] = backbone
-    comment = "# license: yours to choose, within the terms of the data set (see below)\n"
-    return f"---\n{yaml.safe_dump(entries, sort_keys=False)}{comment}---\n"
+    return entries
 
 
 def _loading(recipe: Mapping[str, Any], network: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     """Return the first line, and the three lines of Python that load the model."""
     kind = _kind(network, record)
-    auto = "AutoModelForSequenceClassification" if kind == "text" else "AutoModelForImageClassification"
+    auto = auto_class(kind)
     if not record:
         first = f"A plain model of transformers, without debiased attention: `{auto}.from_pretrained` loads it."
         load, module = f'{auto}.from_pretrained("FOLDER")', "transformers"
@@ -183,18 +255,10 @@ def _loading(recipe: Mapping[str, Any], network: Mapping[str, Any], record: Mapp
         first = f"**Load this model with levelhead** ({INSTALL}): {lost}"
         load, module = 'from_pretrained("FOLDER")', "levelhead"
         imported = "from_pretrained"
-    if kind == "text":
-        use = [
-            "from transformers import AutoTokenizer, pipeline",
-            f'classify = pipeline("text-classification", model={load}, '
-            'tokenizer=AutoTokenizer.from_pretrained("FOLDER"))',
-        ]
-    else:
-        size = recipe["model"].get("image_size")
-        pixels = "from the folder's AutoImageProcessor" if size is None else f"(n, 3, {size}, {size}) in [-1, 1]"
-        use = [f"model = {load}", f"logits = model(pixel_values=pixels).logits  # pixels {pixels}"]
-    python = "\n".join([f"from {module} import {imported}", *use])
-    return f"{first}\n\n```python\n{python}\n```\n\n`FOLDER` is this folder, or its name on the Hub."
+    size = recipe["model"].get("image_size")
+    pixels = "from the folder's AutoImageProcessor" if size is None else f"(n, 3, {size}, {size}) in [-1, 1]"
+    use = [f"model = {load}", f"logits = model(pixel_values=pixels).logits  # pixels {pixels}"]
+    return loading(first, [f"from {module} import {imported}"], load, kind, use)
 
 
 def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any], card: Card) -> str:
@@ -206,9 +270,7 @@ def _task(run: Path, recipe: Mapping[str, Any], network: Mapping[str, Any], card
     lines = [
         f"- Task: {escaped(_own(recipe, 'target') or card.task)}",
         f"- Classes: {classes}",
-        f"- Data set: {escaped(card.title)}" + (f", <{card.url}>" if card.url else ""),
-        f"- Its terms: {escaped(card.licence)}. They may bind the weights, too.",
-        f"- Its citation: {escaped(card.citation)}",
+        *data_lines(card),
         f"- Rows: {'; '.join(rows)}",
     ]
     return "\n".join(["## Task and data", "", *lines])
@@ -296,25 +358,20 @@ def _evaluation(result: Mapping[str, Any]) -> list[str]:
     if overall := result.get("overall"):  # nobody's group is known
         head = ["class", *(f"{title}, {percent}" for title in TITLES.values())]
         rows = [
-            [escaped(printable(name)), *(_figure(own[figure]) for figure in TITLES)]
+            [escaped(printable(name)), *(percent_figure(own[figure]) for figure in TITLES)]
             for name, own in overall["by_class"].items()
         ]
-        parts[1:] = [f"Accuracy, {percent}: {_figure(overall['accuracy'])}, {overall['rows']:,} rows."]
+        parts[1:] = [f"Accuracy, {percent}: {percent_figure(overall['accuracy'])}, {overall['rows']:,} rows."]
         return [*parts, markdown_table(head, rows), *(escaped(warning) for warning in result["warnings"])]
     for attribute, part in result["by_attribute"].items():
-        worst = part.get("worst_class", {})
-        rows = [
-            [escaped(metric_title(name, worst.get(name))), _figure(value), f"{value['n']:,}"]
-            for name, value in part["metrics"].items()
-        ]
-        parts += [f"Groups by {escaped(attribute)}, as annotated:", markdown_table(["metric", percent, "rows"], rows)]
+        parts += metrics_by_group(attribute, part, result["level"])
         kept: list[str] = list(next(iter(part["groups"].values()), {}))
         rates = [name for name in kept if name in RATE_TITLES]
         groups = [
             [
                 escaped(printable(name)) + (f" (too few rows, {out})" if out else ""),
                 f"{figures['n']:,}",
-                *(_figure(figures[rate]) for rate in rates),
+                *(percent_figure(figures[rate]) for rate in rates),
             ]
             for name, figures in part["groups"].items()
             for out in [left_out_words(figures["included"], figures.get("left_out", ()))]
@@ -328,13 +385,6 @@ def _evaluation(result: Mapping[str, Any]) -> list[str]:
 
 def _score(value: float | None) -> str:
     return "undefined" if value is None else f"{abs(value):.4f}"
-
-
-def _figure(estimate: Mapping[str, Any]) -> str:
-    if estimate["value"] is None:
-        return f"undefined: {escaped(estimate.get('reason') or 'no reason given')}"
-    value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
-    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def _cost(run: Path) -> str:
@@ -418,9 +468,3 @@ def _apart(options: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, An
         elif value != usual[key]:
             found[key] = value
     return found
-
-
-def _citation(record: Mapping[str, Any], card: Card) -> str:
-    lines = [f"- The method: {PAPER}."] if record.get("debias") else []
-    lines.append(f"- The data: {escaped(card.citation)}.")
-    return "\n".join(["## Citation", "", *lines])

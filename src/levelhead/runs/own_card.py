@@ -10,21 +10,19 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from levelhead._version import __version__
 from levelhead.arrays import checked
 from levelhead.attention import describe
 from levelhead.attention.description import Description
 from levelhead.auditing.paired import Change
 from levelhead.auditing.result import AuditResult
-from levelhead.metrics.names import NOTE, metric_title
-from levelhead.runs.card import HUB_NAME, INSTALL, LIMITS, PAPER, escaped, markdown_table, without_paths, yaml_block
+from levelhead.metrics.names import NOTE
+from levelhead.runs import card
 from levelhead.runs.own_rows import base_of
 from levelhead.runs.two_models import ModelComparison, class_names_of, open_model, unnamed
 from levelhead.runs.two_models_page import change_title
 from levelhead.storage import write_text
-from levelhead.types import ConfigError, Estimate, listed
+from levelhead.types import ConfigError, listed
 
 NOT_SAID = "not said"
 TRAINING = (
@@ -100,15 +98,15 @@ def model_card(
     base_model = base_model or (_base_of_adapter(model) if adapter else None)
     sections = [
         _loading(model, found, base_model),
-        f"# {escaped(title or task or f'{found.model} with levelhead')}",
+        f"# {card.escaped(title or task or f'{found.model} with levelhead')}",
         _task(task, named, data),
         _groups(groups, measured),
         _method(found, base_model, training),
         _measured(measured),
-        "\n".join(["## Limits", "", *(f"- {limit}" for limit in (*map(escaped, limits), *LIMITS))]),
-        _citation(found),
+        card.bullets("Limits", [*map(card.escaped, limits), *card.LIMITS]),
+        card.citation(found.debias is not None, "cite its owners"),
     ]
-    text = _front_matter(model, found, base_model, licence) + "\n\n".join(sections) + "\n"
+    text = card.card_text(_front_matter(model, found), "the data set", sections, base_model, licence)
     if folder is not None:
         if not Path(folder).is_dir():
             raise ConfigError(f"There is no folder {folder}: save the model there first, then write its card.")
@@ -125,32 +123,25 @@ def _base_of_adapter(model: Any) -> str | None:
     return str(named) if named else None
 
 
-def _front_matter(model: Any, found: Description, base_model: str | None, licence: str | None) -> str:
-    """Return the YAML that the Hub reads."""
+def _front_matter(model: Any, found: Description) -> dict[str, Any]:
+    """Return what the Hub reads."""
     tags = ["levelhead", *(["debiased-attention"] if found.debias else []), *(["lora"] if found.adapters else [])]
     ours = found.made_by is not None
-    entries: dict[str, Any] = {
+    return {
         # Not transformers for a debiased model: the Hub would show a snippet that cannot load it.
         "library_name": "peft" if found.adapters else "levelhead" if ours else "transformers",
         "pipeline_tag": f"{_kind(model)}-classification",
         "tags": tags,
         "metrics": ["accuracy"],
     }
-    if base_model and len(base_model) < 200 and HUB_NAME.fullmatch(base_model) and not Path(base_model).exists():
-        entries["base_model"] = base_model
-    if licence:
-        entries["license"] = licence
-    comment = "" if licence else "# license: yours to choose, within the terms of the data set\n"
-    return f"---\n{yaml.safe_dump(entries, sort_keys=False)}{comment}---\n"
 
 
 def _loading(model: Any, found: Description, base_model: str | None) -> str:
     """Return the first line, and the Python that loads the model."""
     kind = _kind(model)
-    auto = "AutoModelForSequenceClassification" if kind == "text" else "AutoModelForImageClassification"
-    install = INSTALL
+    auto, install = card.auto_class(kind), card.INSTALL
     if found.adapters:
-        base = '"BASE"' if base_model is None or Path(base_model).exists() else f'"{escaped(base_model)}"'
+        base = '"BASE"' if base_model is None or Path(base_model).exists() else f'"{card.escaped(base_model)}"'
         first = (
             f"**An adapter of PEFT. Load its base with levelhead** ({install}, and peft): AutoPeftModel and pipelines "
             "of transformers refuse the base, which has debiased attention."
@@ -174,34 +165,23 @@ def _loading(model: Any, found: Description, base_model: str | None) -> str:
     else:
         first = "A plain model of transformers, without debiased attention."
         head, load = [f"from transformers import {auto}"], f'{auto}.from_pretrained("FOLDER")'
-    if kind == "text":
-        use = [
-            "from transformers import AutoTokenizer, pipeline",
-            f'classify = pipeline("text-classification", model={load}, '
-            'tokenizer=AutoTokenizer.from_pretrained("FOLDER"))',
-        ]
-    else:
-        use = [f"model = {load}.eval()", "logits = model(pixel_values=pixels).logits"]
-    python = "\n".join([*head, *use])
-    return f"{first}\n\n```python\n{python}\n```\n\n`FOLDER` is this folder, or its name on the Hub."
+    use = [f"model = {load}.eval()", "logits = model(pixel_values=pixels).logits"]
+    return card.loading(first, head, load, kind, use)
 
 
 def _task(task: str | None, classes: Sequence[str], data: str | None) -> str:
-    lines = [
-        f"- Task: {escaped(task or NOT_SAID)}",
-        f"- Classes: {', '.join(map(escaped, classes))}",
-        f"- Data: {escaped(data or NOT_SAID)}",
-    ]
-    return "\n".join(["## Task and data", "", *lines])
+    named = ", ".join(map(card.escaped, classes))
+    lines = [f"Task: {card.escaped(task or NOT_SAID)}", f"Classes: {named}", f"Data: {card.escaped(data or NOT_SAID)}"]
+    return card.bullets("Task and data", lines)
 
 
 def _groups(groups: str | None, measured: ModelComparison | AuditResult | None) -> str:
     audit = measured.audit if isinstance(measured, ModelComparison) else measured
     if groups:
-        said = f"Groups of the data set, as annotated: {escaped(groups)}."
+        said = f"Groups of the data set, as annotated: {card.escaped(groups)}."
     elif audit is not None:
-        names = [name if isinstance(name, str) else " & ".join(name) for name in audit.by_attribute]
-        said = f"Groups of the evaluation, as annotated, by {', '.join(map(escaped, names))}."
+        names = map(card.escaped, audit.to_dict()["by_attribute"])
+        said = f"Groups of the evaluation, as annotated, by {', '.join(names)}."
     else:
         said = "No groups were named."
     if audit is None:
@@ -214,11 +194,11 @@ def _groups(groups: str | None, measured: ModelComparison | AuditResult | None) 
 
 
 def _method(found: Description, base_model: str | None, training: Any) -> str:
-    lines = [f"- Network: {escaped(found.model)}, {found.parameters:,} parameters"]
+    lines = [f"- Network: {card.escaped(found.model)}, {found.parameters:,} parameters"]
     if base_model:
-        lines.append(f"- Trained from: {escaped(without_paths(base_model))}")
+        lines.append(f"- Trained from: {card.escaped(card.without_paths(base_model))}")
     if found.adapters:
-        lines.append(f"- Adapters of PEFT: {escaped(', '.join(found.adapters))}")
+        lines.append(f"- Adapters of PEFT: {card.escaped(', '.join(found.adapters))}")
     lines.append(f"- Made with: levelhead {__version__}")
     parts = ["\n".join(lines)]
     if found.debias is None:
@@ -226,10 +206,10 @@ def _method(found: Description, base_model: str | None, training: Any) -> str:
     else:
         seen = "none were kept" if found.batches is None else f"{found.batches:,} training batches"
         layer = {"attention": found.attention, "made_by": found.made_by, "debias": asdict(found.debias)}
-        parts.append(f"The debiased layer, with what `auto` became; statistics of: {seen}.\n\n{yaml_block(layer)}")
+        parts.append(f"The debiased layer, with what `auto` became; statistics of: {seen}.\n\n{card.yaml_block(layer)}")
     options = _training(training)
     if options:
-        parts.append(f"Training:\n\n{yaml_block(options)}")
+        parts.append(f"Training:\n\n{card.yaml_block(options)}")
     return "## Method\n\n" + "\n\n".join(parts)
 
 
@@ -247,7 +227,7 @@ def _training(training: Any) -> dict[str, Any]:
         key: value if isinstance(value, bool | int | float | str | type(None)) else str(getattr(value, "value", value))
         for key, value in found.items()
     }
-    return dict(without_paths({key: str(one) if isinstance(one, str) else one for key, one in plain.items()}))
+    return dict(card.without_paths({key: str(one) if isinstance(one, str) else one for key, one in plain.items()}))
 
 
 def _measured(measured: ModelComparison | AuditResult | None) -> str:
@@ -258,43 +238,25 @@ def _measured(measured: ModelComparison | AuditResult | None) -> str:
         )
     parts = ["## Measured"]
     if isinstance(measured, ModelComparison):
-        old, new = map(escaped, measured.names)
-        parts.append(f"{escaped(measured.sentence)} This card is about the model that is called {new} here.")
+        old, new = map(card.escaped, measured.names)
+        parts.append(f"{card.escaped(measured.sentence)} This card is about the model that is called {new} here.")
         head = ["percent", old, new, f"change [{100 * measured.level:g}%]"]
-        rows = [[escaped(change_title(name)), *_change(change)] for name, change in measured.changes.items()]
-        parts.append(markdown_table(head, rows))
+        rows = [[card.escaped(change_title(name)), *_change(change)] for name, change in measured.changes.items()]
+        parts.append(card.markdown_table(head, rows))
         audit, said = measured.audit, list(measured.warnings)
     else:
         audit, said = measured, list(measured.warnings)
     if audit is not None:
         parts.append(NOTE)
-        for attribute, part in audit.by_attribute.items():
-            name = attribute if isinstance(attribute, str) else " & ".join(attribute)
-            percent = f"percent [{100 * audit.level:g}%]"
-            rows = [
-                [escaped(metric_title(key, part.worst_class.get(key))), _figure(one), f"{one.n:,}"]
-                for key, one in part.metrics.items()
-            ]
-            parts += [f"Groups by {escaped(name)}, as annotated:", markdown_table(["metric", percent, "rows"], rows)]
-    parts += ["\n".join(f"- {escaped(warning)}" for warning in said)] if said else []
+        for attribute, part in audit.to_dict()["by_attribute"].items():
+            parts += card.metrics_by_group(attribute, part, audit.level)
+    parts += ["\n".join(f"- {card.escaped(warning)}" for warning in said)] if said else []
     return "\n\n".join(parts)
 
 
 def _change(change: Change) -> list[str]:
     one = change.difference
     if not one.defined:
-        return ["undefined", "undefined", escaped(one.reason or "")]
+        return ["undefined", "undefined", card.escaped(one.reason or "")]
     span = f"{100 * one.value:+.2f} [{100 * one.low:+.2f}, {100 * one.high:+.2f}]"
     return [f"{100 * change.old:.2f}", f"{100 * change.new:.2f}", span]
-
-
-def _figure(one: Estimate) -> str:
-    if not one.defined:
-        return f"undefined: {escaped(one.reason or 'no reason given')}"
-    return f"{100 * one.value:.2f} [{100 * one.low:.2f}, {100 * one.high:.2f}]"
-
-
-def _citation(found: Description) -> str:
-    lines = [f"- The method: {PAPER}."] if found.debias else []
-    lines.append("- The data: cite its owners.")
-    return "\n".join(["## Citation", "", *lines])
