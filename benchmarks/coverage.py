@@ -69,7 +69,7 @@ from levelhead.metrics import Counts, estimate_all
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.between import PairBlock, comparisons_by_max_t, differences
 from levelhead.metrics.contrasts import FEW, pair_indices
-from levelhead.metrics.joint import Paired
+from levelhead.metrics.paired import Paired
 
 FloatArray = NDArray[np.float64]
 

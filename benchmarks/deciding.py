@@ -30,7 +30,7 @@ from scipy import special
 from seeds import GAP, METRICS, MOVES, ROWS, SHARED, SMALLER_GAP, FloatArray, predict, true_figures
 
 from levelhead.bench.looks import FIRST, levels
-from levelhead.metrics.joint import Paired
+from levelhead.metrics.paired import Paired
 from levelhead.storage import write_json
 from levelhead.terminal import Terminal
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from levelhead.bench.tables import RunSet, collect
-from levelhead.metrics.joint import Paired
+from levelhead.metrics.paired import Paired
 from levelhead.storage import write_json
 
 Answers = dict[str, NDArray[np.int64]]

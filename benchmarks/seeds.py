@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from levelhead.metrics.joint import Paired
+from levelhead.metrics.paired import Paired
 
 FloatArray = NDArray[np.float64]
 

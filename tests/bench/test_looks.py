@@ -13,7 +13,8 @@ from levelhead.bench.grid import Grid, make_cells, remember, run_grid
 from levelhead.bench.looks import LOOKS, begin, level_of, levels, look, parse_target, spent
 from levelhead.bench.tables import collect
 from levelhead.cli.app import main
-from levelhead.metrics.joint import JointRow, OverSeeds, joint
+from levelhead.metrics.joint import JointRow, joint
+from levelhead.metrics.seeds import OverSeeds
 from levelhead.storage import read_json, write_json
 from levelhead.types import ConfigError, Estimate
 from scripts import load_script

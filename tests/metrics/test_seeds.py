@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.metrics.joint import OverSeeds, Paired, seed_by_row
+from levelhead.metrics.paired import Paired
 from levelhead.metrics.ranking import _row_variance
 from levelhead.metrics.ranking import seed_by_row as seed_by_row_of_areas
+from levelhead.metrics.seeds import OverSeeds, seed_by_row
 
 # Differences of three seeds, and how four resamples of the rows move each.
 D = np.array([0.02, 0.05, 0.08])

@@ -3,7 +3,7 @@
 Two audits side by side cannot say this: their intervals overlap long before the rows stop telling the models apart.
 Everything here is computed from the joint counts of (group, label, old prediction, new prediction).
 
-Figures of the whole audit, the gaps among them, have the intervals of :mod:`levelhead.metrics.joint`. A change of a
+Figures of the whole audit, the gaps among them, have the intervals of :mod:`levelhead.metrics.paired`. A change of a
 group's rate is a difference of paired proportions; its interval is that of Bonett and Price (British Journal of
 Mathematical and Statistical Psychology 2012), its p-value that of the exact test of McNemar (Psychometrika 1947). P
 values are adjusted by Holm (Scandinavian Journal of Statistics 1979): over the figures, and over groups and rates.
@@ -30,7 +30,6 @@ from levelhead.metrics import group as group_metrics
 from levelhead.metrics.between import normal_quantile
 from levelhead.metrics.clustered import FEWEST, Means, means_within
 from levelhead.metrics.contrasts import FEW
-from levelhead.metrics.joint import Paired
 from levelhead.metrics.names import (
     RATE_TITLES,
     Key,
@@ -38,6 +37,7 @@ from levelhead.metrics.names import (
     group_name,
     metric_of,
 )
+from levelhead.metrics.paired import Paired
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import WeightedRate
 from levelhead.report.record import Finding

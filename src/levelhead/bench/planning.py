@@ -3,7 +3,7 @@
 The difference of two methods' gaps in equalized odds is half a sum of differences of hit rates, one in each (group,
 label). Where two methods answer a share d of a cell's n rows differently, such a difference has the variance d / n
 (what they gain on some of these rows and lose on others). A share of this noise is the same for every seed; the rest,
-and what training adds, is divided by the number of seeds, as in :mod:`levelhead.metrics.joint`.
+and what training adds, is divided by the number of seeds, as in :mod:`levelhead.metrics.seeds`.
 
 The three numbers come from runs that are done (a pilot), or are assumed, which is said.
 """
@@ -26,7 +26,8 @@ from levelhead.bench.grid import Cell
 from levelhead.bench.tables import RunSet, collect, members
 from levelhead.bench.timing import predicted
 from levelhead.data import SPLITS, DataSet, Fold
-from levelhead.metrics.joint import OverSeeds, Paired, seed_by_row
+from levelhead.metrics.paired import Paired
+from levelhead.metrics.seeds import OverSeeds, seed_by_row
 from levelhead.storage import read_record
 from levelhead.types import DataError, LevelheadError, listed
 
@@ -53,7 +54,7 @@ class Noise:
     def half_width(self, seeds: int, rows: int | None = None, level: float = 0.95) -> float:
         """Return half the width of the interval to expect with so many seeds, on so many rows of the same kind.
 
-        With few seeds that is wide, as :class:`levelhead.metrics.joint.RowsAndSeeds` has it. One seed says nothing
+        With few seeds that is wide, as :class:`levelhead.metrics.seeds.RowsAndSeeds` has it. One seed says nothing
         about what seeds add: its interval is of the rows alone.
         """
         scale = self.rows / (rows or self.rows)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from levelhead.metrics.joint import OverSeeds, seed_by_row
+from levelhead.metrics.seeds import OverSeeds, seed_by_row
 from levelhead.types import DataError, Estimate
 
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]

@@ -18,7 +18,7 @@ from scipy import optimize, stats
 from levelhead.arrays import checked, floats_of, put_in_order
 from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct, encode
-from levelhead.metrics.joint import OverSeeds, satterthwaite
+from levelhead.metrics.seeds import OverSeeds, satterthwaite
 from levelhead.types import ConfigError, DataError, Estimate, listed, quoted
 
 FloatArray = NDArray[np.float64]
