@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from typer.testing import CliRunner
 
+from levelhead.cli.lm import lm_app
 from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import BBQ, match_option, read_predictions
 from levelhead.lm.bbq.data import biased_options
 from levelhead.lm.model import LanguageModel
-from levelhead.types import ConfigError, DataError
+from levelhead.types import ConfigError, DataError, LevelheadError
 
 
 def record(example: int, *, condition: str = "ambig", polarity: str = "neg", **changes: Any) -> dict[str, Any]:
@@ -434,6 +436,29 @@ def test_predictions_of_any_system_are_read(tmp_path: Path) -> None:
     path.write_text("[1]\n", encoding="utf-8")
     with pytest.raises(DataError, match="line 1 is no JSON object"):
         read_predictions(path, items)
+
+
+def test_the_command_line_sets_how_bbq_and_stereoset_are_asked(tmp_path: Path) -> None:
+    write(tmp_path, [record(row) for row in range(8)])
+    lines = [json.dumps({"category": "Things", "example_id": row, "answer": 1}) for row in range(8)]
+    (tmp_path / "answers.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+    def bench(name: str, *options: str) -> str:
+        given = ["bench", name, "--predictions", str(tmp_path / "answers.jsonl"), "--data-root", str(tmp_path)]
+        return CliRunner().invoke(lm_app, [*given, *options], catch_exceptions=False).output
+
+    assert "3 items" in bench("bbq", "--per-template", "3")
+    for name, options, message in (
+        ("bbq", ["--choose", "median"], "known are mean, sum and generate"),
+        ("bbq", ["--template", "{context}"], "must hold {context} and {question}"),
+        ("bbq", ["--template", "{context} {question} {"], "cannot be filled"),
+        ("bbq", ["--template", "{context} {question:d}"], "cannot be filled"),
+        ("bbq", ["--template", "{context} {question} {}"], "cannot be filled"),
+        ("stereoset", ["--normalise", "median"], "it can be 'mean' or 'sum'"),
+        ("stereoset", ["--per-template", "3"], "An option of bbq is given"),
+    ):
+        with pytest.raises(LevelheadError, match=message):
+            bench(name, *options)
 
 
 @pytest.mark.data

@@ -373,6 +373,7 @@ def test_predictions_are_scored_by_the_verb(commands: typer.Typer, tmp_path: Pat
         (["parity", "--predictions", "x", "--out", "y"], "writes no folder"),
         (["parity", "--model", "1", "--data-root", "absent"], "absent is missing"),
         (["parity", "--model", "1", "--bold-per-group", "3"], "An option of bold is given"),
+        (["parity", "--model", "1", "--per-template", "3"], "An option of bbq is given"),
         (["parity", "--model", "1", "--perplexity", "x"], "no benchmark 'perplexity'"),
     ],
 )

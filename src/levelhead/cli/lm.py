@@ -53,6 +53,26 @@ def bench_command(
         Path | None,
         typer.Option(help="StereoSet: only these target terms, one a line, e.g. held-out ones.", show_default=False),
     ] = None,
+    normalise: Annotated[
+        str | None,
+        typer.Option(help="StereoSet: mean log-likelihood per token, or sum. Default: mean.", show_default=False),
+    ] = None,
+    choose: Annotated[
+        str | None,
+        typer.Option(
+            help="BBQ: choose by mean or sum of log-likelihoods, or generate. Default: mean.", show_default=False
+        ),
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(help="BBQ: prompt, with {context}, {question}, {ans0}, {ans1}, {ans2}.", show_default=False),
+    ] = None,
+    per_template: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="BBQ: only so many items of each template, condition and polarity.", show_default=False
+        ),
+    ] = None,
     bold_per_group: Annotated[
         int | None, typer.Option(min=1, help="BOLD: only so many prompts of each group.", show_default=False)
     ] = None,
@@ -85,7 +105,8 @@ def bench_command(
     from levelhead.lm.runner import run_benchmark, score_predictions, scores_file, scores_to_dict
 
     options: dict[str, dict[str, Any]] = {
-        "stereoset": {} if terms is None else {"terms": _terms(terms)},
+        "stereoset": _given(terms=None if terms is None else _terms(terms), normalise=normalise),
+        "bbq": _given(choose=choose, template=template, per_template=per_template),
         "bold": {} if bold_per_group is None else {"per_group": bold_per_group},
         "perplexity": {} if perplexity is None else {"file": perplexity},
     }
@@ -196,6 +217,10 @@ def compare_command(
 
         kept = read_json(file)["examples"] if examples else []
         write_page(html_file, language_model_page(summary, examples=kept, command=command_line()))
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _terms(file: Path) -> frozenset[str]:

@@ -64,7 +64,11 @@ class BBQ(Benchmark):
     )
 
     def __post_init__(self) -> None:
-        fields = {field for _, field, _, _ in Formatter().parse(self.template) if field is not None}
+        try:
+            fields = {field for _, field, _, _ in Formatter().parse(self.template) if field is not None}
+            self.template.format(**dict.fromkeys(fields, "text"))
+        except (ValueError, LookupError, AttributeError) as error:
+            raise ConfigError(f"bbq.template {self.template!r} cannot be filled: {error}.") from None
         if not {"context", "question"} <= fields or fields - {"context", "question", "ans0", "ans1", "ans2"}:
             raise ConfigError(
                 f"bbq.template {self.template!r} must hold {{context}} and {{question}}, and may hold {{ans0}}, "
