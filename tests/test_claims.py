@@ -99,7 +99,6 @@ def test_the_verdict_is_that_of_the_committed_table(task: str, place: str, start
 @pytest.mark.parametrize(
     ("task", "matched", "method", "words"),
     [
-        ("attractive", "", "few-label", "few-label, told 200 groups"),
         ("blond", "", "few-label", "few-label, told 200 groups"),
         ("attractive", "_matched", "AFR", "AFR, blind, at plain training's positive rate"),
     ],
