@@ -143,6 +143,17 @@ def test_an_explanation_says_its_level_and_replicates() -> None:
     assert "Intervals are of 90%, from 200 bootstrap replicates" in page
 
 
+def test_a_figure_whose_interval_leaves_out_0_has_a_filled_mark() -> None:
+    label, score, group = drawn(4000, 0.2)
+    result = explain_gap(label, score, sensitive_features=group, replicates=200)
+    rows = result.page()["parts"][0]["sections"][0]["blocks"][0]["rows"]
+    pair = result.pairs[0]
+    assert [row["decided"] for row in rows] == [
+        not figure.low <= 0 <= figure.high for figure in (pair.measured, pair.implied, pair.predicted, pair.rest)
+    ]
+    assert rows[0]["decided"]
+
+
 def test_a_gap_that_is_no_lower_bound_is_never_called_a_floor() -> None:
     label, score, group = drawn(4000, 0.2)
     result = explain_gap(label, score, sensitive_features=group)

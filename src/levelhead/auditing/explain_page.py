@@ -5,6 +5,7 @@ from __future__ import annotations
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
+from levelhead.types import Estimate
 
 FIGURES = ("measured", "implied", "rho", "predicted", "rest")
 NOTE = (
@@ -69,7 +70,7 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
     forests = [
         blocks.forest(
             f"{' and '.join(map(short, pair['groups']))}: percentage points with {level} intervals",
-            [blocks.forest_row(title, estimate_from_dict(pair[key]), signed=False) for key, title in TITLES.items()],
+            [_forest_row(title, estimate_from_dict(pair[key])) for key, title in TITLES.items()],
             heads=("Gap in equalized odds", "Points"),
         )
         for pair in largest
@@ -149,3 +150,7 @@ def _group_cells(figures: Record) -> list[Record]:
         cells.append(blocks.figure_cell(figures[rate]))
         cells += [_share(figures[kind][rate]) for kind in ("predicted", "implied")]
     return cells
+
+
+def _forest_row(title: str, figure: Estimate) -> Record:
+    return blocks.forest_row(title, figure, decided=figure.defined and not figure.low <= 0 <= figure.high, signed=False)
