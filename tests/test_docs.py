@@ -15,6 +15,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from levelhead.metrics.names import METRICS
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Python in these pages speaks of things that a reader brings along, so it cannot run as it stands.
@@ -150,10 +152,21 @@ def test_a_command_that_is_not_understood_is_noticed() -> None:
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_in_pages_runs_and_prints_what_they_say(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     """The blocks of a page from top to bottom, in one namespace; ``print(...)  # text`` prints that text."""
     monkeypatch.chdir(tmp_path)
+    before = dict(METRICS)  # a page may add one, and no other test may meet it
+
+    def restore() -> None:
+        METRICS.clear()
+        METRICS.update(before)
+
+    request.addfinalizer(restore)
     names: dict[str, object] = {}
     for block in python_blocks(page):
         exec(compile(block, page.name, "exec"), names)
