@@ -178,6 +178,11 @@ class Estimate:
         """Whether the figure could be computed at all."""
         return not math.isnan(self.value)
 
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval leaves out 0; False where there is none."""
+        return self.low > 0 or self.high < 0
+
     @classmethod
     def undefined(cls, reason: str, n: int = 0) -> Estimate:
         """Make a NaN figure that carries the reason for being undefined."""

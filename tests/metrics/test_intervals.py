@@ -248,3 +248,11 @@ def test_seeds_too_few_to_tell_are_not_at_chance():
 def test_one_class_has_no_chance_level():
     label, group = np.zeros(40, int), np.arange(40) % 2
     assert joint(label, group, {"a": label[None]}, baseline="a", replicates=100).at_chance == ()
+
+
+def test_an_interval_that_is_not_there_leaves_out_nothing() -> None:
+    from levelhead.types import Estimate
+
+    nan = float("nan")
+    ends = [(0.1, 0.3), (-0.3, -0.1), (-0.1, 0.3), (0.0, 0.3), (nan, nan)]
+    assert [Estimate(0.2, *each, 5).excludes_zero for each in ends] == [True, True, False, False, False]

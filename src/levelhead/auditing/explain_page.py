@@ -153,4 +153,4 @@ def _group_cells(figures: Record) -> list[Record]:
 
 
 def _forest_row(title: str, figure: Estimate) -> Record:
-    return blocks.forest_row(title, figure, decided=figure.defined and not figure.low <= 0 <= figure.high, signed=False)
+    return blocks.forest_row(title, figure, decided=figure.excludes_zero, signed=False)

@@ -188,7 +188,7 @@ def language_model_sentence(headlines: Sequence[Record], names: tuple[str, str])
     if not any(_bounded(figure) for _, figure in figures):
         reason = next((figure.reason for _, figure in figures if figure.reason), "no interval was kept")
         return f"Whether {between} differ is not decided: {short(reason, 200)}."
-    decided = [(one, figure) for one, figure in figures if _decided(figure)]
+    decided = [(one, figure) for one, figure in figures if figure.excludes_zero]
     if not decided:
         return (
             f"None of {counted(len(figures), 'score')} tells {between} apart: the interval of each paired difference "
@@ -218,10 +218,6 @@ def _named(one: Record) -> str:
 
 def _bounded(figure: Estimate) -> bool:
     return figure.defined and not math.isnan(figure.low) and not math.isnan(figure.high)
-
-
-def _decided(figure: Estimate) -> bool:
-    return _bounded(figure) and not figure.low <= 0 <= figure.high
 
 
 def _number(value: float, *, signed: bool = False) -> str:
@@ -351,7 +347,7 @@ def _forest(score: str, ones: Sequence[tuple[str, Record]], names: tuple[str, st
     figures = [(part, estimate_from_dict(one["difference"])) for part, one in ones]
     return blocks.forest(
         f"{score} by category: {names[1]} minus {names[0]}, with 95% intervals",
-        [blocks.forest_row(part, figure, decided=_decided(figure), scale=1, digits=4) for part, figure in figures],
+        [blocks.forest_row(part, figure, decided=figure.excludes_zero, scale=1, digits=4) for part, figure in figures],
         heads=("Category", "Difference"),
         ends=("lower", "higher"),
         folded=f"{score} by category, drawn",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ COLUMNS = ("attribute", "group", "figure", "value", "low", "high", "n", "reason"
 """Of a frame. ``group`` is None where a figure is about all groups, ``reason`` where it is defined."""
 
 
-class Report:
+class Report(ABC):
     """A result with a page. Its ``kind`` stands in its JSON, so that a page can be made of the file alone."""
 
     kind: ClassVar[str]
@@ -27,9 +28,9 @@ class Report:
     """Turns the JSON of a result of this kind into a page; takes ``source``, what was measured in a word, and
     ``command``, what made the page."""
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        raise NotImplementedError
 
     def page(self, *, source: str = "", command: str = "") -> Record:
         """Return the page as a plain dict, for :func:`levelhead.report.render`."""
