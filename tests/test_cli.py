@@ -171,6 +171,23 @@ def test_old_verbs_are_hidden_and_do_what_they_did(verb: str, capsys: pytest.Cap
     assert len(capsys.readouterr().out) > 300
 
 
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("audit rows.csv --gedi 3", "`levelhead audit --gedi` was removed: leave it out"),
+        ("audit rows.csv --gedi=3", "`levelhead audit --gedi` was removed: leave it out"),
+    ],
+)
+def test_what_was_removed_says_what_to_type(typed: str, instead: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*typed.split()) == 2
+    assert instead in capsys.readouterr().err
+
+
+def test_only_what_was_removed_is_refused_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("explain", "--gedi", "3") == 2
+    assert "was removed" not in capsys.readouterr().err
+
+
 def test_a_page_and_a_card_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("report", str(tmp_path)) == 2
     assert "--html FILE for a page, or --card" in capsys.readouterr().err

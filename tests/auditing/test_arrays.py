@@ -402,7 +402,7 @@ def test_what_is_no_column_gets_one_sentence(wrong):
         ("label_map", 5, "label_map is 5; it takes"),
         ("level", torch.empty(1, device="meta"), "level is a Tensor; it takes a number"),
         ("level", 10**400, "level is .*; it takes a number"),
-        ("gedi", "2", "gedi is '2'; it takes a whole number"),
+        ("replicates", "2", "replicates is '2'; it takes a whole number"),
     ],
 )
 def test_an_option_of_a_wrong_type_is_named_with_what_it_takes(option, value, said):

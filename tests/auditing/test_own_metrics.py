@@ -237,23 +237,6 @@ def test_speed_is_that_of_the_function():
     assert time.process_time() - began < 5
 
 
-def test_gedi_is_reported_beside_its_mean_over_shuffled_rows():
-    ages = np.array([20, 30, 40, 50, 60] * 20, float)
-    prediction = np.array([0, 0, 1, 1, 1] * 20)
-    result = lh.audit(
-        prediction, prediction, sensitive_features=["a", "b"] * 50, continuous={"age": ages}, gedi=1, replicates=100
-    )
-    value, chance, p_value = result.continuous["age"].gedi
-    assert value == pytest.approx(result.continuous["age"].slope.value)
-    assert 0 < chance < 0.2
-    assert p_value < 0.01
-    assert f"GeDI is {digits(value)}; of shuffled rows it is" in " ".join(str(result).split())
-    with pytest.raises(ConfigError, match="is about a column of numbers"):
-        lh.audit(prediction, prediction, sensitive_features=["a", "b"] * 50, gedi=1)
-    with pytest.raises(ConfigError, match="not a degree from 1 to 10"):
-        lh.audit(prediction, prediction, sensitive_features=["a", "b"] * 50, continuous={"age": ages}, gedi=11)
-
-
 def test_a_figure_that_never_varies_has_no_interval():
     label = np.array([0, 1] * 100)
     groups = ["a"] * 100 + ["b"] * 100

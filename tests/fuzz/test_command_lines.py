@@ -50,7 +50,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
         COLUMNS | {"predictions": "given/rows.csv", "prediction": "d"},
         COLUMNS | {"predictions": "given/rows.csv", "score": "p", "threshold": "0.5"},
         {"plan": "gap=5", "rate": "0.3", "groups": "0.5,0.5", "comparisons": "1"},
-        COLUMNS | {"predictions": "given/rows.csv", "prediction": "d", "continuous": "p", "gedi": "2"},
+        COLUMNS | {"predictions": "given/rows.csv", "prediction": "d", "continuous": "p"},
         {"predictions": "given/rows.csv", "label": "y", "prediction": "d", "labelled_group": "g", "proxy": "p"},
         {"predictions": "given/rows.csv", "label": "y", "prediction": "d", "shares": "a=0.5", "strata": "g"},
         COLUMNS | {"predictions": "given/rows.csv", "prediction": "d", "randomized_response": "epsilon=1"},

@@ -260,12 +260,12 @@ def without_groups() -> Any:
 
 @case
 def along_a_number() -> Any:
-    return audit(continuous=ROWS[["age"]], gedi=1)
+    return audit(continuous=ROWS[["age"]])
 
 
 @as_arrays("along_a_number")
 def along_a_number_of_a_file() -> Any:
-    return audit_file(continuous=["age"], gedi=1)
+    return audit_file(continuous=["age"])
 
 
 @case

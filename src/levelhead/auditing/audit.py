@@ -60,7 +60,6 @@ def audit(
     about: Mapping[str, str] | None = None,
     adjust: str = BONFERRONI,
     metrics: Mapping[str, Metric] | None = None,
-    gedi: int | None = None,
     scale: str = AUTO,
     favourable: Hashable = None,
     cluster: ArrayLike | None = None,
@@ -111,7 +110,6 @@ def audit(
         metrics: metrics of your own by name, each called as ``f(y_true, y_pred)`` on the rows of a group, or as
             ``f(y_true, scores)`` where only scores are passed; in ``result.own_metrics``. Their intervals resample
             rows, which is slower than counting (:mod:`levelhead.auditing.own_metrics`).
-        gedi: degree of GeDI, to be reported along ``continuous`` columns as well.
         scale: what ``scores`` are: "probability", "log-odds", "other", which needs a ``threshold``, or "auto":
             probabilities where all lie in 0 to 1, give or take 1e-6; log odds where some are negative and most lie
             outside 0 to 1.
@@ -173,7 +171,7 @@ def audit(
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), adjust, favourable,
-        check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale), bins, gedi, metrics,
+        check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale), bins, metrics,
     )  # fmt: skip
     options.check(roles)
     refuse_excluded(
@@ -233,7 +231,6 @@ def audit_file(
     positive_name: str | None = None,
     about: Mapping[str, str] | None = None,
     adjust: str = BONFERRONI,
-    gedi: int | None = None,
     scale: str = AUTO,
     favourable: Hashable = None,
     cluster: str | None = None,
@@ -269,7 +266,6 @@ def audit_file(
         positive_name: see there.
         about: see there.
         adjust: see there.
-        gedi: see there.
         scale: see there.
         favourable: see there.
         cluster: name of the column that rows which belong together have in common, as ``cluster`` of :func:`audit`.
@@ -308,7 +304,7 @@ def audit_file(
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), adjust, favourable,
-        check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale), bins, gedi,
+        check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale), bins,
     )  # fmt: skip
     options.check(roles)
     refuse_excluded(

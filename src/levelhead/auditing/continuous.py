@@ -12,10 +12,6 @@ that could hold 0; a permutation test says how often shuffled rows have one as l
 
 *Sentences* give the curve at both ends, and at a peak or a low between them, and decide by that test. A slope times the
 range of the attribute would be a straight line's change, where there may be no such line.
-
-GeDI with k > 1 is a sum of absolute coefficients of powers. It depends on the unit and the degree, and independent data
-have a mean of 0.5 at k = 2 and of 3 at k = 3 (500 rows), so it is reported on request alone, beside its mean over
-permutations.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.intervals import finite_or_none
 from levelhead.report.text import digits, number
 from levelhead.tables.columns import numbers_of_array
-from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
+from levelhead.types import DataError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
@@ -49,7 +45,7 @@ class ContinuousGap:
 
     ``slope`` is the change of the prediction over the whole range of the attribute, ``lowest`` to ``highest``;
     ``range`` that of the fitted curve between the 5th and the 95th percentile, with ``range_p``; ``curve`` its places
-    (attribute, prediction). ``gedi`` is None unless asked for, else (figure, its mean over permutations, p-value).
+    (attribute, prediction).
     ``level`` is that of the interval and of what sentences decide.
     """
 
@@ -59,7 +55,6 @@ class ContinuousGap:
     lowest: float
     highest: float
     curve: tuple[tuple[float, float], ...]
-    gedi: tuple[float, float, float] | None = None
     level: float = 0.95
 
     @property
@@ -81,15 +76,8 @@ class ContinuousGap:
         found = {"slope": estimate_to_dict(self.slope)} | {
             name: finite_or_none(getattr(self, name)) for name in ("range", "range_p", "lowest", "highest")
         }
-        more = {} if self.gedi is None else {"gedi": [finite_or_none(one) for one in self.gedi]}
         points = {name: list(point) for name, point in self.points.items()}
-        return found | more | {"points": points, "curve": [list(place) for place in self.curve]}
-
-
-def check_degree(gedi: int) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` unless GeDI can have this degree."""
-    if isinstance(gedi, bool) or not isinstance(gedi, int) or not 1 <= gedi <= 10:
-        raise ConfigError(f"gedi={quoted(gedi)} is not a degree from 1 to 10.")
+        return found | {"points": points, "curve": [list(place) for place in self.curve]}
 
 
 @checked
@@ -98,7 +86,6 @@ def continuous_gap(
     attribute: ArrayLike,
     *,
     title: str = "attribute",
-    gedi: int | None = None,
     level: float = 0.95,
     permutations: int = 1000,
     seed: int = 0,
@@ -109,7 +96,6 @@ def continuous_gap(
         prediction: (rows,) a score, or 1 for a positive decision and 0 for a negative one.
         attribute: (rows,) numbers, for example ages; finite.
         title: what errors and sentences call it.
-        gedi: degree k of GeDI, to report that as well.
         level: confidence level of the slope's interval.
         permutations: of the test of the range.
         seed: of the permutations.
@@ -119,17 +105,14 @@ def continuous_gap(
 
     Raises:
         DataError: unequal lengths, or values that are no finite numbers.
-        ConfigError: ``gedi`` is below 1 or above 10.
 
     Examples:
         >>> from levelhead.auditing.continuous import continuous_gap
         >>> ages = [20, 30, 40, 50, 60] * 4
-        >>> found = continuous_gap([0.1, 0.3, 0.2, 0.6, 0.8] * 4, ages, gedi=3)
-        >>> round(found.slope.value, 2), round(found.gedi[0], 6)
-        (0.68, 1.157143)
+        >>> found = continuous_gap([0.1, 0.3, 0.2, 0.6, 0.8] * 4, ages)
+        >>> round(found.slope.value, 2)
+        0.68
     """
-    if gedi is not None:
-        check_degree(gedi)
     prediction, attribute = put_in_order({"prediction": prediction, "attribute": attribute}).values()
     values, along = numbers_of_array(prediction, "The prediction"), numbers_of_array(attribute, f"The {title}")
     if len(values) != len(along):
@@ -145,7 +128,7 @@ def continuous_gap(
     low, high = (float(along.min()), float(along.max())) if rows else (np.nan, np.nan)
     if rows < FEWEST or low == high:
         why = f"{rows} rows, fewer than {FEWEST}" if rows < FEWEST else f"every {title} is {low:g}"
-        return ContinuousGap(Estimate.undefined(why, rows), np.nan, np.nan, low, high, (), None, level)
+        return ContinuousGap(Estimate.undefined(why, rows), np.nan, np.nan, low, high, (), level)
     scaled = (along - low) / (high - low)
     slope = _slope(scaled, values, level)
     places = np.linspace(float(np.quantile(scaled, 0.05)), float(np.quantile(scaled, 0.95)), POINTS)
@@ -157,22 +140,13 @@ def continuous_gap(
     root = np.sqrt(weight)
     curve = fitted @ (root * value)
     spread = float(curve.max() - curve.min())
-    powers = None if gedi is None else _powers(scaled, gedi)
-    larger = larger_gedi = 0
-    null_gedi: list[float] = []
+    larger = 0
     unbinned = len(value) == rows
     for _ in range(permutations):
         # Of many rows the means of bins are as good as normal.
         shuffled = rng.permutation(value) if unbinned else rng.normal(0, values.std() / root)
         one = fitted @ (root * shuffled)
         larger += one.max() - one.min() >= spread * (1 - 1e-12)
-    found = None
-    if powers is not None:
-        measured = float(np.abs(powers @ values).sum())
-        for _ in range(min(permutations, 200)):
-            null_gedi.append(float(np.abs(powers @ rng.permutation(values)).sum()))
-            larger_gedi += null_gedi[-1] >= measured * (1 - 1e-12)
-        found = (measured, float(np.mean(null_gedi)), (larger_gedi + 1) / (len(null_gedi) + 1))
     at = low + places * (high - low)
     return ContinuousGap(
         slope,
@@ -181,7 +155,6 @@ def continuous_gap(
         low,
         high,
         tuple(zip(at.tolist(), curve.tolist(), strict=True)),
-        found,
         level,
     )
 
@@ -217,13 +190,6 @@ def _legendre(scaled: FloatArray) -> FloatArray:
     return np.asarray(np.polynomial.legendre.legvander(2 * scaled - 1, 3), np.float64)
 
 
-def _powers(scaled: FloatArray, degree: int) -> FloatArray:
-    """Return what turns predictions into the coefficients of GeDI: the minimum-norm solution of least squares."""
-    powers = scaled[:, None] ** np.arange(1, degree + 1)
-    solve = np.linalg.pinv(powers - powers.mean(0))
-    return solve - solve.mean(1, keepdims=True)
-
-
 def continuous_sentence(
     title: str, found: ContinuousGap, *, subject: str = "the positive rate", scale: float = 100.0, unit: str = "%"
 ) -> str:
@@ -247,18 +213,11 @@ def continuous_sentence(
         f", with {' and '.join(between)}" if between else ""
     )
     if found.range_p <= 1 - found.level:
-        said = f"Along {name}, {subject} goes {curve} (a curve of degree 3, permutation p {p_value})."
-    else:
-        said = (
-            f"These rows cannot tell whether {subject} changes along {name} (permutation p {p_value}); a curve of "
-            f"degree 3 goes {curve}."
-        )
-    if found.gedi is not None:
-        value, chance, p_value_of_gedi = found.gedi
-        said += (
-            f" GeDI is {digits(value)}; of shuffled rows it is {digits(chance)} on average (p {p_value_of_gedi:.2f})."
-        )
-    return said
+        return f"Along {name}, {subject} goes {curve} (a curve of degree 3, permutation p {p_value})."
+    return (
+        f"These rows cannot tell whether {subject} changes along {name} (permutation p {p_value}); a curve of degree 3 "
+        f"goes {curve}."
+    )
 
 
 def _place(at: float, span: float) -> str:

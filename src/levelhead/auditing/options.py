@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.auditing.continuous import check_degree
 from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference
 from levelhead.auditing.own_metrics import Metric, check_metrics
 from levelhead.auditing.scale import AUTO
@@ -110,7 +109,6 @@ class AuditOptions:
     thresholds: tuple[float, ...] = ()
     scale: str = AUTO
     bins: Bins | Sequence[str] | None = None
-    gedi: int | None = None
     metrics: Mapping[str, Metric] | None = None
     label: str = "label"
     cluster: str | None = None
@@ -128,12 +126,6 @@ class AuditOptions:
             raise ConfigError("The positive class's name is empty. Write a verb or a noun, or leave it out.")
         if self.metrics is not None:
             check_metrics(self.metrics)
-        if self.gedi is not None:
-            check_degree(self.gedi)
-            if not roles.along:
-                raise ConfigError(
-                    "GeDI is about a column of numbers: name it, with --continuous (continuous= in Python)."
-                )
         if self.scale != AUTO and roles.score is None:
             raise ConfigError("A scale is one of scores: name their column with --score (scores= in Python).")
         if roles.prediction is None and roles.score is None:

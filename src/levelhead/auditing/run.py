@@ -195,7 +195,6 @@ def _along(result: AuditResult, rows: Rows, roles: Roles, options: AuditOptions)
             title=name,
             level=options.level,
             seed=options.seed,
-            gedi=options.gedi,
         )
         for name in roles.along
     }

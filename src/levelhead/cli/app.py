@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import itertools
 import os
 import sys
 from enum import StrEnum
@@ -83,6 +84,12 @@ for old, new, command in (
     app.command(old, hidden=True)(renamed(command, old, new))
 
 
+GONE = {
+    "audit --gedi": "leave it out: --continuous gives the slope, which is GeDI of degree 1",
+}
+"""What was removed, a verb or a verb with an option, and what to type instead."""
+
+
 class Kind(StrEnum):
     """What ``levelhead list`` can list."""
 
@@ -159,6 +166,15 @@ def _refuse_surroundings() -> None:
             )
 
 
+def _refuse_gone(arguments: list[str]) -> None:
+    """Raise :class:`ConfigError`, with what to type instead, for what stands in :data:`GONE`."""
+    given = [one.partition("=")[0] for one in itertools.takewhile(lambda one: one != "--", arguments)]
+    for gone, instead in GONE.items():
+        *verbs, last = gone.split()
+        if given[: len(verbs)] == verbs and last in (given if last.startswith("-") else given[len(verbs) :][:1]):
+            raise ConfigError(f"`levelhead {gone}` was removed: {instead}.")
+
+
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; a levelhead error is one clear sentence and exit status 2."""
     os.environ["PYTHONSAFEPATH"] = "1"  # no process that this one starts takes a module from the current folder
@@ -166,6 +182,7 @@ def main(arguments: list[str] | None = None) -> Any:
     atexit.register(gc.freeze)  # else Python ends with a search for garbage in all that torch loaded: a second or two
     try:
         _refuse_surroundings()
+        _refuse_gone(sys.argv[1:] if arguments is None else arguments)
         return app(arguments)
     except LevelheadError as error:
         text = str(error)

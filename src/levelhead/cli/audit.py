@@ -241,15 +241,6 @@ def audit_command(
             rich_help_panel=GROUPS,
         ),
     ] = None,
-    gedi: Annotated[
-        int | None,
-        typer.Option(
-            help="With --continuous: also the Generalized Disparate Impact of this degree, 1 to 10, beside its mean "
-            "over shuffled rows.",
-            show_default=False,
-            rich_help_panel=GROUPS,
-        ),
-    ] = None,
     labelled_group: Annotated[
         str | None,
         typer.Option(
@@ -425,21 +416,21 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
         "{} needs groups that are recorded: leave it out.",
         (
             "score", "scale", "threshold", "weight", "cluster", "with_", "adjust", "against", "on", "continuous",
-            "regression", "gedi", "control", "intersect", "bins", "reference", "favourable", "positive_name",
+            "regression", "control", "intersect", "bins", "reference", "favourable", "positive_name",
             *WORDS_OF_PAGE,
         ),
     ),
     "regression": (
         "{} is about classes, not numbers: leave it out, or --regression.",
         (
-            "score", "scale", "threshold", "weight", "with_", "against", "gedi", "control", "reference", "adjust",
+            "score", "scale", "threshold", "weight", "with_", "against", "control", "reference", "adjust",
             "positive", "favourable", "positive_name", "label_map",
         ),
     ),
 }  # fmt: skip
 """By kind of audit: what it says of the options that do not go with it, and these options."""
 OF_CLASSES = (
-    "score", "threshold", "scale", "against", "on", "gedi", "weight", "cluster", "without", "positive", "intersect",
+    "score", "threshold", "scale", "against", "on", "weight", "cluster", "without", "positive", "intersect",
     "min_count", "bins", "reference", "label_map", "positive_name", "favourable",
 )  # fmt: skip
 """Options that an audit of classes takes as they are."""
