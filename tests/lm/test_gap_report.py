@@ -151,7 +151,7 @@ def test_terms_that_a_training_has_seen_are_not_used(tmp_path: Path) -> None:
     assert [row.term for row in held_out_triplets(ROWS, [first, second], **options)[0]] == ["b", "c"]
     found, how = held_out_triplets(ROWS, ["org/name"], **options)
     assert found == list(split_terms(ROWS, seed=1, share=0.4).held_out)
-    assert how == "terms held out by seed 1 and share 0.4"
+    assert how == f"{split_terms(ROWS, seed=1, share=0.4)}, by split seed 1 and share 0.4"
     with pytest.raises(DataError, match=r"has no held-out-terms.txt.*Give --terms"):
         held_out_triplets(ROWS, [training(tmp_path / "all", None)], **options)
     (tmp_path / "terms").write_text("p\nq\n")

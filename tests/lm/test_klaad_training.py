@@ -317,3 +317,22 @@ def test_a_refused_training_leaves_the_held_out_terms_alone(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="other settings"):
         train_command("klaad_small", tmp_path / "own.csv", out, [*options, "seed=1"], 0.4)
     assert (out / "held-out-terms.txt").read_text() == terms
+
+
+def test_the_seed_of_a_training_does_not_choose_its_held_out_terms(tmp_path: Path, capsys: Any) -> None:
+    from levelhead.cli.klaad import train_command
+
+    language_model("llama").save_pretrained(tmp_path / "base")
+    tokenizer().save_pretrained(tmp_path / "base")
+    lines = ["stereo,anti,unrelated,term,bias_type"]
+    triplet = f"{TRIPLETS[0].stereotype},{TRIPLETS[0].anti_stereotype},{TRIPLETS[0].unrelated}"
+    lines += [f"{triplet},{term},{kind}" for kind in ("fruit", "nuts") for term in (f"{kind}{n}" for n in range(5))]
+    (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
+    options = [f"model.name={tmp_path / 'base'}", "train.device=cpu"]
+    for name, seed, split_seed in (("a", 0, 0), ("b", 1, 0), ("c", 0, 1)):
+        train_command("klaad_small", tmp_path / "own.csv", tmp_path / name, [*options, f"seed={seed}"], 0.2, split_seed)
+    a, b, c = ((tmp_path / name / "held-out-terms.txt").read_text() for name in "abc")
+    assert a == b
+    assert a != c
+    said = "2 of 10 target terms held out: 1 of 5 fruit, 1 of 5 nuts, by --split-seed 0."
+    assert said in capsys.readouterr().out.replace("\n", " ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -13,9 +13,6 @@ from levelhead.cli.options import DataRoot, HtmlFile, MismatchedWeights
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
-
-if TYPE_CHECKING:
-    pass
 
 console = Terminal()
 RESULT, PICTURE = "result.json", "attention-gap"
@@ -34,7 +31,9 @@ def gap_command(
         Path | None,
         typer.Option(help="Target terms to use, one a line. Default: those held out in training.", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the split by term, where no training tells it.")] = 0,
+    split_seed: Annotated[
+        int, typer.Option("--split-seed", "--seed", min=0, help="Of the split by term, where no training tells it.")
+    ] = 0,
     held_out_share: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Of the split by term, where no training tells it.")
     ] = 0.2,
@@ -69,7 +68,7 @@ def gap_command(
         raise ConfigError("Give --triplets (a file) or --data-root (where StereoSet is), not both.")
     rows = read_triplets(triplets) if triplets is not None else stereoset_triplets(data_root)
     places = [place_of(name) for name in (model, against) if name is not None]
-    chosen, selection = held_out_triplets(rows, places, terms=terms, seed=seed, share=held_out_share)
+    chosen, selection = held_out_triplets(rows, places, terms=terms, seed=split_seed, share=held_out_share)
     options: Any = {"dtype": precision.value, "allow_mismatched_weights": allow_mismatched_weights}
     after = LanguageModel.load(model, device, **options)
     before = None if against is None else LanguageModel.load(against, device, **options)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -13,6 +12,10 @@ from rich.markup import escape
 from levelhead.storage import check_outputs, is_run, read_json, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
+
+if TYPE_CHECKING:  # importing torch takes seconds
+    from levelhead.lm.klaad_training import KlaadConfig
+    from levelhead.lm.triplets import TermSplit
 
 console = Terminal()
 HELD_OUT_FIGURES = "held-out.json"
@@ -30,6 +33,7 @@ def train_command(
     held_out_share: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of target terms that is not trained on; 0: none.")
     ] = 0.2,
+    split_seed: Annotated[int, typer.Option(min=0, help="Which target terms are held out; --set seed is apart.")] = 0,
 ) -> None:
     """Fine-tune a language model so that attention is alike in stereotypical and anti-stereotypical sentences.
 
@@ -39,13 +43,16 @@ def train_command(
     console.quiet = os.environ.get("RANK", "0") != "0"  # of several processes one speaks and writes
     check_outputs({}, folders={"--out": out})
     from levelhead.lm.klaad_tuning import held_out_figures, read_cells, tuning_table
-    from levelhead.lm.triplets import TRAINING, read_triplets
+    from levelhead.lm.triplets import TRAINING, TermSplit, read_triplets, split_terms
 
     cells = read_cells(recipe, settings or [])
     grid = "" not in cells  # one training without a grid has no name
     if grid and not held_out_share:
         raise ConfigError("A grid is compared on held-out terms: give --held-out-share more than 0.")
-    rows = read_triplets(triplets)
+    rows = tuple(read_triplets(triplets))
+    split = split_terms(rows, seed=split_seed, share=held_out_share) if held_out_share else TermSplit(rows, ())
+    if held_out_share:
+        console.print(f"{split}, by --split-seed {split_seed}.", soft_wrap=True, markup=False)
     figures = {}
     for number, (name, config) in enumerate(cells.items(), start=1):
         measured = out / name / HELD_OUT_FIGURES
@@ -56,9 +63,9 @@ def train_command(
                 continue
         if is_run(out / name) and not (out / name / TRAINING).exists():
             raise ConfigError(f"{out / name} holds a run of another kind, which would be lost. Choose another --out.")
-        model, tokenizer, held_out = _train(config, rows, held_out_share, out / name)
+        model, tokenizer = _train(config, split, out / name)
         if grid:
-            figures[name] = held_out_figures(model, tokenizer, held_out, config)
+            figures[name] = held_out_figures(model, tokenizer, split.held_out, config)
             if not console.quiet:
                 write_json(measured, figures[name])
     if figures:
@@ -67,24 +74,20 @@ def train_command(
     console.print(f"Model, tokenizer and log are in {escape(str(out))}.", soft_wrap=True)
 
 
-def _train(config: Any, rows: Sequence[Any], held_out_share: float, out: Path) -> tuple[Any, Any, Sequence[Any]]:
-    """Train once; return model, tokenizer and the held-out triplets."""
+def _train(config: KlaadConfig, split: TermSplit, out: Path) -> tuple[Any, Any]:
+    """Train once; return model and tokenizer."""
     import torch
 
     from levelhead.lm.klaad_training import load_language_model, train_klaad
-    from levelhead.lm.triplets import HELD_OUT_TERMS, TRAINING, split_terms, write_terms
+    from levelhead.lm.triplets import HELD_OUT_TERMS, TRAINING, write_terms
     from levelhead.terminal import training_progress
 
-    train, held_out = tuple(rows), tuple(rows[:0])
-    if held_out_share:
-        split = split_terms(rows, seed=config.seed, share=held_out_share)
-        train, held_out = split.train, split.held_out
-        # Another training's folder is refused below, as it stands.
-        if not console.quiet and not (out / TRAINING).exists():
-            out.mkdir(parents=True, exist_ok=True)
-            write_terms(out / HELD_OUT_TERMS, split.held_out_terms)
+    # Another training's folder is refused below, as it stands.
+    if split.held_out and not console.quiet and not (out / TRAINING).exists():
+        out.mkdir(parents=True, exist_ok=True)
+        write_terms(out / HELD_OUT_TERMS, split.held_out_terms)
     torch.manual_seed(config.seed)  # LoRA's matrices are drawn before the training
     model, tokenizer = load_language_model(config.model)
     with training_progress(console) as report:
-        train_klaad(model, tokenizer, train, config, out, held_out=held_out, progress=report)
-    return model, tokenizer, held_out
+        train_klaad(model, tokenizer, split.train, config, out, held_out=split.held_out, progress=report)
+    return model, tokenizer

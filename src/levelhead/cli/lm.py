@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -13,9 +13,6 @@ from levelhead.cli.options import DataRoot, HtmlFile, JsonFile, MismatchedWeight
 from levelhead.storage import check_outputs, read_json, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, listed
-
-if TYPE_CHECKING:  # importing torch takes seconds, and the other commands need not wait for it
-    pass
 
 lm_app = typer.Typer(help="Language models: measure and reduce stereotypes.", no_args_is_help=True)
 console = Terminal()

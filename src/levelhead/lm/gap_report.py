@@ -240,7 +240,7 @@ def held_out_triplets(
         held_out = [those for place in places if (those := terms_held_out(place)) is not None]
         if not held_out:
             split = split_terms(triplets, seed=seed, share=share)
-            return list(split.held_out), f"terms held out by seed {seed} and share {share:g}"
+            return list(split.held_out), f"{split}, by split seed {seed} and share {share:g}"
         kept, how = frozenset.intersection(*held_out), "the terms that the training held out"
     found = [triplet for triplet in triplets if same_term(triplet.term) in kept]
     if not found:

@@ -13,7 +13,9 @@ Score the trained model with ``StereoSet(terms=split.held_out_terms)``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Sequence
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -64,6 +66,14 @@ class TermSplit:
         """The target terms to evaluate on."""
         return frozenset(triplet.term for triplet in self.held_out)
 
+    def __str__(self) -> str:
+        """Say how many terms are held out, in all and of each bias type."""
+        types = _bias_types([*self.train, *self.held_out])
+        every = Counter(types.values())
+        held = Counter(types[same_term(term)] for term in {same_term(term) for term in self.held_out_terms})
+        parts = [f"{held[kind]} of {count} {kind}" for kind, count in sorted(every.items()) if kind]
+        return f"{held.total()} of {every.total()} target terms held out" + (f": {', '.join(parts)}" if parts else "")
+
 
 def stereoset_triplets(root: Path | None) -> list[Triplet]:
     """Read the triplets of StereoSet below ``root`` (None: ``$LEVELHEAD_DATA``, then ``data``), in either layout."""
@@ -95,12 +105,12 @@ def read_triplets(path: Path) -> list[Triplet]:
 
 
 def split_terms(triplets: Sequence[Triplet], *, seed: int, share: float) -> TermSplit:
-    """Split triplets by target term; a term is held out with the probability ``share``.
+    """Split triplets by target term: within each bias type, hold out the ``share`` of terms with the smallest hashes.
 
-    Whether a term is held out depends on the term, the seed and the share alone: not on the other terms, their order,
-    or the machine. So triplets of two sources that are split alike fit each other, and a larger share holds out all the
-    terms of a smaller one. Case and outer spaces do not make another term. A sentence may still mention a term that it
-    is not about.
+    Each bias type holds out ``share`` times its number of terms, rounded, and never all of them. So every type with at
+    least 0.5 / ``share`` terms has some. A term of several types counts in the first by name. The hash is of the seed
+    and the term, so neither order nor machine matter, and a larger share holds out all the terms of a smaller one. Case
+    and outer spaces do not make another term. A sentence may still mention a term that it is not about.
 
     Raises :class:`~levelhead.types.ConfigError` for a share that is not between 0 and 1, and
     :class:`~levelhead.types.DataError` for triplets without a term, or if one side is empty.
@@ -112,23 +122,29 @@ def split_terms(triplets: Sequence[Triplet], *, seed: int, share: float) -> Term
         raise DataError(
             f"{without} of {len(triplets)} triplets have no term, so they cannot be split by term. Fill it."
         )
-    train: list[Triplet] = []
-    held_out: list[Triplet] = []
+    types = _bias_types(triplets)
+    chosen: set[str] = set()
+    for kind in set(types.values()):
+        terms = sorted((term for term in types if types[term] == kind), key=lambda term: _hash(term, seed))
+        chosen.update(terms[: min(math.floor(share * len(terms) + 0.5), len(terms) - 1)])
+    train = tuple(triplet for triplet in triplets if same_term(triplet.term) not in chosen)
+    held_out = tuple(triplet for triplet in triplets if same_term(triplet.term) in chosen)
+    if not held_out:
+        raise DataError(f"A share of {share} of {len(types)} terms holds out none: give a larger share or more terms.")
+    return TermSplit(train, held_out)
+
+
+def _hash(term: str, seed: int) -> bytes:
+    return hashlib.blake2b(f"{seed}\n{term}".encode(), digest_size=8).digest()
+
+
+def _bias_types(triplets: Iterable[Triplet]) -> dict[str, str]:
+    """Return the bias type of each term, the first by name where a term has several."""
+    types: dict[str, str] = {}
     for triplet in triplets:
-        (held_out if is_held_out(triplet.term, seed=seed, share=share) else train).append(triplet)
-    if not train or not held_out:
-        terms = len({same_term(triplet.term) for triplet in triplets})
-        raise DataError(
-            f"The split of {terms} terms with seed {seed} and share {share} leaves one side empty. Choose another "
-            "seed, or another share."
-        )
-    return TermSplit(tuple(train), tuple(held_out))
-
-
-def is_held_out(term: str, *, seed: int, share: float) -> bool:
-    """Return whether :func:`split_terms` holds a target term out."""
-    digest = hashlib.blake2b(f"{seed}\n{same_term(term)}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < share * 2**64
+        term = same_term(triplet.term)
+        types[term] = min(types.get(term, triplet.bias_type), triplet.bias_type)
+    return types
 
 
 def write_terms(path: Path, terms: frozenset[str]) -> None:
