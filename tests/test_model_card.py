@@ -202,7 +202,7 @@ def test_the_card_shows_only_options_that_differ_from_the_default(run: Path) -> 
 def test_the_card_names_a_way_to_install_that_works(run: Path) -> None:
     card = model_card(run)
     assert "pip install levelhead" not in card
-    assert "`python -m pip install -e .` in a clone" in card
+    assert "`python -m pip install -e '.[torch]'` in a clone" in card
 
 
 def test_files_and_log_hold_the_validation_loss_as_it_is(run: Path) -> None:

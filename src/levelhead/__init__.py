@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead._version import __version__
 from levelhead.auto_classes import register_when_imported
+from levelhead.extras import explained
 
 if TYPE_CHECKING:
     from levelhead.attention import DebiasConfig as DebiasConfig
@@ -109,11 +110,14 @@ register_when_imported()
 
 
 def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
     if name == "lm":
         return importlib.import_module("levelhead.lm")
-    if name not in _HOME:
-        raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"levelhead.{_HOME[name]}"), name)
+    try:
+        return getattr(importlib.import_module(f"levelhead.{_HOME[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise explained(error, f"levelhead.{name}") from error
 
 
 def __dir__() -> list[str]:

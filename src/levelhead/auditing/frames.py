@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from levelhead.arrays import checked
+from levelhead.extras import explained
 from levelhead.metrics.names import RATE_TITLES, attribute_names, group_name
 from levelhead.types import ConfigError, listed, printable, quoted
 
@@ -35,7 +36,10 @@ def draw_rates(result: AuditResult, attribute: str | None = None, rates: Sequenc
     Raises:
         ConfigError: there is no such column or rate.
     """
-    from matplotlib.figure import Figure
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise explained(error, "plot") from error
 
     names = {name: key for key, name in attribute_names(result.by_attribute).items()}
     name = next(iter(names)) if attribute is None else attribute

@@ -37,6 +37,7 @@ from levelhead.cli.report import report_command
 from levelhead.cli.reproduce import reproduce_command
 from levelhead.cli.table import table_command
 from levelhead.cli.train import evaluate_command, train_command
+from levelhead.extras import MissingExtraError, explained
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal, spare_encodings
 from levelhead.types import ConfigError, LevelheadError, quoted
@@ -186,6 +187,11 @@ def main(arguments: list[str] | None = None) -> Any:
         return app(arguments)
     except LevelheadError as error:
         text = str(error)
+    except ModuleNotFoundError as error:
+        told = explained(error, "This command")
+        if not isinstance(told, MissingExtraError):
+            raise
+        text = str(told)
     except OSError as error:  # a disk that is full, a folder that may not be written
         where = "" if error.filename is None else f": {error.filename}"
         text = str(LevelheadError(f"{error.strerror or error}{where}."))

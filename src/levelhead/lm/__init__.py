@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from levelhead.extras import explained
+
 _HOME = {
     "Klaad": "klaad",
     "TripletBatch": "klaad",
@@ -39,4 +41,7 @@ def __getattr__(name: str) -> Any:
         return globals().setdefault(name, Registry("benchmark", Benchmark, "levelhead.benchmarks", "card", own))
     if name not in _HOME:
         raise AttributeError(f"module 'levelhead.lm' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"levelhead.lm.{_HOME[name]}"), name)
+    try:
+        return getattr(importlib.import_module(f"levelhead.lm.{_HOME[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise explained(error, f"levelhead.lm.{name}") from error

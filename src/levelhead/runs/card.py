@@ -35,7 +35,7 @@ LIMITS = (
     "Labels and groups are annotations, not facts about a person. Do not use the model to decide about people, or to "
     "say who someone is.",
 )
-INSTALL = "`python -m pip install -e .` in a clone of levelhead"
+INSTALL = "`python -m pip install -e '.[torch]'` in a clone of levelhead"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 COST_TITLES = {
     "seconds": "Training, seconds",

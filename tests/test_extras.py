@@ -1,0 +1,106 @@
+"""The core, without torch: what it does, and what a name or a command says that needs more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from levelhead.extras import EXTRAS, MissingExtraError, explained
+
+ROOT = Path(__file__).parents[1]
+ABSENT = sorted(module for modules in EXTRAS.values() for module in modules)
+WITHOUT = (
+    "import sys\n"
+    "class Absent:\n"
+    "    def find_spec(self, name, path=None, target=None):\n"
+    f"        if name.partition('.')[0] in {ABSENT}:\n"
+    "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+    "sys.meta_path.insert(0, Absent())\n"
+    "import levelhead as lh\n"
+    "from levelhead.cli import main\n"
+)
+
+
+def without(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", WITHOUT + code], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("module", "extra"), [("torch.nn", "torch"), ("PIL", "torch"), ("matplotlib", "plot")])
+def test_the_error_says_what_to_type(module: str, extra: str) -> None:
+    told = explained(ModuleNotFoundError(name=module), "levelhead.attach")
+    assert isinstance(told, MissingExtraError)
+    assert isinstance(told, ImportError)
+    said = f"levelhead.attach needs {module.partition('.')[0]}, which is not installed. Type: pip install "
+    assert str(told) == f"{said}'levelhead[{extra}]'"
+
+
+@pytest.mark.parametrize("name", ["numpi", "", None])
+def test_a_module_of_no_extra_is_reported_as_it_was(name: str | None) -> None:
+    error = ModuleNotFoundError(name=name)
+    assert explained(error, "levelhead.attach") is error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["attach", "fit", "Lab", "compare_models", "pretrain", "lm.load_klaad"])
+def test_a_name_that_needs_torch_says_so(name: str) -> None:
+    done = without(f"try: lh.{name}\nexcept ImportError as error: print(error)")
+    assert done.stdout == (
+        f"levelhead.{name} needs torch, which is not installed. Type: pip install 'levelhead[torch]'\n"
+    ), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [["demo"], ["list", "recipes"], ["compare", "x"], ["train", "x"], ["lm", "bench"], ["table", "."]]
+)
+def test_a_command_that_needs_torch_says_so(command: list[str], tmp_path: Path) -> None:
+    done = without(f"import os; os.chdir({str(tmp_path)!r}); main({command!r})")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "Type: pip install 'levelhead[torch]'" in done.stderr or "levelhead[" not in done.stderr, done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_core_audits_explains_and_writes_pages(tmp_path: Path) -> None:
+    done = without(
+        f"import os; os.chdir({str(tmp_path)!r})\n"
+        "def run(*words):\n"
+        "    try: main([*words])\n"
+        "    except SystemExit as end: assert not end.code, words\n"
+        "run('audit', '--example', '--html', 'a.html', '--json', 'a.json')\n"
+        "run('report', 'a.json', '--html', 'b.html')\n"
+        "run('audit', '--plan', 'gap=5', '--rate', '0.3')\n"
+        "import numpy as np\n"
+        "r = np.random.default_rng(0)\n"
+        "y, p, g = r.integers(0, 2, 400), r.random(400), r.integers(0, 2, 400)\n"
+        "lh.explain_gap(y, p, sensitive_features=g).to_html()\n"
+        "audit = lh.audit(y, p > 0.5, sensitive_features=g)\n"
+        "audit.to_frame(), audit.to_html()\n"
+        "try: audit.plot()\n"
+        "except ImportError as error: print(error)\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("plot needs matplotlib, which is not installed. Type: pip install 'levelhead[plot]'\n")
+    assert {file.name for file in tmp_path.iterdir()} == {"a.html", "a.json", "b.html"}
+
+
+@pytest.mark.slow
+def test_the_wheel_alone_brings_all_that_an_audit_needs(tmp_path: Path) -> None:
+    """In an empty environment; without a package registry, this cannot be seen."""
+    venv.create(tmp_path / "alone", with_pip=True)
+    python = str(tmp_path / "alone" / "bin" / "python")
+    install = [python, "-m", "pip", "install", "--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt")]
+    if subprocess.run([*install, "rich"], capture_output=True).returncode:
+        pytest.skip("no package registry can be reached")
+    subprocess.run([*install, str(ROOT)], check=True, capture_output=True)
+    listed = subprocess.run([python, "-m", "pip", "list"], capture_output=True, text=True).stdout.lower().split()
+    assert not {"torch", "transformers", "accelerate", "matplotlib"} & {*listed}
+    command = [str(tmp_path / "alone" / "bin" / "levelhead"), "audit", "--example"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "54.7 points fewer" in done.stdout
