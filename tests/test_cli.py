@@ -145,7 +145,6 @@ VERBS = [
     "figure ladder",
     "figure qk",
     "figure attention",
-    "figure bounds",
     "features list",
     "features prune",
     "features build",
@@ -154,7 +153,7 @@ VERBS = [
     "lm compare",
     "lm gap",
 ]
-OLD_VERBS = ["bounds", "card", "certify", "grid", "klaad", "lm-bias", "lm-compare", "lm-gap", "pareto"]
+OLD_VERBS = ["card", "grid", "klaad", "lm-bias", "lm-compare", "lm-gap", "pareto"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -176,6 +175,9 @@ def test_old_verbs_are_hidden_and_do_what_they_did(verb: str, capsys: pytest.Cap
     [
         ("audit rows.csv --gedi 3", "`levelhead audit --gedi` was removed: leave it out"),
         ("audit rows.csv --gedi=3", "`levelhead audit --gedi` was removed: leave it out"),
+        ("certify runs/mine", "`levelhead certify` was removed: a bound follows from the groups' shares"),
+        ("bounds runs/mine --json b.json", "`levelhead bounds` was removed: a bound follows from"),
+        ("figure bounds runs/mine", "`levelhead figure bounds` was removed: a bound follows from"),
     ],
 )
 def test_what_was_removed_says_what_to_type(typed: str, instead: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,8 +186,9 @@ def test_what_was_removed_says_what_to_type(typed: str, instead: str, capsys: py
 
 
 def test_only_what_was_removed_is_refused_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("explain", "--gedi", "3") == 2
-    assert "was removed" not in capsys.readouterr().err
+    for typed in ("explain --gedi 3", "report bounds", "audit -- --gedi"):
+        assert run(*typed.split()) == 2
+        assert "was removed" not in capsys.readouterr().err
 
 
 def test_a_page_and_a_card_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

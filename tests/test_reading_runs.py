@@ -167,7 +167,6 @@ def without_record(folder: Path) -> None:
         "figure ladder faces --out l.svg",
         "figure qk theirs/mine --dimension 1 --token 2 --out q.svg",
         "figure attention theirs/mine --out a.svg",
-        "figure bounds theirs/mine --html b.html",
         "report theirs/mine --html r.html --card",
         "report theirs/seeing --card --print",
         "report faces/mine --card --html r.html",

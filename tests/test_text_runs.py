@@ -13,7 +13,6 @@ from transformers import AutoTokenizer, pipeline
 
 import levelhead as lh
 from levelhead.data.phrases import vocabulary
-from levelhead.inspecting.bounds import bounds_of_run
 from levelhead.models.networks import load_backbone, load_tokenizer
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.recipe import Experiment, build_experiment
@@ -58,8 +57,6 @@ def test_a_run_on_texts_from_train_to_pipeline(experiment: Experiment, tmp_path:
     load_tokenizer.cache_clear()
     evaluate_run(run)
     assert (run / "predictions-test-epochs.parquet").exists()
-    report = bounds_of_run(run)
-    assert "readout" in json.dumps(report.to_dict())
     classify = pipeline(
         "text-classification",
         model=lh.from_pretrained(run / "model"),

@@ -65,7 +65,6 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "features list": [{}],
     "features prune": [{"older_than": "1"}],
     "figure attention": [{"run": "given/run"}],
-    "figure bounds": [{"run": "given/run"}],
     "figure ladder": [RUNS],
     "figure pareto": [RUNS],
     "figure qk": [{"run": "given/run"}],

@@ -9,18 +9,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 import yaml
 
 import levelhead as lh
-from levelhead.attention.capture import Captured
 from levelhead.auditing.missing.known import read_shares
 from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.auditing.signal import signal_areas_of_file
 from levelhead.bench.tables import collect
 from levelhead.cli.report import page_of, runs_page
-from levelhead.data.base import Groups
-from levelhead.inspecting.bounds import bounds_of
 from levelhead.report import render
 from levelhead.report.terminal import drawn
 from levelhead.storage import write_json
@@ -473,18 +469,6 @@ def comparison() -> Any:
 def run() -> Any:
     _run(Path("run"), "erm", 0, 0.15)
     return Shown(None, None, render(page_of(Path("run"))))
-
-
-@case
-def bounds() -> Any:
-    generator = torch.Generator().manual_seed(0)
-    query, key = torch.randn(2, 120, 1, 2, 3, generator=generator)
-    batch = Captured(query, key, query.abs(), key.abs(), 3**-0.5, None, None)
-    members = Groups("style", torch.arange(120) % 2, ("a", "b"))
-    options = {"normalize": True, "scale": True, "absolute": True, "statistics": "position"}
-    found = bounds_of([batch], members, options, {"split": "test"})
-    write_json(Path("bounds.json"), found.to_dict())
-    return Shown(None, plain_text(found.table()), render(page_of(Path("bounds.json"))))
 
 
 @case

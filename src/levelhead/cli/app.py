@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead._version import __version__
-from levelhead.cli.audit import audit_command, bounds_command
+from levelhead.cli.audit import audit_command
 from levelhead.cli.card import card_command
 from levelhead.cli.compare import compare_command, grid_command
 from levelhead.cli.data import data_app, init_command
@@ -65,16 +65,13 @@ app.command("report", rich_help_panel=AUDITING)(report_command)
 app.add_typer(figure_app, name="figure", rich_help_panel=AUDITING)
 figure_app.command("pareto")(pareto_command)
 figure_app.command("ladder")(ladder_command)
-figure_app.command("bounds")(bounds_command)
 app.add_typer(lm_app, name="lm", rich_help_panel=MORE)
 lm_app.command("train")(lm_train_command)
 lm_app.command("gap")(gap_command)
 app.add_typer(data_app, name="data", rich_help_panel=MORE)
 app.add_typer(features_app, name="features", rich_help_panel=MORE)
 for old, new, command in (
-    ("bounds", "figure bounds", bounds_command),
     ("card", "report RUN --card", card_command),
-    ("certify", "figure bounds", bounds_command),
     ("grid", "compare GRID", grid_command),
     ("klaad", "lm train", lm_train_command),
     ("lm-bias", "lm bench", bench_command),
@@ -85,7 +82,11 @@ for old, new, command in (
     app.command(old, hidden=True)(renamed(command, old, new))
 
 
+BOUNDS = "a bound follows from the groups' shares, with levelhead.inspecting.theory in Python"
 GONE = {
+    "bounds": BOUNDS,
+    "certify": BOUNDS,
+    "figure bounds": BOUNDS,
     "audit --gedi": "leave it out: --continuous gives the slope, which is GeDI of degree 1",
 }
 """What was removed, a verb or a verb with an option, and what to type instead."""

@@ -1,4 +1,4 @@
-"""The commands ``levelhead audit`` (a file of predictions) and ``levelhead figure bounds`` (the attention of a run)."""
+"""The command ``levelhead audit``: a file of predictions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
 from levelhead.cli.finishing import finish
-from levelhead.cli.options import SCALES, HtmlFile, Missing, SplitName, source_joined
+from levelhead.cli.options import SCALES, Missing, source_joined
 from levelhead.storage import check_outputs
 from levelhead.types import ConfigError, quoted
 
@@ -630,33 +630,3 @@ def _classes(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str])
         about=about,
         **{name: getattr(asked, name) for name in OF_CLASSES},
     )
-
-
-def bounds_command(
-    run: Annotated[Path, typer.Argument(help="A finished run folder.", show_default=False)],
-    split: Annotated[SplitName, typer.Option(help="Which split to measure on.")] = SplitName.test,
-    data_root: Annotated[
-        Path | None,
-        typer.Option(help="Folder that holds the data sets. Default: that of the run.", show_default=False),
-    ] = None,
-    attribute: Annotated[
-        str | None,
-        typer.Option(
-            help="Sensitive attribute, where the data set has several. Default: the first.", show_default=False
-        ),
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write every figure as JSON.", show_default=False)
-    ] = None,
-    html_file: HtmlFile = None,
-) -> None:
-    """Measure group gaps of a run's attention logits, beside every proved bound on them.
-
-    The bounds are about logits of the last attention layer, not about predictions, and certify nothing. Keys with fewer
-    than 30 rows of a group are left out. Writes nothing into the run folder.
-    """
-    check_outputs({"--json": json_file, "--html": html_file}, runs=[run])
-    # Here, because importing torch takes seconds and an audit of a file does not need it.
-    from levelhead.inspecting.bounds import bounds_of_run
-
-    finish(bounds_of_run(run, split.value, data_root=data_root, attribute=attribute), json_file, html_file)

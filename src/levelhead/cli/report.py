@@ -40,7 +40,7 @@ def report_command(
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
 ) -> None:
-    """Make one standalone HTML page of a run, a comparison, an audit, of bounds, or of language models.
+    """Make one standalone HTML page of a run, a comparison, an audit, or of language models.
 
     The page loads nothing and runs no script: it can be mailed, archived and printed. Its first line is the finding
     with its uncertainty.
@@ -80,7 +80,6 @@ def report_command(
 PAGES = {
     "attention gap": "lm.page:gap_page",
     "audit": "auditing.page:audit_page",
-    "bounds": "inspecting.bounds_page:bounds_page",
     "comparison": "bench.page:comparisons_page",
     "evaluation": "auditing.overall:overall_page",
     "explanation": "auditing.explain_page:explain_page",
@@ -100,7 +99,6 @@ WITHOUT_KIND = {
     "audit": {"by_attribute"},
     "comparison": {"comparisons"},
     "language models": {"headlines"},
-    "bounds": {"arithmetic_check"},
     "attention gap": {"figures", "published"},
     "two models": {"agreement", "models"},
 }
@@ -143,7 +141,7 @@ def _page_of(source: Path, split: str, baseline: str, command: str) -> Record:
             record, source=source.name, command=command
         )
         return page
-    verbs = "`audit`, `explain`, `postprocess`, `evaluate`, `table`, `figure bounds`, `lm compare` or `lm gap`"
+    verbs = "`audit`, `explain`, `postprocess`, `evaluate`, `table`, `lm compare` or `lm gap`"
     raise DataError(f"{source} is not what {verbs} write.")
 
 

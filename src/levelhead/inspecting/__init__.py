@@ -1,1 +1,1 @@
-"""What the attention of a finished run does: bounds, queries and keys, and where it looks."""
+"""What the attention of a finished run does: disparity and its bounds, queries and keys, and where it looks."""
