@@ -40,9 +40,11 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse, special
 
 import levelhead as lh
+from levelhead.auditing.missing import privacy
 from levelhead.auditing.missing.answer import IndirectAudit
 from levelhead.auditing.missing.gaps import GAPS, rate_gap, rows_of
 from levelhead.auditing.missing.known import Shares
+from levelhead.auditing.missing.responses import Response
 from levelhead.auditing.missing.three_proxies import by_proxies
 from levelhead.metrics import estimate_to_dict
 
@@ -220,8 +222,8 @@ def audit_adult(folder: Path, repeats: int) -> dict[str, Any]:
         return lh.indirect_audit(y, yhat, labelled=known_rows, proxies=proxies)
 
     def randomised(seed: int) -> IndirectAudit:
-        reports = lh.privacy.randomize(rows["sex"].to_numpy(), np.log(4), seed=seed)
-        return lh.indirect_audit(y, yhat, responses=reports, response=lh.Response(epsilon=float(np.log(4))))
+        reports = privacy.randomize(rows["sex"].to_numpy(), np.log(4), seed=seed)
+        return lh.indirect_audit(y, yhat, responses=reports, response=Response(epsilon=float(np.log(4))))
 
     strata = rows["occupation"].astype(str).to_numpy()
     by_stratum = Shares(("Female", "Male"), by_stratum={key: (b, a) for key, (a, b) in known["strata"].items()})
@@ -272,8 +274,8 @@ def audit_faces(folder: Path, repeats: int) -> dict[str, Any]:
         return lh.indirect_audit(y, yhat, labelled=sampled(rows, "group", LABELLED, seed), proxies=proxies)
 
     def randomised(seed: int) -> IndirectAudit:
-        reports = lh.privacy.randomize(rows["group"].to_numpy(), np.log(4), seed=seed)
-        return lh.indirect_audit(y, yhat, responses=reports, response=lh.Response(epsilon=float(np.log(4))))
+        reports = privacy.randomize(rows["group"].to_numpy(), np.log(4), seed=seed)
+        return lh.indirect_audit(y, yhat, responses=reports, response=Response(epsilon=float(np.log(4))))
 
     answers = {
         "labelled rows without a proxy": lambda seed: labelled(seed, None),

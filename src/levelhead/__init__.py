@@ -5,14 +5,15 @@ The public names are loaded when they are first used, so that an audit does not 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import typing as _typing
+import warnings as _warnings
 
 from levelhead._version import __version__
-from levelhead.auto_classes import register_when_imported
-from levelhead.extras import explained
+from levelhead.auto_classes import register_when_imported as _register_when_imported
+from levelhead.extras import explained as _explained
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from levelhead.attention import DebiasConfig as DebiasConfig
     from levelhead.attention import DebiasedBlock as DebiasedBlock
     from levelhead.attention import NotebookOptions as NotebookOptions
@@ -25,18 +26,15 @@ if TYPE_CHECKING:
     from levelhead.attention import detach as detach
     from levelhead.attention import from_pretrained as from_pretrained
     from levelhead.attention import lora_config as lora_config
-    from levelhead.attention import read_one_row as read_one_row
     from levelhead.attention import readout_only as readout_only
     from levelhead.auditing.audit import audit as audit
     from levelhead.auditing.audit import audit_file as audit_file
     from levelhead.auditing.explain import explain_file as explain_file
     from levelhead.auditing.explain import explain_gap as explain_gap
     from levelhead.auditing.explanation import Explanation as Explanation
-    from levelhead.auditing.missing import privacy as privacy
     from levelhead.auditing.missing.answer import IndirectAudit as IndirectAudit
     from levelhead.auditing.missing.audit import indirect_audit as indirect_audit
     from levelhead.auditing.missing.audit import indirect_audit_file as indirect_audit_file
-    from levelhead.auditing.missing.responses import Response as Response
     from levelhead.auditing.plan import Plan as Plan
     from levelhead.auditing.plan import plan_audit as plan_audit
     from levelhead.auditing.regression import RegressionAudit as RegressionAudit
@@ -74,7 +72,6 @@ _HOME = {
     "PretrainConfig": "pretraining.config",
     "QueryKeyStandardizer": "attention",
     "RegressionAudit": "auditing.regression",
-    "Response": "auditing.missing.responses",
     "TrainConfig": "training.config",
     "alignment": "attention",
     "append_encoder": "attention",
@@ -89,7 +86,6 @@ _HOME = {
     "explain_gap": "auditing.explain",
     "indirect_audit": "auditing.missing.audit",
     "indirect_audit_file": "auditing.missing.audit",
-    "privacy": "auditing.missing",
     "signal_area": "auditing.signal",
     "fit": "methods.fit",
     "from_pretrained": "attention",
@@ -97,27 +93,38 @@ _HOME = {
     "model_card": "runs.own_card",
     "plan_audit": "auditing.plan",
     "pretrain": "pretraining.train",
-    "read_one_row": "attention",
     "readout_only": "attention",
     "regression_audit": "auditing.regression",
     "regression_audit_file": "auditing.regression",
 }
 
+_MOVED = {
+    "Response": "levelhead.auditing.missing.responses.Response",
+    "privacy": "levelhead.auditing.missing.privacy",
+    "read_one_row": "levelhead.attention.readout_only",
+}
+"""Names that go with the next release, and where each is."""
+
 __all__ = ["__version__", "lm", *sorted(_HOME)]
 
 
-register_when_imported()
+_register_when_imported()
+del annotations
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
+def __getattr__(name: str) -> _typing.Any:
     if name == "lm":
-        return importlib.import_module("levelhead.lm")
+        return _importlib.import_module("levelhead.lm")
+    if name not in _MOVED and name not in __all__:
+        raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
+    if name in _MOVED:
+        place, _, present = _MOVED[name].rpartition(".")
+        _warnings.warn(f"lh.{name} goes. Type: from {place} import {present}", DeprecationWarning, stacklevel=2)
+        return getattr(_importlib.import_module(place), present)
     try:
-        return getattr(importlib.import_module(f"levelhead.{_HOME[name]}"), name)
+        return getattr(_importlib.import_module(f"levelhead.{_HOME[name]}"), name)
     except ModuleNotFoundError as error:
-        raise explained(error, f"levelhead.{name}") from error
+        raise _explained(error, f"levelhead.{name}") from error
 
 
 def __dir__() -> list[str]:

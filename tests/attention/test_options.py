@@ -9,6 +9,7 @@ from tiny_models import batch, bert_config, build, vit_config
 from transformers import BertModel, GPT2Config, GPT2Model, ViTModel
 
 import levelhead as lh
+from levelhead import attention
 from levelhead.attention import DebiasConfig, DebiasedBlock, NotebookOptions, append_encoder, attach, from_pretrained
 from levelhead.attention.aligning import debiased_attention
 from levelhead.attention.config import RENAMED, Facts
@@ -165,4 +166,4 @@ def test_a_block_of_its_own_resolves_its_options():
 
 
 def test_read_one_row_is_the_earlier_name_of_readout_only():
-    assert lh.read_one_row is lh.readout_only
+    assert attention.read_one_row is lh.readout_only

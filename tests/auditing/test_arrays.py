@@ -10,6 +10,7 @@ import torch
 
 import levelhead as lh
 from levelhead.auditing.continuous import continuous_gap
+from levelhead.auditing.missing import privacy
 from levelhead.auditing.postprocess import fit_rule
 from levelhead.metrics import Counts, compare, joint
 from levelhead.types import ConfigError, DataError, LevelheadError
@@ -289,7 +290,7 @@ def test_masked_arrays_keep_their_mask_everywhere():
     found = lh.indirect_audit(LABEL, PREDICTION, labelled=known)
     assert found.parts == lh.indirect_audit(LABEL, PREDICTION, labelled=known.tolist()).parts
     with pytest.raises(DataError, match="missing"):
-        lh.privacy.randomize(known, 1.0, seed=0)
+        privacy.randomize(known, 1.0, seed=0)
     with pytest.raises(DataError, match="missing"):
         fit_rule(np.ma.masked_array(SCORE, np.arange(ROWS) < 3), SEX)
 

@@ -33,6 +33,8 @@ from transformers import ViTConfig, ViTForImageClassification, ViTModel
 import levelhead as lh
 from levelhead import metrics
 from levelhead.auditing.continuous import continuous_gap
+from levelhead.auditing.missing import privacy
+from levelhead.auditing.missing.responses import Response
 from levelhead.auditing.postprocess import fit_rule
 from levelhead.metrics.power import detectable_gap, rows_needed
 from levelhead.metrics.ranking import area_under_roc, monotone_share
@@ -230,7 +232,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     ),
     "indirect_audit of responses": (
         lh.indirect_audit,
-        lambda: {"y_true": LABEL, "y_pred": PREDICTION, "responses": SEX, "response": lh.Response(flip=0.1)},
+        lambda: {"y_true": LABEL, "y_pred": PREDICTION, "responses": SEX, "response": Response(flip=0.1)},
     ),
     "indirect_audit_file": (
         lh.indirect_audit_file,
@@ -246,8 +248,8 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         },
     ),
     "plan_audit": (lh.plan_audit, lambda: {"gap": 0.2, "rate": 0.3}),
-    "privacy.randomize": (lh.privacy.randomize, lambda: {"values": SEX, "epsilon": 1.0, "seed": 0}),
-    "Response": (lh.Response, lambda: {"flip": 0.1}),
+    "privacy.randomize": (privacy.randomize, lambda: {"values": SEX, "epsilon": 1.0, "seed": 0}),
+    "Response": (Response, lambda: {"flip": 0.1}),
     "AuditResult.plot": (lambda **given: result().plot(**given), lambda: {"attribute": "group", "rates": None}),
     "fit_rule": (fit_rule, lambda: {"probability": SCORE, "group": SEX, "metric": "demographic_parity"}),
     "BiasRule.decide": (RULE.decide, lambda: {"probability": SCORE, "group": SEX}),
@@ -315,7 +317,6 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "detach": (lh.detach, lambda: {"model": attached()}),
     "describe": (lh.describe, lambda: {"model": tiny()}),
     "readout_only": (lh.readout_only, lambda: {"model": tiny()}),
-    "read_one_row": (lh.read_one_row, lambda: {"model": tiny()}),
     "append_encoder": (lh.append_encoder, lambda: {"backbone": ViTModel(CONFIG), "num_labels": 2}),
     "lora_config": (lh.lora_config, lambda: {"model": attached()}),
     "alignment": (lh.alignment, lambda: {"model": trained(), "labels": torch.tensor([0, 1])}),

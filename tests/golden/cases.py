@@ -13,6 +13,7 @@ import yaml
 
 import levelhead as lh
 from levelhead.auditing.missing.known import read_shares
+from levelhead.auditing.missing.responses import Response
 from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.auditing.signal import signal_areas_of_file
 from levelhead.bench.tables import collect
@@ -372,7 +373,7 @@ def three_proxies() -> Any:
 
 @case
 def randomised_answers() -> Any:
-    return indirect(responses={"sex": ROWS["reported"]}, response=lh.Response(flip=0.1))
+    return indirect(responses={"sex": ROWS["reported"]}, response=Response(flip=0.1))
 
 
 @case

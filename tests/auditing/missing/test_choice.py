@@ -13,10 +13,12 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
+from levelhead.auditing.missing import privacy
 from levelhead.auditing.missing.answer import PERSONS
 from levelhead.auditing.missing.known import NOTHING_KNOWN, read_shares
 from levelhead.auditing.missing.labelled import by_labelled_pairs, by_labelled_rows, cross_fitted
 from levelhead.auditing.missing.page import indirect_page
+from levelhead.auditing.missing.responses import Response
 from levelhead.cli.app import main
 from levelhead.report import render
 from levelhead.report.text import number
@@ -151,10 +153,10 @@ def test_two_of_several_groups_are_compared_as_two_groups_are() -> None:
 
 def test_three_groups_by_proxies_answers_and_shares() -> None:
     table = three_groups(60_000)
-    reports = lh.privacy.randomize(table["sex"].to_numpy(), 2.5, seed=1)
+    reports = privacy.randomize(table["sex"].to_numpy(), 2.5, seed=1)
     answers = [
         audit(table, proxies=table[["p1", "p2", "p3"]], replicates=100),
-        audit(table, responses=reports, response=lh.Response(epsilon=2.5)),
+        audit(table, responses=reports, response=Response(epsilon=2.5)),
         audit(table, shares={"a": 0.5, "b": 0.3, "c": 0.2}),
     ]
     for result in answers:
@@ -193,8 +195,8 @@ def test_no_number_is_cut_at_80_columns(table: pd.DataFrame) -> None:
 
 
 def test_randomised_answers(table: pd.DataFrame) -> None:
-    reports = lh.privacy.randomize(table["sex"].to_numpy(), 1.5, seed=1)
-    result = audit(table, responses=reports, response=lh.Response(epsilon=1.5))
+    reports = privacy.randomize(table["sex"].to_numpy(), 1.5, seed=1)
+    result = audit(table, responses=reports, response=Response(epsilon=1.5))
     figure = result.gaps["demographic_parity"]
     assert figure.low < 0.275 < figure.high
     assert abs(part_of(result).gaps[0].naive["reports as groups"]) < figure.low
@@ -202,12 +204,9 @@ def test_randomised_answers(table: pd.DataFrame) -> None:
 
 def test_two_attributes_with_a_budget_each(table: pd.DataFrame) -> None:
     reports = {
-        name: lh.privacy.randomize(table[name].to_numpy(), budget, seed=1)
-        for name, budget in (("sex", 1.0), ("zip", 2.0))
+        name: privacy.randomize(table[name].to_numpy(), budget, seed=1) for name, budget in (("sex", 1.0), ("zip", 2.0))
     }
-    result = audit(
-        table, responses=reports, response={"sex": lh.Response(epsilon=1.0), "zip": lh.Response(epsilon=2.0)}
-    )
+    result = audit(table, responses=reports, response={"sex": Response(epsilon=1.0), "zip": Response(epsilon=2.0)})
     assert list(result.parts) == ["sex", "zip"]
     said = " ".join(result.parts["zip"].rests_on)
     assert "Each answer in 'zip' spent epsilon=2.00. The 2 attributes of a person spent 3.00 together." in said
@@ -296,10 +295,10 @@ def test_nothing_known_gives_a_sentence_and_no_number(table: pd.DataFrame) -> No
         ({"shares": {"x": 1.0}}, "must lie between 0 and 1"),
         ({"labelled": [None] * 39 + ["x"], "inclusion": [0.0] * 40}, "above 0 and at most 1"),
         ({"labelled": ["x"] * 40, "inclusion": [0.5] * 39}, "39"),
-        ({"responses": ["x"] * 40, "response": lh.Response(flip=0.2)}, "has 1 group;"),
-        ({"responses": ["x", None] * 20, "response": lh.Response(flip=0.2)}, "20 rows have no answer"),
+        ({"responses": ["x"] * 40, "response": Response(flip=0.2)}, "has 1 group;"),
+        ({"responses": ["x", None] * 20, "response": Response(flip=0.2)}, "20 rows have no answer"),
         (
-            {"responses": {"s": ["x", "z"] * 20}, "response": {"q": lh.Response(flip=0.2)}},
+            {"responses": {"s": ["x", "z"] * 20}, "response": {"q": Response(flip=0.2)}},
             "Say how each column was randomised",
         ),
         ({"responses": ["x", "z"] * 20}, "how they were randomised"),
@@ -326,22 +325,22 @@ def test_bad_input_is_one_sentence(given: dict[str, Any], message: str) -> None:
 )
 def test_how_answers_were_randomised_must_be_plain(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        lh.Response.parse(text)
+        Response.parse(text)
 
 
 def test_a_flip_of_a_half_says_nothing() -> None:
     with pytest.raises(ConfigError, match=r"from 0\.5 on, a report says no more about the group than chance"):
-        lh.Response(flip=0.5).matrix(2)
+        Response(flip=0.5).matrix(2)
 
 
 def test_randomize_keeps_as_often_as_epsilon_says() -> None:
     values = np.array(["a", "b", "c"] * 20_000)
-    reports = lh.privacy.randomize(values, 1.0, seed=0)
+    reports = privacy.randomize(values, 1.0, seed=0)
     assert (reports == values).mean() == pytest.approx(math.e / (math.e + 2), abs=0.01)
     others = reports[(values == "a") & (reports != "a")]
     assert (others == "b").mean() == pytest.approx(0.5, abs=0.02)
-    np.testing.assert_array_equal(reports, lh.privacy.randomize(values, 1.0, seed=0))
-    assert set(lh.privacy.randomize(["a"] * 500, 0.5, seed=0, categories=["a", "longer"]).tolist()) == {"a", "longer"}
+    np.testing.assert_array_equal(reports, privacy.randomize(values, 1.0, seed=0))
+    assert set(privacy.randomize(["a"] * 500, 0.5, seed=0, categories=["a", "longer"]).tolist()) == {"a", "longer"}
 
 
 @pytest.mark.parametrize(
@@ -354,7 +353,7 @@ def test_randomize_keeps_as_often_as_epsilon_says() -> None:
 )  # fmt: skip
 def test_randomize_refuses(values: list[Any], epsilon: float, message: str) -> None:
     with pytest.raises((ConfigError, DataError), match=message):
-        lh.privacy.randomize(np.array(values, object), epsilon, seed=0)
+        privacy.randomize(np.array(values, object), epsilon, seed=0)
 
 
 def test_shares_by_stratum_come_from_a_file(tmp_path: Path, table: pd.DataFrame) -> None:

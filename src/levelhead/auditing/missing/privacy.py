@@ -40,8 +40,8 @@ def randomize(
         DataError: a value is missing, or is none of the categories.
 
     Examples:
-        >>> import levelhead as lh
-        >>> reports = lh.privacy.randomize(["f", "m"] * 500, epsilon=1.0, seed=0)
+        >>> from levelhead.auditing.missing import privacy
+        >>> reports = privacy.randomize(["f", "m"] * 500, epsilon=1.0, seed=0)
         >>> sorted(set(reports.tolist()))
         ['f', 'm']
     """

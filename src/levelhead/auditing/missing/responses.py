@@ -39,8 +39,8 @@ class Response:
         ConfigError: neither or both are given, or the number leaves nothing to learn.
 
     Examples:
-        >>> import levelhead as lh
-        >>> lh.Response(flip=0.2).matrix(2).tolist()
+        >>> from levelhead.auditing.missing.responses import Response
+        >>> Response(flip=0.2).matrix(2).tolist()
         [[0.8, 0.2], [0.2, 0.8]]
     """
 
