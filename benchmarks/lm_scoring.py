@@ -37,7 +37,7 @@ TARGET = 3.0
 def loop(model: LanguageModel, contexts: list[str], options: list[list[str]]) -> Scores:
     """Score with one forward pass of batch size 1 for each item and option."""
     found: Scores = {}
-    begin = [] if model.tokenizer.bos_token_id is None else [model.tokenizer.bos_token_id]
+    begin = list(model.beginning.every)
     for index, (context, more) in enumerate(zip(contexts, options, strict=True)):
         head = begin + model.tokenizer(context, add_special_tokens=False).input_ids
         found[index] = []

@@ -29,7 +29,7 @@ TERMS = "abcdefghijkl"
 class Fake:
     """A model that counts the letters of options, and continues every prompt alike."""
 
-    causal, longest = True, None
+    causal, longest, beginning = True, None, "Texts begin somehow."
 
     def __init__(self, name: str, text: str, lead: float) -> None:
         self.name, self.text, self.lead = name, text, lead

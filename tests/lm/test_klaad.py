@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from klaad_examples import FAMILIES, TRIPLETS, Triplet, checkpointed, language_model, tokenizer
+from test_model import make
 from torch import Tensor
 from transformers import BartConfig, BartForConditionalGeneration, MambaConfig, MambaForCausalLM
 
@@ -148,6 +149,8 @@ def test_target_of_a_slow_tokenizer_begins_after_the_common_tokens() -> None:
     class Slow:
         is_fast = False
         pad_token_id = None
+        bos_token_id = eos_token_id = words.eos_token_id
+        convert_ids_to_tokens = words.convert_ids_to_tokens
 
         def __call__(self, text: str, return_offsets_mapping: bool = False, **options: Any) -> Any:
             assert not return_offsets_mapping
@@ -156,6 +159,23 @@ def test_target_of_a_slow_tokenizer_begins_after_the_common_tokens() -> None:
     slow, fast = collate(Slow(), TRIPLETS), collate(words, TRIPLETS)
     assert slow.target.equal(fast.target)
     assert slow.input_ids.equal(fast.input_ids)
+
+
+@pytest.mark.parametrize("options", [{}, {"adds": False}, {"bos": False}])
+def test_a_triplet_is_read_in_training_as_it_is_scored(options: dict[str, Any]) -> None:
+    model = make("gpt2", **options)
+    alone = Triplet("a red bird", "a red dog", "the boat")
+    given = Triplet(" sings", " sleeps", " sails", context="a red bird", task="intersentence")
+    batch = collate(model.tokenizer, [alone, given])
+    rows = [ids[mask.bool()].tolist() for ids, mask in zip(batch.input_ids, batch.attention_mask, strict=True)]
+    plain = model.tokenizer("a red bird", add_special_tokens=False).input_ids
+    first = {"adds": [0], "bos": [1]}.get(next(iter(options), ""), [0])
+    assert rows[0] == [*first, *plain]
+    assert rows[1][0] == (0 if not options else plain[0])  # behind a context nothing but what the tokenizer adds
+    costs, _ = cross_entropies(model.network(input_ids=batch.input_ids[:1]).logits.detach(), batch.labels[:1])
+    assert -costs.item() == pytest.approx(model.log_likelihoods(["a red bird"])[0], abs=1e-4)
+    short = collate(model.tokenizer, [alone], max_length=2)
+    assert short.input_ids[0].tolist() == rows[0][:2]
 
 
 def test_empty_things_are_refused() -> None:

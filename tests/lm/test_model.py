@@ -50,8 +50,8 @@ CONTEXTS = ["the small do", "a red bird", "the old boat sails on the quiet lake 
 OPTIONS = [["g runs", "or", "g"], [" sings", " sings on the hill and sleeps"], [" morning", " lake", " light"], []]
 
 
-def train_tokenizer(*, bos: bool, eos: bool = True, framed: bool = False) -> Any:
-    """Train a byte-pair tokenizer of a few merges; it has no padding token."""
+def train_tokenizer(*, bos: bool, eos: bool = True, framed: bool = False, adds: bool = True) -> Any:
+    """Train a byte-pair tokenizer, without padding token. It ``adds`` its BOS to a text (Llama) or not (GPT-2)."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -64,6 +64,8 @@ def train_tokenizer(*, bos: bool, eos: bool = True, framed: bool = False) -> Any
     if framed:
         frame = [(token, tokenizer.token_to_id(token)) for token in special[:2]]
         tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=frame)
+    elif bos and adds:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     named = {"eos_token": ("</s>", eos), "bos_token": ("<s>", bos), "mask_token": ("<mask>", framed)}
     names: dict[str, Any] = {name: token for name, (token, there) in named.items() if there}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **names)
@@ -105,15 +107,17 @@ HYBRIDS: dict[str, Callable[[], Any]] = {
 }
 
 
-def make(name: str = "llama", *, bos: bool = True, eos: bool = True, **options: Any) -> LanguageModel:
+def make(
+    name: str = "llama", *, bos: bool = True, eos: bool = True, adds: bool = True, **options: Any
+) -> LanguageModel:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return LanguageModel((NETWORKS | HYBRIDS)[name](), train_tokenizer(bos=bos, eos=eos), causal=True, **options)
+        tokenizer = train_tokenizer(bos=bos, eos=eos, adds=adds)
+        return LanguageModel((NETWORKS | HYBRIDS)[name](), tokenizer, causal=True, **options)
 
 
 def encode(model: LanguageModel, text: str) -> list[int]:
-    ids = model.tokenizer(text, add_special_tokens=False).input_ids
-    return ids if model.tokenizer.bos_token_id is None else [model.tokenizer.bos_token_id, *ids]
+    return list(model.tokenizer(text).input_ids)
 
 
 @torch.no_grad()
@@ -248,9 +252,22 @@ def test_errors_name_the_item_where_it_has_a_name() -> None:
         list(make_masked("bert").shared_pseudo_log_likelihoods([("a", "b"), (long, "a")], names))
 
 
-def test_without_a_first_token_a_text_is_read_behind_the_end_of_another() -> None:
-    model = make(bos=False)
-    end = model.tokenizer.eos_token_id
+@pytest.mark.parametrize(
+    ("options", "first", "words"),
+    [
+        ({"bos": False}, 1, "The tokenizer adds no token before a text; a text without a context is read behind </s>."),
+        ({"adds": False}, 0, "The tokenizer adds no token before a text; a text without a context is read behind <s>."),
+    ],
+)
+def test_where_no_token_is_added_a_text_alone_is_read_behind_one(
+    options: dict[str, Any], first: int, words: str
+) -> None:
+    model = make(**options)
+    end = first
+    assert str(model.beginning) == words
+    assert str(make().beginning) == "Every text is read behind <s>, which the tokenizer adds."
+    ((_, empty),) = model.generate([""], seed=0, max_new_tokens=3, greedy=True)
+    assert isinstance(empty, str)  # the first token is given, so that there is something to go on from
     texts = ["a red bird sings", "the small dog"]
     found, given = (dict(model.option_log_likelihoods(["", "a red"], [texts, [" bird"]]))[row] for row in range(2))
     expected = [naive(model, [end, *encode(model, text)], 1) for text in texts]
@@ -279,6 +296,13 @@ def test_long_texts_are_read_in_windows_and_every_token_once(bos: bool, eos: boo
     with pytest.raises(ConfigError, match="stride of 64"):
         list(model.window_log_likelihoods(texts, 64))
     assert list(model.window_log_likelihoods([])) == []
+
+
+def test_answers_of_another_beginning_are_another_models() -> None:
+    same = [make(), make(adds=False)]
+    assert same[0].fingerprint() != same[1].fingerprint()
+    masked = make_masked("bert")
+    assert masked.fingerprint() == make_masked("bert").fingerprint()
 
 
 def test_a_long_context_is_refused_or_cut_from_the_left() -> None:

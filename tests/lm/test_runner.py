@@ -96,6 +96,7 @@ class Oracle:
     """Answers right, up to ``wrong_from``; after ``stop`` answers it is stopped as ``how`` says."""
 
     causal = True
+    beginning = "Texts begin somehow."
 
     def __init__(self, name: str = "oracle", wrong_from: int = 99, stop: int = 99, how: str = "raise") -> None:
         self.name, self.wrong_from, self.stop, self.how, self.asked = name, wrong_from, stop, how, 0
@@ -208,12 +209,12 @@ def test_the_options_of_each_benchmark_are_fields_and_come_back(tmp_path: Path, 
 
 
 def test_a_limit_that_leaves_few_clusters_says_so(tmp_path: Path) -> None:
-    assert ask(tmp_path, Oracle()).notes == ("a note",)
-    (_, note) = ask(tmp_path, Oracle(), limit=3).notes
+    assert ask(tmp_path, Oracle()).notes == ("a note", "Texts begin somehow.")
+    (_, note, _) = ask(tmp_path, Oracle(), limit=3).notes
     assert note.startswith("--limit 3 leaves fewer than 10 items")
     assert "in all, low: intervals" in note
-    assert read_json(scores_file(tmp_path, "parity"))["notes"][-1] == note
-    (_, note) = ask(tmp_path, Oracle(), limit=6).notes  # ten items, of which four are low
+    assert read_json(scores_file(tmp_path, "parity"))["notes"][1] == note
+    (_, note, _) = ask(tmp_path, Oracle(), limit=6).notes  # ten items, of which four are low
     assert "in low: intervals" in note
 
 

@@ -79,6 +79,7 @@ def _train(config: KlaadConfig, split: TermSplit, out: Path) -> tuple[Any, Any]:
     import torch
 
     from levelhead.lm.klaad_training import load_language_model, train_klaad
+    from levelhead.lm.loading import Beginning
     from levelhead.lm.triplets import HELD_OUT_TERMS, TRAINING, write_terms
     from levelhead.terminal import training_progress
 
@@ -88,6 +89,7 @@ def _train(config: KlaadConfig, split: TermSplit, out: Path) -> tuple[Any, Any]:
         write_terms(out / HELD_OUT_TERMS, split.held_out_terms)
     torch.manual_seed(config.seed)  # LoRA's matrices are drawn before the training
     model, tokenizer = load_language_model(config.model)
+    console.print(str(Beginning.of(tokenizer)), soft_wrap=True, markup=False)
     with training_progress(console) as report:
         train_klaad(model, tokenizer, split.train, config, out, held_out=split.held_out, progress=report)
     return model, tokenizer

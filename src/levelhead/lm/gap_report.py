@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from levelhead.inspecting.source import RunFigure
 from levelhead.lm.gap_analysis import PairGaps, pair_gaps
 from levelhead.lm.intervals import FEW_CLUSTERS, bootstrap, paired_difference, ratio
-from levelhead.lm.klaad import TripletLike
+from levelhead.lm.klaad import TripletLike, collate
 from levelhead.lm.stereoset.data import read_terms, same_term
 from levelhead.lm.triplets import Triplet, split_terms, terms_held_out
 from levelhead.metrics import estimate_to_dict
@@ -157,7 +157,8 @@ def gap_report(
     terms = len(set(clusters))
     figures = {side: _figures([found[row] for row in rows], clusters) for side, found in pairs.items()}
     before = figures.get("before", {})
-    notes = ["The t statistic takes pairs as independent, as the paper seems to; the intervals do not."]
+    notes = [str(model.beginning)]
+    notes.append("The t statistic takes pairs as independent, as the paper seems to; the intervals do not.")
     if not named:
         notes.append("Triplets have no target terms, so intervals draw pairs: too narrow if pairs share a term.")
     if terms < FEW_CLUSTERS:
@@ -181,14 +182,12 @@ def _measured(model: LanguageModel, triplets: Sequence[TripletLike]) -> list[Pai
     if not model.causal:
         raise ConfigError(f"{model.name} is a masked language model: attention gaps are those of a causal one.")
     for row, triplet in enumerate(triplets):
-        for sentence in (triplet.stereotype, triplet.anti_stereotype):
-            text = f"{triplet.context} {sentence}" if triplet.task.startswith("inter") else sentence
-            length = len(model.tokenizer(text).input_ids)
-            if model.longest is not None and length > model.longest:
-                raise DataError(
-                    f"Pair {row} (term {quoted(triplet.term)}) has a sentence of {length} tokens, and {model.name} "
-                    f"takes {model.longest}: leave it out."
-                )
+        length = int(collate(model.tokenizer, [triplet]).attention_mask[:2].sum(1).max())
+        if model.longest is not None and length > model.longest:
+            raise DataError(
+                f"Pair {row} (term {quoted(triplet.term)}) has a sentence of {length} tokens, and {model.name} "
+                f"takes {model.longest}: leave it out."
+            )
     return pair_gaps(model.network, model.tokenizer, triplets)
 
 

@@ -18,6 +18,7 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Literal, Protocol
 
 import torch
@@ -26,6 +27,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from levelhead.arrays import check_fields, checked, shown
 from levelhead.lm.capture import captured
+from levelhead.lm.loading import Beginning
 from levelhead.types import ConfigError, DataError, listed
 
 IGNORED = -100  # label of a token that cross-entropy leaves out
@@ -103,15 +105,16 @@ def shared_tokens(first: Sequence[int], second: Sequence[int]) -> list[tuple[int
 def collate(tokenizer: Any, triplets: Sequence[TripletLike], max_length: int | None = None) -> TripletBatch:
     """Tokenize triplets into one batch.
 
-    Special tokens are those that the tokenizer adds by itself. Longer texts are cut to ``max_length`` tokens.
+    Texts begin as in scoring (:class:`~levelhead.lm.loading.Beginning`). Longer ones are cut to ``max_length`` tokens.
 
     Errors: :class:`~levelhead.types.DataError` for no triplets, and for a sentence that has no token.
     """
     check_triplets(tokenizer, triplets)
     if not triplets:
         raise DataError("There are no triplets to make a batch of.")
+    beginning = Beginning.of(tokenizer)
     encoded = [
-        _encode(tokenizer, triplet, sentence, max_length)
+        _encode(tokenizer, beginning, triplet, sentence, max_length)
         for part in SENTENCES
         for triplet in triplets
         for sentence in [getattr(triplet, part)]
@@ -148,26 +151,26 @@ def text_before(triplet: TripletLike) -> str:
 
 
 def _encode(
-    tokenizer: Any, triplet: TripletLike, sentence: str, max_length: int | None
+    tokenizer: Any, beginning: Beginning, triplet: TripletLike, sentence: str, max_length: int | None
 ) -> tuple[list[int], list[bool]]:
     """Return token ids, and which of them belong to the sentence and not to its context."""
     context = text_before(triplet)
     text = f"{context} {sentence}" if context else sentence
     fast = getattr(tokenizer, "is_fast", False)
-    found = tokenizer(text, return_offsets_mapping=fast, truncation=max_length is not None, max_length=max_length)
+    found = tokenizer(text, return_offsets_mapping=fast, add_special_tokens=False)
     ids = list(found["input_ids"])
     if not ids:
         raise DataError("A sentence of a triplet has no token. Leave empty sentences out before training.")
+    begin = [*beginning.every, *(() if context else beginning.alone)]
     if not context:
-        return ids, [True] * len(ids)
-    if fast:
-        return ids, [start >= len(context) for start, _ in found["offset_mapping"]]
-    before = 0
-    for left, right in zip(ids, tokenizer(context)["input_ids"], strict=False):
-        if left != right:
-            break
-        before += 1
-    return ids, [position >= before for position in range(len(ids))]
+        own = [True] * len(ids)
+    elif fast:
+        own = [start >= len(context) for start, _ in found["offset_mapping"]]
+    else:
+        heads = zip(ids, tokenizer(context, add_special_tokens=False)["input_ids"], strict=False)
+        before = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], heads))
+        own = [position >= before for position in range(len(ids))]
+    return [*begin, *ids][:max_length], [*([not context] * len(begin)), *own][:max_length]
 
 
 def cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

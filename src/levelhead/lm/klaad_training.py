@@ -22,7 +22,7 @@ from levelhead.arrays import check_fields, checked
 from levelhead.distributed import gather_rows, shares
 from levelhead.lm.capture import release
 from levelhead.lm.klaad import Klaad, TripletBatch, TripletLike, check_triplets, collate
-from levelhead.lm.loading import load_checkpoint, place_of
+from levelhead.lm.loading import Beginning, load_checkpoint, place_of
 from levelhead.lm.stereoset.data import same_term
 from levelhead.lm.triplets import TRAINING
 from levelhead.loading import without_bars
@@ -224,7 +224,7 @@ def train_klaad(
     refuse_shared_terms(triplets, held_out)
     accelerator = make_accelerator(TrainConfig(device=config.train.device, precision=config.train.precision))
     if folder is not None:
-        _refuse_changes(folder, config, triplets, accelerator)
+        _refuse_changes(folder, config, triplets, Beginning.of(tokenizer), accelerator)
     training = _Training(model, tokenizer, triplets, held_out, config, folder, accelerator, progress)
     try:
         training.run()
@@ -238,11 +238,14 @@ def train_klaad(
     return model.eval()
 
 
-def _refuse_changes(folder: Path, config: KlaadConfig, triplets: Sequence[TripletLike], accelerator: Any) -> None:
+def _refuse_changes(
+    folder: Path, config: KlaadConfig, triplets: Sequence[TripletLike], beginning: Beginning, accelerator: Any
+) -> None:
     """Write the settings of a new training; raise :class:`ConfigError` where the folder holds another one's."""
     texts = [[one.stereotype, one.anti_stereotype, one.unrelated, one.context, one.term, one.task] for one in triplets]
     digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
     wanted = {**config.to_dict(), "triplets": len(triplets), "triplets_sha256": digest}
+    wanted |= {"begin_alone": list(beginning.alone)} if beginning.alone else {}
     path = folder / TRAINING
     new = not path.exists()
     accelerator.wait_for_everyone()  # all have looked before one writes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from levelhead.loading import (
     refuse_slow_patterns,
     refuse_unknown_tokens,
 )
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, visible
 
 
 def place_of(name: str | Path) -> str:
@@ -98,6 +100,42 @@ def load_checkpoint(
 def tokens_known(network: Any) -> int | None:
     """Return how many tokens a network has an embedding for, or None where that cannot be told."""
     return getattr(network.get_input_embeddings(), "num_embeddings", None)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The token ids that a text is read behind, in training and in scoring.
+
+    ``every``: what the tokenizer puts before a text when it is asked for special tokens. ``alone``: where that is
+    nothing, what predicts the first token of a text without a context: the beginning-of-sequence token, otherwise the
+    end-of-sequence token, which stands between documents in training. lm-evaluation-harness does the same.
+    """
+
+    every: tuple[int, ...]
+    alone: tuple[int, ...]
+    words: str
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Beginning:
+        """Return the beginning that a tokenizer asks for."""
+        plain, whole = (list(tokenizer("a", add_special_tokens=special).input_ids) for special in (False, True))
+        at = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)
+        every = tuple(whole[:at])
+        if every:
+            words = f"Every text is read behind {_names(tokenizer, every)}, which the tokenizer adds."
+            return cls(every, (), words)
+        first = [token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None][:1]
+        behind = f"is read behind {_names(tokenizer, first)}" if first else "has no score for its first token"
+        words = f"The tokenizer adds no token before a text; a text without a context {behind}."
+        return cls(every, tuple(map(int, first)), words)
+
+    def __str__(self) -> str:
+        """Say it in a sentence."""
+        return self.words
+
+
+def _names(tokenizer: Any, tokens: Sequence[int]) -> str:
+    return " ".join(map(visible, tokenizer.convert_ids_to_tokens(list(tokens))))
 
 
 def _with_adapter(option: str, place: str, **options: Any) -> tuple[Any, Any, bool]:

@@ -1,10 +1,8 @@
 """A language model as the benchmarks use it: batched log-probabilities and seeded generation.
 
-What is scored. A causal model reads a text behind its beginning-of-sequence token, where its tokenizer has one (added
-here, whatever the tokenizer does by itself); then the first token of the text is scored like the rest. Where there is
-none (Qwen), a text with nothing before it is read behind the end-of-sequence token, which stands between documents in
-training; where there is neither, its first token is only read. No end-of-sequence token is scored. Figures are natural
-logarithms.
+What is scored. A causal model reads a text behind the tokens that its tokenizer adds, and a text without a context
+behind one in any case (:class:`~levelhead.lm.loading.Beginning`): its first token is scored like the rest. Where there
+is no such token, the first one is only read. No end-of-sequence token is scored. Figures are natural logarithms.
 
 Errors name a text by its index, or by its name where the caller gives ``names``.
 
@@ -31,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelhead.lm.loading import load_checkpoint, place_of, to_device, tokens_known
+from levelhead.lm.loading import Beginning, load_checkpoint, place_of, to_device, tokens_known
 from levelhead.loading import refuse_empty_tokenizer, refuse_unknown_tokens
 from levelhead.storage import hash_tensors
 from levelhead.types import ConfigError, DataError, LevelheadError, listed
@@ -130,6 +128,9 @@ class LanguageModel:
         hash_tensors(digest, self.network.state_dict())
         digest.update(repr(sorted(self.tokenizer.get_vocab().items())).encode())
         digest.update(f"{type(self.network).__name__} {self.long_texts}".encode())
+        bos = self.tokenizer.bos_token_id
+        if self.causal and self.beginning.every != (() if bos is None else (bos,)):
+            digest.update(repr(self.beginning.every).encode())  # kept answers of other beginnings are another model's
         return digest.hexdigest()
 
     @cached_property
@@ -154,9 +155,9 @@ class LanguageModel:
         rows = self._encode(texts)
         for index, row in enumerate(rows):
             name = _name(names, index)
-            if len(row) == self._begins:
+            if len(row) == len(self.beginning.every):
                 raise DataError(f"Text {name} has no tokens: there is nothing to score.")
-            rows[index] = row = self._separator + row
+            rows[index] = row = [*self.beginning.alone, *row]
             self._check(len(row), f"Text {name}")
         found = [0.0] * len(rows)
         for batch in self._batches([len(row) for row in rows], min(self.batch_tokens, self._positions)):
@@ -182,7 +183,7 @@ class LanguageModel:
         self._require(True, "log-likelihoods of whole texts")
         longest = self.longest or 2048
         step = longest // 2 if stride is None else stride
-        head = [self.tokenizer.bos_token_id] if self._begins else self._separator
+        head = [*self.beginning.every, *self.beginning.alone]
         if not 1 <= step <= longest - max(1, len(head)):
             raise ConfigError(f"A stride of {step} does not fit windows of {longest} tokens: give 1 to {longest // 2}.")
         windows: list[tuple[int, list[int], int]] = []  # text, token ids, position of the first one that is scored
@@ -335,7 +336,7 @@ class LanguageModel:
         Raises :class:`~levelhead.types.DataError` for a prompt without tokens, or too long, by name.
         """
         self._require(True, "generation")
-        rows = self._encode(prompts)
+        rows = [row or list(self.beginning.alone) for row in self._encode(prompts)]
         for index, row in enumerate(rows):
             name = _name(names, index)
             if not row:
@@ -465,12 +466,12 @@ class LanguageModel:
                 rows.append(row)
                 starts.append(start)
             if 0 in starts:  # nothing stands before a text, so nothing predicts its first token
-                if not self._separator:
+                if not self.beginning.alone:
                     raise DataError(
                         f"Option {starts.index(0)} of item {name} has nothing before it, and the tokenizer has neither "
                         "a beginning-of-sequence nor an end-of-sequence token: give it a context."
                     )
-                rows, starts = [self._separator + row for row in rows], [start + 1 for start in starts]
+                rows, starts = [[*self.beginning.alone, *row] for row in rows], [start + 1 for start in starts]
             yield self._cut(_Question(index, rows, starts), name)
 
     def _cut(self, question: _Question, name: str) -> _Question:
@@ -478,7 +479,7 @@ class LanguageModel:
         longest = max(map(len, question.rows), default=0)
         if self.longest is None or longest <= self.longest:
             return question
-        cut, kept = longest - self.longest, self._begins
+        cut, kept = longest - self.longest, len(self.beginning.every)
         if self.long_texts == "error" or question.common < cut:
             hint = ' Or load the model with long_texts="cut".' if self.long_texts == "error" else ""
             self._check(longest, f"Item {name} with its longest option", hint)
@@ -509,15 +510,9 @@ class LanguageModel:
             )
 
     @cached_property
-    def _begins(self) -> int:
-        """The number of tokens that :meth:`_encode` puts before a text."""
-        return int(self.tokenizer.bos_token_id is not None)
-
-    @cached_property
-    def _separator(self) -> list[int]:
-        """What a text with nothing before it is read behind, where no token begins a sequence."""
-        end = self.tokenizer.eos_token_id
-        return [] if self._begins or end is None else [int(end)]
+    def beginning(self) -> Beginning:
+        """The tokens that a text is read behind."""
+        return Beginning.of(self.tokenizer)
 
     @cached_property
     def _ends(self) -> set[int]:
@@ -532,11 +527,11 @@ class LanguageModel:
         return self._known(self.tokenizer(list(texts), **options).input_ids) if texts else []
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return token ids behind a beginning-of-sequence token, where there is one."""
+        """Return token ids behind those that the tokenizer adds."""
         if not texts:
             return []
         rows = self._known(self.tokenizer(list(texts), add_special_tokens=False).input_ids)
-        return [[self.tokenizer.bos_token_id, *row] for row in rows] if self._begins else rows
+        return [[*self.beginning.every, *row] for row in rows]
 
     def _known(self, rows: list[list[int]]) -> list[list[int]]:
         """Return token ids, all of which the network has an embedding for."""

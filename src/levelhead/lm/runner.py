@@ -92,6 +92,8 @@ def run_benchmark(
                 answers[answer.id] = answer
                 advance()
     scores = _scored(benchmark, items, [answers[item.id] for item in items if item.id in answers], limit)
+    if model.causal:
+        scores = dataclasses.replace(scores, notes=(*scores.notes, str(model.beginning)))
     options = options_of(benchmark)
     about = {"model": header["name"], "fingerprint": header["model"], "options": options, "limit": limit}
     about |= recorded_class(benchmark)
