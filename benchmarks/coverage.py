@@ -17,7 +17,7 @@ gap. With eight groups there are two designs: "one" group differs from seven equ
 *Small cells*: few rows under some rates, very unequal groups, rates at 0 and 1, a rare class, many groups; without a
 gap, and with one group that differs. Tables in which a figure is undefined are counted apart.
 
-*Without the attribute* (docs/missing-attributes.md): the methods of ``levelhead.auditing.missing``, in worlds in which
+*Without the attribute* (docs/missing-attributes.md): the methods of ``levelhead.auditing.unknown``, in worlds in which
 their assumption holds, and in worlds in which it does not: there the share refused and the bias are the figures, and no
 coverage is required. Elsewhere it must be 94 to 97.5% (bounds, and answers after refusals: at least 94%).
 ``--missing-attributes`` simulates these alone.
@@ -59,17 +59,18 @@ from scipy import special
 
 from levelhead.auditing.finding import BONFERRONI, MAX_T
 from levelhead.auditing.finding import _rates as error_rates
-from levelhead.auditing.missing.bounds import by_shares, opportunity_bounds, parity_bounds
-from levelhead.auditing.missing.gaps import GAPS as MISSING_GAPS
-from levelhead.auditing.missing.gaps import rate_gap, rows_of
-from levelhead.auditing.missing.labelled import by_labelled_pairs, by_labelled_rows, cross_fitted
-from levelhead.auditing.missing.responses import Response, by_responses
-from levelhead.auditing.missing.three_proxies import by_proxies
+from levelhead.auditing.unknown.privacy import Response
 from levelhead.metrics import Counts, estimate_all
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.between import PairBlock, comparisons_by_max_t, differences
 from levelhead.metrics.contrasts import FEW, pair_indices
+from levelhead.metrics.labelled import by_labelled_pairs, by_labelled_rows, cross_fitted
 from levelhead.metrics.paired import Paired
+from levelhead.metrics.proxies import by_proxies
+from levelhead.metrics.responses import by_responses
+from levelhead.metrics.signed import GAPS as MISSING_GAPS
+from levelhead.metrics.signed import rate_gap, rows_of
+from levelhead.metrics.worst_case import by_shares, opportunity_bounds, parity_bounds
 
 FloatArray = NDArray[np.float64]
 

@@ -40,13 +40,13 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse, special
 
 import levelhead as lh
-from levelhead.auditing.missing import privacy
-from levelhead.auditing.missing.answer import IndirectAudit
-from levelhead.auditing.missing.gaps import GAPS, rate_gap, rows_of
-from levelhead.auditing.missing.known import Shares
-from levelhead.auditing.missing.responses import Response
-from levelhead.auditing.missing.three_proxies import by_proxies
+from levelhead.auditing.unknown import privacy
+from levelhead.auditing.unknown.answer import IndirectAudit
+from levelhead.auditing.unknown.known import Shares
+from levelhead.auditing.unknown.privacy import Response
 from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.proxies import by_proxies
+from levelhead.metrics.signed import GAPS, rate_gap, rows_of
 
 WORDS = ("she", "her", "hers", "woman", "women", "girl", "girls", "wife", "mother", "mom", "female", "females", "lady")
 FACE_PROXIES = ("Wearing_Lipstick", "Wearing_Earrings", "No_Beard")

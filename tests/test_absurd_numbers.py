@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.auditing.missing.responses import Response
+from levelhead.auditing.unknown.privacy import Response
 from levelhead.lm.klaad_training import KlaadTrain
 from levelhead.pretraining.config import PretrainTrain
 from levelhead.runs.recipe import build_experiment

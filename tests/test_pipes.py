@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from levelhead.auditing.missing.known import read_shares
+from levelhead.auditing.unknown.known import read_shares
 from levelhead.cli.app import main
 from levelhead.data.hub import _saved_splits
 from levelhead.lm.perplexity.data import read_documents

@@ -32,9 +32,6 @@ if _typing.TYPE_CHECKING:
     from levelhead.auditing.explain import explain_file as explain_file
     from levelhead.auditing.explain import explain_gap as explain_gap
     from levelhead.auditing.explanation import Explanation as Explanation
-    from levelhead.auditing.missing.answer import IndirectAudit as IndirectAudit
-    from levelhead.auditing.missing.audit import indirect_audit as indirect_audit
-    from levelhead.auditing.missing.audit import indirect_audit_file as indirect_audit_file
     from levelhead.auditing.plan import Plan as Plan
     from levelhead.auditing.plan import plan_audit as plan_audit
     from levelhead.auditing.regression import RegressionAudit as RegressionAudit
@@ -42,6 +39,9 @@ if _typing.TYPE_CHECKING:
     from levelhead.auditing.regression import regression_audit_file as regression_audit_file
     from levelhead.auditing.result import AuditResult as AuditResult
     from levelhead.auditing.signal import signal_area as signal_area
+    from levelhead.auditing.unknown.answer import IndirectAudit as IndirectAudit
+    from levelhead.auditing.unknown.audit import indirect_audit as indirect_audit
+    from levelhead.auditing.unknown.audit import indirect_audit_file as indirect_audit_file
     from levelhead.methods.fit import fit as fit
     from levelhead.pretraining.config import PretrainConfig as PretrainConfig
     from levelhead.pretraining.train import pretrain as pretrain
@@ -63,7 +63,7 @@ _HOME = {
     "DebiasedBlock": "attention",
     "Estimate": "types",
     "Explanation": "auditing.explanation",
-    "IndirectAudit": "auditing.missing.answer",
+    "IndirectAudit": "auditing.unknown.answer",
     "Lab": "training.lab",
     "LevelheadError": "types",
     "ModelComparison": "runs.two_models",
@@ -84,8 +84,8 @@ _HOME = {
     "detach": "attention",
     "explain_file": "auditing.explain",
     "explain_gap": "auditing.explain",
-    "indirect_audit": "auditing.missing.audit",
-    "indirect_audit_file": "auditing.missing.audit",
+    "indirect_audit": "auditing.unknown.audit",
+    "indirect_audit_file": "auditing.unknown.audit",
     "signal_area": "auditing.signal",
     "fit": "methods.fit",
     "from_pretrained": "attention",
@@ -99,8 +99,8 @@ _HOME = {
 }
 
 _MOVED = {
-    "Response": "levelhead.auditing.missing.responses.Response",
-    "privacy": "levelhead.auditing.missing.privacy",
+    "Response": "levelhead.auditing.unknown.privacy.Response",
+    "privacy": "levelhead.auditing.unknown.privacy",
     "read_one_row": "levelhead.attention.readout_only",
 }
 """Names that go with the next release, and where each is."""

@@ -10,8 +10,8 @@ import torch
 
 import levelhead as lh
 from levelhead.auditing.continuous import continuous_gap
-from levelhead.auditing.missing import privacy
 from levelhead.auditing.postprocess import fit_rule
+from levelhead.auditing.unknown import privacy
 from levelhead.metrics import Counts, compare, joint
 from levelhead.types import ConfigError, DataError, LevelheadError
 

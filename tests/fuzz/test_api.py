@@ -33,9 +33,9 @@ from transformers import ViTConfig, ViTForImageClassification, ViTModel
 import levelhead as lh
 from levelhead import metrics
 from levelhead.auditing.continuous import continuous_gap
-from levelhead.auditing.missing import privacy
-from levelhead.auditing.missing.responses import Response
 from levelhead.auditing.postprocess import fit_rule
+from levelhead.auditing.unknown import privacy
+from levelhead.auditing.unknown.privacy import Response
 from levelhead.metrics.power import detectable_gap, rows_needed
 from levelhead.metrics.ranking import area_under_roc, monotone_share
 from levelhead.types import LevelheadError

@@ -12,10 +12,10 @@ import pandas as pd
 import yaml
 
 import levelhead as lh
-from levelhead.auditing.missing.known import read_shares
-from levelhead.auditing.missing.responses import Response
 from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.auditing.signal import signal_areas_of_file
+from levelhead.auditing.unknown.known import read_shares
+from levelhead.auditing.unknown.privacy import Response
 from levelhead.bench.tables import collect
 from levelhead.cli.report import page_of, runs_page
 from levelhead.report import render

@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 from levelhead.auditing.audit import audit_file
 from levelhead.auditing.explain import explain_file
-from levelhead.auditing.missing.audit import indirect_audit_file
 from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.auditing.regression import regression_audit_file
 from levelhead.auditing.signal import signal_areas_of_file
+from levelhead.auditing.unknown.audit import indirect_audit_file
 from levelhead.cli.app import app
 from levelhead.tables.join import Joined
 from levelhead.types import DataError, LevelheadError

@@ -20,9 +20,9 @@ from levelhead.types import ConfigError, quoted
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from levelhead.auditing.missing.answer import IndirectAudit
     from levelhead.auditing.regression import RegressionAudit
     from levelhead.auditing.result import AuditResult
+    from levelhead.auditing.unknown.answer import IndirectAudit
     from levelhead.tables.files import Stored
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
@@ -569,9 +569,9 @@ def _unrecorded(rows: Path | Stored | None, asked: SimpleNamespace) -> IndirectA
     if rows is None or asked.label is None or asked.prediction is None:
         lacking = _lacking(asked, ("predictions", "label", "prediction"))
         raise ConfigError(f"An audit needs FILE, --label and --prediction; missing: {lacking}.")
-    from levelhead.auditing.missing.audit import indirect_audit_file
-    from levelhead.auditing.missing.known import read_shares
-    from levelhead.auditing.missing.responses import read_responses
+    from levelhead.auditing.unknown.audit import indirect_audit_file
+    from levelhead.auditing.unknown.known import read_shares
+    from levelhead.auditing.unknown.privacy import read_responses
 
     answers = asked.randomized_response
     return indirect_audit_file(

@@ -83,7 +83,7 @@ PAGES = {
     "comparison": "bench.page:comparisons_page",
     "evaluation": "auditing.overall:overall_page",
     "explanation": "auditing.explain_page:explain_page",
-    "indirect audit": "auditing.missing.page:indirect_page",
+    "indirect audit": "auditing.unknown.page:indirect_page",
     "language models": "lm.page:models_page",
     "plan": "auditing.plan:plan_page",
     "regression audit": "auditing.regression_page:regression_page",

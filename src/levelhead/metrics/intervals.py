@@ -50,6 +50,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import optimize, special, stats
 
 from levelhead.arrays import checked
@@ -136,7 +137,7 @@ def _estimate(
     if counts.n == 0:
         return {name: Estimate.undefined("no rows") for name in names}
     enough = Enough.of(counts.table, positive, min_count)
-    seen = Resampled.build(counts.table, _resample(counts.table, replicates, seed), positive, enough, seed)
+    seen = Resampled.build(counts.table, resampled(counts.table, replicates, seed), positive, enough, seed)
     results = {}
     for name in names:
         rows = rows_used(counts.table, name, positive, min_count, enough)
@@ -156,14 +157,24 @@ def _estimate(
     return results
 
 
-def _resample(table: IntArray, replicates: int, seed: int) -> IntArray:
-    """(groups, classes, classes) -> (replicates, groups, classes, classes): rows drawn with replacement."""
-    flat = table.ravel()
+def resampled(table: ArrayLike, replicates: int, seed: int) -> IntArray:
+    """Draw the rows that a table counts with replacement, all cells by one multinomial draw.
+
+    Args:
+        table: (...) counts.
+        replicates: how many tables are drawn.
+        seed: of the draws.
+
+    Returns:
+        (replicates, ...) counts.
+    """
+    counts = np.asarray(table)
+    flat = counts.ravel()
     filled = np.flatnonzero(flat)
     drawn = np.zeros((replicates, flat.size), np.int64)
     rng = np.random.default_rng(seed)
     drawn[:, filled] = rng.multinomial(int(flat.sum()), flat[filled] / flat.sum(), size=replicates)
-    return drawn.reshape(replicates, *table.shape)
+    return drawn.reshape(replicates, *counts.shape)
 
 
 def _shuffle(table: IntArray, replicates: int, seed: Sequence[int]) -> tuple[IntArray, IntArray]:

@@ -109,7 +109,7 @@ class Tally:
             counts = self.counts.setdefault(key, {})
             columns = (label, prediction, column)
             flat = crossed(columns)
-            places, rows = _occurring(flat, columns)
+            places, rows = occurring_codes(flat, columns)
             there = patterns_at(places, columns)
             for pattern, number in zip(there, rows.tolist(), strict=True):
                 counts[pattern] = counts.get(pattern, 0) + number
@@ -262,7 +262,7 @@ def patterns_at(places: NDArray[np.int64], columns: Sequence[Column]) -> list[An
     return list(zip(*named, strict=True))
 
 
-def _occurring(flat: NDArray[np.int64], columns: Sequence[Column]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def occurring_codes(flat: NDArray[np.int64], columns: Sequence[Column]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the codes that occur, and how many rows have each."""
     if np.prod([len(values) for _, values in columns]) > MOST_COUNTED_CELLS:
         return np.unique(flat, return_counts=True)

@@ -13,12 +13,11 @@ import pandas as pd
 import pytest
 
 import levelhead as lh
-from levelhead.auditing.missing import privacy
-from levelhead.auditing.missing.answer import PERSONS
-from levelhead.auditing.missing.known import NOTHING_KNOWN, read_shares
-from levelhead.auditing.missing.labelled import by_labelled_pairs, by_labelled_rows, cross_fitted
-from levelhead.auditing.missing.page import indirect_page
-from levelhead.auditing.missing.responses import Response
+from levelhead.auditing.unknown import privacy
+from levelhead.auditing.unknown.answer import PERSONS
+from levelhead.auditing.unknown.known import NOTHING_KNOWN, read_shares
+from levelhead.auditing.unknown.page import indirect_page
+from levelhead.auditing.unknown.privacy import Response
 from levelhead.cli.app import main
 from levelhead.report import render
 from levelhead.report.text import number
@@ -137,18 +136,6 @@ def test_three_groups_with_labelled_rows_are_compared_in_pairs(proxies: Any) -> 
         narrow = found["c", "a"].estimate.high - found["c", "a"].estimate.low
         assert narrow < 0.9 * (found["c", "a"].alone.high - found["c", "a"].alone.low)
         assert set(found["c", "a"].naive) == {"p1", "p2"}
-
-
-def test_two_of_several_groups_are_compared_as_two_groups_are() -> None:
-    rng = np.random.default_rng(2)
-    labelled = np.repeat(rng.integers(5, 40, (5, 2, 4, 2, 2, 1)).astype(float), 3, -1)
-    unlabelled = rng.integers(50, 400, (4, 2, 2)).astype(float)
-    plain = by_labelled_rows(*cross_fitted(labelled, unlabelled))
-    pairs = by_labelled_pairs(labelled, unlabelled)
-    for gap, one in plain.items():
-        other = pairs[gap][1, 0]
-        for field in ("value", "low", "high", "n"):
-            assert getattr(other.estimate, field) == pytest.approx(getattr(one.estimate, field), abs=1e-12)
 
 
 def test_three_groups_by_proxies_answers_and_shares() -> None:
@@ -309,51 +296,6 @@ def test_bad_input_is_one_sentence(given: dict[str, Any], message: str) -> None:
     frame = pd.DataFrame({"y": [0, 1] * 20, "yhat": [0, 0, 1, 1] * 10})
     with pytest.raises((ConfigError, DataError), match=message.replace("(", r"\(")):
         audit(frame, **given)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("keep=0.8", "keep= has two meanings"),
-        ("epsilon=0", "Near 0 an answer says nothing"),
-        ("epsilon=-1", "must be finite and at least 1e-06"),
-        ("epsilon=inf", "must be finite and at least 1e-06"),
-        ("flip=1", "not a chance"),
-        ("flip=x", "write epsilon=1.39 or flip=0.2"),
-        ("", "write epsilon=1.39 or flip=0.2"),
-    ],
-)
-def test_how_answers_were_randomised_must_be_plain(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Response.parse(text)
-
-
-def test_a_flip_of_a_half_says_nothing() -> None:
-    with pytest.raises(ConfigError, match=r"from 0\.5 on, a report says no more about the group than chance"):
-        Response(flip=0.5).matrix(2)
-
-
-def test_randomize_keeps_as_often_as_epsilon_says() -> None:
-    values = np.array(["a", "b", "c"] * 20_000)
-    reports = privacy.randomize(values, 1.0, seed=0)
-    assert (reports == values).mean() == pytest.approx(math.e / (math.e + 2), abs=0.01)
-    others = reports[(values == "a") & (reports != "a")]
-    assert (others == "b").mean() == pytest.approx(0.5, abs=0.02)
-    np.testing.assert_array_equal(reports, privacy.randomize(values, 1.0, seed=0))
-    assert set(privacy.randomize(["a"] * 500, 0.5, seed=0, categories=["a", "longer"]).tolist()) == {"a", "longer"}
-
-
-@pytest.mark.parametrize(
-    ("values", "epsilon", "message"),
-    [
-        (["a", None], 1.0, "1 values are missing"),
-        (["a", "a"], 1.0, "fewer than two categories"),
-        (["a", "b"], 0.0, "at least 1e-06"),
-    ],
-)  # fmt: skip
-def test_randomize_refuses(values: list[Any], epsilon: float, message: str) -> None:
-    with pytest.raises((ConfigError, DataError), match=message):
-        privacy.randomize(np.array(values, object), epsilon, seed=0)
 
 
 def test_shares_by_stratum_come_from_a_file(tmp_path: Path, table: pd.DataFrame) -> None:

@@ -13,42 +13,48 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from levelhead.auditing.missing.gaps import FEWEST_SHOWN, GAPS, FloatArray, pairs_of
 from levelhead.metrics.between import shared
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.signed import GAPS, ByPair, pairs_of, rows_of
 from levelhead.types import Estimate
 
-ASSUMES = "the labelled rows are a random sample of all rows"
-ASSUMES_WEIGHTED = "each row was labelled with the probability that its column says"
+FEWEST_SHOWN = 10
+"""Cells of fewer rows are never published: where a group is known for a few people only, a count is about persons."""
 FEWEST_IN_CELL = 5
 FOLDS = 5
 
 
 @dataclass(frozen=True)
 class LabelledGap:
-    """One gap f_1 - f_0 by a labelled subset and a proxy.
+    """One gap f_a - f_b by a labelled subset and a proxy.
 
     ``estimate`` uses both, ``classical`` the labelled rows alone; ``lam`` is the weight that the proxy got (0 to 1);
-    ``narrower`` the width of the interval divided by that of the labelled rows alone; ``more_labels`` how many more
-    labelled rows would decide a gap of the measured size (0: it is decided; None: no number would be serious).
+    ``more_labels`` how many more labelled rows would decide a gap of the measured size (0: it is decided; None: no
+    number would be serious).
     """
 
     estimate: Estimate
     classical: Estimate
-    error: float
-    classical_error: float
-    lam: float
-    narrower: float
-    more_labels: int | None
+    error: float = math.nan
+    classical_error: float = math.nan
+    lam: float = math.nan
+    more_labels: int | None = None
+
+    @property
+    def narrower(self) -> float:
+        """The width of the interval divided by that of the labelled rows alone."""
+        return self.error / self.classical_error if self.classical_error > 0 else math.nan
 
 
 def by_labelled_rows(
     labelled: FloatArray, unlabelled: FloatArray, *, level: float = 0.95, weighted: bool = False
 ) -> dict[str, LabelledGap]:
-    """Estimate the three gaps.
+    """Estimate the three gaps f_1 - f_0.
 
     Args:
         labelled: (group 2, label 2, prediction 2, i 3, j 3): sums of w^i h^j over the labelled rows, with w one over
@@ -61,55 +67,16 @@ def by_labelled_rows(
         the gaps by name; refused where a (group, prediction) has fewer than five labelled rows.
     """
     out = {}
-    for gap, label in GAPS.items():
-        own = labelled.sum(1) if label is None else labelled[:, label]
-        rest = unlabelled.sum(0) if label is None else unlabelled[label]
-        out[gap] = _gap(own, rest, level, weighted)
+    for gap in GAPS:
+        own, rest = rows_of(labelled, gap, 1), rows_of(unlabelled, gap, 0)
+        pair = _Pair.of(own[..., 0], 1, 0, weighted)
+        out[gap] = pair.weigh(own, rest, pair.psi[1] - pair.psi[0], pair.psi[0], level)
     return out
-
-
-def _gap(own: FloatArray, rest: FloatArray, level: float, weighted: bool) -> LabelledGap:
-    """(group, prediction, 3, 3) and (prediction, 3) -> the gap."""
-    counts = own[:, :, 0, 0]
-    if counts.min() < FEWEST_IN_CELL or counts.sum(1).min() < 1:
-        return _too_few(float(counts.sum()), weighted)
-    size = own[:, :, 1, 0] if weighted else counts  # (group, prediction), weighted
-    share = size.sum(1) / size.sum()
-    rate = size[:, 1] / size.sum(1)
-    here = np.array([0.0, 1.0])[None] - rate[:, None]  # yhat - f_a
-    psi = np.array([-1.0, 1.0])[:, None] * here / share[:, None]  # (group, prediction): psi(a)
-    # psi(h) = slope h + shift, by prediction
-    return _finish(own, rest, psi, psi[1] - psi[0], psi[0], float(rate[1] - rate[0]), counts, level, weighted)
-
-
-def _finish(
-    own: FloatArray, rest: FloatArray, psi: FloatArray, slope: FloatArray, shift: FloatArray, classical: float,
-    compared: FloatArray, level: float, weighted: bool,
-) -> LabelledGap:  # fmt: skip
-    """Weigh the proxy; ``compared`` (groups, predictions): the labelled rows of the groups that are compared."""
-    n, unseen = float(own[:, :, 0, 0].sum()), float(rest[:, 0].sum())
-    assumes = ASSUMES_WEIGHTED if weighted else ASSUMES
-    measure = _weighted_parts if weighted else _plain_parts
-    lam, move, error, plain_error, correlation = measure(own, rest, psi, slope, shift)
-    value = classical + lam * move
-    # The smaller group's rows decide how well the variance is known.
-    z = float(stats.t.ppf((1 + level) / 2, max(2.0, float(compared.sum(1).min()) - 1)))
-    estimate = Estimate(value, value - z * error, value + z * error, int(n + unseen), assumes=assumes)
-    alone = Estimate(classical, classical - z * plain_error, classical + z * plain_error, int(n), assumes=assumes)
-    narrower = error / plain_error if plain_error > 0 else math.nan
-    more = _more_labels(abs(value), z * plain_error, n, unseen, correlation)
-    return LabelledGap(estimate, alone, error, plain_error, lam, narrower, more)
-
-
-def _too_few(n: float, weighted: bool) -> LabelledGap:
-    reason = f"fewer than {FEWEST_IN_CELL} labelled rows in a (group, prediction) cell"
-    none = Estimate.refuse(reason, int(n) if n >= FEWEST_SHOWN else 0, ASSUMES_WEIGHTED if weighted else ASSUMES)
-    return LabelledGap(none, none, math.nan, math.nan, math.nan, math.nan, None)
 
 
 def by_labelled_pairs(
     labelled: FloatArray, unlabelled: FloatArray, *, level: float = 0.95, weighted: bool = False
-) -> dict[str, dict[tuple[int, int], LabelledGap]]:
+) -> ByPair[LabelledGap]:
     """Estimate the gaps of every two of several groups, with a proxy that is cross-fitted for each group.
 
     For groups a and b, psi = 1[A=a] (yhat - f_a) / p_a - 1[A=b] (yhat - f_b) / p_b over all labelled rows, and psi(h)
@@ -122,38 +89,80 @@ def by_labelled_pairs(
         weighted: whether w is known and not the same for all rows.
 
     Returns:
-        by gap and pair (a, b), f_a - f_b; refused where one of the two has fewer than five labelled rows of a
-        prediction.
+        the gaps; refused where one of the two groups has fewer than five labelled rows of a prediction.
     """
-    groups, pairs = labelled.shape[1], pairs_of(labelled.shape[1])
+    pairs = pairs_of(labelled.shape[1])
     level = shared(level, len(pairs))
     proxies = np.stack([_proxy(labelled.sum(0) - one) for one in labelled])  # (fold, group, cell)
-    out: dict[str, dict[tuple[int, int], LabelledGap]] = {}
-    for gap, label in GAPS.items():
-        own = labelled.sum(3) if label is None else labelled[:, :, :, label]  # (fold, group, cell, prediction, i)
-        others = unlabelled.sum(1) if label is None else unlabelled[:, label]  # (cell, prediction)
-        counts = own[..., 0].sum((0, 2))
-        size = own[..., 1].sum((0, 2)) if weighted else counts
+    power = np.arange(3)
+    out: ByPair[LabelledGap] = {}
+    for gap in GAPS:
+        own = rows_of(labelled, gap, 3)  # (fold, group, cell, prediction, i)
+        others = rows_of(unlabelled, gap, 1)  # (cell, prediction)
         out[gap] = {}
         for a, b in pairs:
-            if counts[[a, b]].min() < FEWEST_IN_CELL:
-                out[gap][a, b] = _too_few(float(counts.sum()), weighted)
-                continue
-            rate, share = size[:, 1] / np.maximum(size.sum(1), 1e-300), size.sum(1) / size.sum()
-            psi = np.zeros((groups, 2))
-            for k, sign in ((a, 1.0), (b, -1.0)):
-                psi[k] = sign * (np.array([0.0, 1.0]) - rate[k]) / share[k]
+            pair = _Pair.of(own.sum((0, 2)), a, b, weighted)
             if proxies.shape[-1] > 1:
-                guess = np.einsum("fgc,gh->fch", proxies, psi)
+                guess = np.einsum("fgc,gh->fch", proxies, pair.psi)
             else:  # Without a proxy the predictions alone say something: of the group whose rate varies more.
-                guess = np.tile(psi[max((a, b), key=lambda k: rate[k] * (1 - rate[k]))], (len(labelled), 1, 1))
-            power = np.arange(3)
+                varied = max((a, b), key=lambda k, rate=pair.rate: rate[k] * (1 - rate[k]))  # type: ignore[misc]
+                guess = np.tile(pair.psi[varied], (len(labelled), 1, 1))
             moments = np.einsum("fgchi,fchj->ghij", own, guess[..., None] ** power)
             rest = np.einsum("ch,chj->hj", others, guess.mean(0)[..., None] ** power)
-            one, zero = np.ones(2), np.zeros(2)
-            gap_alone = float(rate[a] - rate[b])
-            out[gap][a, b] = _finish(moments, rest, psi, one, zero, gap_alone, counts[[a, b]], level, weighted)
+            out[gap][a, b] = pair.weigh(moments, rest, np.ones(2), np.zeros(2), level)
     return out
+
+
+class _Pair(NamedTuple):
+    """Two of the groups of labelled rows.
+
+    ``counts`` (2, predictions) are their rows, ``rate`` (groups,) the rates of all groups, ``classical`` the gap and
+    ``psi`` (groups, predictions) what a row adds to it.
+    """
+
+    counts: FloatArray
+    rate: FloatArray
+    classical: float
+    psi: FloatArray
+    weighted: bool
+
+    @classmethod
+    def of(cls, sizes: FloatArray, a: int, b: int, weighted: bool) -> _Pair:
+        """Compare groups a and b, of sums (group, prediction, i) of w^i."""
+        size = sizes[..., int(weighted)]
+        psi = np.zeros(size.shape)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rate, share = size[:, 1] / size.sum(1), size.sum(1) / size.sum()
+            for k, sign in ((a, 1.0), (b, -1.0)):
+                psi[k] = sign * (np.array([0.0, 1.0]) - rate[k]) / share[k]
+        return cls(sizes[[a, b], :, 0], rate, float(rate[a] - rate[b]), psi, weighted)
+
+    def weigh(
+        self, own: FloatArray, rest: FloatArray, slope: FloatArray, shift: FloatArray, level: float
+    ) -> LabelledGap:
+        """Correct the labelled rows' gap by psi(h) = slope h + shift, whose slope and shift are by prediction.
+
+        ``own`` (group, prediction, i, j) and ``rest`` (prediction, j) are sums of w^i h^j and h^j.
+        """
+        n, unseen = float(own[:, :, 0, 0].sum()), float(rest[:, 0].sum())
+        if self.counts.min() < FEWEST_IN_CELL:
+            reason = f"fewer than {FEWEST_IN_CELL} labelled rows in a (group, prediction) cell"
+            none = Estimate.refuse(reason, int(n) if n >= FEWEST_SHOWN else 0)
+            return LabelledGap(none, none)
+        measure = _weighted_parts if self.weighted else _plain_parts
+        lam, move, error, plain_error, correlation = measure(own, rest, self.psi, slope, shift)
+        value = self.classical + lam * move
+        # The smaller group's rows decide how well the variance is known.
+        z = float(stats.t.ppf((1 + level) / 2, max(2.0, float(self.counts.sum(1).min()) - 1)))
+        more = _more_labels(abs(value), z * plain_error, n, unseen, correlation)
+        return LabelledGap(
+            Estimate(value, value - z * error, value + z * error, int(n + unseen)),
+            Estimate(self.classical, self.classical - z * plain_error, self.classical + z * plain_error, int(n)),
+            error,
+            plain_error,
+            lam,
+            more,
+        )
 
 
 def _sums(table: FloatArray, slope: FloatArray, shift: FloatArray) -> tuple[FloatArray, FloatArray]:

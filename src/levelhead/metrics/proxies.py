@@ -17,24 +17,27 @@ p = (1 - R / sqrt(4 + R^2)) / 2 and J_1 = sqrt(c12 c13 / c23) / sqrt(p(1-p)). Al
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from levelhead.auditing.missing.gaps import GAPS, FloatArray, pairs_of, rate_gap, refused_all, rows_of
+from levelhead.metrics.between import shared
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.intervals import resampled
+from levelhead.metrics.signed import GAPS, ByPair, pairs_of, rate_gap, rows_of
 from levelhead.types import ConfigError, Estimate
 
-ASSUMES = {
-    "global": "within each group the proxies err independently of each other, of the label and of the prediction",
-    "local": "within each group, label and prediction the proxies err independently of each other",
-}
-SHARED = "Errors that the proxies share, given the group, cannot be seen in these data."
 WARM_REPLICATES = 100
 _SLACK = 1e-9
 _NO_ROWS = "too few rows have this label"
+_MIXED_UP = (
+    "a proxy does not say the right group more often than each other one, so that groups may be mixed up: "
+    "better proxies or more rows would help"
+)
 
 
 @dataclass(frozen=True)
@@ -44,22 +47,22 @@ class ProxyAnswer:
     Attributes:
         mode: ``global`` or ``local``.
         gaps: by gap and pair of groups (a, b): f_a - f_b.
-        naive: by gap, pair and proxy: the gap with that proxy taken for the group.
         shares: (groups,) fitted shares; NaN where refused.
         accuracy: (proxies, groups, groups) fitted P(proxy says j | group i); in local mode NaN.
         statistic: G^2 of the global model.
         p_value: its probability if the global model holds.
         refused: why there is no answer; empty if there is one.
+        naive: by gap, pair and proxy: the gap with that proxy taken for the group.
     """
 
     mode: str
-    gaps: dict[str, dict[tuple[int, int], Estimate]]
-    naive: dict[str, dict[tuple[int, int], list[float]]]
+    gaps: ByPair[Estimate]
     shares: FloatArray
     accuracy: FloatArray
-    statistic: float
-    p_value: float
+    statistic: float = math.nan
+    p_value: float = math.nan
     refused: str = ""
+    naive: ByPair[list[float]] = field(default_factory=dict)
 
 
 class _Solved(NamedTuple):
@@ -69,6 +72,11 @@ class _Solved(NamedTuple):
     low: FloatArray  # (..., 3): P(A_j=1 | 0)
     gain: FloatArray  # (..., 3): J_j
     covariance: FloatArray  # (..., 3): c12, c13, c23
+
+    @property
+    def says(self) -> FloatArray:
+        """P(A_j=1 | group), (..., 3, 2)."""
+        return np.stack([self.low, self.low + self.gain], -1)
 
 
 def closed_form(joint: ArrayLike) -> _Solved:
@@ -125,15 +133,27 @@ def _local_cells(table: FloatArray) -> tuple[FloatArray, _Solved]:
     return np.stack([cell - one, one], -2), solved
 
 
-def _gaps(cells: FloatArray) -> dict[str, dict[tuple[int, int], FloatArray]]:
-    """P(group, cell) (..., groups, 4) -> every gap of every pair (...,)."""
-    table = cells.reshape(*cells.shape[:-1], 2, 2)
-    out: dict[str, dict[tuple[int, int], FloatArray]] = {}
+def _figures(
+    cells: FloatArray, flat: FloatArray, ends: Callable[[FloatArray], tuple[float, float]], missing: float
+) -> ByPair[Estimate]:
+    """Estimate every gap of every pair, with the ``ends`` that values and their replicates have.
+
+    ``cells`` (1 + replicates, groups, 4) are P(group, cell). Refused where more than ``missing`` of the replicates
+    have no such gap.
+    """
+    table, outcome = cells.reshape(*cells.shape[:-1], 2, 2), flat.sum(tuple(range(flat.ndim - 1))).reshape(2, 2)
+    out: ByPair[Estimate] = {}
     for gap in GAPS:
-        own = rows_of(table, gap)
+        own, rows, out[gap] = rows_of(table, gap), round(float(rows_of(outcome, gap).sum())), {}
         with np.errstate(invalid="ignore", divide="ignore"):
             rate = own[..., 1] / own.sum(-1)
-        out[gap] = {(a, b): rate[..., a] - rate[..., b] for a, b in pairs_of(table.shape[-3])}
+        for a, b in pairs_of(table.shape[-3]):
+            values = rate[..., a] - rate[..., b]
+            if not math.isfinite(values[0]) or np.isnan(values[1:]).mean() > missing:
+                out[gap][a, b] = Estimate.refuse(_NO_ROWS, rows)
+            else:
+                low, high = ends(values)
+                out[gap][a, b] = Estimate(float(values[0]), float(low), float(high), rows)
     return out
 
 
@@ -164,25 +184,19 @@ def by_proxies(
         )
     if mode not in ("auto", "global", "local"):
         raise ConfigError(f"mode={mode!r} is none of auto, global and local.")
-    n = float(table.sum())
-    reason = _unusable(table)
-    if reason:
-        return _no_answer("global" if mode == "auto" else mode, table, reason)
     flat = table.reshape(*table.shape[:-2], 4)
-    fit = _fit_closed if table.shape[:-2] == (2, 2, 2) else _fit_em
-    statistic, p_value = math.nan, math.nan
-    chosen = "global" if mode == "auto" else mode
-    answer = None
-    if mode != "local":
-        answer = fit(flat, n, "global", level, replicates, seed)
-        statistic, p_value = answer.statistic, answer.p_value
-        if mode == "auto" and p_value < 0.01:
-            chosen = "local"
-    if chosen == "local" or answer is None:
-        answer = fit(flat, n, "local", level, replicates, seed)
-    return ProxyAnswer(
-        chosen, answer.gaps, _naive(table), answer.shares, answer.accuracy, statistic, p_value, answer.refused
-    )
+    first = "local" if mode == "local" else "global"
+    if reason := _unusable(table):
+        answer = _no_answer(first, flat, reason)
+    else:
+        fit = _fit_closed if table.shape[:-2] == (2, 2, 2) else _fit_em
+        answer = fit(flat, first, level, replicates, seed)
+        if mode == "auto" and answer.p_value < 0.01:
+            tested = answer
+            answer = replace(
+                fit(flat, "local", level, replicates, seed), statistic=tested.statistic, p_value=tested.p_value
+            )
+    return replace(answer, naive=_naive(table))
 
 
 def _unusable(table: FloatArray) -> str:
@@ -199,9 +213,9 @@ def _unusable(table: FloatArray) -> str:
     return ""
 
 
-def _naive(table: FloatArray) -> dict[str, dict[tuple[int, int], list[float]]]:
+def _naive(table: FloatArray) -> ByPair[list[float]]:
     proxies = table.ndim - 2
-    out: dict[str, dict[tuple[int, int], list[float]]] = {}
+    out: ByPair[list[float]] = {}
     for gap in GAPS:
         own = rows_of(table, gap)
         says = [own.sum(tuple(axis for axis in range(proxies) if axis != j)) for j in range(proxies)]
@@ -209,65 +223,39 @@ def _naive(table: FloatArray) -> dict[str, dict[tuple[int, int], list[float]]]:
     return out
 
 
-def _no_answer(mode: str, table: FloatArray, reason: str, p_value: float = math.nan) -> ProxyAnswer:
-    groups, n = table.shape[0], int(table.sum())
-    refused = refused_all(reason, n, ASSUMES[mode])
-    gaps = {gap: dict.fromkeys(pairs_of(groups), figure) for gap, figure in refused.items()}
-    naive = _naive(table.reshape(*table.shape[:-1], 2, 2) if table.shape[-1] == 4 else table)
+def _no_answer(mode: str, flat: FloatArray, reason: str) -> ProxyAnswer:
+    groups, none = flat.shape[0], Estimate.refuse(reason, int(flat.sum()))
+    gaps = {gap: dict.fromkeys(pairs_of(groups), none) for gap in GAPS}
     empty = np.full(groups, np.nan)
-    return ProxyAnswer(mode, gaps, naive, empty, np.full((1, groups, groups), np.nan), math.nan, p_value, reason)
+    return ProxyAnswer(mode, gaps, empty, np.full((1, groups, groups), np.nan), refused=reason)
 
 
-def _resampled(flat: FloatArray, replicates: int, seed: int) -> FloatArray:
-    """Rows drawn with replacement, as probabilities: one multinomial draw on the cells."""
-    cells = flat.ravel()
-    filled = np.flatnonzero(cells)
-    n = int(cells.sum())
-    drawn = np.zeros((replicates, cells.size))
-    drawn[:, filled] = np.random.default_rng(seed).multinomial(n, cells[filled] / cells.sum(), size=replicates)
-    return (drawn / n).reshape(replicates, *flat.shape)
-
-
-def _fit_closed(flat: FloatArray, n: float, mode: str, level: float, replicates: int, seed: int) -> ProxyAnswer:
+def _fit_closed(flat: FloatArray, mode: str, level: float, replicates: int, seed: int) -> ProxyAnswer:
     """Fit two groups and three proxies: flat (2, 2, 2, cells)."""
-    both = np.concatenate([flat[None] / n, _resampled(flat, replicates, seed)])
+    n = float(flat.sum())
+    both = np.concatenate([flat[None], resampled(flat, replicates, seed)]) / n
+    accuracy, statistic, p_value = np.full((3, 2, 2), np.nan), math.nan, math.nan
     if mode == "global":
         solved = closed_form(both.sum(-1))
         cells = _global_cells(both, solved)
+        accuracy = np.stack([1 - solved.says[0], solved.says[0]], -1)  # (proxy, group, answer)
+        if not np.isnan(cells[0]).any():
+            fitted = _joint(*(np.clip(one[None], 1e-12, 1) for one in (cells[0], accuracy))).sum(1)[0]
+            statistic, p_value = _g_squared(flat, fitted, n, 2, 3)
     else:
         cells, solved = _local_cells(both)
-    statistic, p_value = _test_global(flat, solved, cells, n) if mode == "global" else (math.nan, math.nan)
-    reason = _refusal(solved, cells, mode)
-    if reason:
-        refused = _no_answer(mode, flat, reason)
-        return ProxyAnswer(
-            mode, refused.gaps, refused.naive, refused.shares, refused.accuracy, statistic, p_value, reason
-        )
-    tail = (1 - level) / 2
-    gaps: dict[str, dict[tuple[int, int], Estimate]] = {}
-    for gap, by_pair in _gaps(cells).items():
-        gaps[gap] = {}
-        for pair, values in by_pair.items():
-            rows = round(float(rows_of((both[0].sum((0, 1, 2)) * n).reshape(2, 2), gap).sum()))
-            if not math.isfinite(values[0]) or np.isnan(values[1:]).mean() > 0.01:
-                gaps[gap][pair] = Estimate.refuse(_NO_ROWS, rows, _assumed(mode))
-                continue
-            # Percentiles alone held 93% to 94% where few rows have the label: resampled gaps lie nearer to one side of
-            # the measured one. An interval of their width around the measured gap mends that.
-            low, high = np.nanquantile(values[1:], [tail, 1 - tail])
-            arm = 1.02 * (high - low) / 2
-            low, high = min(low, values[0] - arm), max(high, values[0] + arm)
-            gaps[gap][pair] = Estimate(float(values[0]), float(low), float(high), rows, assumes=_assumed(mode))
-    shares = cells[0].sum(-1)
-    accuracy = np.full((3, 2, 2), np.nan)
-    if mode == "global":
-        says = np.stack([solved.low[0], solved.low[0] + solved.gain[0]], -1)  # (proxy, group): P(says 1 | group)
-        accuracy = np.stack([1 - says, says], -1)
-    return ProxyAnswer(mode, gaps, {}, shares, accuracy, statistic, p_value)
+    if reason := _refusal(solved, cells, mode):
+        return replace(_no_answer(mode, flat, reason), statistic=statistic, p_value=p_value)
 
+    def ends(values: FloatArray) -> tuple[float, float]:
+        # Percentiles alone held 93% to 94% where few rows have the label: resampled gaps lie nearer to one side of
+        # the measured one. An interval of their width around the measured gap mends that.
+        tail = (1 - level) / 2
+        low, high = np.nanquantile(values[1:], [tail, 1 - tail])
+        arm = 1.02 * (high - low) / 2
+        return min(low, values[0] - arm), max(high, values[0] + arm)
 
-def _assumed(mode: str) -> str:
-    return f"{ASSUMES[mode]}; proxies are right more often than chance"
+    return ProxyAnswer(mode, _figures(cells, flat, ends, 0.01), cells[0].sum(-1), accuracy, statistic, p_value)
 
 
 def _refusal(solved: _Solved, cells: FloatArray, mode: str) -> str:
@@ -278,23 +266,13 @@ def _refusal(solved: _Solved, cells: FloatArray, mode: str) -> str:
         return f"two proxies may not agree more often than by chance{where}: better proxies or more rows would help"
     if np.isnan(cells).any((-1, -2)).mean() > 0.01 or np.isnan(cells[0]).any():
         return f"more than 1% of the resampled data have no solution{where}: better proxies or more rows would help"
-    says = np.concatenate([solved.low[0].ravel(), (solved.low[0] + solved.gain[0]).ravel()])
+    says = solved.says[0]
     if (says < -_SLACK).any() or (says > 1 + _SLACK).any() or (cells[0] < -_SLACK).any():
         return (
             f"the fit gives a probability below 0 or above 1{where}: the proxies’ errors are not independent, or there "
             "are too few rows"
         )
     return ""
-
-
-def _test_global(flat: FloatArray, solved: _Solved, cells: FloatArray, n: float) -> tuple[float, float]:
-    """G^2 of the global model against the full table, and its probability."""
-    if np.isnan(cells[0]).any():
-        return math.nan, math.nan
-    says = np.stack([solved.low[0], solved.low[0] + solved.gain[0]], -1)
-    answer = np.clip(np.stack([1 - says, says], -1), 1e-12, 1)  # (proxy, group, answer)
-    fitted = np.einsum("gi,gj,gk,gc->ijkc", *answer, np.clip(cells[0], 1e-12, 1))
-    return _g_squared(flat, fitted, n, 2, 3)
 
 
 def _g_squared(flat: FloatArray, fitted: FloatArray, n: float, groups: int, proxies: int) -> tuple[float, float]:
@@ -304,11 +282,11 @@ def _g_squared(flat: FloatArray, fitted: FloatArray, n: float, groups: int, prox
     return statistic, float(stats.chi2.sf(statistic, freedom))
 
 
-def _fit_em(flat: FloatArray, n: float, mode: str, level: float, replicates: int, seed: int) -> ProxyAnswer:
+def _fit_em(flat: FloatArray, mode: str, level: float, replicates: int, seed: int) -> ProxyAnswer:
     """Fit more groups or more proxies: flat (groups, ..., groups, cells)."""
-    groups, proxies = flat.shape[0], flat.ndim - 1
+    n, groups, proxies = float(flat.sum()), flat.shape[0], flat.ndim - 1
     warm = min(WARM_REPLICATES, replicates)
-    drawn = _resampled(flat, warm, seed)
+    drawn = resampled(flat, warm, seed) / n
     parts = [np.s_[..., :]] if mode == "global" else [np.s_[..., cell : cell + 1] for cell in range(flat.shape[-1])]
     cells, says, statistic, p_value = [], [], math.nan, math.nan
     for part in parts:
@@ -319,36 +297,21 @@ def _fit_em(flat: FloatArray, n: float, mode: str, level: float, replicates: int
         cells.append(np.concatenate([pi, more_pi]))
         says.append(np.concatenate([accuracy, more_accuracy]))
         if mode == "global":
-            statistic, p_value = _g_squared(flat, _fitted(pi, accuracy)[0], n, groups, proxies)
+            statistic, p_value = _g_squared(flat, _joint(pi, accuracy).sum(1)[0], n, groups, proxies)
     for accuracy in says:
         own = np.diagonal(accuracy, axis1=-2, axis2=-1)[..., None]
         dominant = np.asarray(own >= accuracy).all((-1, -2, -3)).reshape(-1)
         if not dominant[0] or dominant[1:].mean() < 0.95:
-            reason = (
-                "a proxy does not say the right group more often than each other one, so that groups may be mixed up: "
-                "better proxies or more rows would help"
-            )
-            refused = _no_answer(mode, flat, reason, p_value)
-            return ProxyAnswer(
-                mode, refused.gaps, refused.naive, refused.shares, refused.accuracy, statistic, p_value, reason
-            )
+            return replace(_no_answer(mode, flat, _MIXED_UP), statistic=statistic, p_value=p_value)
     joint = np.concatenate(cells, -1)
-    pairs = pairs_of(groups)
-    z = float(stats.t.ppf(1 - (1 - level) / len(pairs) / 2, warm - 1))
-    gaps: dict[str, dict[tuple[int, int], Estimate]] = {}
-    for gap, by_pair in _gaps(joint).items():
-        rows = int(rows_of(flat.sum(tuple(range(proxies))).reshape(2, 2), gap).sum())
-        gaps[gap] = {}
-        for pair, values in by_pair.items():
-            if not np.isfinite(values).all():
-                gaps[gap][pair] = Estimate.refuse(_NO_ROWS, rows, _assumed(mode))
-                continue
-            half = z * float(np.std(values[1:], ddof=1))
-            value = float(values[0])
-            gaps[gap][pair] = Estimate(value, value - half, value + half, rows, assumes=_assumed(mode))
-    shares = joint[0].sum(-1)
+    z = float(stats.t.ppf((1 + shared(level, len(pairs_of(groups)))) / 2, warm - 1))
+
+    def ends(values: FloatArray) -> tuple[float, float]:
+        half = z * float(np.std(values[1:], ddof=1))
+        return values[0] - half, values[0] + half
+
     accuracy = says[0][0] if mode == "global" else np.full((proxies, groups, groups), np.nan)
-    return ProxyAnswer(mode, gaps, {}, shares, accuracy, statistic, p_value)
+    return ProxyAnswer(mode, _figures(joint, flat, ends, 0.0), joint[0].sum(-1), accuracy, statistic, p_value)
 
 
 def _best_start(table: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -364,14 +327,10 @@ def _best_start(table: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:
     pi = rng.dirichlet(np.full(groups, 20.0), starts)
     pi[0] = 1 / groups
     pi_cells, accuracy = em(np.repeat(table[None], starts, 0), pi[..., None] * cell, accuracy, 2000)
-    fitted = _fitted(pi_cells, accuracy)
+    fitted = _joint(pi_cells, accuracy).sum(1)
     likelihood = (table * np.log(np.maximum(fitted, 1e-300))).reshape(starts, -1).sum(-1)
     best = int(likelihood.argmax())
     return pi_cells[best : best + 1], accuracy[best : best + 1]
-
-
-def _fitted(pi: FloatArray, accuracy: FloatArray) -> FloatArray:
-    return _joint(pi, accuracy).sum(1)
 
 
 def _joint(pi: FloatArray, accuracy: FloatArray) -> FloatArray:

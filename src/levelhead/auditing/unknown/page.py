@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from levelhead.auditing.missing.gaps import TITLES
+import math
+
+from levelhead.metrics.names import RATE_TITLES
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
 
+TITLES = {
+    "demographic_parity": RATE_TITLES["selection_rate"],
+    "equal_opportunity": RATE_TITLES["true_positive_rate"],
+    "false_positive_rate": RATE_TITLES["false_positive_rate"],
+}
 METHODS = {
     "labelled subset": ("Labelled rows", "corrected by what is known of all others (PPI++)"),
     "three proxies": ("Proxies that agree", "and how often they do (HOC)"),
@@ -19,7 +26,7 @@ def indirect_page(result: Record, *, source: str = "", command: str = "") -> Rec
     """Summarise an audit without the attribute.
 
     Args:
-        result: what :meth:`levelhead.auditing.missing.answer.IndirectAudit.to_dict` returns, or the JSON of it.
+        result: what :meth:`levelhead.auditing.unknown.answer.IndirectAudit.to_dict` returns, or the JSON of it.
         source: what was audited, in a word, for example the file's name.
         command: the command that made the page.
 
@@ -56,6 +63,11 @@ def indirect_page(result: Record, *, source: str = "", command: str = "") -> Rec
     )
 
 
+def points(value: float) -> str:
+    """Return a signed fraction in points, ``+12.3``."""
+    return f"{100 * value:+.1f}" if math.isfinite(value) else ""
+
+
 def _span(low: float, high: float) -> str:
     return f"{number(100 * low, signed=True)} to {number(100 * high, signed=True)}"
 
@@ -82,27 +94,26 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
     for gap in part["gaps"]:
         title = f"{TITLES[gap['gap']]}: {gap['groups'][0]} minus {gap['groups'][1]}"
         figure = estimate_from_dict(gap)
-        decided = figure.defined and not figure.low <= 0 <= figure.high
-        rows.append((title, gap, figure, decided))
+        rows.append((title, gap, figure))
     shown: list[Record] = []
-    if any(figure.defined for _, _, figure, _ in rows):
+    if any(figure.defined for _, _, figure in rows):
         shown.append(
             blocks.forest(
                 f"Gaps by {short(name)}, points with {level} intervals",
-                [blocks.forest_row(title, figure, decided=decided) for title, _, figure, decided in rows],
+                [blocks.forest_row(title, figure, decided=figure.excludes_zero) for title, _, figure in rows],
                 heads=("Gap", "Points"),
                 ends=("first group lower", "first group higher"),
                 notes=["A filled mark: the interval leaves out 0."],
             )
         )
-    measured = any(figure.defined for _, _, figure, _ in rows)
-    bounded = any(gap.get("worst_case") for _, gap, _, _ in rows)
-    naive = list(dict.fromkeys(proxy for _, gap, _, _ in rows for proxy in gap["naive"]))
+    measured = any(figure.defined for _, _, figure in rows)
+    bounded = any(gap.get("worst_case") for _, gap, _ in rows)
+    naive = list(dict.fromkeys(proxy for _, gap, _ in rows for proxy in gap["naive"]))
     columns = ["Gap", *(["Points", f"{level} interval"] if measured or not bounded else [])]
     columns += [f"Naive: {short(one, 40)}" for one in naive]
     columns += ["Worst case, these rows", f"with its {level} interval"] if bounded else []
     table = []
-    for title, gap, figure, _ in rows:
+    for title, gap, figure in rows:
         cells = [blocks.undefined_cell(figure.reason), blocks.no_cell()]
         if figure.defined:
             cells = [blocks.cell(number(100 * figure.value, signed=True)), blocks.cell(_span(figure.low, figure.high))]
@@ -118,7 +129,7 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
         table.append((title, cells))
     if measured or bounded or naive:
         caption = f"Gaps by {short(name)}, in points. {', '.join(METHODS[part['method']])}"
-        refused = [f"Refused: {title}: {one.reason}." for title, _, one, _ in rows if measured and not one.defined]
+        refused = [f"Refused: {title}: {one.reason}." for title, _, one in rows if measured and not one.defined]
         shown.append(blocks.table(caption, columns, table, where=blocks.BOTH))
         shown += blocks.said(refused, where=blocks.TERMINAL)
     else:

@@ -5,107 +5,89 @@ A row is counted and forgotten, whatever the method: no figure about one row is 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.auditing.missing.gaps import FloatArray
-from levelhead.auditing.missing.labelled import FOLDS
+from levelhead.auditing.unknown.known import Known
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.labelled import FOLDS
 from levelhead.tables.columns import Column
-from levelhead.tables.tally import patterns_at
+from levelhead.tables.tally import crossed, occurring_codes, patterns_at
 from levelhead.types import DataError, quoted
 
 BINS = 100
 MOST_PATTERNS = 200_000
 MOST_VALUES = 100_000
 """Different values of one column, and different patterns: beyond, it is a column of ids."""
-_MOST_COUNTED = 1 << 20
+NOTHING: Column = (np.zeros(1, np.int64), [None])
+"""A column that is not there: all rows have one value."""
 
-Pattern = tuple[Hashable, ...]
 
+class Pattern(NamedTuple):
+    """What rows that are counted together have in common.
 
-@dataclass
-class Roles:
-    """Which columns there are besides label and prediction: names, in the order in which they are counted."""
+    ``said`` is what each proxy says that names a group; a probability is in one of :data:`BINS`, and a labelled row in
+    one of the parts of a cross-fit, ``fold``.
+    """
 
-    labelled: str | None = None
-    inclusion: str | None = None
-    proxies: tuple[str, ...] = ()
-    strata: str | None = None
-
-    @property
-    def categories(self) -> list[str]:
-        """Names of the columns whose values are counted apart, proxies among them."""
-        return [*self.proxies, *([self.strata] if self.strata else [])]
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of all of them."""
-        known = [self.labelled, self.inclusion, *self.proxies, self.strata]
-        return list(dict.fromkeys(name for name in known if name))
+    label: Hashable
+    prediction: Hashable
+    group: Hashable
+    said: tuple[Hashable, ...]
+    stratum: Hashable
+    bin: int
+    fold: int
 
 
 @dataclass
 class Tally:
-    """Rows by pattern: (label, prediction, group, a value of each category ..., bin of the probability, fold).
+    """Rows by pattern, of the columns that ``known`` names.
 
     ``sums`` has for each pattern the sums of w^i h^j, (3, 3): h is the probability if the only proxy is one
     (``probability``), and w one over the chance to be labelled, both to the powers 0, 1 and 2.
     """
 
-    roles: Roles
+    known: Known
     titles: dict[str, str]
     sums: dict[Pattern, FloatArray] = field(default_factory=dict)
-    probability: bool | None = None
+    probability: bool = False
     labelled_rows: int = 0
     _kinds: dict[str, bool] = field(default_factory=dict)
 
-    def add(self, label: Column, prediction: Column, columns: dict[str, Column]) -> None:
+    def add(self, label: Column, prediction: Column, columns: Mapping[str, Column]) -> None:
         """Count the rows of a batch.
 
         Raises:
             DataError: a proxy is missing or is neither a group nor a probability, a chance to be labelled is none, or
                 a column has too many different values.
         """
-        roles = self.roles
-        nothing: Column = (np.zeros(0, np.int64), [None])  # one value: it takes no place in a row's code
-        group = self._few(roles.labelled, columns[roles.labelled]) if roles.labelled else nothing
-        parts: list[Column] = [label, prediction, group]
-        h: FloatArray | None = None
-        for name in roles.proxies:
-            own = self._proxy(name, columns[name], alone=len(roles.proxies) == 1)
+        known = self.known
+        group = self._few(known.labelled, columns[known.labelled]) if known.labelled else NOTHING
+        parts, h, weight = [label, prediction, group], None, None
+        for name in known.proxies:
+            own = self._proxy(name, columns[name], alone=len(known.proxies) == 1)
             if isinstance(own, tuple):
                 parts.append(own)
             else:
                 self.probability, h = True, own
-                parts.append(nothing)
-        if roles.strata:
-            parts.append(self._few(roles.strata, columns[roles.strata]))
-        if h is None:
-            parts.append((nothing[0], [0]))
-        else:
-            parts.append((np.minimum((h * BINS).astype(np.int64), BINS - 1), list(range(BINS))))
-        if roles.labelled and roles.proxies:
-            parts.append(self._folds(group))
-        else:
-            parts.append((nothing[0], [0]))
-        weight = None
-        if roles.inclusion:
-            weight = self._weights(columns, np.array([value is not None for value in group[1]])[group[0]])
+                parts.append(NOTHING)
+        parts.append(self._few(known.strata, columns[known.strata]) if known.strata else NOTHING)
+        one_bin: Column = (NOTHING[0], [0])
+        bins: list[Hashable] = list(range(BINS))
+        parts.append(one_bin if h is None else (np.minimum((h * BINS).astype(np.int64), BINS - 1), bins))
+        parts.append(self._folds(group) if known.labelled and known.proxies else one_bin)
+        if known.inclusion:
+            weight = self._weights(known.inclusion, columns, np.array([one is not None for one in group[1]])[group[0]])
         self._count(parts, h, weight)
 
     def _folds(self, group: Column) -> Column:
         """Deal the labelled rows out, one after the other, to the parts of a cross-fit."""
-        codes, values = group
-        absent = [code for code, value in enumerate(values) if value is None]
-        known = np.ones(len(codes), bool)
-        for code in absent:
-            known &= codes != code
-        places = np.flatnonzero(known)
-        fold = np.zeros(len(codes), np.int64)
+        places = np.flatnonzero(np.array([value is not None for value in group[1]])[group[0]])
+        fold = np.zeros(len(group[0]), np.int64)
         fold[places] = (np.arange(len(places)) + self.labelled_rows) % FOLDS
         self.labelled_rows += len(places)
         return fold, list(range(FOLDS))
@@ -179,9 +161,7 @@ class Tally:
             "of a group, in every row, or the name of a group."
         )
 
-    def _weights(self, columns: dict[str, Column], known: NDArray[np.bool_]) -> FloatArray:
-        name = self.roles.inclusion
-        assert name is not None
+    def _weights(self, name: str, columns: Mapping[str, Column], known: NDArray[np.bool_]) -> FloatArray:
         codes, values = columns[name]
         if values:
             number = _as_numbers(values)
@@ -197,46 +177,29 @@ class Tally:
         return np.where(known, 1 / np.where(known, chance, 1.0), 1.0)
 
     def _count(self, parts: Sequence[Column], h: FloatArray | None, weight: FloatArray | None) -> None:
-        sizes = [len(values) for _, values in parts]
-        if np.prod(np.array(sizes, np.float64)) < 2**62:
-            flat = parts[0][0].astype(np.int64)  # a copy, counted on in place
-            for (codes, _), size in zip(parts[1:], sizes[1:], strict=True):
-                if size > 1:
-                    flat *= size
-                    flat += codes
-            if np.prod(np.array(sizes, np.float64)) <= _MOST_COUNTED:
-                places, within = None, flat
-            else:
-                places, within = np.unique(flat, return_inverse=True)
-        else:
+        if np.prod([float(len(values)) for _, values in parts]) >= 2**62:
             raise DataError("These columns have too many different values together: leave one out, or merge rare ones.")
-        length = int(np.prod(sizes)) if places is None else len(places)
-        found = np.zeros((length, 3, 3))
-        first = np.bincount(within, minlength=length).astype(np.float64)
-        for i in range(3):
-            for j in range(3):
-                if (i == 0 or weight is None) and (j == 0 or h is None):
-                    found[:, i, j] = first
-                elif weight is None and i > 0:
-                    found[:, i, j] = found[:, 0, j]
-                elif h is None and j > 0:
-                    found[:, i, j] = found[:, i, 0]
-                else:
-                    factor: Any = 1.0 if not i or weight is None else weight**i
-                    factor = factor * (1.0 if not j or h is None else h**j)
-                    found[:, i, j] = np.bincount(within, weights=factor, minlength=length)
-        filled = np.flatnonzero(first)
-        named = patterns_at(filled if places is None else places[filled], parts)
-        for pattern, sums in zip(named, found[filled], strict=True):
-            if pattern in self.sums:
-                self.sums[pattern] += sums
-            else:
-                self.sums[pattern] = sums
+        flat = crossed(parts)
+        places, rows = occurring_codes(flat, parts)
+        found = np.tile(rows.astype(np.float64)[:, None, None], (1, 3, 3))
+        if h is not None or weight is not None:
+            within = np.searchsorted(places, flat)
+            for i in range(1 if weight is None else 3):
+                for j in range(1 if h is None else 3):
+                    factor = (1.0 if weight is None else weight**i) * (1.0 if h is None else h**j)
+                    found[:, i, j] = np.bincount(within, weights=factor, minlength=len(places))
+            if weight is None:
+                found[:, 1:] = found[:, :1]
+            if h is None:
+                found[:, :, 1:] = found[:, :, :1]
+        for one, sums in zip(patterns_at(places, parts), found, strict=True):
+            label, prediction, group, *said, stratum, part, fold = one
+            pattern = Pattern(label, prediction, group, tuple(said), stratum, part, fold)
+            self.sums[pattern] = self.sums[pattern] + sums if pattern in self.sums else sums
         if len(self.sums) > MOST_PATTERNS:
             raise DataError(
-                f"{', '.join(quoted(name) for name in self.roles.columns)} have more than {MOST_PATTERNS:,} "
-                f"different values "
-                "together: are there ids among them? Merge rare values, or leave a column out."
+                f"{', '.join(quoted(name) for name in self.known.columns)} have more than {MOST_PATTERNS:,} different "
+                "values together: are there ids among them? Merge rare values, or leave a column out."
             )
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from levelhead.auditing.missing.bounds import GapBounds
-from levelhead.auditing.missing.gaps import FEWEST_SHOWN, TITLES, folded
-from levelhead.auditing.missing.page import indirect_page
+from levelhead.auditing.unknown.page import TITLES, indirect_page, points
 from levelhead.metrics import estimate_to_dict
+from levelhead.metrics.labelled import FEWEST_SHOWN
 from levelhead.metrics.names import Key
+from levelhead.metrics.worst_case import GapBounds
+from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record
 from levelhead.types import Estimate, quoted
@@ -23,7 +23,7 @@ PERSONS = (
 
 
 @dataclass(frozen=True)
-class IndirectGap:
+class IndirectGap(Finding):
     """One gap between two groups, f_a - f_b for ``groups`` (a, b), signed.
 
     ``estimate`` is refused where there are bounds alone. ``naive`` is the gap with each proxy taken for the group, by
@@ -39,33 +39,28 @@ class IndirectGap:
 
     @property
     def absolute(self) -> Estimate:
-        """The absolute gap with its interval."""
-        return folded(self.estimate)
+        """The absolute gap with its interval, which starts at 0 where that of the signed one holds 0."""
+        figure = self.estimate
+        if not figure.defined:
+            return figure
+        ends = sorted((abs(figure.low), abs(figure.high)))
+        low = ends[0] if figure.excludes_zero else 0 * ends[0]
+        return Estimate(abs(figure.value), low, ends[1], figure.n, assumes=figure.assumes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        out: dict[str, Any] = {
-            "gap": self.gap,
-            "groups": list(self.groups),
-            **estimate_to_dict(self.estimate),
-            "absolute": estimate_to_dict(self.absolute),
-            "naive": {name: value if math.isfinite(value) else None for name, value in self.naive.items()},
-        }
+        found = {"gap": self.gap, "groups": self.groups, **estimate_to_dict(self.estimate), "absolute": self.absolute}
+        found["naive"] = self.naive
         if self.alone is not None:
-            out["labelled_rows_alone"] = estimate_to_dict(self.alone)
-        if self.bounds is not None:
-            worst = self.bounds
-            out["worst_case"] = {
-                "low": worst.low,
-                "high": worst.high,
-                "interval": [worst.reach_low, worst.reach_high],
-                "assumes": worst.assumes,
-            }
-        return out
+            found["labelled_rows_alone"] = self.alone
+        if (worst := self.bounds) is not None:
+            reach = (worst.reach_low, worst.reach_high)
+            found["worst_case"] = {"low": worst.low, "high": worst.high, "interval": reach, "assumes": worst.assumes}
+        return {name: as_json(one) for name, one in found.items()}
 
 
 @dataclass(frozen=True)
-class IndirectPart:
+class IndirectPart(Finding):
     """What was found of one attribute: the method, what it assumes, the gaps, and what the answer rests on.
 
     ``refused`` is why there is no estimate; empty if there is one. ``help`` says what would help.
@@ -87,16 +82,8 @@ class IndirectPart:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        return {
-            "method": self.method,
-            "assumes": self.assumes,
-            "headline": self.headline,
-            "refused": self.refused,
-            "help": self.help,
-            "gaps": [gap.to_dict() for gap in self.gaps],
-            "shares": dict(self.shares),
-            "rests_on": list(self.rests_on),
-        }
+        names = ("method", "assumes", "headline", "refused", "help", "gaps", "shares", "rests_on")
+        return {name: as_json(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True)
@@ -137,20 +124,9 @@ class IndirectAudit(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return {
-            "kind": self.kind,
-            "parts": {name: part.to_dict() for name, part in self.parts.items()},
-            "rows": self.rows,
-            "positive": self.positive,
-            "level": self.level,
-            "warnings": list(self.warnings),
-            **({"reading": list(self.reading)} if self.reading else {}),
-        }
-
-
-def points(value: float) -> str:
-    """Return a signed fraction in points, ``+12.3``."""
-    return f"{100 * value:+.1f}" if math.isfinite(value) else ""
+        names = ("kind", "parts", "rows", "positive", "level", "warnings")
+        found = {name: as_json(getattr(self, name)) for name in names}
+        return found | ({"reading": list(self.reading)} if self.reading else {})
 
 
 def headline(part: IndirectPart) -> str:
@@ -169,11 +145,10 @@ def headline(part: IndirectPart) -> str:
     ends = f"{100 * part.level:g}% interval {points(figure.low)} to {points(figure.high)}"
     if len(pairs) > 1:
         ends += f"; the largest of {len(pairs)} differences between two groups, with intervals that allow for all"
-    if figure.low <= 0 <= figure.high:
+    if not figure.excludes_zero:
         return (
             f"If {part.assumes}, these rows cannot tell whether the {rate} differs between {a} and {b}: the "
-            f"difference is "
-            f"{points(figure.value)} points ({ends})."
+            f"difference is {points(figure.value)} points ({ends})."
         )
     way = "higher" if figure.value > 0 else "lower"
     return (

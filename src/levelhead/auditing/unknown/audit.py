@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from levelhead.arrays import TAKEN, aligned, array_of, checked
-from levelhead.auditing.missing.answer import PERSONS, IndirectAudit, IndirectPart
-from levelhead.auditing.missing.choice import Options, answer_responses, answer_strongest
-from levelhead.auditing.missing.gaps import FloatArray
-from levelhead.auditing.missing.known import Known, Shares, shares_from
-from levelhead.auditing.missing.responses import Response
-from levelhead.auditing.missing.tally import Tally
+from levelhead.auditing.unknown.answer import IndirectAudit
+from levelhead.auditing.unknown.cells import Cells
+from levelhead.auditing.unknown.choice import Options, answer
+from levelhead.auditing.unknown.known import Known, Shares, shares_from
+from levelhead.auditing.unknown.privacy import Response
+from levelhead.auditing.unknown.tally import Pattern, Tally
+from levelhead.metrics.group import FloatArray
 from levelhead.metrics.intervals import check_options
 from levelhead.spelling import MOST_CLASSES
 from levelhead.tables.columns import Column, columns_of, outcomes_of, positive_index
@@ -25,6 +26,9 @@ from levelhead.tables.files import Stored, source_of
 from levelhead.tables.source import Arrays
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.types import ConfigError, DataError, quoted
+
+Rows = tuple[Column, Column, Mapping[str, Column]]
+"""Labels, predictions and what is known of the groups, of a batch of rows."""
 
 
 @checked
@@ -128,11 +132,9 @@ def indirect_audit(
                 f"{', '.join(map(quoted, by_column))}. Say how each column was randomised."
             )
         known = replace(known, responses=by_column)
-    known.check()
-    tallies = known.tallies("The label", "The prediction", {name: f"The column {quoted(name)}" for name in columns})
-    for tally in tallies.values():
-        tally.add(label, prediction, columns)
-    found = _answer(known, tallies, positive, level, replicates, seed, LabelMap(label_map))
+    titles = {name: f"The column {quoted(name)}" for name in columns}
+    options = Options(level, replicates, seed)
+    found = _audit(known, titles, [(label, prediction, columns)], positive, options, LabelMap(label_map))
     return replace(found, warnings=[*matched, *by_position, *found.warnings])
 
 
@@ -201,34 +203,40 @@ def indirect_audit_file(
     source = source_of(path)
     names = [label, prediction, *known.columns]
     titles = {name: source.title(name) for name in names}
-    tallies = known.tallies(titles[label], titles[prediction], titles)
     numbers = [name for name in known.proxies if source.file_of(name).stores_fractions(name)]
     words = [name for name in known.columns if name not in numbers]
-    for batch in source.batches([label, prediction], words, numbers):
-        # A column of fractions has hardly two equal ones: the numbers themselves stand in place of codes.
-        columns: dict[str, Any] = batch.words | {name: (values, []) for name, values in batch.numbers.items()}
-        for tally in tallies.values():
-            tally.add(batch.outcomes[label], batch.outcomes[prediction], columns)
-    found = _answer(known, tallies, positive, level, replicates, seed, LabelMap(label_map))
+
+    def batches() -> Iterator[Rows]:
+        for batch in source.batches([label, prediction], words, numbers):
+            # A column of fractions has hardly two equal ones: the numbers themselves stand in place of codes.
+            columns: dict[str, Any] = batch.words | {name: (values, []) for name, values in batch.numbers.items()}
+            yield batch.outcomes[label], batch.outcomes[prediction], columns
+
+    options = Options(level, replicates, seed)
+    found = _audit(known, titles, batches(), positive, options, LabelMap(label_map))
     return replace(found, reading=tuple(source.taken(names)))
 
 
-def _answer(
+def _audit(
     known: Known,
-    tallies: dict[str, Tally],
+    titles: dict[str, str],
+    batches: Iterable[Rows],
     positive: Hashable,
-    level: float,
-    replicates: int,
-    seed: int,
+    options: Options,
     label_map: LabelMap,
 ) -> IndirectAudit:
-    check_options(level, replicates)
-    first = next(iter(tallies.values()))
+    """Count the rows batch by batch, for each attribute, and answer."""
+    known.check()
+    check_options(options.level, options.replicates)
+    tallies = {name: Tally(one, titles) for name, one in known.attributes.items()}
+    for label, prediction, columns in batches:
+        for tally in tallies.values():
+            tally.add(label, prediction, columns)
     labels: dict[Hashable, int] = {}
     predictions: dict[Hashable, int] = {}
-    for pattern, sums in first.sums.items():
-        labels[pattern[0]] = labels.get(pattern[0], 0) + int(sums[0, 0])
-        predictions[pattern[1]] = predictions.get(pattern[1], 0) + int(sums[0, 0])
+    for pattern, sums in next(iter(tallies.values())).sums.items():
+        labels[pattern.label] = labels.get(pattern.label, 0) + int(sums[0, 0])
+        predictions[pattern.prediction] = predictions.get(pattern.prediction, 0) + int(sums[0, 0])
     if len(labels.keys() | predictions.keys()) > MOST_CLASSES:
         raise DataError(f"There are more than {MOST_CLASSES} classes: are these scores? An audit compares classes.")
     as_label, as_prediction, labels, predictions = agree(labels, predictions, label_map)
@@ -237,44 +245,27 @@ def _answer(
     if len(predictions) == 1:
         only = quoted(str(next(iter(predictions))))
         warnings.append(f"Every prediction is {only}: every gap among these rows is 0, whatever the groups are.")
-    classes = in_order({**labels, **predictions})
+    wanted = _wanted(in_order({**labels, **predictions}), positive, label_map)
+    parts = {}
+    for name, tally in tallies.items():
+        merged: dict[Pattern, FloatArray] = {}
+        for pattern, sums in tally.sums.items():
+            hit = int(as_prediction[pattern.prediction] == wanted)
+            key = pattern._replace(label=int(as_label[pattern.label] == wanted), prediction=hit)
+            merged[key] = merged[key] + sums if key in merged else sums
+        cells = Cells(list(merged), np.array(list(merged.values())), tally.known.proxies, tally.probability)
+        parts[name] = answer(name, cells, known, options)
+    return IndirectAudit(parts, warnings, sum(labels.values()), str(wanted), options.level)
+
+
+def _wanted(classes: list[Hashable], positive: Hashable, label_map: LabelMap) -> Hashable:
+    """Return the class that rates are about."""
     if positive is not None:
         positive = label_map.targets.get(str(positive), positive)
     chosen = positive_index(classes, positive)
-    if chosen is None:
-        if len(classes) > 2:
-            raise ConfigError(
-                f"There are {len(classes)} classes; an audit without the attribute compares one with the rest. Name it "
-                "with --positive."
-            )
-        chosen = len(classes) - 1
-    wanted = classes[chosen]
-    options = Options(level, replicates, seed)
-    parts = {}
-    for name, tally in tallies.items():
-        # 0/1 for label and prediction; classes are few, so this is cheap.
-        merged: dict[tuple[Hashable, ...], FloatArray] = {}
-        for pattern, sums in tally.sums.items():
-            key = (int(as_label[pattern[0]] == wanted), int(as_prediction[pattern[1]] == wanted), *pattern[2:])
-            merged[key] = merged[key] + sums if key in merged else sums
-        if known.responses:
-            part = answer_responses(name, merged, known.responses[name], known, options)
-        else:
-            part = answer_strongest(name, merged, known, bool(tally.probability), options)
-        parts[name] = replace(part, level=level, rests_on=_with_pairs(part))
-    rows = sum(labels.values())
-    return IndirectAudit(parts, warnings, rows, str(wanted), level)
-
-
-def _with_pairs(part: IndirectPart) -> list[str]:
-    """Say how intervals allow for several pairs of groups, before the sentence about persons."""
-    pairs = {one.groups for one in part.gaps}
-    if len(pairs) < 2:
-        return part.rests_on
-    if any(one.estimate.defined for one in part.gaps):
-        how = "each interval is wider than that of a single pair, so that all of a rate hold together (Bonferroni)"
-    else:
-        how = "their bounds come from the same rates, so that all of a rate hold together"
-    place = part.rests_on.index(PERSONS)
-    said = f"There are {len(pairs)} pairs of groups: {how}."
-    return [*part.rests_on[:place], said, *part.rests_on[place:]]
+    if chosen is None and len(classes) > 2:
+        raise ConfigError(
+            f"There are {len(classes)} classes; an audit without the attribute compares one with the rest. Name it "
+            "with --positive."
+        )
+    return classes[-1 if chosen is None else chosen]

@@ -17,13 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from levelhead.auditing.missing.gaps import GAPS, FloatArray, pairs_of, rows_of
-from levelhead.metrics.between import shared, wilson
+from levelhead.metrics.between import Ends, shared, wilson
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.intervals import resampled
+from levelhead.metrics.signed import ByPair, pairs_of
 from levelhead.types import DataError, Estimate
-
-ASSUMES_SHARES = "nothing but the shares that were given"
-ASSUMES_STRATA = "nothing but the shares that were given for each stratum"
-ASSUMES_PROBABILITIES = "the proxy is calibrated: of the rows with probability 0.3, three in ten are in the group"
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class GapBounds:
     """The largest and the smallest f_a - f_b that is possible: for these rows, and with their sampling error.
 
     ``low`` and ``high`` are those of the rows as they are; [``reach_low``, ``reach_high``] holds the bounds of the
-    population with 95% confidence.
+    population with 95% confidence. ``assumes`` says what the shares rest on.
     """
 
     low: float
@@ -39,7 +37,7 @@ class GapBounds:
     reach_low: float
     reach_high: float
     n: int
-    assumes: str
+    assumes: str = ""
 
     @property
     def largest(self) -> float:
@@ -100,22 +98,26 @@ def opportunity_bounds(cells: ArrayLike, share: ArrayLike, weight: ArrayLike = 1
     """
     q = np.asarray(cells, np.float64).reshape(-1, 2, 2)
     p, w = np.atleast_1d(np.asarray(share, np.float64)), np.atleast_1d(np.asarray(weight, np.float64))
-    return (
-        _opportunity(q[:, 1, 1], q[:, 1, 0], q[:, 0].sum(-1), p, w, up=False),
-        _opportunity(q[:, 1, 1], q[:, 1, 0], q[:, 0].sum(-1), p, w, up=True),
-    )
+    hit, miss, negative = _parts(q)
+    return _opportunity((hit, hit), (miss, miss), negative, p, w)
 
 
-def _opportunity(
-    hit: FloatArray, miss: FloatArray, negative: FloatArray, p: FloatArray, w: FloatArray, *, up: bool
-) -> float:
-    if up:
-        mine = np.minimum(hit, p)
-        missed = np.clip(p - negative - mine, 0, miss)
-    else:
-        missed = np.minimum(miss, p)
-        mine = np.clip(p - negative - missed, 0, hit)
-    return _ratio_gap(w @ mine, w @ missed, w @ (hit - mine), w @ (miss - missed), up)
+def _parts(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(strata, 2, 2) -> hits and misses among the rows with the label, and the rows without it, (strata,) each."""
+    return table[:, 1, 1], table[:, 1, 0], table[:, 0].sum(-1)
+
+
+def _opportunity(hits: Ends, misses: Ends, negative: FloatArray, p: FloatArray, w: FloatArray) -> tuple[float, float]:
+    """The extremes of TPR_1 - TPR_0 where hits and misses lie between their ends, and ``negative`` is the upper one."""
+    (hit, hit_up), (miss, miss_up) = hits, misses
+    # TPR_1 - TPR_0 rises in mine and other_missed, and falls in missed and other: take each at its extreme.
+    mine = np.minimum(hit_up, p)
+    missed = np.clip(p - negative - mine, 0, miss_up)
+    up = _ratio_gap(w @ mine, w @ missed, w @ np.maximum(0, hit - p), w @ (miss_up - missed), True)
+    missed = np.minimum(miss_up, p)
+    mine = np.clip(p - negative - missed, 0, hit_up)
+    low = _ratio_gap(w @ mine, w @ missed, w @ (hit_up - mine), w @ np.maximum(0, miss - p), False)
+    return low, up
 
 
 def _ratio_gap(mine: Any, missed: Any, other: Any, other_missed: Any, up: bool) -> float:
@@ -126,27 +128,7 @@ def _ratio_gap(mine: Any, missed: Any, other: Any, other_missed: Any, up: bool) 
     return float(first - second)
 
 
-def _opportunity_reach(own: FloatArray, p: FloatArray, w: FloatArray, level: float) -> tuple[float, float]:
-    """The extremes of the two bounds, each cell anywhere in its Wilson interval: own (strata, 2, 2) rows."""
-    n = own.sum((1, 2))
-    part = shared(level, 3 * len(own))
-    (hit, hit_up), (miss, miss_up), (_, negative_up) = (
-        wilson(k, n, part) for k in (own[:, 1, 1], own[:, 1, 0], own[:, 0].sum(-1))
-    )
-    # TPR_1 - TPR_0 rises in mine and other_missed, and falls in missed and other: take each at its extreme.
-    mine = np.minimum(hit_up, p)
-    missed = np.maximum(0, p - negative_up - mine)
-    up = _ratio_gap(w @ mine, w @ missed, w @ np.maximum(0, hit - p), w @ (miss_up - np.minimum(miss_up, missed)), True)
-    missed = np.minimum(miss_up, p)
-    mine = np.maximum(0, p - negative_up - missed)
-    other = hit_up - np.minimum(hit_up, mine)
-    low = _ratio_gap(w @ mine, w @ missed, w @ other, w @ np.maximum(0, miss - p), False)
-    return low, up
-
-
-def by_shares(
-    counts: ArrayLike, shares: ArrayLike, *, level: float = 0.95, assumes: str = ASSUMES_SHARES
-) -> dict[str, dict[tuple[int, int], GapBounds]]:
+def by_shares(counts: ArrayLike, shares: ArrayLike, *, level: float = 0.95, assumes: str = "") -> ByPair[GapBounds]:
     """Bound every gap of every pair of groups.
 
     Args:
@@ -169,34 +151,35 @@ def by_shares(
     size = table.sum((1, 2))
     table, p = table[size > 0], p[size > 0]
     size = size[size > 0]
-    n, w = float(size.sum()), size / size.sum()
+    w = size / size.sum()
     if (w @ p <= 0).any():
         raise DataError("A group has a share of 0 in every stratum: leave it out, and the others must add to 1.")
-    out: dict[str, dict[tuple[int, int], GapBounds]] = {gap: {} for gap in GAPS}
     pairs = pairs_of(p.shape[1])
+    out: ByPair[GapBounds] = {}
     hits = table[:, :, 1].sum(1)
-    sharp = parity_bounds(hits / size, p, w)
-    ends = wilson(hits, size, shared(level, len(size)))
-    for a, b in pairs:
-        low, high = _parity_reach(*ends, p, w, a, b)
-        out["demographic_parity"][a, b] = _bounds(sharp[a, b, 0], sharp[a, b, 1], low, high, n, assumes)
+    sharp, ends = parity_bounds(hits / size, p, w), wilson(hits, size, shared(level, len(size)))
+    out["demographic_parity"] = {
+        (a, b): _bounds(sharp[a, b], _parity_reach(*ends, p, w, a, b), size.sum(), assumes) for a, b in pairs
+    }
     for gap, own in (("equal_opportunity", table), ("false_positive_rate", table[:, ::-1])):
-        rows = float(own[:, 1].sum())
-        cells = own / size[:, None, None]
+        hit, miss, negative = _parts(own / size[:, None, None])
+        part = shared(level, 3 * len(own))
+        hit_ends, miss_ends, negative_ends = (wilson(rows, size, part) for rows in _parts(own))
+        out[gap] = {}
         for a, b in pairs:
             if p.shape[1] == 2:
-                found = opportunity_bounds(cells, p[:, a], w)
-                reach = _opportunity_reach(own, p[:, a], w, level)
+                found = _opportunity((hit, hit), (miss, miss), negative, p[:, a], w)
+                reach = _opportunity(hit_ends, miss_ends, negative_ends[1], p[:, a], w)
             else:
-                found = _outer(cells, p[:, a], p[:, b], w)
-                reach = _outer_reach(own, p[:, a], p[:, b], w, level)
-            out[gap][a, b] = _bounds(*found, *reach, rows, assumes)
+                found = _outer(hit, miss, negative, p[:, a], p[:, b], w)
+                reach = _outer(hit_ends[1], miss_ends[1], negative_ends[1], p[:, a], p[:, b], w)
+            out[gap][a, b] = _bounds(found, reach, own[:, 1].sum(), assumes)
     return out
 
 
-def _bounds(low: float, high: float, reach_low: float, reach_high: float, n: float, assumes: str) -> GapBounds:
-    low, high = max(-1.0, float(low)), min(1.0, float(high))
-    return GapBounds(low, high, max(-1.0, min(low, reach_low)), min(1.0, max(high, reach_high)), int(n), assumes)
+def _bounds(found: ArrayLike, reach: tuple[float, ...], n: float, assumes: str) -> GapBounds:
+    low, high = np.clip(np.asarray(found, np.float64), -1, 1).tolist()
+    return GapBounds(low, high, max(-1.0, min(low, reach[0])), min(1.0, max(high, reach[1])), int(n), assumes)
 
 
 def _rate_ends(hit: FloatArray, miss: FloatArray, negative: FloatArray, p: FloatArray, w: FloatArray) -> list[float]:
@@ -209,46 +192,20 @@ def _rate_ends(hit: FloatArray, miss: FloatArray, negative: FloatArray, p: Float
     return [1 - ends[0], ends[1]]
 
 
-def _outer(cells: FloatArray, a: FloatArray, b: FloatArray, w: FloatArray) -> tuple[float, float]:
-    parts = cells[:, 1, 1], cells[:, 1, 0], cells[:, 0].sum(-1)
-    low_a, high_a = _rate_ends(*parts, a, w)
-    low_b, high_b = _rate_ends(*parts, b, w)
+def _outer(
+    hit: FloatArray, miss: FloatArray, negative: FloatArray, a: FloatArray, b: FloatArray, w: FloatArray
+) -> tuple[float, float]:
+    (low_a, high_a), (low_b, high_b) = (_rate_ends(hit, miss, negative, p, w) for p in (a, b))
     return low_a - high_b, high_a - low_b
 
 
-def _outer_reach(own: FloatArray, a: FloatArray, b: FloatArray, w: FloatArray, level: float) -> tuple[float, float]:
-    n = own.sum((1, 2))
-    part = shared(level, 3 * len(own))
-    hit, miss = (wilson(k, n, part)[1] for k in (own[:, 1, 1], own[:, 1, 0]))
-    negative = wilson(own[:, 0].sum(-1), n, part)[1]
-    low_a, high_a = _rate_ends(hit, miss, negative, a, w)
-    low_b, high_b = _rate_ends(hit, miss, negative, b, w)
-    return low_a - high_b, high_a - low_b
-
-
-def largest_gap(rate: float, least_share: float) -> float:
-    """Return how large a gap in selection rates could be if each of two groups has at least a share of the rows.
-
-    With a least share of 0 it is 1, whatever the rate: a group could hold those who were selected, and no one else.
-    """
-    few = min(rate, 1 - rate)
-    return 1.0 if few >= least_share or least_share <= 0 else few / least_share
-
-
-@dataclass(frozen=True)
-class Bracket:
-    """The weighted and the linear estimate of f_1 - f_0 in selection rates from calibrated probabilities.
+def bracket(
+    sums: ArrayLike, bins: ArrayLike, *, level: float = 0.95, replicates: int = 1000, seed: int = 0
+) -> tuple[Estimate, Estimate]:
+    """Return the weighted and the linear estimate of f_1 - f_0 in selection rates from calibrated probabilities.
 
     D - weighted = E cov(A, yhat | b) / (p (1-p)) and linear - D = E cov(b, yhat | A) / var(b): where both covariances
     have one sign, the gap D lies between the two (Elzayn et al. 2023, arXiv:2310.01679).
-    """
-
-    weighted: Estimate
-    linear: Estimate
-
-
-def bracket(sums: ArrayLike, bins: ArrayLike, *, level: float = 0.95, replicates: int = 1000, seed: int = 0) -> Bracket:
-    """Estimate both ends.
 
     Args:
         sums: (prediction 2, j 3): sums of b^j over all rows.
@@ -262,29 +219,21 @@ def bracket(sums: ArrayLike, bins: ArrayLike, *, level: float = 0.95, replicates
     """
     s, by_bin = np.asarray(sums, np.float64), np.asarray(bins, np.float64)
     n = int(s[:, 0].sum())
-    ends = _bracket_ends(s[None])[:, 0]
+    ends = _bracket_ends(s)
     if np.isnan(ends).any():
-        none = Estimate.refuse("the proxy is the same in every row", n, ASSUMES_PROBABILITIES)
-        return Bracket(none, none)
-    rows = by_bin[..., 0].ravel()
-    filled = np.flatnonzero(rows)
-    power = by_bin.reshape(len(rows), -1)[filled]
-    mean = power[:, 1] / power[:, 0]
-    drawn = np.random.default_rng(seed).multinomial(n, rows[filled] / rows.sum(), size=replicates).astype(float)
-    hits = filled % 2 == 1
-    values = np.stack(
-        [np.stack([(drawn * mean**j)[:, hits == bool(k)].sum(-1) for j in range(3)], -1) for k in (0, 1)], 1
-    )
-    found = _bracket_ends(values)
+        none = Estimate.refuse("the proxy is the same in every row", n)
+        return none, none
+    rows = by_bin[..., 0]
+    mean = np.divide(by_bin[..., 1], rows, out=np.zeros_like(rows), where=rows > 0)
+    drawn = resampled(rows, replicates, seed)
+    found = _bracket_ends(np.stack([(drawn * mean**j).sum(1) for j in range(3)], -1))
     tail = (1 - level) / 2
     figures = []
     for value, own in zip(ends, found, strict=True):
         shift = value - float(np.nanmedian(own))  # a bin's mean stands for its rows
         low, high = np.nanquantile(own, [tail, 1 - tail])
-        figures.append(
-            Estimate(float(value), float(low + shift), float(high + shift), n, assumes=ASSUMES_PROBABILITIES)
-        )
-    return Bracket(figures[0], figures[1])
+        figures.append(Estimate(float(value), float(low + shift), float(high + shift), n))
+    return figures[0], figures[1]
 
 
 def _bracket_ends(s: FloatArray) -> FloatArray:
@@ -298,19 +247,19 @@ def _bracket_ends(s: FloatArray) -> FloatArray:
         return np.stack([np.where(np.isnan(spread), np.nan, covariance / (mean * (1 - mean))), covariance / spread])
 
 
-def sign_conditions(labelled: ArrayLike) -> tuple[str, str]:
+def sign_conditions(labelled: ArrayLike) -> tuple[int, int]:
     """Check the two conditions of a bracket on labelled rows.
 
     Args:
         labelled: (group 2, prediction 2, j 3) sums of b^j.
 
     Returns:
-        (within_probability, within_group), each ``positive``, ``negative`` or ``unknown``, at one-sided 95%.
+        the signs (within_probability, within_group), each 1, -1 or, where it is unknown, 0, at one-sided 95%.
     """
     s = np.asarray(labelled, np.float64)
     n = s[..., 0].sum()
     if n < 2 or (s[..., 0].sum(1) < 2).any():
-        return "unknown", "unknown"
+        return 0, 0
     # If b is calibrated, E cov(A, yhat | b) = E (A - b) yhat.
     first = s[1, 1, 0] - s[:, 1, 1].sum()
     second = (s[1, 1, 0] - 2 * s[1, 1, 1] + s[1, 1, 2]) + s[0, 1, 2]
@@ -322,16 +271,7 @@ def sign_conditions(labelled: ArrayLike) -> tuple[str, str]:
     return _sign(first, second, n), _sign(float((away * e_first).sum()), float((away**2 * e_second).sum()), n)
 
 
-def _sign(total: float, squares: float, n: float) -> str:
+def _sign(total: float, squares: float, n: float) -> int:
     mean = total / n
     error = math.sqrt(max(0.0, squares / n - mean**2) / n)
-    if error == 0:
-        return "unknown"
-    return "positive" if mean > 1.645 * error else "negative" if mean < -1.645 * error else "unknown"
-
-
-def naive_gap(counts: ArrayLike, gap: str) -> float:
-    """Return f_1 - f_0 with a proxy taken for the group: counts (proxy 2, label 2, prediction 2)."""
-    own = rows_of(counts, gap)
-    sizes = own.sum(-1)
-    return float(own[1, 1] / sizes[1] - own[0, 1] / sizes[0]) if (sizes > 0).all() else math.nan
+    return int(np.sign(mean)) if abs(mean) > 1.645 * error > 0 else 0

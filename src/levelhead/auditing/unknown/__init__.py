@@ -1,7 +1,7 @@
 """Audits without the attribute: a labelled subset with proxies, three proxies, randomised responses, or bounds.
 
-Each module is one method on counts or sums over rows; :mod:`~levelhead.auditing.missing.choice` picks among them.
+The methods are functions of arrays in :mod:`levelhead.metrics`; :mod:`~levelhead.auditing.unknown.choice` picks one.
 Nothing here guesses, keeps or returns the group of a single row.
 """
 
-from levelhead.auditing.missing import privacy as privacy
+from levelhead.auditing.unknown import privacy as privacy

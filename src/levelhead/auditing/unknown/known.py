@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from levelhead.auditing.missing.responses import Response
-from levelhead.auditing.missing.tally import Roles, Tally
+from levelhead.auditing.unknown.privacy import Response
 from levelhead.csv_form import form_of, records, refuse_irregular
 from levelhead.types import ConfigError, DataError, quoted
 
@@ -115,9 +114,15 @@ class Known:
     @property
     def columns(self) -> list[str]:
         """Names of all columns besides label and prediction."""
-        return list(
-            dict.fromkeys([*self.responses, *Roles(self.labelled, self.inclusion, self.proxies, self.strata).columns])
-        )
+        named = [*self.responses, self.labelled, self.inclusion, *self.proxies, self.strata]
+        return list(dict.fromkeys(name for name in named if name))
+
+    @property
+    def attributes(self) -> dict[str, Known]:
+        """What is known of each attribute, by its name."""
+        if self.responses:
+            return {name: Known(labelled=name) for name in self.responses}
+        return {self.labelled or "groups": self}
 
     def check(self) -> None:
         """Raise :class:`ConfigError` where nothing is known, or where options contradict each other."""
@@ -144,11 +149,3 @@ class Known:
         roles = [name for name in (self.labelled, self.inclusion, self.strata, *self.proxies) if name]
         if doubled := [name for name in roles if roles.count(name) > 1]:
             raise ConfigError(f"Column {quoted(doubled[0])} has two roles. Name another column for one of them.")
-
-    def tallies(self, label: str, prediction: str, titles: dict[str, str]) -> dict[str, Tally]:
-        """Return an empty tally for each attribute, by name."""
-        words = {**titles, "label": label, "prediction": prediction}
-        if self.responses:
-            return {name: Tally(Roles(labelled=name), words) for name in self.responses}
-        name = self.labelled or "groups"
-        return {name: Tally(Roles(self.labelled, self.inclusion, self.proxies, self.strata), words)}
