@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ORDER = (
-    ("_version", "types", "extras", "arrays", "spelling"),
+    ("_version", "types", "extras", "machine", "arrays", "spelling"),
     ("renamed", "plain_yaml", "terminal", "storage", "csv_form", "registry", "distributed", "loading"),
     ("appended", "auto_classes"),
     ("metrics", "report", "tables"),

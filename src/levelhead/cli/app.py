@@ -24,6 +24,7 @@ from levelhead.cli.explain import explain_command
 from levelhead.cli.features import features_app
 from levelhead.cli.figure import figure_app
 from levelhead.cli.gap import gap_command
+from levelhead.cli.info import info_command
 from levelhead.cli.klaad import train_command as lm_train_command
 from levelhead.cli.ladder import ladder_command
 from levelhead.cli.lm import bench_command, lm_app
@@ -69,6 +70,7 @@ app.add_typer(lm_app, name="lm", rich_help_panel=MORE)
 lm_app.command("train")(lm_train_command)
 lm_app.command("gap")(gap_command)
 app.add_typer(data_app, name="data", rich_help_panel=MORE)
+app.command("info", rich_help_panel=MORE)(info_command)
 app.add_typer(features_app, name="features", rich_help_panel=MORE)
 for old, new, command in (
     ("card", "report RUN --card", card_command),

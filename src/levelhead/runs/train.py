@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.metadata
 import logging
 import platform
 import time
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from levelhead._version import __version__
 from levelhead.data import SPLITS, Examples, Inputs, View
+from levelhead.machine import cpu_name, system, versions
 from levelhead.methods.fit import fit
 from levelhead.models.networks import load_model
 from levelhead.runs.card import write_card
@@ -58,20 +58,12 @@ def environment(device: torch.device) -> dict[str, Any]:
     packages = ("torch", "transformers", "accelerate", "numpy", "scipy")
     return {
         "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "packages": {"levelhead": __version__} | {package: importlib.metadata.version(package) for package in packages},
+        "system": system(),
+        "packages": {"levelhead": __version__} | versions(packages),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "threads": torch.get_num_threads(),
     }
-
-
-def _cpu_name() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
 
 
 def _card(examples: Examples) -> dict[str, Any]:
