@@ -5,7 +5,7 @@ BIN := .venv/bin
 RUNTIME := .venv/.runtime
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-quick fuzz check docs bench bench-quick mutants clean
+.PHONY: demo test test-quick fuzz check docs bench bench-quick mutants release-check clean
 
 demo: $(RUNTIME)  ## compare four methods where it is known why a gap arises; writes a page and a picture
 	$(BIN)/levelhead demo --out demo
@@ -41,6 +41,10 @@ mutants: $(INSTALLED)  ## change the code in one place at a time, and list what 
 docs: $(INSTALLED)  ## build the site of the pages in docs/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "The site lies in site/: open site/index.html. Its search works without a server."
+
+release-check: $(INSTALLED)  ## build wheel and sdist, install both in empty environments, run the examples (about 15 minutes)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[release]"
+	$(BIN)/python tools/release.py
 
 clean:
 	rm -rf .venv demo site

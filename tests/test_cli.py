@@ -138,6 +138,7 @@ VERBS = [
     "compare",
     "explain",
     "postprocess",
+    "info",
     "report",
     "demo",
     "list",
