@@ -12,7 +12,14 @@ import torch
 from klaad_examples import FAMILIES, TRIPLETS, Triplet, checkpointed, language_model, tokenizer
 from test_model import make
 from torch import Tensor
-from transformers import BartConfig, BartForConditionalGeneration, MambaConfig, MambaForCausalLM
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    FalconConfig,
+    FalconForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+)
 
 from levelhead.lm.capture import NAME, captured, prepare, release
 from levelhead.lm.gap_analysis import attention_gaps, attention_received, summarized, token_gaps
@@ -267,6 +274,29 @@ def test_some_models_are_switched_as_a_whole_and_say_so(
     torch.testing.assert_close(seen.attention, expected)
     release(model)
     assert model.config._attn_implementation == named
+
+
+@pytest.mark.parametrize("alibi", [False, True])
+def test_falcon_switches_to_eager_attention_by_itself(alibi: bool, caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    config = FalconConfig(vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, alibi=alibi)
+    model = FalconForCausalLM(config)
+    assert model.config._attn_implementation == "sdpa"
+    ids, mask = torch.randint(2, 30, (2, 6)), torch.ones(2, 6, dtype=torch.long)
+    mask[1, 4:] = 0
+    before = model.eval()(input_ids=ids, attention_mask=mask).logits
+    eager = FalconForCausalLM._from_config(copy.deepcopy(config), attn_implementation="eager").eval()
+    eager.load_state_dict(model.state_dict())
+    expected = eager(input_ids=ids, attention_mask=mask, output_attentions=True).attentions[-1]
+    with caplog.at_level(logging.WARNING), captured(model, ids) as seen:
+        model(input_ids=ids, attention_mask=mask)
+    assert caplog.text.count("FalconForCausalLM is switched to eager attention in all layers") == 1
+    assert seen.attention is not None
+    torch.testing.assert_close(seen.attention, expected)
+    Klaad()(model.train(), collate(tokenizer(), TRIPLETS[:1]))[0].backward()
+    release(model)
+    assert model.config._attn_implementation == "sdpa"
+    torch.testing.assert_close(model.eval()(input_ids=ids, attention_mask=mask).logits, before)
 
 
 def test_only_the_last_layer_is_switched(batch: TripletBatch) -> None:

@@ -2,9 +2,10 @@
 
 Fast attention (sdpa) never forms its weights. So the last attention module, and it alone, attends in the plain way:
 it gets a configuration of its own, which names :func:`weights_attention`, and goes on doing so until :func:`release`,
-because gradient checkpointing runs it again during the backward pass. Depth then costs no memory. Two kinds of model
+because gradient checkpointing runs it again during the backward pass. Depth then costs no memory. Three kinds of model
 are switched to plain ("eager") attention as a whole, and a warning says so: those that cap attention logits
-(Gemma-2), which fast attention leaves out, and those with flash or flex attention, whose masks this file cannot read.
+(Gemma-2), which fast attention leaves out, those with flash or flex attention, whose masks this file cannot read, and
+those whose attention module does not ask :class:`~transformers.AttentionInterface` (Falcon).
 """
 
 from __future__ import annotations
@@ -125,8 +126,10 @@ def prepare(model: nn.Module, input_ids: Tensor) -> nn.Module:
     module = _last_attention(inner, input_ids)
     last = _known[inner] = _Last(module, named=named)
     config = getattr(module, "config", None)
-    if _eager(module) is None or config is None:
-        return module  # an attention of the old kind: whether it gives weights shows in the first pass
+    if _eager(module) is None or config is None:  # an attention of the old kind, which forms its weights when eager
+        if inner.config._attn_implementation == "sdpa":
+            last.named = _switched(inner, "its sdpa attention never forms its weights", by_config=True)
+        return module
     current = config._attn_implementation
     if current == "sdpa":
         logger.info("The last layer of %s now attends in eager mode; the others stay with sdpa.", name)
@@ -150,15 +153,24 @@ def release(model: nn.Module) -> None:
 
 def _switch_as_a_whole(inner: Any) -> list[tuple[Any, Any]]:
     """Give eager attention to a model of which one layer cannot have it; return what its configurations named."""
-    current, name = inner.config._attn_implementation or "eager", type(inner).__name__
+    current = inner.config._attn_implementation or "eager"
     capped = any(getattr(part, "attn_logit_softcapping", None) is not None for part in inner.modules())
     if current == "eager" or (current == "sdpa" and not capped):
         return []
-    why = "it caps attention logits" if capped else f"{current!r} attention never forms its weights"
+    return _switched(inner, "it caps attention logits" if capped else f"{current!r} attention never forms its weights")
+
+
+def _switched(inner: Any, why: str, *, by_config: bool = False) -> list[tuple[Any, Any]]:
+    """Give eager attention to all layers, with a warning; return what the configurations named."""
+    current, name = inner.config._attn_implementation, type(inner).__name__
     logger.warning("%s is switched to eager attention in all layers, because %s.", name, why)
     configs = {id(found): found for part in inner.modules() if (found := getattr(part, "config", None)) is not None}
     named = [(found, getattr(found, "_attn_implementation_internal", None)) for found in configs.values()]
-    inner.set_attn_implementation("eager")
+    if by_config:  # transformers refuses to switch what does not ask its AttentionInterface
+        for found in configs.values():
+            found._attn_implementation_internal = "eager"
+    else:
+        inner.set_attn_implementation("eager")
     if inner.config._attn_implementation != "eager":
         raise UnsupportedModelError(
             f'{name} cannot be switched from {current!r} to eager attention. Load it with attn_implementation="eager".'
