@@ -354,13 +354,7 @@ def postprocess_file(
         else:
             fit = read(source_of(validation), score, group, label, positive)
             fitted = np.zeros(len(rows.score), bool)
-            if fit.scale.name != rows.scale.name:
-                raise DataError(
-                    f"{validation} holds scores of the scale {fit.scale.name}, {path} those of {rows.scale.name}. Say "
-                    f"what both are: {ASK}."
-                )
-            if label is not None and fit.classes != rows.classes:
-                raise DataError(f"{validation} and {path} have different labels: {fit.classes} and {rows.classes}.")
+            fit.refuse_unlike(rows, validation, path)
         if label is not None:
             mapped.refuse_unused()
         threshold = rows.scale.default_threshold() if threshold is None else threshold
@@ -379,30 +373,13 @@ def postprocess_file(
     # Without labels a rule is fitted on all rows, and they are all that there is to look at.
     shown = np.ones(len(fitted), bool) if fitted.all() else ~fitted
     measured = rows.only(shown)
-    audit = None
-    if measured.label is not None:
-        names, members = np.unique(measured.group.astype(str), return_inverse=True)
-        groups = in_order(set(names.tolist()))
-        decided = {"prediction": decisions[shown], "other": before[shown], "label": measured.label}
-        compared = Rows({})
-        compared.add({role: (one.astype(np.int64), list(rows.classes)) for role, one in decided.items()})
-        compared.add({f"group {group}": (members.astype(np.int64), names.tolist())})
-        audit = compare_rows(
-            compared,
-            groups={group: [str(one) for one in groups]},
-            left_out=lambda _: False,
-            label_map=LabelMap({one: one for one in rows.classes}),
-            positive=rows.classes[1],
-            min_count=min_count,
-            level=level,
-            seed=seed,
-            names=("before", "after"),
-        )
+    decided = before[shown], decisions[shown]
+    options: dict[str, Any] = {"min_count": min_count, "level": level, "seed": seed}
     return Postprocessed(
         found,
         before,
         decisions,
-        audit,
+        None if measured.label is None else _compared(measured, *decided, group, **options),
         group,
         fitted_on,
         len(measured.score),
@@ -410,8 +387,30 @@ def postprocess_file(
         fitted,
         rows.scale,
         None if id_column is None else _texts(Path(path), id_column),
-        tuple(reversals(found.metric, before[shown], decisions[shown], measured.label, measured.group, min_count)),
+        tuple(reversals(found.metric, *decided, measured.label, measured.group, min_count)),
         tuple(said for one in (path, validation) if one is not None for said in source_of(one).taken(named)),
+    )
+
+
+def _compared(
+    measured: _Read, before: NDArray[np.bool_], after: NDArray[np.bool_], group: str, **options: Any
+) -> PairedAudit:
+    """Compare decisions before and after the flips on rows with labels."""
+    assert measured.label is not None
+    names, members = np.unique(measured.group.astype(str), return_inverse=True)
+    groups = in_order(set(names.tolist()))
+    decided = {"prediction": after, "other": before, "label": measured.label}
+    rows = Rows({})
+    rows.add({role: (one.astype(np.int64), list(measured.classes)) for role, one in decided.items()})
+    rows.add({f"group {group}": (members.astype(np.int64), names.tolist())})
+    return compare_rows(
+        rows,
+        groups={group: [str(one) for one in groups]},
+        left_out=lambda _: False,
+        label_map=LabelMap({one: one for one in measured.classes}),
+        positive=measured.classes[1],
+        names=("before", "after"),
+        **options,
     )
 
 
@@ -505,6 +504,16 @@ class _Read:
             (str(class_of[other]), str(class_of[chosen])),
             found,
         )
+
+    def refuse_unlike(self, other: _Read, own: Path | str, others: Path | str) -> None:
+        """Raise :class:`DataError` where scores or labels are not like those of the other file."""
+        if self.scale.name != other.scale.name:
+            raise DataError(
+                f"{own} holds scores of the scale {self.scale.name}, {others} those of {other.scale.name}. Say what "
+                f"both are: {ASK}."
+            )
+        if self.label is not None and self.classes != other.classes:
+            raise DataError(f"{own} and {others} have different labels: {self.classes} and {other.classes}.")
 
     def only(self, rows: NDArray[np.bool_]) -> _Read:
         label = None if self.label is None else self.label[rows]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from levelhead.cli.options import DataRoot, MinCount, Missing, MissingGroups
+from levelhead.cli.options import DataRoot, FewGroups, Margin, MinCount, Missing, MissingGroups, Tried
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, quoted
@@ -26,6 +26,23 @@ Workers = Annotated[int, typer.Option(min=1, help="Runs side by side, each in a 
 RayAddress = Annotated[
     str | None,
     typer.Option("--ray", help="Spread the runs over a Ray cluster: auto, or its address.", show_default=False),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        help="Stop before all seeds are trained, once this is known: 'EOd difference of dam known to 1.5' (points to "
+        "either side) or 'EOd difference of dam decided'. Looks are made after each seed from the second on, and "
+        "intervals are wider for it, so that they hold.",
+        show_default=False,
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Finish the comparison in the folder GRID or --out. The folder holds everything else; more --methods, "
+        "--try values and --seeds may be given beside it.",
+    ),
 ]
 
 
@@ -62,23 +79,8 @@ def compare_command(
             show_default=False,
         ),
     ] = None,
-    margin: Annotated[
-        float | None,
-        typer.Option(
-            help="A difference below so many points is as good as none: where that is shown, the verdict is equal. "
-            "Default: 2.",
-            show_default=False,
-        ),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            help="Stop before all seeds are trained, once this is known: 'EOd difference of dam known to 1.5' (points "
-            "to either side) or 'EOd difference of dam decided'. Looks are made after each seed from the second on, "
-            "and intervals are wider for it, so that they hold.",
-            show_default=False,
-        ),
-    ] = None,
+    margin: Margin = None,
+    until: Until = None,
     plan_only: Annotated[
         bool,
         typer.Option(
@@ -87,15 +89,9 @@ def compare_command(
             "runs that are done in --out, else from rows and groups alone.",
         ),
     ] = False,
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),
-    ] = None,
+    options: Tried = None,
     options_before: Annotated[list[str] | None, typer.Option("--grid", hidden=True)] = None,
-    few_groups: Annotated[
-        int | None,
-        typer.Option(help="Rows whose groups few-label is told; as --try method.rows=N.", show_default=False),
-    ] = None,
+    few_groups: FewGroups = None,
     settings: Settings = None,
     only: Annotated[
         list[str] | None, typer.Option("--row", help="Of GRID, only this variant; may be repeated.")
@@ -104,14 +100,7 @@ def compare_command(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the runs. Default: runs/DATA or runs/GRID.", show_default=False)
     ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Finish the comparison in the folder GRID or --out. The folder holds everything else; more --methods, "
-            "--try values and --seeds may be given beside it.",
-        ),
-    ] = False,
+    resume: Resume = False,
     workers: Workers = 1,
     ray: RayAddress = None,
     min_count: MinCount = 10,
@@ -135,31 +124,12 @@ def compare_command(
         options.append(f"method.rows={few_groups}")
     from levelhead.bench.grid import GRID, comparison_grid, read_grid
 
-    begun = None if grid is None else Path(grid)
-    if begun is not None and ((begun / GRID).exists() or (resume and begun.is_dir())):
-        if not resume:
-            raise ConfigError(f"{begun} holds a comparison: add --resume to finish it.")
-        if out is not None:
-            raise ConfigError(f"{begun} is the folder to resume: leave out --out.")
-        folder = begun
-    else:
-        folder, begun = out or Path("runs") / Path(grid or data or str(recipe)).stem, out if resume else None
+    folder, begun = _folders(grid, out, resume, data or str(recipe))
     check_outputs({"--html": html_file}, folders={"--out": folder}, inputs=[recipe], runs=[folder])
-    if resume and (begun is None or not (begun / GRID).exists()):
-        raise ConfigError(
-            "--resume needs the folder of a comparison: levelhead compare FOLDER --resume."
-            if begun is None
-            else f"{begun} holds no {GRID}: it is no folder that `levelhead compare` made."
-        )
     chosen: list[int] | None = None
     if grid is not None and begun is None:
         named = {"--data": data, "--recipe": recipe, "--methods": methods, "--try": options or None}
-        if given := [name for name, value in named.items() if value is not None]:
-            raise ConfigError(f"The grid {quoted(grid)} says what to compare: leave out {', '.join(given)}.")
-        plan = read_grid(grid)
-        plan = plan if folds is None else replace(plan, folds=folds)
-        plan = plan if margin is None else replace(plan, margin=margin)
-        chosen = _seeds(seeds)
+        plan, chosen = _grid_of_file(grid, named, folds=folds, margin=margin), _seeds(seeds)
     else:
         if only:
             raise ConfigError("--row chooses variants of a GRID: name one, or choose with --methods.")
@@ -202,6 +172,37 @@ def grid_command(
     folder = out or Path("runs") / Path(grid).stem
     check_outputs({}, folders={"--out": folder})
     _run(read_grid(grid), folder, workers, ray, data_root=data_root, rows=row, seeds=seed, settings=settings or ())
+
+
+def _folders(grid: str | None, out: Path | None, resume: bool, named: str) -> tuple[Path, Path | None]:
+    """Return the folder of the runs, and the one that holds a comparison which was begun."""
+    from levelhead.bench.grid import GRID
+
+    begun = None if grid is None else Path(grid)
+    folder = out or Path("runs") / Path(grid or named).stem
+    if begun is not None and ((begun / GRID).exists() or (resume and begun.is_dir())):
+        if not resume:
+            raise ConfigError(f"{begun} holds a comparison: add --resume to finish it.")
+        if out is not None:
+            raise ConfigError(f"{begun} is the folder to resume: leave out --out.")
+        folder = begun
+    else:
+        begun = out if resume else None
+    if resume and begun is None:
+        raise ConfigError("--resume needs the folder of a comparison: levelhead compare FOLDER --resume.")
+    if begun is not None and not (begun / GRID).exists():
+        raise ConfigError(f"{begun} holds no {GRID}: it is no folder that `levelhead compare` made.")
+    return folder, begun
+
+
+def _grid_of_file(grid: str, named: Mapping[str, object], **changes: float | None) -> Grid:
+    """Read a grid, and refuse the options ``named`` that say what it says."""
+    from levelhead.bench.grid import read_grid
+
+    if given := [name for name, value in named.items() if value is not None]:
+        raise ConfigError(f"The grid {quoted(grid)} says what to compare: leave out {', '.join(given)}.")
+    wanted: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    return replace(read_grid(grid), **wanted)
 
 
 def _seeds(text: str | None) -> list[int] | None:

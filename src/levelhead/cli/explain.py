@@ -15,7 +15,10 @@ from levelhead.cli.options import (
     JoinedFile,
     LabelColumn,
     OnColumn,
+    ScoreColumn,
+    ScoredClass,
     ScoreScale,
+    Threshold,
     source_joined,
 )  # fmt: skip
 from levelhead.storage import check_outputs
@@ -33,10 +36,7 @@ def explain_command(
         ),
     ] = None,
     label: LabelColumn = None,
-    score: Annotated[
-        str | None,
-        typer.Option(help="Column with the probability or the log odds of the positive class.", show_default=False),
-    ] = None,
+    score: ScoreColumn = None,
     group: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,20 +44,8 @@ def explain_command(
             show_default=False,
         ),
     ] = None,
-    positive: Annotated[
-        str | None,
-        typer.Option(
-            help="Class that the score is about. Default: the second of two classes in sorted order.",
-            show_default=False,
-        ),
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Rows with at least this score are decided positive. Default: 0.5 for probabilities, 0 for log odds.",
-            show_default=False,
-        ),
-    ] = None,
+    positive: ScoredClass = None,
+    threshold: Threshold = None,
     scale: ScoreScale = "auto",
     label_map: ClassOfLabel = None,
     min_count: Annotated[

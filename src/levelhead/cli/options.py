@@ -50,6 +50,23 @@ ClusterOfRun = Annotated[
         show_default=False,
     ),
 ]
+ScoreColumn = Annotated[
+    str | None,
+    typer.Option(help="Column with the probability or the log odds of the positive class.", show_default=False),
+]
+ScoredClass = Annotated[
+    str | None,
+    typer.Option(
+        help="Class that the score is about. Default: the second of two classes in sorted order.", show_default=False
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        help="Rows with at least this score are decided positive. Default: 0.5 for probabilities, 0 for log odds.",
+        show_default=False,
+    ),
+]
 SCALES = (
     "What the scores are: probability, log-odds, other (needs --threshold), or auto: probability if all lie in 0 to 1, "
     "log-odds if some are negative and most lie outside 0 to 1."
@@ -140,6 +157,24 @@ def run_join(run: Path, join: Path | None, on: str | None, columns: Sequence[str
     if left != own:
         raise ConfigError(f"--on {quoted(str(on))}: the run calls its ids {quoted(own)}, not {quoted(left)}.")
     return Join(join, tuple(columns or ()), right)
+
+
+Margin = Annotated[
+    float | None,
+    typer.Option(
+        help="Equivalence margin, in points: where a difference is shown to be smaller, the verdict is equal. Default: "
+        "that of the comparison, else 2.",
+        show_default=False,
+    ),
+]
+Tried = Annotated[
+    list[str] | None,
+    typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),
+]
+FewGroups = Annotated[
+    int | None,
+    typer.Option(help="Number of validation rows whose groups few-label is told, drawn at random.", show_default=False),
+]
 
 
 class SplitName(StrEnum):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from levelhead.cli.finishing import finish
-from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, ScoreScale
+from levelhead.cli.options import ClassOfLabel, FiguresFile, HtmlFile, ScoreColumn, ScoredClass, ScoreScale, Threshold
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_atomically
 from levelhead.types import ConfigError, listed
+
+if TYPE_CHECKING:
+    from levelhead.auditing.postprocess_audit import Postprocessed
 
 
 class Bounded(StrEnum):
@@ -32,10 +36,7 @@ def postprocess_command(
             help="File with one score a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder.",
         ),
     ],
-    score: Annotated[
-        str | None,
-        typer.Option(help="Column with the probability or the log odds of the positive class.", show_default=False),
-    ] = None,
+    score: ScoreColumn = None,
     group: Annotated[
         str | None, typer.Option(help="Column with the group that the rule reads.", show_default=False)
     ] = None,
@@ -68,23 +69,10 @@ def postprocess_command(
         float | None,
         typer.Option(help="The bound, a fraction: 0.02 is 2 points. Default: 0.02.", show_default=False),
     ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Rows with at least this score are positive before any flip. Default: 0.5 for probabilities, 0 for "
-            "log odds.",
-            show_default=False,
-        ),
-    ] = None,
+    threshold: Threshold = None,
     scale: ScoreScale = "auto",
     label_map: ClassOfLabel = None,
-    positive: Annotated[
-        str | None,
-        typer.Option(
-            help="Class that the probability is about. Default: the second of two classes in sorted order.",
-            show_default=False,
-        ),
-    ] = None,
+    positive: ScoredClass = None,
     seed: Annotated[int, typer.Option(help="Of the halves, and of the chance that equalized odds need.")] = 0,
     id_column: Annotated[
         str | None,
@@ -126,8 +114,6 @@ def postprocess_command(
         known = f" Groups of the run: {listed(own_run.groups) or 'none'}." if own_run is not None else ""
         raise ConfigError(f"A rule reads a score and a group; missing: {lacking}.{known}")
     # Here, because importing scipy takes a second, and --help does not need it.
-    import numpy as np
-
     from levelhead.auditing.postprocess_audit import postprocess_file
 
     found = postprocess_file(
@@ -147,17 +133,20 @@ def postprocess_command(
         seed=seed,
     )
     if out is not None:
-
-        def write(path: Path) -> None:
-            with path.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
-                classes = np.array(list(map(harmless, found.saved.classes)), object)
-                columns = {"before": classes[found.before.astype(int)], "after": classes[found.decisions.astype(int)]}
-                columns["fitted"] = found.fitted.astype(int)
-                if id_column is not None and found.ids is not None:
-                    columns = {id_column: list(map(harmless, found.ids)), **columns}
-                writer.writerow(map(harmless, columns))
-                writer.writerows(zip(*columns.values(), strict=True))
-
-        write_atomically(out, write)
+        write_atomically(out, partial(_write_decisions, found, id_column))
     finish(found, json_file, html_file, source=scores.name, written=[] if out is None else [out])
+
+
+def _write_decisions(found: Postprocessed, id_column: str | None, path: Path) -> None:
+    """Write the class before and after the flips, and whether the rule was fitted on the row, as csv."""
+    columns: dict[str, Any] = {}
+    if id_column is not None and found.ids is not None:
+        columns[id_column] = map(harmless, found.ids)
+    classes = [harmless(one) for one in found.saved.classes]
+    for name, decided in (("before", found.before), ("after", found.decisions)):
+        columns[name] = (classes[one] for one in decided.astype(int))
+    columns["fitted"] = found.fitted.astype(int)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(map(harmless, columns))
+        writer.writerows(zip(*columns.values(), strict=True))

@@ -10,12 +10,14 @@ from rich.markup import escape
 
 from levelhead.cli.options import (
     DataRoot,
+    FewGroups,
     JoinedFile,
     JoinedGroup,
     MinCount,
     Missing,
     MissingGroups,
     OnColumn,
+    Tried,
     run_join,
 )  # fmt: skip
 from levelhead.storage import check_outputs
@@ -40,14 +42,8 @@ def refit_command(
             show_default=False,
         ),
     ] = None,
-    few_groups: Annotated[
-        int | None,
-        typer.Option(help="Or draw so many validation rows whose groups few-label is told.", show_default=False),
-    ] = None,
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.gamma=0,2."),
-    ] = None,
+    few_groups: FewGroups = None,
+    options: Tried = None,
     join: JoinedFile = None,
     on: OnColumn = None,
     group: JoinedGroup = None,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from levelhead.cli.options import ClusterOfRun, HtmlFile, MinCount, Missing, MissingGroups, SplitName
+from levelhead.cli.options import ClusterOfRun, HtmlFile, Margin, MinCount, Missing, MissingGroups, SplitName
 from levelhead.storage import check_outputs, write_json, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import visible
@@ -44,13 +44,7 @@ def table_command(
     threshold: Annotated[
         ThresholdName, typer.Option(help="Each run's own, or matched to the baseline's positive rate.")
     ] = ThresholdName.own,
-    margin: Annotated[
-        float | None,
-        typer.Option(
-            help="A difference below so many points is as good as none. Default: that of the comparison, else 2.",
-            show_default=False,
-        ),
-    ] = None,
+    margin: Margin = None,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
     cluster: ClusterOfRun = None,

@@ -241,6 +241,36 @@ def _triangle(phase: Array) -> Array:
     return 4 * np.abs(phase % 1 - 0.5) - 1
 
 
+def _ellipse(x: Array, y: Array, half_width: Array | float, half_height: Array | float) -> Array:
+    radius = np.sqrt((x / half_width) ** 2 + (y / half_height) ** 2)
+    return (radius - 1) * np.minimum(half_width, half_height)
+
+
+def _box(x: Array, y: Array, half_width: Array | float, half_height: Array | float, corner: float) -> Array:
+    out_x, out_y = np.abs(x) - half_width + corner, np.abs(y) - half_height + corner
+    outside = np.sqrt(np.maximum(out_x, 0) ** 2 + np.maximum(out_y, 0) ** 2)
+    return outside + np.minimum(np.maximum(out_x, out_y), 0) - corner
+
+
+class _Canvas:
+    """Pixels of all pictures in one row, (n x 64 x 64, 3), and their mask codes; ``scale`` (n, 1, 1) of the faces."""
+
+    def __init__(self, colours: Array, scale: Array) -> None:
+        self.colours, self.scale = colours, scale
+        self.codes = np.zeros(len(colours), np.uint8)
+
+    def lay(self, distance: Array, colour: Array, code: str | None = None, opacity: float = 1.0) -> None:
+        """Paint where ``distance`` is negative, in one colour a picture (n, 3) or one a pixel."""
+        edge = (0.5 - distance * self.scale).ravel()
+        inside = np.flatnonzero(edge > 0)  # most shapes are small: touch their pixels alone
+        coverage = np.minimum(edge[inside], 1)
+        paint = colour[inside // (SIDE * SIDE)] if len(colour) == len(self.scale) else colour[inside]
+        below = self.colours[inside]
+        self.colours[inside] = below + (opacity * coverage)[:, None] * (paint - below)
+        if code is not None:
+            self.codes[inside[coverage >= 0.5]] = MASK_NAMES.index(code)
+
+
 def _paint(
     draws: dict[str, Array], noise: NDArray[np.float32], shade: Array, angular: NDArray[np.bool_], backdrop: float
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -261,28 +291,6 @@ def _paint(
     mirrored = np.abs(u)
     square = angular[:, None, None]
 
-    codes = np.zeros(count * SIDE * SIDE, np.uint8)
-
-    def lay(distance: Array, colour: Array, code: str | None = None, opacity: float = 1.0) -> None:
-        """Paint where ``distance`` is negative, in one colour a picture (count, 3) or one a pixel."""
-        edge = (0.5 - distance * scale).ravel()
-        inside = np.flatnonzero(edge > 0)  # most shapes are small: touch their pixels alone
-        coverage = np.minimum(edge[inside], 1)
-        paint = colour[inside // (SIDE * SIDE)] if len(colour) == count else colour[inside]
-        below = canvas[inside]
-        canvas[inside] = below + (opacity * coverage)[:, None] * (paint - below)
-        if code is not None:
-            codes[inside[coverage >= 0.5]] = MASK_NAMES.index(code)
-
-    def ellipse(x: Array, y: Array, half_width: Array | float, half_height: Array | float) -> Array:
-        radius = np.sqrt((x / half_width) ** 2 + (y / half_height) ** 2)
-        return (radius - 1) * np.minimum(half_width, half_height)
-
-    def box(x: Array, y: Array, half_width: Array | float, half_height: Array | float, corner: float) -> Array:
-        out_x, out_y = np.abs(x) - half_width + corner, np.abs(y) - half_height + corner
-        outside = np.sqrt(np.maximum(out_x, 0) ** 2 + np.maximum(out_y, 0) ** 2)
-        return outside + np.minimum(np.maximum(out_x, out_y), 0) - corner
-
     # Background: a sloping tint with faint stripes or spots.
     # With a backdrop, each style has its own part of the colour wheel.
     background_hue = (1 - backdrop / 2) * draws["background_hue"] + backdrop / 2 * angular
@@ -293,7 +301,8 @@ def _paint(
     choice = draws["pattern"][:, None, None]
     pattern = np.where(choice < 0.35, 0.0, np.where(choice < 0.7, stripes, spots))
     pattern = ranged("pattern_strength", 0.03, 0.14) * np.clip(3 * pattern, -1, 1)
-    canvas = (tint[:, None, None] * (1 + slope + pattern)[..., None]).reshape(-1, 3)
+    canvas = _Canvas((tint[:, None, None] * (1 + slope + pattern)[..., None]).reshape(-1, 3), scale)
+    lay = canvas.lay
 
     # Hair: one colour with strands and a band of shine, behind and in front of the head.
     tints = HAIR_TINTS[(draws["hair_tint"] * len(HAIR_TINTS)).astype(int)]
@@ -302,9 +311,9 @@ def _paint(
     shine = 0.16 * np.clip(1 - np.abs(crown - 14) / 3, 0, 1) * (v < -6)
     hair = ((shade[:, None] * tints)[:, None, None] * (1 + strands + shine)[..., None]).reshape(-1, 3)
     volume = ranged("hair_volume", 14.6, 17.5)
-    cap = ellipse(u, v + 4, volume, volume + 1.5)
+    cap = _ellipse(u, v + 4, volume, volume + 1.5)
     length = ranged("hair_length", 1, 22)
-    curtain = box(u, v - (length - 6) / 2, volume, (length + 6) / 2, 5.0)
+    curtain = _box(u, v - (length - 6) / 2, volume, (length + 6) / 2, 5.0)
     lay(np.minimum(cap, curtain), hair, "hair")
 
     # Top and neck. The collar's shape and the top's pattern belong to the style.
@@ -314,30 +323,30 @@ def _paint(
     skin = skin + mix * (playful * (0.55 + 0.45 * draws["skin"][:, None]) - skin)
     top = _hue(draws["top_hue"], 0.30 + 0.6 * draws["top_value"], 0.55)
     trim = np.where(draws["top_value"][:, None] > 0.5, 0.45 * top, 0.45 * top + 0.52)
-    shoulders = ellipse(u, v - 37, 23.0, 16.5)
+    shoulders = _ellipse(u, v - 37, 23.0, 16.5)
     lay(shoulders, top, "clothes")
     dots = np.sqrt((u % 6 - 3) ** 2 + (v % 6 - 3) ** 2) - 1.5
     bars = np.abs(v % 5 - 2.5) - 1.0
     lay(np.maximum(np.where(square, bars, dots), shoulders + 0.5), trim, None)
-    neckline = np.where(square, (1.1 * mirrored + v - 33) / 1.45, ellipse(u, v - 19, 10.5, 9.0))
+    neckline = np.where(square, (1.1 * mirrored + v - 33) / 1.45, _ellipse(u, v - 19, 10.5, 9.0))
     lay(np.maximum(neckline - 2.2, shoulders), trim, "clothes")
     shadowed = 0.86 * skin
     lay(np.maximum(neckline, shoulders), shadowed, "face")
-    lay(box(u, v - 15, 5.2, 8.0, 2.0), shadowed, "face")
+    lay(_box(u, v - 15, 5.2, 8.0, 2.0), shadowed, "face")
 
     # Head and features.
     width = ranged("width", 12.0, 13.6)
-    lay(ellipse(mirrored - width - 0.3, v - 1.5, 2.4, 3.2), 0.92 * skin, "face")
-    lay(ellipse(u, v, width * (1 - 0.12 * np.clip(v / 16, 0, 1)), 16.0), skin, "face")
-    lay(ellipse(mirrored - 8, v - 6, 2.8, 2.0), skin * 0.6 + np.array((0.38, 0.12, 0.14)), None, 0.6)
-    lay(ellipse(mirrored - 5.6, v, 2.8, 2.0), np.full((count, 3), 0.97))
-    lay(ellipse(mirrored - 5.5, v, 1.9, 2.0), IRISES[(draws["iris"] * len(IRISES)).astype(int)])
-    lay(ellipse(mirrored - 5.5, v, 1.0, 1.1), np.full((count, 3), 0.05))
-    lay(ellipse(u + 4.8, v + 0.7, 0.6, 0.6), np.full((count, 3), 1.0))
-    lay(ellipse(u - 6.0, v + 0.7, 0.6, 0.6), np.full((count, 3), 1.0))
+    lay(_ellipse(mirrored - width - 0.3, v - 1.5, 2.4, 3.2), 0.92 * skin, "face")
+    lay(_ellipse(u, v, width * (1 - 0.12 * np.clip(v / 16, 0, 1)), 16.0), skin, "face")
+    lay(_ellipse(mirrored - 8, v - 6, 2.8, 2.0), skin * 0.6 + np.array((0.38, 0.12, 0.14)), None, 0.6)
+    lay(_ellipse(mirrored - 5.6, v, 2.8, 2.0), np.full((count, 3), 0.97))
+    lay(_ellipse(mirrored - 5.5, v, 1.9, 2.0), IRISES[(draws["iris"] * len(IRISES)).astype(int)])
+    lay(_ellipse(mirrored - 5.5, v, 1.0, 1.1), np.full((count, 3), 0.05))
+    lay(_ellipse(u + 4.8, v + 0.7, 0.6, 0.6), np.full((count, 3), 1.0))
+    lay(_ellipse(u - 6.0, v + 0.7, 0.6, 0.6), np.full((count, 3), 1.0))
     brow = np.abs(v + 5.6 - 0.06 * (mirrored - 5.5) ** 2) - 0.55
     lay(np.maximum(brow, np.abs(mirrored - 5.6) - 2.9), 0.45 * skin)
-    lay(ellipse(u, v - 5, 1.5, 1.1), 0.8 * skin)
+    lay(_ellipse(u, v - 5, 1.5, 1.1), 0.8 * skin)
     smile = ranged("smile", 0.2, 2.6)
     mouth = np.abs(v - 9.4 - smile * (1 - (u / 4.6) ** 2)) - 0.7
     lay(np.maximum(mouth, mirrored - 4.6), skin * 0.45 + np.array((0.22, 0.02, 0.05)))
@@ -349,7 +358,7 @@ def _paint(
 
     # Glasses: the style's clearest sign.
     frame = _hue(draws["frame_hue"], 0.12 + 0.5 * draws["frame_dark"], 0.7)
-    lens = np.where(square, box(mirrored - 6, v, 5.0, 4.1, 0.4), ellipse(mirrored - 6, v, 4.9, 4.9))
+    lens = np.where(square, _box(mirrored - 6, v, 5.0, 4.1, 0.4), _ellipse(mirrored - 6, v, 4.9, 4.9))
     lay(lens, np.full((count, 3), 1.0), None, 0.14)
     lay(np.abs(lens) - 0.75, frame, "glasses")
     lay(np.maximum(np.abs(v + 0.8) - 0.6, mirrored - 1.2), frame, "glasses")
@@ -360,10 +369,10 @@ def _paint(
         1 + ranged("light_x", -0.35, 0.35) * u / 32 + ranged("light_y", -0.3, 0.2) * v / 32
     )
     cast = 1 + 0.08 * np.stack([2 * draws["cast_red"] - 1, np.zeros(count), 2 * draws["cast_blue"] - 1], axis=1)
-    picture = canvas.reshape(count, SIDE, SIDE, 3) * light[..., None] * cast[:, None, None]
+    picture = canvas.colours.reshape(count, SIDE, SIDE, 3) * light[..., None] * cast[:, None, None]
     picture += (noise - 0.5) * ranged("noise", 0.03, 0.13)[..., None]
     pixels = (np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8)
-    return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), codes.reshape(count, SIDE, SIDE)
+    return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), canvas.codes.reshape(count, SIDE, SIDE)
 
 
 def contact_sheet(

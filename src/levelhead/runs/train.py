@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import torch
 import yaml
-from torch import Tensor
+from torch import Tensor, nn
 
 from levelhead._version import __version__
 from levelhead.data import SPLITS, Examples, Inputs, View
@@ -103,6 +103,40 @@ def _check_saved(
         )
 
 
+def _unchanged(experiment: Experiment, folder: Path, train: Examples, validation: Examples) -> dict[str, Any]:
+    """Return what a run records of its data and its backbone, by the name of the file.
+
+    Raises :class:`DataError` for labels of one class, and for what has changed since the run began.
+    """
+    present = train.labels.unique()
+    if len(present) < 2:
+        raise DataError(
+            f"All {len(train.labels)} training labels are {quoted(train.class_names[int(present[0])])}: there is "
+            "nothing to learn. Choose another target."
+        )
+    view = experiment.method.declared_view
+    card = {"train": _card(train), "validation": _card(validation)}
+    pretrained = experiment.model.fingerprint() | ({} if view is None else view.fingerprint())
+    known: dict[str, dict[str, Any]] = {"data.json": card, "pretrained.json": pretrained}
+    for name, now in known.items():
+        if (folder / name).exists() and (before := read_json(folder / name)) != now:
+            what = "pretrained backbone" if before.get("words") == now.get("words") else "list method.view.file"
+            what = "data" if name == "data.json" else what
+            raise DataError(f"The {what} has changed since {folder} began; restore it, or start a new run with --out.")
+    return {name: record for name, record in known.items() if record}
+
+
+def _work(lab: Lab, model: nn.Module) -> dict[str, Any]:
+    """Return the steps of a training, its passes over all training rows in units of the kept network, and its size."""
+    whole = sum(parameter.numel() for parameter in model.parameters()) * len(lab.labels)
+    return {
+        "steps": lab.steps,
+        "forward_passes": lab.work.forward / whole,
+        "backward_passes": lab.work.backward / whole,
+        "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+    }
+
+
 def train_run(
     experiment: Experiment,
     folder: Path,
@@ -145,21 +179,7 @@ def train_run(
             if view is not None:
                 viewed(view)
         preparing = time.monotonic() - began
-        present = train.labels.unique()
-        if len(present) < 2:
-            raise DataError(
-                f"All {len(train.labels)} training labels are {quoted(train.class_names[int(present[0])])}: there is "
-                "nothing to learn. Choose another target."
-            )
-        card = {"train": _card(train), "validation": _card(validation)}
-        if (folder / "data.json").exists() and read_json(folder / "data.json") != card:
-            raise DataError(f"The data has changed since {folder} began; restore it, or start a new run with --out.")
-        pretrained, known = experiment.model.fingerprint(), folder / "pretrained.json"
-        pretrained |= {} if view is None else view.fingerprint()
-        if known.exists() and (before := read_json(known)) != pretrained:
-            what = "pretrained backbone" if before.get("words") == pretrained.get("words") else "list method.view.file"
-            raise DataError(f"The {what} has changed since {folder} began; restore it, or start a new run with --out.")
-
+        known = _unchanged(experiment, folder, train, validation)
         uses = experiment.method.uses_groups
         selects = SELECTORS[experiment.train.select].uses_groups
         lab = Lab(
@@ -182,9 +202,8 @@ def train_run(
         )
         if main:
             write_text(folder / CONFIG, yaml.safe_dump(experiment.to_dict(), sort_keys=False))
-            write_json(folder / "data.json", card)
-            if pretrained:
-                write_json(known, pretrained)
+            for name, record in known.items():
+                write_json(folder / name, record)
         so_far = folder / COST_SO_FAR
         with measured_cost(
             lab.device,
@@ -202,16 +221,8 @@ def train_run(
         if lab.inferred is not None:
             rows = {"row": range(len(lab.inferred)), "part": lab.inferred.tolist()}
             write_parquet(folder / "inferred-parts.parquet", pd.DataFrame(rows))
-        whole = sum(parameter.numel() for parameter in model.parameters()) * len(train.labels)
-        cost: dict[str, Any] = {
-            **measured.result(rows=lab.steps * experiment.train.batch_size),
-            "steps": lab.steps,
-            # Passes over all training rows in units of the kept network, so that methods can be compared.
-            "forward_passes": lab.work.forward / whole,
-            "backward_passes": lab.work.backward / whole,
-            "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-            "preparing_seconds": preparing,
-        }
+        cost = measured.result(rows=lab.steps * experiment.train.batch_size)
+        cost |= {**_work(lab, model), "preparing_seconds": preparing}
         if experiment.train.max_steps is not None:
             whole_run = {"steps": lab.whole_steps, "epochs": lab.whole_epochs}
             write_json(folder / REHEARSAL, {**whole_run, "left_out_seconds": lab.left_out_seconds})
