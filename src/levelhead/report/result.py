@@ -10,6 +10,7 @@ import pandas as pd
 from rich.console import Group
 
 from levelhead.metrics.names import Key, group_name
+from levelhead.report.gate import Condition, check
 from levelhead.report.page import render
 from levelhead.report.terminal import drawn
 from levelhead.report.text import Record
@@ -64,6 +65,26 @@ class Report(ABC):
             for name, group, figure, one in self.figures()
         ]
         return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    def require(self, condition: str, *, allow_undecided: bool = False) -> None:
+        """Raise unless a condition holds, such as ``selection_ratio >= 0.8``: a test in one line.
+
+        The name of a figure asks about the quantity behind it: the whole interval must meet the condition.
+        ``equal_opportunity.value <= 0.05`` asks about the estimate alone (:class:`levelhead.report.gate.Condition`).
+
+        Args:
+            condition: a figure's name (with a sensitive column and a colon before it, or for every column), a sign and
+                a number.
+            allow_undecided: let an interval pass that holds numbers of both sides, or a figure without one.
+
+        Raises:
+            AssertionError: for the first figures that do not meet it.
+            ConfigError: if the condition cannot be read, or no figure has its name.
+        """
+        answers = {"no": "does not hold"} if allow_undecided else {"no": "does not hold", "undecided": "is undecided"}
+        broken = [one for one in check(self, [Condition.parse(condition)]).checks if one.answer in answers]
+        if broken:
+            raise AssertionError("\n".join(f"{one.condition} {answers[one.answer]}: {one.about}" for one in broken))
 
     def __str__(self) -> str:
         return plain_text(self.table())

@@ -1,0 +1,168 @@
+"""Limits on a result's figures, for a test or a pipeline: met, broken, or not decided by so few rows."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from xml.etree import ElementTree
+
+from levelhead.metrics.names import group_name
+from levelhead.types import ConfigError, Estimate, listed, printable, quoted
+
+if TYPE_CHECKING:
+    from levelhead.report.result import Report
+
+Answer = Literal["yes", "no", "undecided"]
+OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
+ENDS = ("value", "low", "high")
+EXAMPLE = "write for example 'selection_ratio < 0.8', 'sex: equal_opportunity > 0.05' or 'equal_opportunity.low > 5%'"
+_WRITTEN = re.compile(
+    r"\s*(?P<name>[^<>=]*[^<>=\s])\s*(?P<sign><=|>=|<|>)\s*(?P<bound>[^<>=\s%]+)\s*(?P<percent>%?)\s*"
+)
+EXIT = {"no": 0, "yes": 1, "undecided": 3}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A figure's name, a sign and a number: a question about each figure of that name.
+
+    The name of a figure asks about the quantity behind it: yes or no only if its whole interval says so. With
+    ``.value``, ``.low`` or ``.high`` behind the name it asks about that number.
+    """
+
+    text: str
+    name: str
+    end: str | None
+    sign: str
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Read ``NAME < NUMBER``; NAME may begin with a sensitive column and a colon. ``5%`` is 0.05.
+
+        Raises:
+            ConfigError: if the text is not such a condition.
+        """
+        found = _WRITTEN.fullmatch(text)
+        try:
+            bound = float(found["bound"]) / (100 if found["percent"] else 1) if found else math.nan
+        except ValueError:
+            bound = math.nan
+        if found is None or not math.isfinite(bound):
+            raise ConfigError(f"{quoted(text)} is no condition: {EXAMPLE}.")
+        name, _, end = found["name"].rpartition(".")
+        if not name or end not in ENDS:
+            return cls(text.strip(), found["name"], None, found["sign"], bound)
+        return cls(text.strip(), name, end, found["sign"], bound)
+
+    def ask(self, figure: Estimate) -> Answer:
+        """Say whether the condition holds of a figure; without an interval, or a number, it is undecided."""
+        numbers = [figure.low, figure.high] if self.end is None else [getattr(figure, self.end)]
+        if any(math.isnan(one) for one in numbers) or math.isnan(figure.value):
+            return "undecided"
+        held = {OPERATORS[self.sign](one, self.bound) for one in numbers}
+        return "undecided" if len(held) == 2 else "yes" if held == {True} else "no"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One condition asked of one figure."""
+
+    condition: str
+    attribute: str
+    group: str | None
+    figure: str
+    answer: Answer
+    said: str
+
+    @property
+    def about(self) -> str:
+        """What was asked about: the column, the group if there is one, and the figure."""
+        group = "" if self.group is None else f", group {quoted(self.group)}"
+        return f"{printable(self.attribute)}{group}: {printable(self.figure)} {self.said}"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """All checks of a result."""
+
+    checks: list[Check]
+
+    @property
+    def answer(self) -> Answer:
+        """``yes`` if any condition holds of any figure; else ``undecided`` if any is; else ``no``."""
+        given = {check.answer for check in self.checks}
+        return "yes" if "yes" in given else "undecided" if "undecided" in given else "no"
+
+    @property
+    def exit_code(self) -> int:
+        """0: no condition holds; 1: one holds; 3: none holds, but one is undecided."""
+        return EXIT[self.answer]
+
+    def sentences(self) -> list[str]:
+        """Return one sentence for each check that holds or is undecided, and one that counts them."""
+        words = {"yes": "holds", "undecided": "is undecided"}
+        said = [f"{one.condition} {words[one.answer]}: {one.about}." for one in self.checks if one.answer != "no"]
+        counts = {answer: sum(one.answer == answer for one in self.checks) for answer in EXIT}
+        last = f"--fail-if: {counts['yes']} hold, {counts['undecided']} undecided, {counts['no']} do not hold."
+        return [*said, last]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {"answer": self.answer, "checks": [asdict(check) for check in self.checks]}
+
+    def junit(self, source: str) -> str:
+        """Return JUnit XML, which pipelines show: a test for each check, failed if it holds, an error if undecided."""
+        kinds = {"yes": "failure", "undecided": "error"}
+        suite = ElementTree.Element("testsuite", name=printable(source), tests=str(len(self.checks)))
+        for kind in kinds.values():
+            suite.set(f"{kind}s", str(sum(kinds.get(one.answer) == kind for one in self.checks)))
+        for one in self.checks:
+            group = "" if one.group is None else f", group {printable(one.group)}"
+            name = f"not {one.condition} ({printable(one.attribute)}{group})"
+            case = ElementTree.SubElement(suite, "testcase", classname="levelhead.fail-if", name=name)
+            if one.answer in kinds:
+                ElementTree.SubElement(case, kinds[one.answer], message=one.about)
+        return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def check(result: Report, conditions: Iterable[Condition]) -> Gate:
+    """Ask each condition of each figure of its name.
+
+    Raises:
+        ConfigError: for a name that no figure of the result has; the text lists those that there are.
+    """
+    every = [*result.figures()]
+    checks = []
+    for condition in conditions:
+        found = [one for one in every if condition.name in _names(one[0], one[2])]
+        if not found:
+            raise ConfigError(_unknown(condition, [one[2] for one in every]))
+        for attribute, group, name, figure in found:
+            shown = None if group is None else group_name(group)
+            checks.append(Check(condition.text, attribute, shown, name, condition.ask(figure), _said(figure)))
+    return Gate(checks)
+
+
+def _names(attribute: str, figure: str) -> Sequence[str]:
+    return (figure, f"{attribute}:{figure}", f"{attribute}: {figure}")
+
+
+def _said(figure: Estimate) -> str:
+    if not figure.defined:
+        return f"is undefined ({figure.reason})"
+    if math.isnan(figure.low):
+        return f"{figure.value:.3g}, without an interval"
+    return f"{figure.value:.3g} [{figure.low:.3g}, {figure.high:.3g}]"
+
+
+def _unknown(condition: Condition, names: Iterable[str]) -> str:
+    there = list(dict.fromkeys(names))
+    near = difflib.get_close_matches(condition.name.rpartition(":")[2].strip(), there, 1)
+    hint = f" Did you mean {quoted(near[0])}?" if near else ""
+    return f"No figure is called {quoted(condition.name)}.{hint} Figures there: {listed(there)}."

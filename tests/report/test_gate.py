@@ -1,0 +1,121 @@
+"""Limits on figures: the whole interval decides, and what is undecided is said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import levelhead as lh
+from levelhead.metrics.names import Key
+from levelhead.report.gate import Condition, check
+from levelhead.report.result import Report
+from levelhead.types import ConfigError, Estimate
+
+
+class Result(Report):
+    def __init__(self, *figures: tuple[str, Key | None, str, Estimate]) -> None:
+        self.every = figures
+
+    def to_dict(self) -> dict[str, Any]:
+        return {}
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        return iter(self.every)
+
+
+def ratio(value: float, low: float, high: float, group: str = "b", attribute: str = "race") -> Any:
+    return attribute, group, "selection_ratio", Estimate(value, low, high, 100, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high", "answer"),
+    [
+        ("selection_ratio < 0.8", 0.5, 0.7999, "yes"),
+        ("selection_ratio < 0.8", 0.5, 0.8, "undecided"),
+        ("selection_ratio <= 0.8", 0.5, 0.8, "yes"),
+        ("selection_ratio < 0.8", 0.8, 0.9, "no"),
+        ("selection_ratio >= 80%", 0.8, 0.9, "yes"),
+        ("selection_ratio>80 %", 0.8, 0.9, "undecided"),
+        ("  selection_ratio.value < .8", 0.5, 0.9, "yes"),
+        ("selection_ratio.low < 8e-1", 0.5, 0.9, "yes"),
+        ("selection_ratio.high < 0.8", 0.5, 0.9, "no"),
+        ("race: selection_ratio < 0.8", 0.1, 0.2, "yes"),
+        ("race:selection_ratio < 0.8", 0.1, 0.2, "yes"),
+    ],
+)
+def test_the_whole_interval_or_the_named_end_decides(text: str, low: float, high: float, answer: str) -> None:
+    (found,) = check(Result(ratio(0.7, low, high)), [Condition.parse(text)]).checks
+    assert found.answer == answer
+
+
+@pytest.mark.parametrize("text", ["selection_ratio < 1", "selection_ratio.value > -1", "selection_ratio.low > -1"])
+@pytest.mark.parametrize("figure", [Estimate.undefined("no rows"), Estimate(0.5, math.nan, math.nan, 3)])
+def test_what_is_missing_is_never_met(text: str, figure: Estimate) -> None:
+    (found,) = check(Result(("race", "b", "selection_ratio", figure)), [Condition.parse(text)]).checks
+    asked_of_the_value = text.startswith("selection_ratio.value") and figure.defined
+    assert found.answer == ("yes" if asked_of_the_value else "undecided")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "<", "x", "x <", "< 3", "x < y", "x < nan", "x < inf", "x == 3", "x < 3 < 4", "x = 3", "x < 5%%", "a > b > 3"],
+)
+def test_what_is_no_condition_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"is no condition: write for example 'selection_ratio < 0\.8'"):
+        Condition.parse(text)
+
+
+def test_a_name_that_no_figure_has_is_refused_with_the_nearest() -> None:
+    with pytest.raises(
+        ConfigError, match=r"'selection_ration'\. Did you mean 'selection_ratio'[?] Figures there: selec"
+    ):
+        check(Result(ratio(0.7, 0.6, 0.8)), [Condition.parse("selection_ration < 0.8")])
+    with pytest.raises(ConfigError, match="No figure is called 'sex: selection_ratio'"):
+        check(Result(ratio(0.7, 0.6, 0.8)), [Condition.parse("sex: selection_ratio < 0.8")])
+
+
+def test_one_that_holds_outweighs_what_is_undecided() -> None:
+    asked = [Condition.parse("selection_ratio < 0.8")]
+    no, undecided, yes = ratio(0.9, 0.85, 0.95), ratio(0.8, 0.7, 0.9, "c"), ratio(0.5, 0.4, 0.6, "d", "sex")
+    assert [check(Result(*some), asked).exit_code for some in ([no], [no, undecided], [undecided, yes, no])] == [
+        0,
+        3,
+        1,
+    ]
+    assert check(Result(no, undecided, yes), asked).sentences() == [
+        "selection_ratio < 0.8 is undecided: race, group 'c': selection_ratio 0.8 [0.7, 0.9].",
+        "selection_ratio < 0.8 holds: sex, group 'd': selection_ratio 0.5 [0.4, 0.6].",
+        "--fail-if: 1 hold, 1 undecided, 1 do not hold.",
+    ]
+
+
+def test_pipelines_read_the_xml_whatever_a_group_is_called() -> None:
+    hostile = "<b>&\x1b[31m\"'\ud800"
+    gate = check(
+        Result(ratio(0.5, 0.4, 0.6, hostile), ratio(0.8, 0.7, 0.9)), [Condition.parse("selection_ratio < 0.8")]
+    )
+    suite = ElementTree.fromstring(gate.junit(hostile).encode("utf-8"))
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
+        "tests": "2",
+        "failures": "1",
+        "errors": "1",
+    }
+    assert [[child.tag for child in case] for case in suite] == [["failure"], ["error"]]
+
+
+def test_an_audit_is_a_test_in_one_line() -> None:
+    labels, predictions, groups = [1, 0] * 50, [1, 0, 1, 1] * 25, ["a", "a", "b", "b"] * 25
+    result = lh.audit(labels, predictions, sensitive_features={"sex": groups})
+    result.require("true_positive_rate > 0.8")
+    result.require("sex: equal_opportunity.value < 0.05")
+    with pytest.raises(
+        AssertionError, match=r"^false_positive_rate < 0.5 does not hold: sex, group 'b': false_posi.*\]$"
+    ):
+        result.require("false_positive_rate < 0.5")
+    with pytest.raises(AssertionError, match=r"demographic_parity <= 0\.4 is undecided: sex: demographic_parity 0\.5"):
+        result.require("demographic_parity <= 0.4")
+    result.require("demographic_parity <= 0.4", allow_undecided=True)
