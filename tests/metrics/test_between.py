@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.metrics.between import chance_range, differences, proportion_ends, unlike, variance_between
+from levelhead.metrics.between import Differences, chance_range, differences, proportion_ends, unlike, variance_between
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.power import detectable_gap, rows_needed
 
@@ -191,3 +191,10 @@ def test_the_gap_that_rows_could_have_shown_is_the_gap_that_they_were_planned_fo
     assert detectable_gap(0.3, 0.3 * total, 0.2 * total, comparisons=3) == pytest.approx(0.05, abs=1e-4)
     assert math.isnan(detectable_gap(0.5, 4, 4))
     assert detectable_gap(0.0, 1000, 1000) == pytest.approx(0.0089, abs=1e-3)
+
+
+def test_a_difference_without_an_interval_is_not_decided() -> None:
+    none = np.array([np.nan, 0.1, np.nan])
+    found = Differences(np.array([0.9, 0.2, 0.3]), none, np.array([np.nan, 0.3, 0.5]))
+    np.testing.assert_array_equal(found.decided, [False, True, False])
+    np.testing.assert_array_equal(found.order, [1, 0, 2])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.metrics import joint
+from levelhead.metrics import JointRow, joint
+from levelhead.types import Estimate
 
 ROWS = 300
 METRICS = ("accuracy", "balanced_accuracy", "worst_group_accuracy", "demographic_parity", "equalized_odds")
@@ -117,3 +120,10 @@ def test_means_over_classes_leave_out_a_class_that_too_few_groups_have() -> None
         assert found[name].estimate.defined
         assert found[name].difference.defined
         assert found[name].difference.low <= found[name].difference.value <= found[name].difference.high
+
+
+def test_a_difference_without_an_interval_is_not_decided() -> None:
+    figure = Estimate(0.1, 0.05, 0.15, 100)
+    for low, high, verdict in ((0.05, 0.15, "larger"), (math.nan, math.nan, "undecided")):
+        difference = Estimate(0.1, low, high, 100)
+        assert JointRow(figure, figure, (0.1,), 4.0, difference, 0.001, 0.001).verdict(0.05) == verdict

@@ -138,3 +138,8 @@ def test_names_are_shortened_and_cannot_turn_text_around() -> None:
     assert len(short("x" * 10_000)) == 80
     assert visible("a\u202egnp.exe\x00\n") == "a\\u202egnp.exe\\x00 "
     assert visible("👩‍👩‍👧 é عربي") == "👩‍👩‍👧 é عربي"
+
+
+def test_a_difference_without_an_interval_is_not_decided() -> None:
+    assert LARGER.decided
+    assert not Difference("jtt", Estimate(0.042, math.nan, math.nan, 1544), 0.02).decided

@@ -196,8 +196,8 @@ class Differences(NamedTuple):
 
     @property
     def decided(self) -> BoolArray:
-        """Whether each interval leaves out 0."""
-        return ~((self.low <= 0) & (self.high >= 0))
+        """Whether each interval leaves out 0; False where there is none."""
+        return (self.low > 0) | (self.high < 0)
 
     @property
     def order(self) -> IntArray:

@@ -59,8 +59,7 @@ class JointRow:
             return None
         if not self.difference.defined or self.difference.reason is not None:
             return "undecided"
-        found = self.p_holm is not None and self.p_holm < error
-        found = found and not self.difference.low <= 0 <= self.difference.high
+        found = self.p_holm is not None and self.p_holm < error and self.difference.excludes_zero
         within = self.p_within is not None and self.p_within < error
         if not found:
             return "within" if within else "undecided"

@@ -251,7 +251,7 @@ class Reproduction:
         for figure in FIGURES[:2]:
             known = [one for each in self.figures.values() if (one := each[figure].difference) is not None]
             known = [one for one in known if one.defined]
-            away = [one for one in known if not one.low <= 0 <= one.high]
+            away = [one for one in known if one.excludes_zero]
             if known:
                 sentences.append(
                     f"{METRICS[figure].column}: {len(away)} of {len(known)} published figures differ from ours by more "

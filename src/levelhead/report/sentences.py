@@ -48,7 +48,7 @@ class Difference:
         return (
             figure.defined
             and figure.reason is None
-            and not figure.low <= 0 <= figure.high
+            and figure.excludes_zero
             and (self.p is None or self.p < 1 - self.level)
         )
 

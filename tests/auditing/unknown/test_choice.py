@@ -14,7 +14,7 @@ import pytest
 
 import levelhead as lh
 from levelhead.auditing.unknown import privacy
-from levelhead.auditing.unknown.answer import PERSONS
+from levelhead.auditing.unknown.answer import PERSONS, IndirectGap, IndirectPart
 from levelhead.auditing.unknown.known import NOTHING_KNOWN, read_shares
 from levelhead.auditing.unknown.page import indirect_page
 from levelhead.auditing.unknown.privacy import Response
@@ -411,3 +411,22 @@ def test_a_file_may_have_a_chance_for_labelled_rows_alone(tmp_path: Path, table:
     given = {"labelled": "known", "proxies": ["p_female"], "inclusion": "chance"}
     result = lh.indirect_audit_file(tmp_path / "people.parquet", "y", "yhat", **given)
     assert result.gaps["demographic_parity"].low < 0.275 < result.gaps["demographic_parity"].high
+
+
+def test_a_gap_without_an_interval_is_not_decided() -> None:
+    gap = IndirectGap("demographic_parity", ("a", "b"), lh.Estimate(0.3, math.nan, math.nan, 100))
+    part = IndirectPart("labelled subset", "labels are a random sample", [gap], [])
+    assert part.headline == (
+        "If labels are a random sample, these rows cannot tell whether the selection rate differs between 'a' and 'b': "
+        "the difference is +30.0 points (no interval)."
+    )
+    assert gap.to_dict()["absolute"] == {"value": 0.3, "low": None, "high": None, "n": 100}
+    page = lh.IndirectAudit({"sex": part}, [], 100, "1").page()
+    (forest,) = (
+        block
+        for one in page["parts"]
+        for section in one["sections"]
+        for block in section["blocks"]
+        if block["type"] == "forest"
+    )
+    assert not forest["rows"][0]["decided"]

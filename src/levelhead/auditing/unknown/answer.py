@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -44,7 +45,7 @@ class IndirectGap(Finding):
         if not figure.defined:
             return figure
         ends = sorted((abs(figure.low), abs(figure.high)))
-        low = ends[0] if figure.excludes_zero else 0 * ends[0]
+        low = ends[0] if figure.excludes_zero or math.isnan(ends[0]) else 0.0
         return Estimate(abs(figure.value), low, ends[1], figure.n, assumes=figure.assumes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,6 +144,8 @@ def headline(part: IndirectPart) -> str:
     figure, rate = one.estimate, TITLES[one.gap].lower()
     a, b = map(quoted, one.groups)
     ends = f"{100 * part.level:g}% interval {points(figure.low)} to {points(figure.high)}"
+    if math.isnan(figure.low):
+        ends = "no interval"
     if len(pairs) > 1:
         ends += f"; the largest of {len(pairs)} differences between two groups, with intervals that allow for all"
     if not figure.excludes_zero:
