@@ -14,11 +14,9 @@ import os
 import shlex
 import shutil
 import signal
-from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -32,7 +30,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.bench.grid import end_with_parent
+from levelhead.bench.grid import end_with_parent, is_done
 from levelhead.bench.page import compared, comparison_page, differences
 from levelhead.bench.pictures import draw_comparisons
 from levelhead.bench.tables import COLUMNS, Comparison, RunSet, collect
@@ -56,7 +54,7 @@ METHODS: dict[str, dict[str, Any]] = {
     BASELINE: {"name": "erm"},
     "debiased attention": {"name": "dam"},
     "JTT (reweighting)": {"name": "jtt", "identification_epochs": 2, "upweight": 5, "repeat": "weights"},
-    "GroupDRO": {"name": "group_dro"},
+    "GroupDRO": {"name": "group-dro"},
 }
 METRICS = ("accuracy", "equalized_odds")
 FILES = ("page.html", "comparison.png", "portraits.png", "table.json", "predictions.csv")
@@ -160,31 +158,25 @@ def _runs(setting: Setting, out: Path, seeds: int) -> list[Run]:
 
 def _train(runs: Sequence[list[Run]], workers: int, console: Console) -> None:
     """Train and evaluate what is missing of each setting's ``runs``, with a bar."""
-    shared = defaultdict(list)
+    networks: dict[tuple[str, int], list[Run]] = {}  # each with all of its runs
     for setting, its_runs in zip(SETTINGS, runs, strict=True):
-        shared[setting.training].append(its_runs)
-    networks = [list(zip(*settings, strict=True)) for settings in shared.values()]  # each with all of its runs
-    missing = [[network for network in each if not all(map(_is_done, network))] for each in networks]
-    missing = [each for each in missing if each]
-    total, left = sum(map(len, networks)), sum(map(len, missing))
-    if not left:
+        for place, run in enumerate(its_runs):
+            networks.setdefault((setting.training, place), []).append(run)
+    missing = [network for network in networks.values() if not all(is_done(folder) for _, folder in network)]
+    if not missing:
         return
+    total, sets = len(networks), len({training for training, _ in networks})
     console.print(
-        f"Training {total} small networks: {len(METHODS)} methods, {len(networks)} sets of training pictures, "
-        f"{total // len(METHODS) // len(networks)} seeds. It takes one to two minutes on two cores. If it is stopped, "
-        "the same command continues."
+        f"Training {total} small networks: {len(METHODS)} methods, {sets} sets of training pictures, "
+        f"{total // len(METHODS) // sets} seeds. It takes one to two minutes on two cores. If it is stopped, the same "
+        "command continues."
     )
-    with counted(console, "training", total, done=total - left) as advance, ExitStack() as stack:
-        # A worker keeps the pictures that it drew, so each set of training pictures has workers of its own.
-        count = min(workers, len(missing))
-        pools = [stack.enter_context(_pool((workers + position) // count)) for position in range(count)]
+    # Fresh interpreters: forking after torch has started threads can hang. They keep the pictures that they drew.
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker)
+    with counted(console, "training", total, done=total - len(missing)) as advance, pool:
         # Workers start at the first submission and inherit that Ctrl-C is not for them: a run in progress is kept.
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        futures = [
-            pools[position % count].submit(_train_one, network)
-            for position, each in enumerate(missing)
-            for network in each
-        ]
+        futures = [pool.submit(_train_one, network) for network in missing]
         signal.signal(signal.SIGINT, interrupt)
         try:
             for future in as_completed(futures):
@@ -203,11 +195,6 @@ def _train(runs: Sequence[list[Run]], workers: int, console: Console) -> None:
                 future.cancel()
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
-    # Fresh interpreters: forking after torch has started threads can hang.
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker)
-
-
 def _begin_worker() -> None:
     gc.freeze()  # what is imported stays: no search for garbage need go over it again, nor the one as Python ends
     end_with_parent()
@@ -218,10 +205,6 @@ def _begin_worker() -> None:
     logging.disable(logging.WARNING)  # they advise on options, which are fixed here, and would break the bar
 
 
-def _is_done(run: Run) -> bool:
-    return (run[1] / "evaluation-test.json").exists()
-
-
 def _train_one(network: Sequence[Run]) -> None:
     """Train a network and evaluate it in all its settings; what is finished is left as it is."""
     (experiment, trained), *others = network
@@ -229,9 +212,9 @@ def _train_one(network: Sequence[Run]) -> None:
     for other, folder in others:
         if not folder.exists():
             _copy_run(trained, folder, other)
-    for run in network:
-        if not _is_done(run):
-            evaluate_run(run[1])
+    for _, folder in network:
+        if not is_done(folder):
+            evaluate_run(folder)
 
 
 def _copy_run(trained: Path, folder: Path, experiment: Experiment) -> None:
