@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from levelhead.arrays import checked, objects_of, put_in_order
+from levelhead.arrays import checked, put_in_order
 from levelhead.metrics.between import check_level
 from levelhead.metrics.counts import distinct
 from levelhead.metrics.ranking import area_under_roc
@@ -22,6 +22,7 @@ from levelhead.tables.vocabulary import LabelMap, agree
 from levelhead.types import DataError, Estimate, check_seed, listed
 
 FloatArray = NDArray[np.float64]
+Codes = tuple[NDArray[np.int64], Sequence[Hashable]]
 
 FOLDS = 5
 FEWEST = 20
@@ -98,8 +99,14 @@ def signal_area(
     members, groups = distinct(group, "The group column")
     if len(members) != len(labels):
         raise DataError(f"{len(labels)} labels and {len(members)} groups. Pass one of each for every row.")
-    known = members >= 0
     numbers = {"score": numbers_of_array(score, "The score"), "signal": numbers_of_array(signal, "The signal")}
+    return _area((labels, classes), (members, groups), numbers, level, seed)
+
+
+def _area(label: Codes, group: Codes, numbers: dict[str, FloatArray], level: float, seed: int) -> SignalArea:
+    """Measure by the codes of label and group, of which -1 is no group."""
+    (labels, classes), (members, groups) = label, group
+    known = members >= 0
     for name, values in numbers.items():
         if len(values) != len(labels):
             raise DataError(
@@ -161,17 +168,21 @@ def signal_areas_of_file(
     Raises:
         DataError: as :func:`signal_area`, and a file that is missing, unreadable or lacks a column.
     """
+    check_seed(seed)
     source, names = source_of(path), list(dict.fromkeys([score, *signals]))
     rows = Rows({"label": source.title(label), "group": source.title(group)})
     for batch in source.batches([label], [group], names):
         rows.add({"label": batch.outcomes[label], "group": batch.words[group]})
         rows.add({f"number {name}": batch.numbers[name] for name in names})
     class_of, *_ = agree(dict.fromkeys(rows.known["label"], 1), {}, LabelMap(label_map))
-    codes, values = rows.column("label")
-    labels = objects_of([class_of[value] for value in values])[codes]
-    groups = objects_of(list(rows.known["group"]))[rows.whole("group")]
+    classes, groups = list(dict.fromkeys(class_of.values())), [one for one in rows.known["group"] if one is not None]
+    labels = rows.coded("label", {value: classes.index(one) for value, one in class_of.items()})
+    members = rows.coded("group", {value: at for at, value in enumerate(groups)})
+    scores = rows.whole(f"number {score}")
     return {
-        name: signal_area(labels, rows.whole(f"number {score}"), rows.whole(f"number {name}"), group=groups, seed=seed)
+        name: _area(
+            (labels, classes), (members, groups), {"score": scores, "signal": rows.whole(f"number {name}")}, 0.95, seed
+        )
         for name in signals
     }
 

@@ -17,7 +17,6 @@ from levelhead.paper.published import Published, published_row
 from levelhead.types import DataError, Estimate
 
 Protocol = Literal["label-only", "as-released"]
-PROTOCOLS: tuple[Protocol, ...] = ("label-only", "as-released")
 
 FIGURES = ("equalized_odds", "accuracy", "demographic_parity", "equal_opportunity")
 """What the paper's tables show, the most important first."""

@@ -34,11 +34,6 @@ def number(value: float, digits: int = 1, *, signed: bool = False) -> str:
     return text.replace("-", "−")
 
 
-def significant(value: float | None, digits: int = 4) -> str:
-    """Return a number with so many significant digits and a true minus sign; a dash for none."""
-    return "–" if value is None or math.isnan(value) else f"{value:.{digits}g}".replace("-", "−")
-
-
 def interval(low: float, high: float, digits: int = 1, *, signed: bool = False) -> str:
     """Return ``[low, high]``; empty if there is no interval."""
     if math.isnan(low) or math.isnan(high):
