@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from levelhead.bench.comparison import LEAKING, Comparison
 from levelhead.bench.grid import find_grid
-from levelhead.bench.tables import LEAKING, Comparison, RunSet, choose_epoch, collect
+from levelhead.bench.tables import RunSet, choose_epoch, collect
 from levelhead.metrics import estimate_to_dict
 from levelhead.runs.recipe import read_recipe
 from levelhead.storage import read_json, write_atomically, write_json

@@ -13,8 +13,8 @@ from rich.console import Console
 from levelhead import demo
 from levelhead.auditing.audit import audit_file
 from levelhead.bench import pictures
+from levelhead.bench.comparison import Comparison
 from levelhead.bench.grid import comparison_grid, make_cells
-from levelhead.bench.page import comparison_from_dict
 from levelhead.runs.folder import CONFIG, load_run
 from levelhead.runs.recipe import find_recipe, flatten, present_method, read_recipe
 from levelhead.types import ConfigError
@@ -111,7 +111,7 @@ def test_the_picture_has_a_hollow_dot_for_the_method_that_sees_groups_alone(monk
     drawn = []
     monkeypatch.setattr(pictures, "_draw_dot", lambda panel, row, height, *, hollow: drawn.append((height, hollow)))
     records = COMMITTED["comparisons"]
-    comparisons = [comparison_from_dict(record) for record in records]
+    comparisons = [Comparison.from_dict(record) for record in records]
     titles, truths = ([record[key] for record in records] for key in ("title", "truth"))
     with tempfile.TemporaryDirectory() as folder:
         pictures.draw_comparisons(comparisons, titles, truths, Path(folder) / "drawn.png")

@@ -143,7 +143,7 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     app(["refit", str(run), *options], standalone_mode=False)
     printed = " ".join(capsys.readouterr().out.split())
     assert "afr, gamma 0" in printed
-    assert "Difference to erm" in printed
+    assert "Differences to erm" in printed
     (folder,) = out.glob("few-label-*/seed-0")
     assert read_json(folder / "metrics.json")["told"] == "FEW GROUPS of groups_60.csv"
     config = yaml.safe_load((folder / "config.yaml").read_text())

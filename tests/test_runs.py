@@ -145,8 +145,10 @@ def test_one_seed_is_never_called_decided(finished: Path) -> None:
     (alone,) = collect([finished / "erm-seed0", finished / "dam-seed0"], "test")
     assert alone.compare("erm").sources == "test rows alone, one seed each"
     for metric in ("accuracy", "demographic_parity"):
-        (sentence,) = comparison.findings(metric)
-        assert "Not decided: one seed" in sentence
+        (difference,) = comparison.differences(metric)
+        assert not difference.decided
+        assert difference.estimate.reason is not None
+        assert "one seed" in difference.estimate.reason
 
 
 def test_a_folder_that_is_no_run_is_not_touched(tmp_path: Path) -> None:
@@ -215,8 +217,8 @@ def test_runs_become_one_row_a_method(finished: Path) -> None:
     comparison = group.compare("erm", min_count=1)
     assert list(comparison.seeds) == ["erm", "dam"]
     assert comparison.seeds["dam"] == [0, 1]
-    text = comparison.markdown()
-    assert "| dam minus erm | AT CHANCE |" in text
+    text = comparison.report.to_markdown()
+    assert "| dam AT CHANCE |" in text
     assert "portraits (correlation 0.5, train_size 64" in text
     value = comparison.to_dict()
     assert value["rows"] == 80

@@ -30,12 +30,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from levelhead.bench.comparison import Comparison
 from levelhead.bench.grid import end_with_parent, is_done
-from levelhead.bench.page import compared, comparison_page, differences
+from levelhead.bench.page import Comparisons, compared
 from levelhead.bench.pictures import draw_comparisons
-from levelhead.bench.tables import COLUMNS, Comparison, RunSet, collect
+from levelhead.bench.tables import RunSet, collect
 from levelhead.data import SPLITS
 from levelhead.data.portraits import Portraits, contact_sheet
+from levelhead.metrics.names import COMPARED
 from levelhead.report.page import command_line, write_page
 from levelhead.report.sentences import Difference
 from levelhead.runs.evaluate import evaluate_run
@@ -231,14 +233,14 @@ def _compact_table(comparison: Comparison) -> Table:
     drawn = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     drawn.add_column("method", min_width=18)
     for metric in METRICS:
-        drawn.add_column(COLUMNS[metric], justify="right")
+        drawn.add_column(COMPARED[metric], justify="right")
         drawn.add_column("minus plain", justify="right", min_width=19)
     for method, row in comparison.table.rows.items():
         cells = []
         for metric in METRICS:
             figure = row[metric].estimate
             cells.append(f"{100 * figure.value:.1f}" if figure.defined else "undefined")
-            found = [each for each in differences(comparison, metric) if each.method == method]
+            found = [each for each in comparison.differences(metric) if each.method == method]
             cells.append(_difference(found[0]) if found else "")
         drawn.add_row(escape(comparison.label(method)), *map(escape, cells))
     return drawn
@@ -274,7 +276,7 @@ def _write(out: Path, groups: Sequence[RunSet], comparisons: Sequence[Comparison
         compared(group, comparison, title=title)
         for group, comparison, title in zip(groups, comparisons, titles, strict=True)
     ]
-    write_page(out / "page.html", comparison_page(pages, command=command_line()))
+    write_page(out / "page.html", Comparisons(pages).page(command=command_line()))
     records = [
         {"title": title, "truth": truth, **comparison.to_dict()}
         for title, truth, comparison in zip(titles, truths, comparisons, strict=True)

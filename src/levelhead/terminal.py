@@ -10,18 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn, track
 from rich.progress import Progress as Bars
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from levelhead.types import visible
 
-SHORT = 9  # cells of a line that stays whole, where there is room
-NARROWEST = 8  # cells of a column of text that gives way
 Item = TypeVar("Item")
 LAYOUT = "\n\t"  # the control characters that our own texts use
 
@@ -77,43 +73,6 @@ class Terminal(Console):
         if isinstance(renderable, Text) and renderable.plain != (shown := visible(renderable.plain, LAYOUT)):
             renderable = Text(shown, style=renderable.style, justify=renderable.justify, overflow=renderable.overflow)
         return super().render(renderable, options)
-
-
-class WholeWords(Table):
-    """A table that breaks no word where not all lines fit, and if it can no short line, such as a figure with its mark.
-
-    Columns of text give way, the widest first, where even the words do not fit.
-    """
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Choose the widths for this console, and draw."""
-        texts = [[column.header, *column.cells] for column in self.columns]
-        lines = [[line for cell in cells for line in _plain(cell).split("\n")] for cells in texts]
-        most = [max((cell_len(line) for line in each), default=1) for each in lines]
-        for short in (SHORT, 0, SHORT):
-            words = [
-                [word for line in each for word in ([line] if cell_len(line) <= short else line.split())]
-                for each in lines
-            ]
-            least = [max(map(cell_len, each), default=1) for each in words]
-            left = options.max_width - 3 * len(least) - 1 - sum(least)
-            if left >= 0:
-                break
-        texts_at = [place for place, column in enumerate(self.columns) if column.justify == "left"]
-        while left < 0 and texts_at:
-            widest = max(texts_at, key=lambda place: least[place])
-            if least[widest] <= NARROWEST:
-                break
-            least[widest], left = least[widest] - 1, left + 1
-        left = max(0, left)
-        for place in sorted(range(len(least)), key=lambda place: most[place] - least[place]):
-            more = min(left, most[place] - least[place])
-            self.columns[place].width, left = least[place] + more, left - more
-        yield from super().__rich_console__(console, options)
-
-
-def _plain(cell: RenderableType) -> str:
-    return Text.from_markup(cell).plain if isinstance(cell, str) else str(cell)
 
 
 def plain_text(shown: RenderableType, width: int = 80) -> str:

@@ -271,7 +271,7 @@ def test_a_comparison_ends_with_its_tables_and_what_it_wrote(
     text = "\n".join(lines)
     assert "balanced" in text
     assert "AT CHANCE" in text
-    assert "minus erm" in text
+    assert "Differences to erm" in text
     assert lines[-3:] == [
         f"Wrote {tmp_path / 'page.html'}: the same figures on a page.",
         f"Wrote {tmp_path / 'runs'}: 4 runs, and grid.yaml, which remembers them.",
@@ -288,7 +288,7 @@ def test_runs_on_different_data_are_different_tables(tmp_path: Path) -> None:
     show_results(cells, tmp_path / "runs", console=console, html_file=tmp_path / "page.html")
     text = console.file.getvalue()  # type: ignore[attr-defined]
     for correlation in ("0.0", "1.0"):
-        assert f"Difference to erm, correlation {correlation}" in text
+        assert f"Differences to erm, correlation {correlation}" in text
     assert (tmp_path / "page.html").exists()
 
 

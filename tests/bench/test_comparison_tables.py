@@ -14,8 +14,12 @@ from rich.console import Console, RenderableType
 
 import levelhead as lh
 from command_line import run, said
-from levelhead.bench.page import compared, comparison_from_dict, comparison_page
-from levelhead.bench.tables import Section, collect
+from levelhead.bench.comparison import Comparison
+from levelhead.bench.page import Comparisons, compared
+from levelhead.bench.tables import collect
+from levelhead.report import blocks
+from levelhead.report.terminal import DrawnTable
+from levelhead.report.text import cell_lines
 from levelhead.storage import read_json, write_json
 from levelhead.types import DataError
 
@@ -54,7 +58,7 @@ def test_a_table_keeps_the_order_that_was_asked_for(runs: list[Path], tmp_path: 
         (one,) = read_json(tmp_path / "table.json")["comparisons"]
         assert list(one["methods"]) == [folder.name.partition("-")[0] for folder in chosen]
         assert one["baseline"] == "erm"
-        again = comparison_from_dict(one)
+        again = Comparison.from_dict(one)
         assert list(again.table.rows) == list(one["methods"])
     # In a folder nobody asked for an order: the baseline comes first.
     (found,) = collect([tmp_path], "test")
@@ -174,16 +178,16 @@ def test_a_row_that_lost_accuracy_by_a_decided_amount_is_never_marked_best(tmp_p
     gaps = {name: row["equalized_odds"].estimate.value for name, row in comparison.table.rows.items()}
     assert gaps["dam"] < gaps["erm"]
     assert comparison.table.less_accurate == ("dam",)
-    table = comparison.sections()[0]
-    cells = {row[0]: row[1:] for row in table.cells}
-    assert not any("*" in cell or "~" in cell for cell in cells["dam"])
-    assert "*" in cells["erm"][-1]
-    assert "dam: less accurate than erm by a decided amount, so never marked best." in table.caption.split("\n")
-    page = str(comparison_page([compared(found, comparison)]))
+    table = comparison.report.tables()[0]
+    marks = {row["head"]: [cell["mark"] for cell in row["cells"]] for row in table["rows"]}
+    assert not any(marks["dam"])
+    assert marks["erm"][-1] == "best"
+    assert "dam: less accurate than erm by a decided amount, so never marked best." in table["notes"]
+    page = str(Comparisons([compared(found, comparison)]).page())
     assert "dam: less accurate than erm by a decided amount" in page
-    again = comparison_from_dict(comparison.to_dict())
+    again = Comparison.from_dict(comparison.to_dict())
     assert again.table.less_accurate == ("dam",)
-    assert again.sections()[0] == table
+    assert again.report.tables()[0] == table
 
 
 def test_a_loss_that_is_not_decided_does_not_take_the_mark(tmp_path: Path) -> None:
@@ -195,7 +199,7 @@ def test_a_loss_that_is_not_decided_does_not_take_the_mark(tmp_path: Path) -> No
     assert found.compare("erm").table.less_accurate == ()
 
 
-def test_tables_at_80_columns_break_no_words_and_have_a_column_of_marks(tmp_path: Path) -> None:
+def test_tables_at_80_columns_break_no_words_and_have_marks(tmp_path: Path) -> None:
     rows = rows_of(600)
     methods = ("erm", "decorrelation", "group-dro", "poe")
     folders = [
@@ -203,26 +207,24 @@ def test_tables_at_80_columns_break_no_words_and_have_a_column_of_marks(tmp_path
     ]
     (found,) = collect(folders, "test")
     comparison = found.compare("erm")
-    for section, drawn in zip(comparison.narrow_sections(), comparison.tables(), strict=True):
-        lines = drawn_at_80(drawn)
+    for table in comparison.report.tables():
+        lines = drawn_at_80(DrawnTable(table))
         assert max(map(len, lines)) <= 80
-        assert "marks" in section.columns
         texts = [[one.strip() for one in re.split("[│┃]", line)[1:-1]] for line in lines if re.match("[│┃]", line)]
         words = {word for row in texts for cell in row for word in cell.split()}
-        for cell in [*section.columns, *(cell for row in section.cells for cell in row)]:
-            assert set(cell.split()) <= words, cell
-        names = [row[0] for row in section.cells]
-        assert {"decorrelation", "group-dro"} <= {name.split()[0] for name in names}
-        marks = {row[0].split()[0]: row[1] for row in section.cells}
-        assert marks["group-dro"] == "ORACLE"
-        assert marks.get("erm", "") == ""
+        for at, column in enumerate(table["columns"]):
+            if at not in table["page_columns"]:
+                shown = [cell_lines(row["cells"][at - 1]) if at else [row["head"]] for row in table["rows"]]
+                assert {word for lines in [[column["title"]], *shown] for word in " ".join(lines).split()} <= words
+        names = [row["head"] for row in table["rows"]]
+        assert {"poe", "group-dro ORACLE"} <= set(names)
 
 
 def test_a_name_that_is_wider_than_the_terminal_alone_is_folded() -> None:
-    section = Section("a table", "", ["method", "figure"], [["x" * 200, "12.34 *\n[10.0, 15.0]"]])
-    lines = drawn_at_80(section.draw())
+    cell = blocks.cell("12.34", "[10.0, 15.0]", mark="best")
+    lines = drawn_at_80(DrawnTable(blocks.table("a table", ["method", "figure"], [("x" * 200, [cell])])))
     assert max(map(len, lines)) <= 80
-    assert "12.34 *" in "".join(lines)
+    assert "12.34 best" in "".join(lines)
 
 
 def test_titles_and_captions_hold_no_path(tmp_path: Path) -> None:
@@ -237,9 +239,8 @@ def test_titles_and_captions_hold_no_path(tmp_path: Path) -> None:
     (found,) = collect(folders, "test")
     comparison = found.compare("erm")
     assert "file rows.csv" in comparison.title
-    texts = [text for one in comparison.sections() for text in (one.title, one.caption, *one.columns)]
-    texts += [row[0] for one in comparison.sections() for row in one.cells]
-    page = comparison_page([compared(found, comparison)])
+    texts = [comparison.report.to_markdown()]
+    page = Comparisons([compared(found, comparison)]).page()
     texts += [page["title"], page["about"], *comparison.findings()]
     assert not [text for text in texts if str(tmp_path) in text or "secret/" in text]
 

@@ -20,10 +20,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from levelhead.bench.tables import Section
+from levelhead.report.terminal import DrawnTable
+from levelhead.report.text import cell_lines
 from levelhead.runs import cost
 from levelhead.runs.cost import add_parts, earlier_part, measured_cost, paper_formula_wh, process_peak_memory_mib
-from levelhead.runs.cost_table import NARROW, cost_table, mean_cost
+from levelhead.runs.cost_table import cost_table, mean_cost
 from levelhead.storage import read_json
 from levelhead.types import ConfigError
 
@@ -422,8 +423,13 @@ def on_gpu(**changes: Any) -> dict[str, Any]:
 
 def table(**rows: list[dict[str, Any]]) -> tuple[dict[str, dict[str, str]], str]:
     costs = {name: mean_cost(costs, [MACHINE] * len(costs)) for name, costs in rows.items()}
-    titles, cells, notes = cost_table(costs)
-    return {row[0]: dict(zip(titles, row[1:], strict=True)) for row in cells}, "\n".join(notes)
+    found = cost_table(costs)
+    titles = [column["title"] for column in found["columns"][1:]]
+    cells = [["\n".join(cell_lines(cell)) for cell in row["cells"]] for row in found["rows"]]
+    heads = [row["head"] for row in found["rows"]]
+    return {head: dict(zip(titles, row, strict=True)) for head, row in zip(heads, cells, strict=True)}, "\n".join(
+        found["notes"]
+    )
 
 
 def test_cost_columns_of_a_gpu_run() -> None:
@@ -448,13 +454,13 @@ def test_what_was_not_measured_is_said_and_never_zero() -> None:
     cells, notes = table(ERM=[on_gpu()], DAM=[on_gpu(), unmeasured], old=[OLD])
     assert cells["DAM"]["GPU energy, Wh"] == "not measured"
     assert "no GPU energy of DAM: training ran on a MIG slice" in notes
-    assert {cells["old"][title] for title in ("samples/s", "forward passes", "GPU energy, Wh")} == {"–"}
-    assert cells["old"]["peak memory, MiB"] == "–"
+    assert {cells["old"][title] for title in ("samples/s", "forward passes", "GPU energy, Wh")} == {"not measured"}
+    assert cells["old"]["peak memory, MiB"] == "not measured"
     assert re.search(r"no samples/s and .* and GPU energy of old: not recorded when it was run", notes)
     assert cells["old"]["seconds"] == "529"
     assert "training loop alone, without work between stages: old" in notes
     # A row of which one seed is older has no mean.
-    assert table(mixed=[on_gpu(), OLD])[0]["mixed"]["samples/s"] == "–"
+    assert table(mixed=[on_gpu(), OLD])[0]["mixed"]["samples/s"] == "not measured"
     assert table(short=[{**WHOLE, "seconds": 0.04}])[0]["short"]["seconds"] == "0.04"
 
 
@@ -470,7 +476,7 @@ def test_extra_figures_have_columns_of_their_own() -> None:
     cells, notes = table(ERM=[on_gpu(energy_wh_paper_formula=172.18)], DAM=[on_gpu(cpu_energy_wh=30.0)])
     assert cells["ERM"]["paper's formula, Wh"] == "172.18"
     assert cells["ERM"]["GPU energy, Wh"] == "144.86"
-    assert cells["DAM"]["paper's formula, Wh"] == "–"
+    assert cells["DAM"]["paper's formula, Wh"] == "not measured"
     assert "no paper's formula of DAM: not asked for" in notes
     assert "never to be compared" in notes
 
@@ -491,7 +497,7 @@ def test_different_hardware_is_said() -> None:
         "ERM": mean_cost([WHOLE, WHOLE], [MACHINE, MACHINE]),
         "DAM": mean_cost([WHOLE, WHOLE], [MACHINE, {**MACHINE, "threads": 8}]),
     }
-    notes = "\n".join(cost_table(rows)[2])
+    notes = "\n".join(cost_table(rows)["notes"])
     assert "NOT comparable, the hardware differs: ERM: device cpu, CPU Example 1, threads 1; DAM: " in notes
     assert "threads 1 and device cpu, CPU Example 1, threads 8" in notes
     _, notes = table(ERM=[WHOLE], DAM=[WHOLE])
@@ -499,9 +505,9 @@ def test_different_hardware_is_said() -> None:
 
 
 def test_the_drawn_table_fits_80_columns() -> None:
-    titles, cells, notes = cost_table({"ERM": mean_cost([on_gpu()], [MACHINE])}, NARROW)
+    found = cost_table({"ERM": mean_cost([on_gpu()], [MACHINE])})
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(Section("Cost of training", "\n".join(notes), ["method", *titles], cells).draw())
+    console.print(DrawnTable(found))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     assert "144.86" in text

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from levelhead.bench.checks import check_cells
+from levelhead.bench.comparison import LEAKING
 from levelhead.bench.grid import (
     Cell,
     Failure,
@@ -32,7 +33,7 @@ from levelhead.bench.grid import (
     remember,
     run_grid,
 )
-from levelhead.bench.tables import LEAKING, collect
+from levelhead.bench.tables import collect
 from levelhead.cli.app import main
 from levelhead.metrics import Counts, equalized_odds
 from levelhead.runs.evaluate import evaluate_run
@@ -181,7 +182,7 @@ def test_the_leaking_rule_keeps_the_smallest_gap_and_is_flagged(finished: Path) 
     (group,) = collect([finished / "runs"], "test")
     leaking = group.compare("ERM", selection=LEAKING, min_count=1)
     assert leaking.label("ERM") == "ERM LEAKING AT CHANCE"
-    assert "LEAKING" in leaking.markdown()
+    assert "LEAKING" in leaking.report.to_markdown()
     frame = pd.read_parquet(folder_of(finished, "erm", 1) / "predictions-test.parquet")
     epochs = pd.read_parquet(folder_of(finished, "erm", 1) / "predictions-test-epochs.parquet")
     gaps = [

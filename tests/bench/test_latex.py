@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.bench.latex import escaped, latex
-from levelhead.bench.tables import Section, collect
+from levelhead.bench.tables import collect
 from levelhead.cli.app import main
+from levelhead.report import blocks
+from levelhead.report.latex import escaped, latex
+from levelhead.report.text import cell_lines
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "0.1.0.dev0" / "runs"
 HOSTILE = r"a_b & 50% of {C:\new} ~ #1 ^ $x$ <|>"
@@ -21,7 +23,7 @@ def plain(text: str) -> str:
     """Undo the escapes: what a reader of the typeset page sees."""
     words = {"textbackslash": "\\", "textasciitilde": "~", "textasciicircum": "^", "textless": "<", "textgreater": ">"}
     words["textbar"] = "|"
-    text = text.replace("$-$", "-").replace("{}[", "[").replace("{}*", "*")
+    text = text.replace("$-$", "−").replace("{}[", "[").replace("{}*", "*")
     text = re.sub(r"\\(text[a-z]+)\{\}", lambda match: words[match[1]], text)
     return re.sub(r"\\([&%$#_{}])", r"\1", text)
 
@@ -44,18 +46,19 @@ def test_the_file_holds_the_figures_and_intervals_of_the_printed_table(
         main(["table", str(FIXTURE), "--latex", str(tmp_path / "table.tex")])
     assert not ended.value.code
     (group,) = collect([FIXTURE], "test")
-    sections = group.compare("erm").narrow_sections()
+    expected_tables = group.compare("erm").report.tables()
     text = (tmp_path / "table.tex").read_text()
     tables = tables_of(text)
-    assert len(tables) == len(sections) == 4
-    for section, rows in zip(sections, tables, strict=True):
+    assert len(tables) == len(expected_tables) == 4
+    for block, rows in zip(expected_tables, tables, strict=True):
         expected = []
-        titles = [title.replace(" ", "\n", 1) for title in section.columns]
-        for name, *figures in [titles, *section.cells]:
-            depth = max(figure.count("\n") for figure in figures) + 1
+        kept = [at for at in range(1, len(block["columns"])) if at not in block["page_columns"]]
+        first, *titles = (block["columns"][at]["title"].split(" ", 1) for at in [0, *kept])
+        figures = [[cell_lines(row["cells"][at - 1]) for at in kept] for row in block["rows"]]
+        for name, lines in zip([*first, *(row["head"] for row in block["rows"])], [titles, *figures], strict=True):
+            depth = max(map(len, lines))
             for line in range(depth):
-                parts = [(figure.split("\n") + [""] * depth)[line] for figure in figures]
-                expected.append(["" if line else name, *parts])
+                expected.append(["" if line else name, *((one + [""] * depth)[line] for one in lines)])
         assert rows == expected
     # And these are the figures on the terminal, some of whose cells are broken into lines.
     printed = capsys.readouterr().out.split()
@@ -72,14 +75,13 @@ def test_names_are_text_and_no_commands() -> None:
     assert escaped("[x]") == "{}[x]"  # at the start of a row it would be an option of the row before
     assert escaped("a\nb\tc") == "a b c"
     assert escaped("\x1b[2J") == r"\textbackslash{}x1b[2J"
-    section = Section(
-        "50% of_it\nsecond", "100% sure.\nand more", ["method", "A & B"], [[HOSTILE, "-1.5\n[-2, 1e-05]"]]
-    )
-    text = latex([section])
-    assert r"\caption{50\% of\_it. second. 100\% sure. and more.}" in text
+    rows = [(HOSTILE, [blocks.cell("−1.5", "[−2, 1e-05]")])]
+    block = blocks.table("50% of_it", ["method", "A & B"], rows, notes=["100% sure.", "and"])
+    text = latex([block])
+    assert r"\caption{50\% of\_it. 100\% sure. and.}" in text
     ((*titles, (name, figure), (nothing, interval)),) = tables_of(text)
     assert titles == [["method", "A"], ["", "& B"]]
-    assert (name, figure, nothing, interval) == (HOSTILE, "-1.5", "", "[-2, 1e-05]")
+    assert (name, figure, nothing, interval) == (HOSTILE, "−1.5", "", "[−2, 1e-05]")
     assert "$-$1.5" in text
     assert "1e-05" in text
     depth = 0
@@ -92,8 +94,10 @@ def test_names_are_text_and_no_commands() -> None:
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
 def test_it_compiles(tmp_path: Path) -> None:
     (group,) = collect([FIXTURE], "test")
-    section = Section(HOSTILE, HOSTILE, [HOSTILE, HOSTILE], [[HOSTILE, "-1\n[-2, 3]"], ["[x]", "*"]])
-    (tmp_path / "table.tex").write_text(latex([section, *group.compare("erm").sections()]))
+    rows = [(HOSTILE, [blocks.cell("−1", "[−2, 3]")]), ("[x]", [blocks.cell("*")])]
+    block = blocks.table(HOSTILE, [HOSTILE] * 2, rows, notes=[HOSTILE])
+    text = latex([block, *group.compare("erm").report.tables()])
+    (tmp_path / "table.tex").write_text(text)
     document = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table}\end{document}"
     (tmp_path / "main.tex").write_text(document)
     subprocess.run(

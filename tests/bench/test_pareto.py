@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from levelhead.bench import pareto
+from levelhead.bench.comparison import LEAKING
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
 from levelhead.bench.grid import compare_methods, make_cells
 from levelhead.bench.pareto import baseline_frontier, baseline_rates, draw_pareto, pareto_to_dict
-from levelhead.bench.tables import LEAKING, RunSet, collect
+from levelhead.bench.tables import RunSet, collect
 from levelhead.cli.app import main
 from levelhead.runs.evaluate import evaluate_run
 from levelhead.runs.train import train_run

@@ -16,6 +16,7 @@ from levelhead.auditing.postprocess_audit import postprocess_file
 from levelhead.auditing.signal import signal_areas_of_file
 from levelhead.auditing.unknown.known import read_shares
 from levelhead.auditing.unknown.privacy import Response
+from levelhead.bench.page import Compared, Comparisons
 from levelhead.bench.tables import collect
 from levelhead.cli.report import page_of, runs_page
 from levelhead.report import render
@@ -457,13 +458,20 @@ def _run(folder: Path, method: str, seed: int, wrong: float) -> None:
 
 @case
 def comparison() -> Any:
+    found = comparison_of_runs()
+    text = "\n".join([plain_text(found.table()), found.to_markdown(), found.to_latex()])
+    return Shown(found.every[0].comparison.to_dict(), text, render(runs_page([Path("runs")])))
+
+
+def comparison_of_runs() -> Comparisons:
     for method, wrong in (("erm", 0.15), ("dam", 0.1)):
         for seed in (0, 1):
             _run(Path("runs", f"{method}-{seed}"), method, seed, wrong)
     (found,) = collect([Path("runs")], "test")
-    compared = found.compare("erm")
-    text = "\n\n".join(section.markdown() for section in compared.sections(["accuracy", "equalized_odds"]))
-    return Shown(compared.to_dict(), text + "\n", render(runs_page([Path("runs")])))
+    return Comparisons([Compared(found.compare("erm"))])
+
+
+MADE["comparison_of_runs"] = comparison_of_runs
 
 
 @case

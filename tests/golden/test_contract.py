@@ -22,7 +22,7 @@ def test_a_result_keeps_to_the_contract(name: str, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     found: Any = MADE[name]()
     if not isinstance(found, Report):
-        pytest.skip("not a result with a page: a sentence, a run, or a comparison")
+        pytest.skip("not a result with a page: a sentence or a run")
     record = found.to_dict()
     assert record["kind"] == found.kind
     assert found.kind in PAGES

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from levelhead.bench import tables
-from levelhead.bench.tables import LEAKING, RunSet
+from levelhead.bench.comparison import LEAKING
+from levelhead.bench.tables import RunSet
 from levelhead.paper.published import Published, present_row, published, published_row
 from levelhead.paper.results import choice_of_epochs, minus_published, published_gain
 from levelhead.types import Estimate

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-from levelhead.bench.tables import Comparison
+from levelhead.bench.comparison import Comparison
 from levelhead.metrics import JointRow, JointTable
 from levelhead.types import Estimate
 

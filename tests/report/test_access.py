@@ -23,7 +23,7 @@ from test_pages import colours, contrast
 
 from levelhead.auditing.audit import audit
 from levelhead.auditing.page import audit_page
-from levelhead.bench.page import Compared, comparison_page
+from levelhead.bench.page import Compared, Comparisons
 from levelhead.report import render
 
 NAMED_BY_THEIR_WORDS = ("a", "button", "summary")
@@ -51,7 +51,7 @@ def made_pages() -> dict[str, str]:
     made = {name: render(audit_page(one.to_dict(), source="rows", command="audit")) for name, one in results.items()}
     row = difference(-0.02, 0.03)
     others = {name: {"accuracy": row, "equalized_odds": row} for name in ("dam", "jtt", "group_dro")}
-    made["comparison"] = render(comparison_page([Compared(made_up(others), {"sex": {"women": 30, "men": 50}})]))
+    made["comparison"] = render(Comparisons([Compared(made_up(others), {"sex": {"women": 30, "men": 50}})]).page())
     return made
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from levelhead.auditing.audit import audit
 from levelhead.auditing.page import audit_page
-from levelhead.bench.page import Compared, comparison_page
+from levelhead.bench.page import Compared, Comparisons
 from levelhead.report import render
 
 pytestmark = pytest.mark.e2e
@@ -77,7 +77,7 @@ def pages() -> dict[str, str]:
     sizes = {name: {name: 3, "b": 50} for name in HOSTILE}
     return {
         "audit": render(audit_page(result.to_dict(), source=HOSTILE[0], command=HOSTILE[3])),
-        "comparison": render(comparison_page([Compared(made_up(others), sizes)], command="levelhead table runs")),
+        "comparison": render(Comparisons([Compared(made_up(others), sizes)]).page(command="levelhead table runs")),
     }
 
 

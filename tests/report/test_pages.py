@@ -20,8 +20,8 @@ from levelhead.auditing.audit import audit
 from levelhead.auditing.explain import explain_gap
 from levelhead.auditing.explain_page import explain_page
 from levelhead.auditing.page import audit_page
-from levelhead.bench.page import Compared, comparison_from_dict, comparison_page
-from levelhead.bench.tables import LEAKING
+from levelhead.bench.comparison import LEAKING, Comparison
+from levelhead.bench.page import Compared, Comparisons
 from levelhead.lm.page import gap_page, language_model_page, scores_page
 from levelhead.metrics import JointRow, estimate_to_dict
 from levelhead.report import render
@@ -130,8 +130,8 @@ def pages() -> dict[str, dict[str, Any]]:
         "hostile": audit_page(audited(HOSTILE), source=HOSTILE[0], command=HOSTILE[1]),
         "explanation": explain_page(explained(["a", "b", "c"]), source="p.csv", command="levelhead explain p.csv"),
         "hostile explanation": explain_page(explained(HOSTILE), source=HOSTILE[0], command=HOSTILE[1]),
-        "comparison": comparison_page([compared()], command="levelhead table runs"),
-        "two comparisons": comparison_page([compared(), compared(selection=LEAKING)]),
+        "comparison": Comparisons([compared()]).page(command="levelhead table runs"),
+        "two comparisons": Comparisons([compared(), compared(selection=LEAKING)]).page(),
         "language models": language_model_page(summary_of_models()),
         "one language model": scores_page(scores(), name=HOSTILE[1]),
         "attention gap": gap_page(gaps(compared=False)),
@@ -257,7 +257,7 @@ def test_small_groups_and_cells_are_flagged() -> None:
 def test_a_row_at_chance_is_said_and_not_the_best() -> None:
     one = compared()
     table = dataclasses.replace(one.comparison.table, at_chance=("jtt",))
-    page = comparison_page([dataclasses.replace(one, comparison=dataclasses.replace(one.comparison, table=table))])
+    page = Comparisons([dataclasses.replace(one, comparison=dataclasses.replace(one.comparison, table=table))]).page()
     assert any(
         caution.startswith("jtt: AT CHANCE. By the noise of the test rows alone") for caution in page["cautions"]
     )
@@ -285,28 +285,27 @@ def test_a_marked_row_is_neither_best_nor_in_the_pareto_set_of_a_page(field: str
     rows = tuple(compared().comparison.table.rows) if everywhere else ("dam",)
     one, mark = marked(**{"at_chance": (), "few_seeds": (), field: rows}), MARKS[field]
     assert all(one.comparison.marks(row)[-1] == mark for row in rows)
-    page = comparison_page([one])
+    page = Comparisons([one]).page()
     assert any(f": {mark}. {MEANINGS[mark]}" in caution for caution in page["cautions"])
     (drawn,) = [block for block in walk(page) if "steps" in block]
     names = {point["label"] for point in drawn["points"]}  # but jtt, whose gap is undefined
     assert {point["label"] for point in drawn["points"] if mark in point["tag"]} == names & set(rows)
     assert not {point["label"] for point in drawn["points"] if point["kept"]} & set(rows)
     assert bool(drawn["steps"]) is not everywhere
-    (figures,) = [block for block in walk(page) if block.get("caption") == "Every variant’s figures"]
+    (figures,) = [block for block in walk(page) if block.get("caption") == one.comparison.title]
     best = {row["head"] for row in figures["rows"] if any(cell["mark"] for cell in row["cells"])}
     assert not best & {one.comparison.label(row) for row in rows}
     assert bool(best) is not everywhere
-    printed = one.comparison.sections(["accuracy", "equalized_odds"])
-    text = "\n".join(section.markdown() for section in printed)
+    text = Comparisons([one]).to_markdown()
     assert text.count(MEANINGS[mark]) == 1, "explained once"
-    lines = [line for line in text.splitlines() if line.startswith(f"| dam | {mark} |")]
+    lines = [line for line in text.splitlines() if line.startswith("| dam ") and mark in line]
     assert lines
-    assert not any(" *" in line or " ~" in line for line in lines)
+    assert not any(" best" in line or " ~" in line for line in lines)
     assert one.comparison.to_dict()["marks"]["dam"] == [mark]
 
 
 def test_a_p_value_has_a_line_of_its_own_so_that_six_columns_fit_a_page() -> None:
-    page = comparison_page([compared()])
+    page = Comparisons([compared()]).page()
     (differences,) = [block for block in walk(page) if str(block.get("caption")).startswith("Differences to")]
     lines = [cell["sub"] for row in differences["rows"] for cell in row["cells"] if cell["text"] != "undefined"]
     assert lines
@@ -326,7 +325,7 @@ def test_marks_are_told_and_not_read_back_out_of_a_name() -> None:
     parts = {field: renamed(getattr(comparison, field)) for field in ("seeds", "settings", "oracle", "cost")}
     comparison = dataclasses.replace(comparison, table=table, areas=None, **parts)
     assert comparison.marks(name) == []
-    page = comparison_page([dataclasses.replace(one, comparison=comparison)])
+    page = Comparisons([dataclasses.replace(one, comparison=comparison)]).page()
     (drawn,) = [block for block in walk(page) if "steps" in block]
     assert {point["label"]: point["tag"] for point in drawn["points"]}[name] == ""
     assert not any("AT CHANCE." in caution for caution in page["cautions"])
@@ -339,18 +338,18 @@ def test_a_record_of_an_earlier_version_is_drawn_with_the_marks_of_today() -> No
         figures = json.loads(json.dumps(record["methods"][method]["accuracy"]))
         figures["rows_only"]["low"] = low
         record["methods"][method]["balanced_accuracy"] = figures
-    found = comparison_from_dict(record)
+    found = Comparison.from_dict(record)
     assert found.table.few_seeds == ("jtt",)
     assert found.table.at_chance == ("dam",)
-    render(comparison_page([Compared(found)]))
+    render(Comparisons([Compared(found)]).page())
     del record["at_chance"]  # still earlier: no such mark
-    assert comparison_from_dict(record).marks("jtt") == []
-    render(comparison_page([Compared(comparison_from_dict(record))]))
+    assert Comparison.from_dict(record).marks("jtt") == []
+    render(Comparisons([Compared(Comparison.from_dict(record))]).page())
 
 
 def test_oracle_and_leaking_are_said_first() -> None:
     one = compared(oracle={"erm": None, "dam": "method", "jtt": None}, selection=LEAKING)
-    page = comparison_page([one])
+    page = Comparisons([one]).page()
     assert page["cautions"][0].startswith("dam: ORACLE. The variant saw groups")
     assert page["cautions"][1].startswith("Every variant: LEAKING. The epoch was chosen")
     html = render(page, date=DAY)
@@ -366,9 +365,9 @@ def test_what_was_not_measured_is_said() -> None:
 
 def test_a_comparison_comes_back_from_its_json() -> None:
     before = compared().comparison
-    again = comparison_from_dict(json.loads(json.dumps(before.to_dict())))
+    again = Comparison.from_dict(json.loads(json.dumps(before.to_dict())))
     assert again.to_dict() == before.to_dict()
-    page = comparison_page([Compared(again)])
+    page = Comparisons([Compared(again)]).page()
     assert page["finding"] == PAGES["comparison"]["finding"]
     assert "not in this file" in render(page)
 
@@ -496,7 +495,7 @@ def test_contrast_is_the_one_of_wcag() -> None:
 
 def test_figures_are_rounded_for_people() -> None:
     row = difference(0.0123456, 0.03)
-    html = render(comparison_page([Compared(made_up({"dam": {"accuracy": row, "equalized_odds": row}}))]))
+    html = render(Comparisons([Compared(made_up({"dam": {"accuracy": row, "equalized_odds": row}}))]).page())
     assert "+1.2" in html
     assert "[−1.8, +4.2]" in html
     assert figure(0.1, 0.05, 0.15).defined

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from levelhead.bench.tables import Comparison
+from levelhead.bench.comparison import Comparison
 from levelhead.report import marks
 from levelhead.storage import write_atomically
 from levelhead.types import DataError, Estimate, printable

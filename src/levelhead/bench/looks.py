@@ -22,14 +22,16 @@ import numpy as np
 from scipy import signal, special, stats
 
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
-from levelhead.bench.tables import COLUMNS, Comparison, collect
+from levelhead.bench.comparison import Comparison
+from levelhead.bench.tables import collect
+from levelhead.metrics.names import COMPARED
 from levelhead.storage import read_record, write_json
 from levelhead.types import ConfigError, quoted
 
 LOOKS = "looks.json"
 ERROR = 0.05
 FIRST = 2  # seeds before the first look: one alone says nothing about the variance over seeds
-METRICS = {title.removesuffix(" gap"): name for name, title in COLUMNS.items()}
+METRICS = {title.removesuffix(" gap"): name for name, title in COMPARED.items()}
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Target:
     @property
     def metric_title(self) -> str:
         """The metric's name in tables."""
-        return COLUMNS[self.metric].removesuffix(" gap")
+        return COMPARED[self.metric].removesuffix(" gap")
 
     def reached(self, comparison: Comparison) -> bool:
         """Return whether a comparison says it."""

@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
 from levelhead.auditing.options import MIN_COUNT
 from levelhead.auditing.page import SMALL, appendix
 from levelhead.bench.pareto import Frontier, baseline_frontier, outside_the_picture, pareto_to_dict
-from levelhead.bench.tables import COLUMNS, Comparison, RunSet, Section
 from levelhead.metrics import JointRow, JointTable
-from levelhead.metrics.joint import MARGIN
-from levelhead.metrics.names import METRICS, MISSING_GROUP
+from levelhead.metrics.names import COMPARED, METRICS, MISSING_GROUP
 from levelhead.report import blocks, marks
 from levelhead.report.definitions import STATISTICS, help_for
-from levelhead.report.sentences import Difference, comparison_sentence, difference_sentence, several_sentence
+from levelhead.report.result import Report
+from levelhead.report.sentences import comparison_sentence, several_sentence
 from levelhead.report.text import (
     Record,
     counted,
-    estimate_from_dict,
     number,
     percent,
     percent_interval,
     short,
 )
-from levelhead.runs.cost_block import cost_block
+from levelhead.runs.cost_table import cost_table
 from levelhead.types import DataError, Estimate
+
+if TYPE_CHECKING:  # they are drawn by this module, and import it
+    from levelhead.bench.comparison import Comparison
+    from levelhead.bench.tables import RunSet
 
 MAIN = "equalized_odds"
 _GAP_ENDS = ("smaller measured gap", "larger measured gap")
 _LEVEL_ENDS = ("lower", "higher")
 _OPEN = (MAIN, "accuracy")
 """The differences that are drawn at once; the others are unfolded on demand."""
+_PAGE_ONLY = ("balanced_accuracy",)
+"""Columns that a terminal of 80 columns has no room for."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Compared:
     comparison: Comparison
     sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     frontier: Frontier | None = None
-    published: Sequence[Section] = ()
+    published: Sequence[Record] = ()
     title: str = ""
     plane_first: bool = False
 
@@ -59,7 +62,7 @@ class Compared:
 def compared(
     group: RunSet,
     comparison: Comparison,
-    published: Sequence[Section] = (),
+    published: Sequence[Record] = (),
     *,
     title: str = "",
     plane_first: bool = False,
@@ -86,115 +89,54 @@ def group_sizes(predictions: pd.DataFrame, attribute: str) -> dict[str, dict[str
     return sizes
 
 
-def comparison_from_dict(record: Record) -> Comparison:
-    """Return the comparison that :meth:`levelhead.bench.tables.Comparison.to_dict` wrote."""
-    rows = {
-        method: {name: _joint_row(figures) for name, figures in row.items()}
-        for method, row in record["methods"].items()
-    }
-    areas = record["area_under_roc"]
-    at_chance = record.get("at_chance", ())
-    # Earlier records have one mark for both. A row above 1/2 is above chance for any number of classes.
-    above = [name for name in at_chance if (row := rows[name].get("balanced_accuracy")) and row.rows_only.low > 0.5]
-    few_seeds = tuple(record.get("few_seeds", above))
-    at_chance = tuple(name for name in at_chance if name not in few_seeds)
-    return Comparison(
-        data=record["data"],
-        split=record["split"],
-        attribute=record["attribute"],
-        rows=record["rows"],
-        seeds=record["seeds"],
-        settings=record["settings"],
-        oracle=record["oracle"],
-        told=record.get("told", {}),
-        cost=record["cost"],
-        environments=record["environments"],
-        table=JointTable(
-            rows,
-            record["baseline"],
-            record["level"],
-            at_chance,
-            few_seeds,
-            record.get("margin", MARGIN),
-            tuple(record.get("less_accurate", ())),
-        ),
-        selection=record["selection"],
-        positive_rate=record["matched_positive_rate"],
-        areas=areas
-        and {
-            method: {group: (estimate_from_dict(one), _maybe(one["difference"])) for group, one in each.items()}
-            for method, each in areas.items()
-        },
-        warnings=tuple(record.get("warnings", ())),
-        data_changed=None if (changed := record.get("data_changed")) is None else tuple(changed),
-    )
-
-
-def _joint_row(record: Record) -> JointRow:
-    freedom = record["degrees_of_freedom"]
-    return JointRow(
-        estimate_from_dict(record["estimate"]),
-        estimate_from_dict(record["rows_only"]),
-        tuple(math.nan if value is None else value for value in record["by_seed"]),
-        math.inf if freedom is None else freedom,
-        _maybe(record["difference"]),
-        record["p_value"],
-        record["p_holm"],
-        record["p_best"],
-        record.get("p_within"),  # absent in files of before there were verdicts
-    )
-
-
-def _maybe(record: Record | None) -> Estimate | None:
-    return None if record is None else estimate_from_dict(record)
-
-
-def comparison_page(
-    every: Sequence[Compared], *, command: str = "", title: str = "", cautions: Sequence[str] = ()
-) -> Record:
-    """Summarise one comparison, or several (on several data sets, or of several kinds).
+@dataclass(frozen=True)
+class Comparisons(Report):
+    """One comparison, or several (on several data sets, or of several kinds), on one page.
 
     ``title`` takes the place of one made of the data's name; ``cautions`` stand before those that are found.
-
-    Returns:
-        the page as a plain dict, for :func:`levelhead.report.render`.
     """
-    several = len(every) > 1
-    first = every[0].comparison
-    findings = [(_title(one), differences(one.comparison)) for one in every]
-    baselines = [one.comparison.table.baseline for one in every]
-    if several:
-        finding = several_sentence(findings, baselines[0] if len(set(baselines)) == 1 else "")
-        lines = [
-            f"{title}: {comparison_sentence(found, baseline)}"
-            for (title, found), baseline in zip(findings, baselines, strict=True)
+
+    kind: ClassVar[str] = "comparison"
+    every: Sequence[Compared]
+    title: str = ""
+    cautions: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict of aggregates: no row of the data is in it."""
+        return {"kind": self.kind, "comparisons": [one.comparison.to_dict() for one in self.every]}
+
+    def figures(self) -> Iterator[tuple[str, None, str, Estimate]]:
+        """Yield each variant's figures, named by variant and metric."""
+        for one in self.every:
+            yield from one.comparison.figures()
+
+    def page(self, *, source: str = "", command: str = "") -> Record:
+        """Return the page as a plain dict, for :func:`levelhead.report.render`."""
+        every, several = self.every, len(self.every) > 1
+        first = every[0].comparison
+        sentences = [comparison_sentence(one.comparison.differences(), one.comparison.table.baseline) for one in every]
+        finding, lines = sentences[0], []
+        if several:
+            baselines = {one.comparison.table.baseline for one in every}
+            findings = [(_title(one), one.comparison.differences()) for one in every]
+            finding = several_sentence(findings, first.table.baseline if len(baselines) == 1 else "")
+            lines = [f"{_title(one)}: {sentence}" for one, sentence in zip(every, sentences, strict=True)]
+        parts = [
+            blocks.part(_sections(one), title=_title(one) if several else "", finding=sentence if several else "")
+            for one, sentence in zip(every, sentences, strict=True)
         ]
-    else:
-        finding, lines = comparison_sentence(differences(first), first.table.baseline), []
-    parts = []
-    for one in every:
-        found = differences(one.comparison)
-        sentence = comparison_sentence(found, one.comparison.table.baseline) if several else ""
-        parts.append(blocks.part(_sections(one), title=_title(one) if several else "", finding=sentence))
-    parts.append(blocks.part([appendix(_metrics(first), _statistics(every))]))
-    return blocks.page(
-        "Comparison",
-        finding,
-        parts,
-        title=title or f"Comparison: {first.data['name']}",
-        about="; ".join(dict.fromkeys(one.comparison.title for one in every)) if not several else _shared_data(every),
-        facts=[] if several else _facts(every[0]),
-        lines=lines,
-        cautions=list(dict.fromkeys([*cautions, *(caution for one in every for caution in _cautions(one))])),
-        command=command,
-    )
-
-
-def comparisons_page(record: Record, *, source: str = "", command: str = "") -> Record:
-    """Summarise the JSON of comparisons, as ``levelhead table`` writes it; ``source`` names the file in errors."""
-    if not record["comparisons"]:
-        raise DataError(f"{source} is not what `table` writes: it holds no comparison.")
-    return comparison_page([Compared(comparison_from_dict(one)) for one in record["comparisons"]], command=command)
+        parts.append(blocks.part([appendix(_metrics(first), _statistics(every))]))
+        return blocks.page(
+            "Comparison",
+            finding,
+            parts,
+            title=self.title or f"Comparison: {first.data['name']}",
+            about=_shared_data(every) if several else first.title,
+            facts=[] if several else _facts(every[0]),
+            lines=lines,
+            cautions=list(dict.fromkeys([*self.cautions, *(caution for one in every for caution in _cautions(one))])),
+            command=command,
+        )
 
 
 def _title(one: Compared) -> str:
@@ -206,25 +148,8 @@ def _shared_data(every: Sequence[Compared]) -> str:
     return f"{', '.join(names)}: {counted(len(every), 'comparison')}"
 
 
-def differences(comparison: Comparison, metric: str = MAIN) -> list[Difference]:
-    """Return every row's difference to the baseline."""
-    return [
-        Difference(
-            method,
-            row[metric].difference,  # type: ignore[arg-type]  # only the baseline has none
-            row[metric].p_holm,
-            comparison.table.level,
-            comparison.marks(method),
-            row[metric].p_within,
-            comparison.table.margin,
-        )
-        for method, row in comparison.table.rows.items()
-        if method != comparison.table.baseline
-    ]
-
-
 def _metrics(comparison: Comparison) -> list[str]:
-    return [name for name in COLUMNS if name in next(iter(comparison.table.rows.values()))]
+    return [name for name in COMPARED if name in next(iter(comparison.table.rows.values()))]
 
 
 def _statistics(every: Sequence[Compared]) -> tuple[str, ...]:
@@ -257,7 +182,7 @@ def _facts(one: Compared) -> list[tuple[str, str, str]]:
                 f"points of difference in the {METRICS[MAIN].short}",
             )
         )
-    told = sum(each.decided for each in differences(comparison))
+    told = sum(each.decided for each in comparison.differences())
     facts.append(
         (
             "Distinguishable",
@@ -269,7 +194,7 @@ def _facts(one: Compared) -> list[tuple[str, str, str]]:
 
 
 def _halves(comparison: Comparison, metric: str) -> list[float]:
-    found = [each.estimate for each in differences(comparison, metric)]
+    found = [each.estimate for each in comparison.differences(metric)]
     return [50 * (figure.high - figure.low) for figure in found if figure.defined]
 
 
@@ -320,17 +245,17 @@ def _sections(one: Compared) -> list[Record]:
     sections = [plane] * one.plane_first
     if one.published:
         tables = [
-            _drawn(table, folded="" if place < len(_OPEN) else short(table.title))
+            table | {"folded": "" if place < len(_OPEN) else table["caption"]}
             for place, table in enumerate(one.published)
         ]
-        theirs = any("published" in table.columns for table in one.published)
+        theirs = any(column["title"] == "published" for table in one.published for column in table["columns"])
         sections.append(blocks.section("Published and here" if theirs else "Epochs by labels, and as released", tables))
     if several:
         sections.append(blocks.section("The differences", _difference_blocks(comparison)))
     sections.append(blocks.section("What these data cannot decide", _limits(one)))
     sections.append(blocks.section("All figures", _figures(one)))
     sections += [plane] * (not one.plane_first)
-    sections.append(blocks.section("Cost of training", [cost_block(costs)]))
+    sections.append(blocks.section("Cost of training", [cost_table(costs, where=blocks.BOTH)]))
     sections.append(blocks.section("How it was measured", _how(one)))
     return sections
 
@@ -344,7 +269,7 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
         gap = not METRICS[metric].larger_is_better
         rows = [
             blocks.forest_row(each.method, each.estimate, decided=each.decided, tag=" ".join(each.marks))
-            for each in differences(comparison, metric)
+            for each in comparison.differences(metric)
         ]
         title = (
             f"{METRICS[metric].short}: difference to {short(baseline, 40)}, percentage points with {level} intervals"
@@ -359,68 +284,95 @@ def _difference_blocks(comparison: Comparison) -> list[Record]:
         ends = _GAP_ENDS if gap else _LEVEL_ENDS
         found.append(blocks.forest(title, rows, heads=("Variant", "Points"), ends=ends, notes=notes, folded=folded))
         if metric == MAIN and len(rows) > 1:
-            sentences = [difference_sentence(each, baseline) for each in differences(comparison)]
-            found.append(blocks.bullets(sentences, folded="The same, one sentence a variant"))
+            found.append(
+                blocks.bullets(comparison.findings(), folded="The same, one sentence a variant", where=blocks.BOTH)
+            )
     return found
 
 
 def _figures(one: Compared) -> list[Record]:
-    comparison = one.comparison
-    table, several = comparison.table, len(comparison.table.rows) > 1
-    metrics, level = _metrics(comparison), f"{table.level:.0%}"
+    comparison, table = one.comparison, one.comparison.table
+    metrics, level, several = _metrics(comparison), f"{table.level:.0%}", len(table.rows) > 1
     columns: list[str | tuple[str, str]] = ["Variant", *((METRICS[name].short, help_for(name)) for name in metrics)]
-    rows = [
-        (
-            comparison.label(method),
-            [_figure_cell(row[name], comparison.table.can_be_best(method), table.level) for name in metrics],
-        )
-        for method, row in table.rows.items()
-    ]
-    notes = [f"Percent, mean over seeds, with {level} intervals over {comparison.sources}."]
+    page_only = [at for at, name in enumerate(metrics, 1) if name in _PAGE_ONLY]
+    shown: dict[str, Any] = {"where": blocks.BOTH, "page_columns": page_only}
+    counts = sorted({len(seeds) for seeds in comparison.seeds.values()})
+    seeds = f"{' or '.join(map(str, counts))} seed{'s' * (counts != [1])}"
+    notes = [comparison.protocol, f"Percent, mean over {seeds}, with {level} intervals over {comparison.sources}."]
     if several:
         notes.append(
             f"best: the best measured value. ~: not distinguishable from it (p at least {1 - table.level:.2g} for the "
             "paired difference, Holm over the methods)."
         )
-    found = [blocks.table("Every variant’s figures", columns, rows, notes=notes)]
+    rows = [
+        (
+            comparison.label(method),
+            [figure_cell(row[name].estimate, mark=_mark(row[name], table, method)) for name in metrics],
+        )
+        for method, row in table.rows.items()
+    ]
+    found = [blocks.table(comparison.title, columns, rows, notes=notes, **shown)]
     if several:
         rows = [
             (
                 comparison.label(method),
-                [_difference_cell(row[name]) for name in metrics],
+                [figure_cell(row[name].difference, _p_value(row[name]), signed=True) for name in metrics],
             )
             for method, row in table.rows.items()
             if method != table.baseline
         ]
         notes = ["Percentage points. A negative difference of a gap is a smaller measured gap. p after Holm."]
-        found.append(blocks.table(f"Differences to {short(table.baseline, 40)}", columns, rows, notes=notes))
-    return found + [_drawn(area, folded=short(area.title)) for area in comparison.area_sections()]
+        found.append(blocks.table(f"Differences to {short(table.baseline)}", columns, rows, notes=notes, **shown))
+    return found + _areas(comparison)
 
 
-def _figure_cell(row: JointRow, can_be_best: bool, level: float) -> Record:
-    if not row.estimate.defined:
-        return blocks.undefined_cell(row.estimate.reason)
-    mark = ""
-    if can_be_best:
-        mark = "best" if row.p_best is None else "~" if not row.p_best < 1 - level else ""
-    return blocks.cell(percent(row.estimate), percent_interval(row.estimate), mark=mark)
-
-
-def _difference_cell(row: JointRow) -> Record:
-    figure = row.difference
+def figure_cell(figure: Estimate | None, *more: str, signed: bool = False, mark: str = "") -> Record:
+    """Return the cell of a figure in percent, its interval below, and ``more`` lines."""
     if figure is None or not figure.defined:
         return blocks.undefined_cell(None if figure is None else figure.reason)
-    p_value = "" if row.p_holm is None else f"p {row.p_holm:.2g}"
-    return blocks.cell(percent(figure, signed=True), percent_interval(figure, signed=True), p_value)
+    value, ends = percent(figure, 2, signed=signed), percent_interval(figure, signed=signed)
+    return blocks.cell(value, ends, *more, mark=mark)
 
 
-def _drawn(section: Section, *, folded: str = "") -> Record:
-    """Return a printed table as a block: a cell's first line is its text, what follows stands below."""
-    rows: list[tuple[object, Sequence[Record]]] = []
-    for head, *cells in section.cells:
-        parts = [text.replace("-", "−") if text[:2].strip("-")[:1].isdigit() else text for text in cells]
-        rows.append((head, [blocks.cell(*text.split("\n")) for text in parts]))
-    return blocks.table(section.title, section.columns, rows, notes=section.caption.split("\n"), folded=folded)
+def _mark(row: JointRow, table: JointTable, method: str) -> str:
+    if not row.estimate.defined or not table.can_be_best(method):
+        return ""
+    return "best" if row.p_best is None else "~" if not row.p_best < 1 - table.level else ""
+
+
+def _p_value(row: JointRow) -> str:
+    return "" if row.p_holm is None else f"p {row.p_holm:.2g}"
+
+
+def _areas(comparison: Comparison) -> list[Record]:
+    """Return the areas under the ROC curve by group; nothing where none were measured."""
+    if not comparison.areas:
+        return []
+    attribute = short(comparison.attribute, 40)
+    groups = next(iter(comparison.areas.values()))
+    rows = [
+        (comparison.label(method), [_area(*areas[group]) for group in groups])
+        for method, areas in comparison.areas.items()
+    ]
+    title = "Area under the ROC curve by group: no threshold moves it"
+    level, baseline = f"{comparison.table.level:.0%}", short(comparison.table.baseline)
+    return [
+        blocks.table(
+            title,
+            ["Variant", *("all rows" if group == "all" else f"{attribute}: {short(group)}" for group in groups)],
+            rows,
+            notes=[f"Percent, {level} intervals; then the difference to {baseline} in points."],
+            folded=title,
+            where=blocks.BOTH,
+        )
+    ]
+
+
+def _area(area: Estimate, difference: Estimate | None) -> Record:
+    if difference is None or not area.defined:
+        return figure_cell(area)
+    value = percent(difference, 2, signed=True)
+    return figure_cell(area, f"{value} {percent_interval(difference, signed=True)}" if difference.defined else value)
 
 
 def _pareto(one: Compared) -> list[Record]:
@@ -486,7 +438,8 @@ def _limits(one: Compared) -> list[Record]:
                 blocks.paragraph(
                     f"With {comparison.rows:,} test rows and these seeds, a difference in the {METRICS[MAIN].short} of "
                     f"less than about {_about(halves)} points would not be seen, though it may be there. “Not "
-                    "distinguishable” is a statement about the data’s size, not about the methods."
+                    "distinguishable” is a statement about the data’s size, not about the methods.",
+                    where=blocks.BOTH,
                 )
             )
         rows = [

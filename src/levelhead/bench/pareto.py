@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from levelhead.auditing.options import MIN_COUNT
 from levelhead.bench.frontier import GroupRates, fact_frontier, pareto_set
-from levelhead.bench.tables import COLUMNS, Comparison, RunSet
 from levelhead.metrics import METRICS, Counts, estimate_to_dict
+from levelhead.metrics.names import COMPARED
 from levelhead.report import marks
 from levelhead.runs.recipe import nearest
 from levelhead.storage import write_atomically
@@ -28,6 +28,9 @@ from levelhead.types import ConfigError, DataError, Estimate, quoted
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from levelhead.bench.comparison import Comparison
+    from levelhead.bench.tables import RunSet
 
 FloatArray = NDArray[np.float64]
 
@@ -203,10 +206,10 @@ def outside_the_picture(label: str, x: float, y: float) -> str:
 def check_picture(path: Path | None, x: str, y: str, frontier: Frontier | None = None) -> None:
     """Raise :class:`ConfigError` for a path, columns or a frontier of which no picture can be made."""
     for option, column in (("--x", x), ("--y", y)):
-        if column not in COLUMNS:
-            raise ConfigError(f"{option}: there is no column {column!r}. {nearest(column, COLUMNS)}")
+        if column not in COMPARED:
+            raise ConfigError(f"{option}: there is no column {column!r}. {nearest(column, COMPARED)}")
     if x == y:
-        raise ConfigError(f"--x and --y are both {x!r}: choose two columns out of {', '.join(COLUMNS)}.")
+        raise ConfigError(f"--x and --y are both {x!r}: choose two columns out of {', '.join(COMPARED)}.")
     if frontier is not None and not has_frontier(x, y):
         raise ConfigError("The FACT line is of accuracy and equalized_odds; these columns have none.")
     if path is not None and path.suffix.lower() not in (".png", ".svg"):
@@ -271,7 +274,7 @@ def draw_pareto(
     Args:
         comparison: the rows.
         path: ends in .png or .svg.
-        x: a column of :data:`levelhead.bench.tables.COLUMNS`.
+        x: a column of :data:`levelhead.metrics.names.COMPARED`.
         y: another one.
         frontier: of :func:`baseline_frontier`; for accuracy and equalized_odds alone.
 
@@ -300,7 +303,7 @@ def _draw(comparison: Comparison, x: str, y: str, frontier: Frontier | None) -> 
     far = _far(known)
     drawn = [point for point in known if point not in far]
     if not drawn:
-        raise DataError(f"No variant has both {COLUMNS[x]} and {COLUMNS[y]}: {points[0].missing}.")
+        raise DataError(f"No variant has both {COMPARED[x]} and {COMPARED[y]}: {points[0].missing}.")
     # A tall legend needs a tall figure: its lines would otherwise run off the paper.
     lines = sum(len(_wrapped(point.label)) for point in drawn) + 8
     figure = Figure(figsize=(9, max(5.4, 1.6 + 0.19 * lines)), layout="constrained")
@@ -387,7 +390,7 @@ def _widened(
 
 
 def _axis(column: str) -> str:
-    return f"{COLUMNS[column]}, percent ({'larger' if METRICS[column].larger_is_better else 'smaller'} is better)"
+    return f"{COMPARED[column]}, percent ({'larger' if METRICS[column].larger_is_better else 'smaller'} is better)"
 
 
 def _caption(comparison: Comparison, points: Sequence[_Point], far: Sequence[_Point], frontier: Frontier | None) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from levelhead.bench.tables import COLUMNS, Comparison
+from levelhead.bench.comparison import Comparison
 from levelhead.metrics import JointRow
+from levelhead.metrics.names import COMPARED
 from levelhead.report import marks
 from levelhead.storage import write_atomically
 
@@ -49,8 +50,8 @@ def draw_comparisons(
 
     lefts = [leftmost + column * (wide + BETWEEN) for column in range(len(metrics))]
     for left, metric in zip(lefts, metrics, strict=True):
-        meaning = "0 is no gap" if COLUMNS[metric].endswith("gap") else "more is better"
-        write(left + wide / 2, 0.06, f"{COLUMNS[metric]}, %\n{meaning}", ha="center")
+        meaning = "0 is no gap" if COMPARED[metric].endswith("gap") else "more is better"
+        write(left + wide / 2, 0.06, f"{COMPARED[metric]}, %\n{meaning}", ha="center")
     first: list[Any] = [None] * len(metrics)
     top = HEAD
     for comparison, title, sentence, tall in zip(comparisons, titles, sentences, heights, strict=True):

@@ -17,6 +17,7 @@ from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench import grid
 from levelhead.bench.grid import GRID, Cell, Failure, Launcher
 from levelhead.bench.looks import level_of
+from levelhead.bench.page import Comparisons, compared
 from levelhead.bench.tables import collect
 from levelhead.data import Fold
 from levelhead.metrics.joint import MARGIN
@@ -93,15 +94,12 @@ def show_results(
         for group in groups
     ]
     for comparison in comparisons:
-        for table in comparison.tables():
-            console.print(table)
-        console.print("\n".join(comparison.findings()), markup=False)
+        console.print(comparison.report.table())
     if html_file is not None:
-        from levelhead.bench.page import compared, comparison_page
         from levelhead.report.page import command_line, write_page
 
-        pages = [compared(*each, min_count=min_count) for each in zip(groups, comparisons, strict=True)]
-        write_page(html_file, comparison_page(pages, command=command_line()))
+        every = [compared(*each, min_count=min_count) for each in zip(groups, comparisons, strict=True)]
+        write_page(html_file, Comparisons(every).page(command=command_line()))
         _line(console, f"Wrote {html_file}: the same figures on a page.")
     _line(console, f"Wrote {folder}: {len(cells)} runs, and {GRID}, which remembers them.")
     baseline = shlex.quote(comparisons[0].table.baseline)

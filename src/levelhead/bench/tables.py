@@ -6,52 +6,41 @@ import dataclasses
 import json
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from rich.markup import escape
-from rich.table import Table
 
 from levelhead.attention import DebiasConfig
 from levelhead.auditing.figures import left_out_sentences
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT, check_grouping
+from levelhead.bench.comparison import LEAKING, Comparison, shown, without_folder
 from levelhead.bench.grid import GRID, read_grid
-from levelhead.data import DATASETS, Fold, Split
+from levelhead.data import Fold, Split
 from levelhead.methods import DAM, ERM
-from levelhead.metrics import Counts, JointRow, JointTable, estimate_to_dict, joint
+from levelhead.metrics import Counts, JointTable, joint
 from levelhead.metrics.contrasts import Contrasts, Enough
 from levelhead.metrics.counts import JointCounts
 from levelhead.metrics.intervals import undefined_reason
 from levelhead.metrics.joint import MARGIN
-from levelhead.metrics.names import METRICS, MISSING_GROUP
+from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.ranking import area_under_roc
-from levelhead.report import marks
 from levelhead.runs import cost_table
-from levelhead.runs.card import without_paths
 from levelhead.runs.cost import REASONS
 from levelhead.runs.finished import require_finished
 from levelhead.runs.folder import CONFIG, digest, oracle_reason, read_run
 from levelhead.runs.recipe import Experiment, flatten, method_name, nearest, read_recipe
 from levelhead.runs.stand_in import StandIn, StandInMethod, named
 from levelhead.storage import as_written, read_metrics, read_record
-from levelhead.terminal import WholeWords
 from levelhead.training.select import FOR_ANY_METHOD, score_of
-from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted, require_columns, visible
+from levelhead.types import ConfigError, DataError, listed, printable, quoted, require_columns, visible
 
 logger = logging.getLogger(__name__)
 
-LEAKING = "LEAKING_equalized_odds"
-"""Keep the epoch with the smallest EOd gap on the very rows that are reported, as the authors' CelebA notebook does."""
-
 Threshold = Literal["own", "matched"]
-
-COLUMNS = {name: metric.column for name, metric in METRICS.items() if metric.compared}
-MARKS = "marks"
-"""Head of the column of marks, which stands where any row has one."""
 
 
 @dataclass(frozen=True)
@@ -81,25 +70,11 @@ class Run:
         return flatten({section: recipe[section] for section in ("method", "model", "train")})
 
 
-def _public(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings without the place of a backbone's folder on this machine."""
-    backbone = settings.get("model.backbone")
-    if backbone is None or not Path(backbone).is_absolute():
-        return settings
-    return settings | {"model.backbone": Path(backbone).name}
-
-
-def _without_folder(key: str, value: Any) -> Any:
-    """Return an option without the folder of a path: in titles and names a file is called by its own name."""
-    value = without_paths(str(value) if isinstance(value, Path) else value)
-    return Path(value).name if isinstance(value, str) and key.rpartition(".")[2] in ("file", "groups") else value
-
-
 def _changed_options(experiment: Experiment) -> dict[str, Any]:
     """Return the method's options that are not the default."""
     method = experiment.method
     if isinstance(method, StandIn):
-        return {key: value for key, value in flatten(method.options).items() if _shown(key, method.changed)}
+        return {key: value for key, value in flatten(method.options).items() if shown(key, method.changed)}
     if isinstance(method, DAM) and isinstance(method.base, StandIn):
         base = _changed_options(dataclasses.replace(experiment, method=method.base))
         debias = _changed_options(dataclasses.replace(experiment, method=dataclasses.replace(method, base=ERM())))
@@ -114,17 +89,12 @@ def _changed_options(experiment: Experiment) -> dict[str, Any]:
 
 def _all_options(run: Run) -> dict[str, Any]:
     options = {key.removeprefix("method."): option for key, option in run.settings.items() if key.startswith("method.")}
-    return {key: _without_folder(key, option) for key, option in options.items() if key != "name"}
+    return {key: without_folder(key, option) for key, option in options.items() if key != "name"}
 
 
 def _titled(experiment: Experiment, options: Mapping[str, Any]) -> str:
     listing = ", ".join(f"{key}={printable(value)}" for key, value in options.items())
     return method_name(experiment.method) + (f" ({listing})" if options else "")
-
-
-def _shown(key: str, changed: Collection[str] | None) -> bool:
-    """Return whether an option differs from its default; True where that is not recorded."""
-    return changed is None or any(f"{one}.".startswith(f"{key}.") for one in changed)
 
 
 def _not_recorded(runs: Iterable[Run]) -> list[str]:
@@ -139,326 +109,6 @@ def _not_recorded(runs: Iterable[Run]) -> list[str]:
         "code, and records it."
         for name, folder in found.items()
     ]
-
-
-@dataclass(frozen=True)
-class Section:
-    """One printed table: cells are text, and may hold line breaks."""
-
-    title: str
-    caption: str
-    columns: list[str]
-    cells: list[list[str]]
-
-    def draw(self) -> Table:
-        """Return it as a drawn table."""
-        drawn = WholeWords(title=self.title, caption=self.caption, show_lines=True)
-        for title in self.columns:
-            named = title in (self.columns[0], MARKS)
-            drawn.add_column(title.replace(" ", "\n", 1), justify="left" if named else "right", overflow="fold")
-        for name, *cells in self.cells:
-            drawn.add_row(*(escape(cell) for cell in (name.replace(" minus ", "\nminus ", 1), *cells)))
-        return drawn
-
-    def markdown(self) -> str:
-        """Return it as Markdown."""
-        head, *more = self.title.split("\n")
-        lines = [" ".join([f"**{head}**", *more]), "", _markdown_row(self.columns)]
-        lines.append(_markdown_row(["---"] + ["---:"] * (len(self.columns) - 1)))
-        lines += [_markdown_row(row) for row in self.cells]
-        return "\n".join([*lines, "", self.caption.replace("\n", "; "), ""])
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The joint table of one data set and split, with what it took to make it.
-
-    ``selection`` is the rule that chose the epochs, where it was not the runs' own; ``positive_rate`` the share of
-    rows that every method calls positive, where thresholds were matched; ``areas`` the area under the ROC curve by
-    method and group, with its difference to the baseline (two classes only). ``warnings`` name the groups and rows that
-    a gap leaves out. ``data_changed`` are the options that differ from the defaults, where the runs' own data set
-    recorded them.
-    """
-
-    data: dict[str, Any]
-    split: str
-    attribute: str
-    rows: int
-    seeds: dict[str, list[int]]
-    settings: dict[str, dict[str, Any]]
-    oracle: dict[str, str | None]
-    told: dict[str, str | None]
-    cost: dict[str, dict[str, Any]]
-    environments: list[dict[str, Any]]
-    table: JointTable
-    selection: str | None = None
-    positive_rate: float | None = None
-    areas: dict[str, dict[str, tuple[Estimate, Estimate | None]]] | None = None
-    warnings: tuple[str, ...] = ()
-    data_changed: tuple[str, ...] | None = None
-
-    @property
-    def title(self) -> str:
-        """One line that says what was compared: the data set's options are those that are not the default."""
-        if DATASETS.offers(self.data["name"]):
-            default = dataclasses.asdict(DATASETS[self.data["name"]]())
-            changed = {key for key, value in self.data.items() if value != default.get(key)}
-        else:
-            changed = {key for key in self.data if _shown(key, self.data_changed)}
-        options = {
-            key: _without_folder(key, value)
-            for key, value in self.data.items()
-            if key not in ("name", "folds") and (key == "target" or key in changed)
-        }
-        listing = ", ".join(f"{key} {printable(value)}" for key, value in options.items())
-        name = printable(self.data["name"]) + (f" ({listing})" if options else "")
-        folds = self.data.get("folds")
-        which = f"all {self.rows:,} rows in {folds} folds" if folds else f"{self.split} split, {self.rows:,} rows"
-        title = f"{name}: {which}, groups by {printable(self.attribute)}"
-        if self.selection:
-            title += f"; epochs by {self.selection}"
-        if self.positive_rate is not None:
-            title += f"; thresholds that call {self.positive_rate:.1%} positive, as {self.table.baseline} does"
-        return title
-
-    def marks(self, method: str) -> list[str]:
-        """Return the row's marks, of :mod:`levelhead.report.marks`."""
-        table, told = self.table, self.told.get(method) or ""
-        found = {
-            marks.ORACLE: bool(self.oracle[method]),
-            **{mark: told.startswith(mark) for mark in (marks.FEW_GROUPS, marks.DECLARES, marks.IDENTITIES)},
-            marks.LEAKING: self.selection == LEAKING,
-            marks.AT_CHANCE: method in table.at_chance,
-            marks.FEW_SEEDS: method in table.few_seeds,
-        }
-        return [mark for mark, there in found.items() if there]
-
-    def label(self, method: str) -> str:
-        """Return the row's name as printed: with its marks, and what the variant was told."""
-        told = self.told.get(method)
-        return " ".join([method, *(told if told and told.startswith(mark) else mark for mark in self.marks(method))])
-
-    @property
-    def cautions(self) -> list[str]:
-        """Which rows are never the best for their accuracy, and which groups and rows no gap compares."""
-        lost = self.table.less_accurate
-        less = f"less accurate than {self.table.baseline} by a decided amount, so never marked best"
-        return [*([f"{', '.join(map(printable, lost))}: {less}."] if lost else []), *self.warnings]
-
-    def _named(self, method: str) -> list[str]:
-        """Return the first cells of a printed row: its name, and its marks where any row has some."""
-        if not any(map(self.marks, self.table.rows)):
-            return [method]
-        return [method, self.label(method).removeprefix(method).strip()]
-
-    @property
-    def _heads(self) -> list[str]:
-        return ["method", MARKS][: len(self._named(self.table.baseline))]
-
-    @property
-    def sources(self) -> str:
-        """What the intervals hold: a row with one seed has no measured variance over seeds."""
-        alone = [self.label(method) for method, seeds in self.seeds.items() if len(seeds) == 1]
-        if len(alone) == len(self.seeds):
-            return "test rows alone, one seed each"
-        return "test rows and seeds" + (
-            f" (test rows alone where there is one seed: {', '.join(alone)})" if alone else ""
-        )
-
-    def sections(
-        self, metrics: Sequence[str] = tuple(COLUMNS), costs: Sequence[str] = tuple(cost_table.COLUMNS)
-    ) -> list[Section]:
-        """Return everything that is printed, as text: figures, differences, areas under the ROC curve, cost."""
-        rows, level = self.table.rows, f"{self.table.level:.0%}"
-        counts = " or ".join(map(str, sorted({len(seeds) for seeds in self.seeds.values()})))
-        title = self.title
-        if protocol := self.protocol:
-            title += f"\n{protocol}"
-        caption = f"percent, mean over {counts} seed{'s' * (counts != '1')}; {level} interval over {self.sources}"
-        several = len(rows) > 1
-        if several:
-            caption += (
-                "\n* best value, ~ not distinguishable from it: p at least "
-                f"{1 - self.table.level:.2g} for the paired difference over test rows and seeds, Holm over the methods"
-            )
-        for mark, methods in ((marks.AT_CHANCE, self.table.at_chance), (marks.FEW_SEEDS, self.table.few_seeds)):
-            if methods:
-                caption += f"\n{marks.meaning(mark)}"
-        caption += "".join(f"\n{caution}" for caution in self.cautions)
-        columns = [*self._heads, *(COLUMNS[name] for name in metrics)]
-        figures = [
-            [
-                *self._named(method),
-                *(_percent(row[name], self.table.can_be_best(method), self.table.level) for name in metrics),
-            ]
-            for method, row in rows.items()
-        ]
-        sections = [Section(title, caption, columns, figures)]
-        if several:
-            differences = [
-                [f"{method} minus {self.table.baseline}", *marked, *(_difference(row[name]) for name in metrics)]
-                for method, row in rows.items()
-                if method != self.table.baseline
-                for _, *marked in [self._named(method)]
-            ]
-            caption = "points; a negative gap difference is a smaller measured gap; p by Holm over the methods"
-            sections.append(Section(f"Difference to {self.table.baseline}", caption, columns, differences))
-        sections += self.area_sections()
-        titles, cells, notes = cost_table.cost_table(self.cost, costs)
-        cells = [[*self._named(method), *figures] for method, *figures in cells]
-        sections.append(Section("Cost of training", "\n".join(notes), [*self._heads, *titles], cells))
-        return sections
-
-    def area_sections(self) -> list[Section]:
-        """Return the areas under the ROC curve by group; nothing where none were measured."""
-        if not self.areas:
-            return []
-        groups = list(next(iter(self.areas.values())))
-        names = [
-            f"{printable(self.attribute)}: {printable(group)}" if group != "all" else "all rows" for group in groups
-        ]
-        cells = [
-            [*self._named(method), *(_area(*areas[group]) for group in groups)] for method, areas in self.areas.items()
-        ]
-        caption = f"percent, {self.table.level:.0%} interval; then the difference to {self.table.baseline} in points"
-        title = "Area under the ROC curve by group: no threshold moves it"
-        return [Section(title, caption, [*self._heads, *names], cells)]
-
-    @property
-    def protocol(self) -> str:
-        """What all rows share: model, budget, selection; empty if they differ in one of these."""
-        keys = {"model": ("hidden_size", "layers", "backbone", "mode")}
-        keys["train"] = ("epochs", "batch_size", "learning_rate", "select")
-        names = [f"{section}.{key}" for section, parts in keys.items() for key in parts]
-        shared = [{str(settings.get(name)) for settings in self.settings.values()} for name in names]
-        if any(len(values) > 1 for values in shared):
-            return ""
-        width, layers, backbone, mode, epochs, batch, rate, select = (next(iter(values)) for values in shared)
-        kind = f"width {width}, {layers} layers"
-        if backbone != "None":
-            kind = f"{Path(backbone).name}, {mode.replace('_', ' ')}"
-        return (
-            f"all variants: {kind}, {epochs} epochs of batches of {batch}, rate {rate}, "
-            f"epochs by {self.selection or select}"
-        )
-
-    def narrow_sections(self) -> list[Section]:
-        """Return the sections with the columns that fit a terminal of 80 columns, or a page."""
-        narrow = [name for name in COLUMNS if name != "balanced_accuracy"]
-        return self.sections(narrow, cost_table.NARROW)
-
-    def tables(self) -> list[Table]:
-        """Return the narrow sections as drawn tables."""
-        return [section.draw() for section in self.narrow_sections()]
-
-    def findings(self, metric: str = "equalized_odds") -> list[str]:
-        """Return one plain sentence a method: the measured difference to the baseline, and whether it is decided."""
-        sentences = []
-        for method, row in self.table.rows.items():
-            difference = row[metric].difference
-            if difference is None:
-                continue
-            what = f"{COLUMNS[metric]} of {self.label(method)} against {self.table.baseline}"
-            if not difference.defined:
-                sentences.append(f"{what}: undefined, {difference.reason}.")
-                continue
-            low, high = 100 * difference.low, 100 * difference.high
-            verdict = self._verdict(method, metric)
-            if difference.reason:
-                verdict = f"Not decided: {difference.reason}."
-            size = "smaller" if difference.value < 0 else "larger"
-            sentences.append(
-                f"{what}: measured {abs(100 * difference.value):.1f} points {size}, "
-                f"interval [{low:+.1f}, {high:+.1f}]. "
-                f"{verdict}"
-            )
-        return sentences
-
-    def _verdict(self, method: str, metric: str) -> str:
-        margin = f"{100 * self.table.margin:g} points"
-        return {
-            "smaller": "Distinguishable from zero.",
-            "larger": "Distinguishable from zero.",
-            "smaller within": f"Distinguishable from zero, and smaller than {margin}.",
-            "larger within": f"Distinguishable from zero, and smaller than {margin}.",
-            "within": f"Equal within {margin}.",
-            "undecided": f"Undecided: not distinguishable from zero, nor known to be below {margin}.",
-        }[self.table.verdict(method, metric) or "undecided"]
-
-    def markdown(self) -> str:
-        """Return the sections as Markdown, and the findings."""
-        return "\n".join([*(section.markdown() for section in self.sections()), *self.findings()]) + "\n"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict of aggregates: no row of the data is in it."""
-        return {
-            "data": self.data,
-            "split": self.split,
-            "attribute": self.attribute,
-            "rows": self.rows,
-            "seeds": self.seeds,
-            "settings": {name: _public(settings) for name, settings in self.settings.items()},
-            "oracle": self.oracle,
-            "told": self.told,
-            "marks": {method: self.marks(method) for method in self.table.rows},
-            "cost": self.cost,
-            "environments": self.environments,
-            "selection": self.selection,
-            "matched_positive_rate": self.positive_rate,
-            "warnings": list(self.warnings),
-            **({} if self.data_changed is None else {"data_changed": list(self.data_changed)}),
-            **self.table.to_dict(),
-            "area_under_roc": self.areas
-            and {
-                method: {
-                    group: {
-                        **estimate_to_dict(area),
-                        "difference": None if difference is None else estimate_to_dict(difference),
-                    }
-                    for group, (area, difference) in areas.items()
-                }
-                for method, areas in self.areas.items()
-            },
-        }
-
-
-def _percent(row: JointRow, can_be_best: bool, level: float) -> str:
-    estimate = row.estimate
-    if not estimate.defined:
-        return "undefined"
-    mark = ""
-    if can_be_best:
-        mark = " *" if row.p_best is None else " ~" if not row.p_best < 1 - level else ""
-    return with_interval(estimate, after=f"{mark}\n")
-
-
-def _difference(row: JointRow) -> str:
-    estimate = row.difference
-    assert estimate is not None, "only rows that are not the baseline have a difference"
-    if not estimate.defined:
-        return "undefined"
-    adjusted = "" if row.p_holm is None else f"\np {row.p_holm:.2g}"
-    return with_interval(estimate, signed=True) + adjusted
-
-
-def with_interval(estimate: Estimate, *, signed: bool = False, after: str = "\n") -> str:
-    """Return a figure in percent, ``after``, and its interval; with ``signed`` each number has its sign."""
-    if not estimate.defined:
-        return "undefined"
-    sign = "+" if signed else ""
-    value, low, high = (100 * each for each in (estimate.value, estimate.low, estimate.high))
-    return f"{value:{sign}.2f}{after}[{low:{sign}.1f}, {high:{sign}.1f}]"
-
-
-def _area(area: Estimate, difference: Estimate | None) -> str:
-    if not area.defined:
-        return "undefined"
-    own = with_interval(area, after=" ")
-    return own if difference is None else f"{own}\n{with_interval(difference, signed=True, after=' ')}"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("\n", " ").replace("|", "\\|") for cell in cells) + " |"
 
 
 @dataclass(frozen=True)
@@ -660,7 +310,7 @@ class RunSet:
         for group in groups:
             experiment = group[0].experiment
             options = _changed_options(experiment) | {key: group[0].settings[key] for key in apart}
-            options = {key: _without_folder(key, value) for key, value in options.items()}
+            options = {key: without_folder(key, value) for key, value in options.items()}
             name = experiment.name or _titled(experiment, options)
             if name in rows and not experiment.name and isinstance(named(experiment.method), StandIn):
                 # A default of the class has changed between two trainings.

@@ -12,8 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from levelhead.bench.tables import COLUMNS, Comparison, Run, RunSet, Section, measured_gap
+from levelhead.bench.comparison import Comparison
+from levelhead.bench.page import figure_cell
+from levelhead.bench.tables import Run, RunSet, measured_gap
 from levelhead.metrics import Counts
+from levelhead.metrics.names import COMPARED
+from levelhead.report import blocks
+from levelhead.report.text import Record
 from levelhead.runs.recipe import method_name, nearest
 from levelhead.runs.stand_in import StandIn, named
 from levelhead.storage import read_metrics
@@ -80,28 +85,29 @@ def tune(group: RunSet, criterion: str = "val_loss") -> tuple[RunSet, list[Choic
     return replace(group, runs=kept), choices
 
 
-def choices_section(choices: list[Choice], everything: Comparison, criterion: str) -> Section:
-    """Return the printed table of the choices, with both picks' EOd gap on the split of ``everything``."""
+def choices_table(choices: list[Choice], everything: Comparison, criterion: str) -> Record:
+    """Return the table of the choices, with both picks' EOd gap on the split of ``everything``."""
 
-    def gap(row: str) -> str:
-        estimate = everything.table.rows[row]["equalized_odds"].estimate
-        return f"{100 * estimate.value:.2f}\n[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+    def gap(row: str) -> Record:
+        return figure_cell(everything.table.rows[row]["equalized_odds"].estimate)
 
-    cells = [
-        [
-            choice.method,
-            str(len(choice.candidates)),
-            choice.chosen,
-            gap(choice.chosen),
-            choice.oracle,
-            gap(choice.oracle),
-        ]
-        for choice in choices
+    rows = [
+        (
+            one.method,
+            [
+                blocks.cell(len(one.candidates)),
+                blocks.cell(one.chosen),
+                gap(one.chosen),
+                blocks.cell(one.oracle),
+                gap(one.oracle),
+            ],
+        )
+        for one in choices
     ]
-    title = COLUMNS["equalized_odds"]
-    columns = ["method", "variants", "chosen by labels", title, "ORACLE: by groups", title]
-    caption = f"chosen by {criterion} on validation; ORACLE: by the smallest EOd gap on validation, which sees groups"
-    return Section("Options", caption, columns, cells)
+    title = COMPARED["equalized_odds"]
+    columns = ["Method", "variants", "chosen by labels", title, "ORACLE: by groups", title]
+    note = f"chosen by {criterion} on validation; ORACLE: by the smallest EOd gap on validation, which sees groups"
+    return blocks.table("Options", columns, rows, notes=[note], text_columns=[2, 4], where=blocks.BOTH)
 
 
 def choices_to_dict(choices: list[Choice], criterion: str) -> dict[str, Any]:

@@ -94,7 +94,5 @@ def refit_command(
     (found,) = collect([run, *(cell.folder for cell in cells)], "test")
     baseline = next(name for name, runs in found.rows().items() if runs[0].folder == run)
     comparison = found.compare(baseline, **who)
-    for table in comparison.tables()[:2]:
-        console.print(table)
-    console.print("\n".join(comparison.findings()), markup=False)
+    console.print(comparison.report.table())
     console.print(f"Next: levelhead table {escape(str(run))} {escape(str(out))} --threshold matched", highlight=False)

@@ -80,7 +80,7 @@ def report_command(
 PAGES = {
     "attention gap": "lm.page:gap_page",
     "audit": "auditing.page:audit_page",
-    "comparison": "bench.page:comparisons_page",
+    "comparison": "bench.comparison:comparisons_page",
     "evaluation": "auditing.overall:overall_page",
     "explanation": "auditing.explain_page:explain_page",
     "indirect audit": "auditing.unknown.page:indirect_page",
@@ -179,7 +179,7 @@ def runs_page(
 
     ``min_count`` and ``missing`` as :func:`levelhead.audit` takes them.
     """
-    from levelhead.bench.page import compared, comparison_page
+    from levelhead.bench.page import Comparisons, compared
     from levelhead.bench.tables import collect
 
     groups = collect(folders, split)  # type: ignore[arg-type]  # one of SplitName's values
@@ -187,4 +187,4 @@ def runs_page(
         compared(group, group.compare(baseline, min_count=min_count, missing=missing), min_count=min_count)
         for group in groups
     ]
-    return comparison_page(pages, command=command)
+    return Comparisons(pages).page(command=command)

@@ -65,41 +65,37 @@ def table_command(
     check_outputs({"--json": json_file, "--html": html_file, "--latex": latex_file}, runs=runs)
     from levelhead.bench.grid import GRID, Grid, read_grid
     from levelhead.bench.looks import level_of, looks_of
+    from levelhead.bench.page import Compared, Comparisons, compared
     from levelhead.bench.tables import collect
-    from levelhead.bench.tuning import choices_section, choices_to_dict, tune
+    from levelhead.bench.tuning import choices_table, choices_to_dict, tune
 
     console = Terminal()
     grids = [read_grid(folder / GRID) for folder in runs if (folder / GRID).exists()]
     points = margin if margin is not None else grids[0].margin if grids else Grid.margin
-    results, pages = [], []
+    results, pages, reports = [], [], []
     for group in collect(runs, split.value):
         options: dict[str, Any] = {"selection": select, "threshold": threshold.value, "margin": points / 100}
         options |= {"level": level_of(runs), "min_count": min_count, "missing": missing.words, "cluster": cluster}
         more, picked = [], {}
         if tune_by is not None:
             chosen, choices = tune(group, tune_by)
-            more = [choices_section(choices, group.compare(baseline, **options), tune_by)] if choices else []
+            more = [choices_table(choices, group.compare(baseline, **options), tune_by)] if choices else []
             picked, group = {"tuning": choices_to_dict(choices, tune_by)}, chosen
         comparison = group.compare(baseline, **options)
         results.append(comparison.to_dict() | picked)
         pages.append((group, comparison, more))
+        reports.append(Comparisons([Compared(comparison, published=more)]))
         if markdown:
-            text = "\n".join([comparison.markdown(), *(section.markdown() for section in more)])
-            sys.stdout.write(visible(text, keep="\n") + "\n")
+            sys.stdout.write(visible(reports[-1].to_markdown(), keep="\n") + "\n")
         else:
-            for drawn in [*comparison.tables(), *(section.draw() for section in more)]:
-                console.print(drawn)
-            console.print("\n".join(comparison.findings()), markup=False)
+            console.print(reports[-1].table())
     if json_file:
         looks = looks_of(runs)
         write_json(json_file, {"kind": "comparison", "comparisons": results} | ({"looks": looks} if looks else {}))
     if latex_file:
-        from levelhead.bench.latex import latex
-
-        write_text(latex_file, latex(part for _, one, more in pages for part in [*one.narrow_sections(), *more]))
+        write_text(latex_file, "\n".join(one.to_latex() for one in reports))
     if html_file:
-        from levelhead.bench.page import compared, comparison_page
         from levelhead.report.page import command_line, write_page
 
-        page = comparison_page([compared(*each, min_count=min_count) for each in pages], command=command_line())
-        write_page(html_file, page)
+        together = Comparisons([compared(*each, min_count=min_count) for each in pages])
+        write_page(html_file, together.page(command=command_line()))

@@ -151,6 +151,8 @@ METRICS = _by_name(
         compared=False,
     ),
 )
+COMPARED = {name: metric.column for name, metric in METRICS.items() if metric.compared}
+"""Heads of the columns that tables of several runs have, by metric."""
 """Every metric, in the order in which tables show them. With several classes each is set against the rest: the worst
 class counts, or with ``_mean`` behind the name of a gap, the mean over classes."""
 

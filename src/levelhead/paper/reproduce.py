@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 
 from levelhead.auditing.options import LEAVE_OUT, MIN_COUNT
 from levelhead.bench.checks import check_cells
 from levelhead.bench.grid import Cell, Failure, Grid, complete, make_cells, read_grid
-from levelhead.bench.page import compared, comparison_page
+from levelhead.bench.page import Comparisons, compared
 from levelhead.bench.pareto import baseline_frontier, draw_pareto, pareto_to_dict
 from levelhead.bench.running import run_all
 from levelhead.bench.timing import predicted
@@ -31,7 +31,10 @@ from levelhead.paper.items import ITEMS, SOURCES, Item, Scale
 from levelhead.paper.published import present_row, published
 from levelhead.paper.rehearsal import rehearsed
 from levelhead.paper.results import Protocol, Reproduction, reproduction
+from levelhead.report import blocks
+from levelhead.report.markdown import markdown
 from levelhead.report.page import command_line, write_page
+from levelhead.report.terminal import drawn_sections
 from levelhead.report.text import counted
 from levelhead.runs.recipe import assign, method_name, section
 from levelhead.storage import data_home, write_atomically, write_json, write_text
@@ -271,10 +274,10 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
     for grid, one in found.items():
         comparison, sections, findings = one.comparison, one.sections(), one.findings(reason)
         record["grids"][grid] = one.to_dict()
-        texts += [f"## {one.title}", "", *(part.markdown() for part in [*sections, *comparison.narrow_sections()])]
+        tables = [*sections, *comparison.report.tables()]
+        texts += [f"## {one.title}", "", markdown(tables)]
         texts += [*(f"- {sentence}" for sentence in findings), ""]
-        for part in sections[:2]:
-            console.print(part.draw())
+        console.print(Group(*drawn_sections([blocks.section("", sections[:2])])))
         console.print("\n".join(findings), markup=False, soft_wrap=True)
         for number, (runs, alike) in enumerate(one.kinds):
             title = one.title if len(one.kinds) == 1 else f"{one.title}: {', '.join(alike.table.rows)}"
@@ -291,13 +294,12 @@ def write_item(plan: Plan, options: Options, console: Console) -> list[Path]:
             written.append(picture)
     write_json(stem.with_suffix(".json"), record)
     write_text(stem.with_suffix(".md"), "\n".join(texts))
-    page = comparison_page(
+    report = Comparisons(
         pages,
-        command=command_line(),
         title=f"{item.title} of the paper, {options.scale} scale",
         cautions=[each for each in (trial, f"Published figures differ for reasons such as: {reason}.") if each],
     )
-    write_page(stem.with_suffix(".html"), page)
+    write_page(stem.with_suffix(".html"), report.page(command=command_line()))
     written += [stem.with_suffix(ending) for ending in (".html", ".md", ".json")]
     _say(console, f"Wrote {', '.join(map(str, written))}.")
     return written

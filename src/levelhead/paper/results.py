@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from levelhead.bench.comparison import LEAKING, Comparison
 from levelhead.bench.grid import Cell
-from levelhead.bench.tables import LEAKING, Comparison, RunSet, Section, collect, with_interval
+from levelhead.bench.page import figure_cell
+from levelhead.bench.tables import RunSet, collect
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.names import METRICS
 from levelhead.paper.published import Published, published_row
+from levelhead.report import blocks
+from levelhead.report.text import Record, interval, number
 from levelhead.types import DataError, Estimate
 
 Protocol = Literal["label-only", "as-released"]
@@ -182,67 +186,71 @@ class Reproduction:
                 )
         return shown
 
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[Record]:
         """Return the tables of published figures and ours, one a figure, then gains over the baseline, then cost."""
         return [*(self._against(figure) for figure in FIGURES), *map(self._gains, FIGURES[:2]), *self._cost()]
 
-    def _against(self, figure: str) -> Section:
-        columns = ["method", "published", "here", "here minus published", "as released", "by selection alone"]
-        cells = []
+    def _against(self, figure: str) -> Record:
+        columns = ["Method", "published", "here", "here minus published", "as released", "by selection alone"]
+        rows = []
         for method, each in self.figures.items():
             one = each[figure]
-            label = self.comparison.label(method)
-            published = "" if one.published is None else str(one.published)
+            published = blocks.cell("" if one.published is None else one.published)
             parts = [_cell(one.here), _cell(one.difference, signed=True)]
             parts += [_cell(one.released), choice_of_epochs(one.selection)]
-            cells.append([label, published, *parts])
-        caption = (
-            "percent and points",
-            "published: mean ± standard deviation over 3 seeds",
-            f"here: 95% interval over {self.comparison.sources}\n"
-            "as released: each run's epoch with the smallest gap on these test rows (LEAKING)",
-            "by selection alone: that minus the epochs chosen by labels",
+            rows.append((self.comparison.label(method), [published, *parts]))
+        notes = (
+            "Percent and points.",
+            "published: mean ± standard deviation over 3 seeds.",
+            f"here: 95% interval over {self.comparison.sources}.",
+            "as released: each run's epoch with the smallest gap on these test rows (LEAKING).",
+            "by selection alone: that minus the epochs chosen by labels.",
         )
-        return self._section(f"{METRICS[figure].column}, published and here", caption, columns, cells)
+        return self._table(f"{METRICS[figure].column}, published and here", columns, rows, notes)
 
-    def _gains(self, figure: str) -> Section:
-        cells = []
+    def _gains(self, figure: str) -> Record:
+        rows = []
         for method, (baseline, figures) in self.gains.items():
             theirs, published = (self._published(row).get(figure) for row in (method, baseline))
-            gain = "" if published is None or theirs is None else _gain(*published_gain(theirs, published))
-            cells.append([self.comparison.label(method), baseline, gain, _cell(figures.get(figure), signed=True)])
-        caption = (
-            "points",
-            "published: interval from the deviations over 3 seeds",
-            "here: paired, over test rows and seeds",
+            gain = blocks.cell()
+            if published is not None and theirs is not None:
+                value, low, high = published_gain(theirs, published)
+                gain = blocks.cell(number(value, 2, signed=True), interval(low, high, signed=True))
+            cells = [blocks.cell(baseline), gain, _cell(figures.get(figure), signed=True)]
+            rows.append((self.comparison.label(method), cells))
+        notes = (
+            "Points.",
+            "published: interval from the deviations over 3 seeds.",
+            "here: paired, over test rows and seeds.",
         )
-        columns = ["method", "minus", "published", "here"]
-        return self._section(f"{METRICS[figure].column}, minus the baseline", caption, columns, cells)
+        columns = ["Method", "minus", "published", "here"]
+        return self._table(f"{METRICS[figure].column}, minus the baseline", columns, rows, notes)
 
-    def _section(self, title: str, caption: Sequence[str], columns: list[str], cells: list[list[str]]) -> Section:
+    def _table(
+        self, title: str, columns: list[str], rows: list[tuple[str, list[Record]]], notes: Sequence[str]
+    ) -> Record:
         """Return a table; where nothing was published (figure 2), without the columns and words about that."""
         if not self.published:
             kept = [place for place, column in enumerate(columns) if "published" not in column]
-            columns, cells = [columns[place] for place in kept], [[row[place] for place in kept] for row in cells]
+            columns = [columns[place] for place in kept]
+            rows = [(head, [cells[place - 1] for place in kept[1:]]) for head, cells in rows]
             title = title.replace("published and ", "")
-            caption = [part for part in caption if not part.startswith("published")]
-        return Section(f"{self.title}: {title}", "; ".join(caption), columns, cells)
+            notes = [note for note in notes if not note.startswith("published")]
+        return blocks.table(f"{self.title}: {title}", columns, rows, notes=notes, where=blocks.BOTH)
 
-    def _cost(self) -> list[Section]:
-        sections = []
+    def _cost(self) -> list[Record]:
+        tables, costs = [], self.comparison.cost
+        note = "Mean over seeds; published on one RTX 3090, Wh by utilisation x 350 W; here by NVML's counter."
         for key, title in COSTS.items():
-            costs = self.comparison.cost
             theirs = {method: each[key] for method in costs if key in (each := self._published(method))}
-            cells = [
-                [method, "" if method not in theirs else f"{theirs[method].mean:,.5g}", _cost(cost.get(key))]
+            rows = [
+                (method, [_cost(theirs[method].mean) if method in theirs else blocks.cell(), _cost(cost.get(key))])
                 for method, cost in costs.items()
             ]
             if theirs:
-                caption = (
-                    "mean over seeds; published on one RTX 3090, Wh by utilisation x 350 W; here by NVML's counter"
-                )
-                sections.append(Section(f"{self.title}: {title}", caption, ["method", "published", "here"], cells))
-        return sections
+                columns = ["Method", "published", "here"]
+                tables.append(blocks.table(f"{self.title}: {title}", columns, rows, notes=[note], where=blocks.BOTH))
+        return tables
 
     def findings(self, reason: str) -> list[str]:
         """Say in sentences how far published figures and ours agree, and the most likely reason where they do not."""
@@ -308,20 +316,16 @@ def reproduction(
     return Reproduction(RunSet(found.split, runs), published, protocol, title, missing, compared)
 
 
-def _cell(estimate: Estimate | None, *, signed: bool = False) -> str:
-    return "" if estimate is None else with_interval(estimate, signed=signed)
+def _cell(estimate: Estimate | None, *, signed: bool = False) -> Record:
+    return blocks.cell() if estimate is None else figure_cell(estimate, signed=signed)
 
 
-def choice_of_epochs(estimate: Estimate | None) -> str:
+def choice_of_epochs(estimate: Estimate | None) -> Record:
     """Return what another choice of epochs changes; where it is the same epochs, that."""
     if estimate is not None and estimate.value == estimate.low == estimate.high == 0:
-        return "same epochs"
+        return blocks.cell("same epochs")
     return _cell(estimate, signed=True)
 
 
-def _gain(value: float, low: float, high: float) -> str:
-    return f"{value:+.2f}" + ("" if math.isnan(low) else f"\n[{low:+.1f}, {high:+.1f}]")
-
-
-def _cost(value: Any) -> str:
-    return "not measured" if value is None else f"{value:,.5g}"
+def _cost(value: Any) -> Record:
+    return blocks.cell("not measured" if value is None else f"{value:,.5g}")

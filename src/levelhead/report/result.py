@@ -10,7 +10,10 @@ import pandas as pd
 from rich.console import Group
 
 from levelhead.metrics.names import Key, group_name
+from levelhead.report.blocks import PAGE
 from levelhead.report.gate import Condition, check
+from levelhead.report.latex import latex
+from levelhead.report.markdown import markdown
 from levelhead.report.page import render
 from levelhead.report.terminal import drawn
 from levelhead.report.text import Record
@@ -44,6 +47,22 @@ class Report(ABC):
     def table(self) -> Group:
         """Return tables and sentences that ``rich`` can print."""
         return drawn(self.page())
+
+    def tables(self) -> list[Record]:
+        """Return the tables that a terminal shows as blocks, the page's cautions below the first."""
+        page = self.page()
+        shown = [block for part in page["parts"] for one in part["sections"] for block in one["blocks"]]
+        found = [block for block in shown if block["type"] == "table" and block["where"] != PAGE]
+        return [one | {"notes": [*one["notes"], *page["cautions"] * (not at)]} for at, one in enumerate(found)]
+
+    def to_markdown(self) -> str:
+        """Return the finding and the tables that a terminal shows, with all their columns, as Markdown."""
+        page = self.page()
+        return "\n\n".join([page["finding"], *page["lines"], markdown(self.tables())])
+
+    def to_latex(self) -> str:
+        r"""Return the tables that a terminal shows as LaTeX, which needs ``\usepackage{booktabs}``."""
+        return latex(self.tables())
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name; none by default."""

@@ -6,7 +6,7 @@ Each block says where it is shown (:data:`levelhead.report.blocks.PAGE` and othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from levelhead.report.blocks import PAGE
-from levelhead.report.text import Record, counted
+from levelhead.report.text import Record, cell_lines, counted
 
 CAUTIONS = 8
 MOST_CAUTIONS, MOST_COLUMNS = 10, 40
@@ -89,7 +89,7 @@ class Column(NamedTuple):
 class DrawnTable:
     """A table of a page. Intervals stand beside their figures where all fit the width, else below them.
 
-    Where not even that fits, the columns are divided over several tables.
+    Where not even that fits, intervals have two lines; or the columns are divided over several tables.
     """
 
     def __init__(self, block: Record) -> None:
@@ -100,8 +100,8 @@ class DrawnTable:
         width, block = options.max_width, self.block
         yield Text(block["caption"], style="italic")
         parts: list[list[Column]] = []
-        for between in (" ", "\n"):
-            parts = _divided(self._columns(between), width)
+        for broken in (_beside, _below, _in_two, _below):
+            parts = _divided(self._columns(broken), width)
             if len(parts) == 1:
                 break
         for columns in parts:
@@ -115,7 +115,7 @@ class DrawnTable:
     def _places(self) -> list[int]:
         return [at for at in range(len(self.block["columns"])) if at not in self.block["page_columns"]]
 
-    def _columns(self, between: str) -> list[Column]:
+    def _columns(self, broken: Callable[[Record], str]) -> list[Column]:
         block = self.block
         rows = [
             [{"text": f"{row['head']}\n{row['note']}".strip(), "sub": []}, *row["cells"]]
@@ -124,17 +124,23 @@ class DrawnTable:
         return [
             Column(
                 block["columns"][at]["title"],
-                [_lines(row[at], between) for row in rows],
+                [broken(row[at]) for row in rows],
                 at == 0 or at in block["text_columns"],
             )
             for at in self._places()[: MOST_COLUMNS + 1]
         ]
 
 
-def _lines(cell: Record, between: str) -> str:
-    """Return a cell's text; of an undefined figure the page gives the reason, for which a terminal has no room."""
-    marked = f"{cell['text']} {cell['mark']}".strip() if cell.get("mark") else cell["text"]
-    return marked if cell.get("undefined") else between.join([marked, *cell["sub"]])
+def _beside(cell: Record) -> str:
+    return " ".join(cell_lines(cell))
+
+
+def _below(cell: Record) -> str:
+    return "\n".join(cell_lines(cell))
+
+
+def _in_two(cell: Record) -> str:
+    return "\n".join(line.replace(", ", ",\n") if line[:1] == "[" else line for line in cell_lines(cell))
 
 
 def _divided(columns: list[Column], width: int) -> list[list[Column]]:

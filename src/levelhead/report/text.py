@@ -84,6 +84,12 @@ def estimate_from_dict(record: Record) -> Estimate:
     return Estimate(value, low, high, rows, reason, corrected, assumes=record.get("assumes"), refused=refused)
 
 
+def cell_lines(cell: Record) -> list[str]:
+    """Return what a cell says outside a page: its text and mark, then the lines below; no reason of ``undefined``."""
+    marked = f"{cell['text']} {cell['mark']}".strip() if cell.get("mark") else cell["text"]
+    return [marked] if cell.get("undefined") else [marked, *cell["sub"]]
+
+
 def counted(count: int, one: str, several: str | None = None) -> str:
     """Return ``1 seed`` or ``1,544 rows``."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"

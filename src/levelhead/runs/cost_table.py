@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from levelhead.report import blocks
+from levelhead.report.text import Record
 from levelhead.runs.cost import REASONS
 
 COLUMNS = {
@@ -19,8 +21,8 @@ COLUMNS = {
 }
 """Title and digits. "memory" is the GPU's where there is one, otherwise the process's."""
 
-NARROW = tuple(key for key in COLUMNS if key not in ("samples_per_second", "steps", "parameters"))
-"""What fits 80 columns."""
+PAGE_ONLY = ("samples_per_second", "steps", "parameters")
+"""Columns that a terminal of 80 columns has no room for."""
 
 EXTRA = {"energy_wh_paper_formula": ("paper's formula, Wh", 2), "cpu_energy_wh": ("CPU energy, Wh", 2)}
 """Shown only where a row has the figure."""
@@ -56,35 +58,49 @@ def _hardware(environment: dict[str, Any]) -> str:
 
 
 def cost_table(
-    costs: dict[str, dict[str, Any]], keys: Sequence[str] = tuple(COLUMNS)
-) -> tuple[list[str], list[list[str]], list[str]]:
-    """Return titles, rows of cells and footnotes for ``costs``, what :func:`mean_cost` gave by the rows' names."""
-    columns = {key: COLUMNS[key] for key in keys} | {
+    costs: dict[str, dict[str, Any]], *, head: str = "Variant", caption: str = "", where: str = blocks.PAGE
+) -> Record:
+    """Return the table of ``costs``, what :func:`mean_cost` gave by the rows' names.
+
+    What was not measured says so, and the notes below say why.
+    """
+    columns = COLUMNS | {
         key: column for key, column in EXTRA.items() if any(cost.get(key) is not None for cost in costs.values())
     }
-    cells = [
-        [name, *(_cell(key, digits, cost) for key, (_, digits) in columns.items())] for name, cost in costs.items()
+    rows = [(name, [_cell(key, digits, cost) for key, (_, digits) in columns.items()]) for name, cost in costs.items()]
+    return blocks.table(
+        caption or "What training took, mean over seeds",
+        [head, *(title for title, _ in columns.values())],
+        rows,
+        notes=_notes(costs, columns),
+        page_columns=[at for at, key in enumerate(columns, start=1) if key in PAGE_ONLY],
+        where=where,
+    )
+
+
+def _notes(costs: dict[str, dict[str, Any]], columns: dict[str, tuple[str, int]]) -> list[str]:
+    notes = [
+        "a pass is one over all training rows, in units of the kept network's parameters",
+        "peak memory: torch's own on the GPU where the figure says GPU, else all of the process",
     ]
-    notes = ["mean over seeds; a pass is one over all training rows, in units of the kept network's parameters"]
-    if "memory" in columns:
-        notes.append("peak memory: torch's own on the GPU where the figure says GPU, else all of the process")
     if any(cost.get("energy_wh") is not None for cost in costs.values()):
         notes.append("GPU energy: NVML's counter of the whole GPU while training, idle power included")
     if "energy_wh_paper_formula" in columns:
         notes.append("paper's formula: GPU utilisation x fixed watts; never to be compared with a counter's figure")
     if "cpu_energy_wh" in columns:
         notes.append("CPU energy: RAPL's counter of whole processors, every other process included")
-    return [title for title, _ in columns.values()], cells, notes + _missing(costs, columns) + _cautions(costs)
+    return notes + _missing(costs, columns) + _cautions(costs)
 
 
-def _cell(key: str, digits: int, cost: dict[str, Any]) -> str:
-    if key == "memory":
-        if GPU_MEMORY in cost:
-            return f"{_number(cost[GPU_MEMORY], digits)}\nGPU"
-        key = "process_peak_memory_mib"
-    if key not in cost:
-        return "–"
-    return "not measured" if cost[key] is None else _number(cost[key], digits)
+def _cell(key: str, digits: int, cost: dict[str, Any]) -> Record:
+    if key == "memory" and GPU_MEMORY in cost:
+        return blocks.cell(_number(cost[GPU_MEMORY], digits), "GPU")
+    value = cost.get(_recorded(key))
+    return blocks.cell("not measured", quiet=True) if value is None else blocks.cell(_number(value, digits))
+
+
+def _recorded(key: str) -> str:
+    return "process_peak_memory_mib" if key == "memory" else key
 
 
 def _number(value: float, digits: int) -> str:
@@ -93,25 +109,29 @@ def _number(value: float, digits: int) -> str:
 
 def _missing(costs: dict[str, dict[str, Any]], columns: dict[str, tuple[str, int]]) -> list[str]:
     found: dict[str, dict[str, list[str]]] = {}
-    for key, (title, digits) in columns.items():
+    for key, (title, _) in columns.items():
         names: dict[str, list[str]] = {}
         for name, cost in costs.items():
-            if reason := _reason(key, _cell(key, digits, cost), cost):
+            if reason := _reason(key, cost):
                 names.setdefault(reason, []).append(name)
         for reason, rows in names.items():
             found.setdefault(reason, {}).setdefault(", ".join(rows), []).append(title.partition(",")[0])
+    every = ", ".join(costs) if len(costs) > 1 else ""
     return [
-        f"no {' and '.join(titles)} of {rows}: {reason}"
+        f"no {' and '.join(titles)} of {'every variant' if rows == every else rows}: {reason}"
         for reason, lacking in found.items()
         for rows, titles in lacking.items()
     ]
 
 
-def _reason(key: str, cell: str, cost: dict[str, Any]) -> str | None:
-    if cell == "–":
+def _reason(key: str, cost: dict[str, Any]) -> str | None:
+    """Return why a figure is not there; None where it is."""
+    if key == "memory" and GPU_MEMORY in cost:
+        return None
+    if _recorded(key) not in cost:
         return "not asked for" if key == "energy_wh_paper_formula" else "not recorded when it was run"
-    if cell == "not measured":
-        return str(cost.get(REASONS.get(key, "seconds_reason"), "no reason was recorded"))
+    if cost[_recorded(key)] is None:
+        return str(cost.get(REASONS.get(_recorded(key), "seconds_reason"), "no reason was recorded"))
     return None
 
 

@@ -10,8 +10,7 @@ from levelhead.auditing.page import appendix, audit_facts, audit_sections, how, 
 from levelhead.report import blocks, marks
 from levelhead.report.sentences import one_run_sentence
 from levelhead.report.text import Record, number, short
-from levelhead.runs.cost_block import cost_block
-from levelhead.runs.cost_table import mean_cost
+from levelhead.runs.cost_table import cost_table, mean_cost
 from levelhead.runs.finished import require_finished
 from levelhead.runs.recipe import present_recipe, read_recipe
 from levelhead.storage import as_written, read_json, read_record
@@ -98,7 +97,7 @@ def _run_page(folder: Path, split: str, command: str) -> Record:
 
 def _cost(folder: Path, name: str) -> Record:
     cost = mean_cost([read_json(folder / "cost.json")], [read_json(folder / "environment.json")])
-    return cost_block({name: cost}, head="Run", caption="What training took")
+    return cost_table({name: cost}, head="Run", caption="What training took")
 
 
 def _settings(config: dict[str, Any], metrics: Record) -> Record:

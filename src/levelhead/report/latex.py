@@ -1,15 +1,14 @@
-r"""The sections of a comparison as LaTeX tables in the style of booktabs: the same figures as the printed table.
+r"""The tables of a page as LaTeX in the style of booktabs.
 
 A file of them needs ``\usepackage{booktabs}`` and nothing else, and can be read in with ``\input``.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
-from levelhead.bench.tables import Section
+from levelhead.report.text import Record, cell_lines
 from levelhead.types import visible
 
 SPECIAL = {
@@ -21,9 +20,9 @@ SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    "−": "$-$",
     **{character: "\\" + character for character in "&%$#_"},
 }
-NEGATIVE = re.compile(r"(?<![\w.])-(?=\d)")  # the sign of a number, not the hyphen of 1e-05 or of a name
 
 
 def escaped(text: str) -> str:
@@ -34,18 +33,24 @@ def escaped(text: str) -> str:
     return "{}" + shown if shown[:1] in ("[", "*") else shown
 
 
-def latex(sections: Iterable[Section]) -> str:
-    """Return one ``table`` environment for each section, with the interval of a figure below it."""
+def latex(tables: Iterable[Record]) -> str:
+    """Return one ``table`` environment for each table, of :func:`levelhead.report.blocks.table`.
+
+    The interval of a figure stands below it. Columns that a page alone shows are left out.
+    """
     head = "% Needs \\usepackage{booktabs}; names in other scripts than Latin need LuaLaTeX or XeLaTeX.\n"
-    return head + "\n".join(_table(section) for section in sections)
+    return head + "\n".join(map(_table, tables))
 
 
-def _table(section: Section) -> str:
-    title, *more = section.title.split("\n")
-    caption = ". ".join(escaped(part).rstrip(".") for part in (title, *more, *section.caption.split("\n")) if part)
-    columns = r"p{0.22\linewidth}" + "r" * (len(section.columns) - 1)  # long names break
-    head = _rows([section.columns[0], *(title.replace(" ", "\n", 1) for title in section.columns[1:])])
-    rows = "\n\\addlinespace\n".join(_rows(cells) for cells in section.cells)
+def _table(table: Record) -> str:
+    caption = ". ".join(escaped(part).rstrip(".") for part in (table["caption"], *table["notes"]) if part)
+    places = [at for at in range(1, len(table["columns"])) if at not in table["page_columns"]]
+    first, *titles = (table["columns"][at]["title"] for at in (0, *places))
+    head = _rows(first, [title.split(" ", 1) for title in titles])
+    rows = "\n\\addlinespace\n".join(
+        _rows(row["head"], [cell_lines(row["cells"][at - 1]) for at in places]) for row in table["rows"]
+    )
+    columns = r"p{0.22\linewidth}" + "r" * len(places)  # long names break
     return (
         "\\begin{table}\n\\centering\n\\footnotesize\n\\setlength{\\tabcolsep}{4pt}\n"
         f"\\caption{{{caption}.}}\n"
@@ -56,15 +61,10 @@ def _table(section: Section) -> str:
     )
 
 
-def _rows(cells: Sequence[str]) -> str:
+def _rows(name: str, cells: Sequence[Sequence[str]]) -> str:
     """Return one row of LaTeX for each line of the cells: a figure, its interval, its p."""
-    name, *figures = cells
-    lines = zip_longest(*(figure.split("\n") for figure in figures), fillvalue="")
+    lines = zip_longest(*cells, fillvalue="")
     return "\n".join(
-        _row([escaped(name) if number == 0 else "", *(NEGATIVE.sub("$-$", escaped(text)) for text in line)])
+        " & ".join(escaped(text) for text in ("" if number else name, *line)) + r" \\"
         for number, line in enumerate(lines)
     )
-
-
-def _row(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"

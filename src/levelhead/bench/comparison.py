@@ -1,0 +1,285 @@
+"""A comparison of runs: the joint table of one data set and split, and what it took to make it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from levelhead.bench.page import MAIN, Compared, Comparisons
+from levelhead.data import DATASETS
+from levelhead.metrics import JointRow, JointTable, estimate_to_dict
+from levelhead.metrics.joint import MARGIN
+from levelhead.report import marks
+from levelhead.report.sentences import Difference, difference_sentence
+from levelhead.report.text import Record, estimate_from_dict
+from levelhead.runs.card import without_paths
+from levelhead.types import DataError, Estimate, printable
+
+LEAKING = "LEAKING_equalized_odds"
+"""Keep the epoch with the smallest EOd gap on the very rows that are reported, as the authors' CelebA notebook does."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The joint table of one data set and split, with what it took to make it.
+
+    ``selection`` is the rule that chose the epochs, where it was not the runs' own; ``positive_rate`` the share of
+    rows that every method calls positive, where thresholds were matched; ``areas`` the area under the ROC curve by
+    method and group, with its difference to the baseline (two classes only). ``warnings`` name the groups and rows that
+    a gap leaves out. ``data_changed`` are the options that differ from the defaults, where the runs' own data set
+    recorded them.
+    """
+
+    data: dict[str, Any]
+    split: str
+    attribute: str
+    rows: int
+    seeds: dict[str, list[int]]
+    settings: dict[str, dict[str, Any]]
+    oracle: dict[str, str | None]
+    told: dict[str, str | None]
+    cost: dict[str, dict[str, Any]]
+    environments: list[dict[str, Any]]
+    table: JointTable
+    selection: str | None = None
+    positive_rate: float | None = None
+    areas: dict[str, dict[str, tuple[Estimate, Estimate | None]]] | None = None
+    warnings: tuple[str, ...] = ()
+    data_changed: tuple[str, ...] | None = None
+
+    @property
+    def title(self) -> str:
+        """One line that says what was compared: the data set's options are those that are not the default."""
+        if DATASETS.offers(self.data["name"]):
+            default = dataclasses.asdict(DATASETS[self.data["name"]]())
+            changed = {key for key, value in self.data.items() if value != default.get(key)}
+        else:
+            changed = {key for key in self.data if shown(key, self.data_changed)}
+        options = {
+            key: without_folder(key, value)
+            for key, value in self.data.items()
+            if key not in ("name", "folds") and (key == "target" or key in changed)
+        }
+        listing = ", ".join(f"{key} {printable(value)}" for key, value in options.items())
+        name = printable(self.data["name"]) + (f" ({listing})" if options else "")
+        folds = self.data.get("folds")
+        which = f"all {self.rows:,} rows in {folds} folds" if folds else f"{self.split} split, {self.rows:,} rows"
+        title = f"{name}: {which}, groups by {printable(self.attribute)}"
+        if self.selection:
+            title += f"; epochs by {self.selection}"
+        if self.positive_rate is not None:
+            title += f"; thresholds that call {self.positive_rate:.1%} positive, as {self.table.baseline} does"
+        return title
+
+    def marks(self, method: str) -> list[str]:
+        """Return the row's marks, of :mod:`levelhead.report.marks`."""
+        table, told = self.table, self.told.get(method) or ""
+        found = {
+            marks.ORACLE: bool(self.oracle[method]),
+            **{mark: told.startswith(mark) for mark in (marks.FEW_GROUPS, marks.DECLARES, marks.IDENTITIES)},
+            marks.LEAKING: self.selection == LEAKING,
+            marks.AT_CHANCE: method in table.at_chance,
+            marks.FEW_SEEDS: method in table.few_seeds,
+        }
+        return [mark for mark, there in found.items() if there]
+
+    def label(self, method: str) -> str:
+        """Return the row's name as printed: with its marks, and what the variant was told."""
+        told = self.told.get(method)
+        return " ".join([method, *(told if told and told.startswith(mark) else mark for mark in self.marks(method))])
+
+    @property
+    def cautions(self) -> list[str]:
+        """Which rows are never the best for their accuracy, and which groups and rows no gap compares."""
+        lost = self.table.less_accurate
+        less = f"less accurate than {self.table.baseline} by a decided amount, so never marked best"
+        return [*([f"{', '.join(map(printable, lost))}: {less}."] if lost else []), *self.warnings]
+
+    @property
+    def sources(self) -> str:
+        """What the intervals hold: a row with one seed has no measured variance over seeds."""
+        alone = [self.label(method) for method, seeds in self.seeds.items() if len(seeds) == 1]
+        if len(alone) == len(self.seeds):
+            return "test rows alone, one seed each"
+        return "test rows and seeds" + (
+            f" (test rows alone where there is one seed: {', '.join(alone)})" if alone else ""
+        )
+
+    @property
+    def protocol(self) -> str:
+        """What all rows share: model, budget, selection; empty if they differ in one of these."""
+        keys = {"model": ("hidden_size", "layers", "backbone", "mode")}
+        keys["train"] = ("epochs", "batch_size", "learning_rate", "select")
+        names = [f"{section}.{key}" for section, parts in keys.items() for key in parts]
+        shared = [{str(settings.get(name)) for settings in self.settings.values()} for name in names]
+        if any(len(values) > 1 for values in shared):
+            return ""
+        width, layers, backbone, mode, epochs, batch, rate, select = (next(iter(values)) for values in shared)
+        kind = f"width {width}, {layers} layers"
+        if backbone != "None":
+            kind = f"{Path(backbone).name}, {mode.replace('_', ' ')}"
+        return (
+            f"all variants: {kind}, {epochs} epochs of batches of {batch}, rate {rate}, "
+            f"epochs by {self.selection or select}"
+        )
+
+    def differences(self, metric: str = MAIN) -> list[Difference]:
+        """Return every row's difference to the baseline."""
+        return [
+            Difference(
+                method,
+                row[metric].difference,  # type: ignore[arg-type]  # only the baseline has none
+                row[metric].p_holm,
+                self.table.level,
+                self.marks(method),
+                row[metric].p_within,
+                self.table.margin,
+            )
+            for method, row in self.table.rows.items()
+            if method != self.table.baseline
+        ]
+
+    def findings(self, metric: str = MAIN) -> list[str]:
+        """Return one plain sentence a method: the measured difference to the baseline, and whether it is decided."""
+        return [difference_sentence(each, self.table.baseline, metric) for each in self.differences(metric)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict of aggregates: no row of the data is in it."""
+        return {
+            "data": self.data,
+            "split": self.split,
+            "attribute": self.attribute,
+            "rows": self.rows,
+            "seeds": self.seeds,
+            "settings": {name: _public(settings) for name, settings in self.settings.items()},
+            "oracle": self.oracle,
+            "told": self.told,
+            "marks": {method: self.marks(method) for method in self.table.rows},
+            "cost": self.cost,
+            "environments": self.environments,
+            "selection": self.selection,
+            "matched_positive_rate": self.positive_rate,
+            "warnings": list(self.warnings),
+            **({} if self.data_changed is None else {"data_changed": list(self.data_changed)}),
+            **self.table.to_dict(),
+            "area_under_roc": self.areas
+            and {
+                method: {
+                    group: {
+                        **estimate_to_dict(area),
+                        "difference": None if difference is None else estimate_to_dict(difference),
+                    }
+                    for group, (area, difference) in areas.items()
+                }
+                for method, areas in self.areas.items()
+            },
+        }
+
+    def figures(self) -> Iterator[tuple[str, None, str, Estimate]]:
+        """Yield each variant's figures, named by variant and metric."""
+        for method, row in self.table.rows.items():
+            for name, figure in row.items():
+                yield self.attribute, None, f"{method}: {name}", figure.estimate
+
+    @property
+    def report(self) -> Comparisons:
+        """The comparison as a result that draws itself: page, terminal, Markdown, LaTeX, data frame."""
+        return Comparisons([Compared(self)])
+
+    def markdown(self) -> str:
+        """Return the finding and all tables as Markdown."""
+        return self.report.to_markdown()
+
+    @classmethod
+    def from_dict(cls, record: Record) -> Comparison:
+        """Return the comparison that :meth:`to_dict` wrote."""
+        rows = {
+            method: {name: _joint_row(figures) for name, figures in row.items()}
+            for method, row in record["methods"].items()
+        }
+        areas = record["area_under_roc"]
+        at_chance = record.get("at_chance", ())
+        # Earlier records have one mark for both. A row above 1/2 is above chance for any number of classes.
+        above = [name for name in at_chance if (row := rows[name].get("balanced_accuracy")) and row.rows_only.low > 0.5]
+        few_seeds = tuple(record.get("few_seeds", above))
+        at_chance = tuple(name for name in at_chance if name not in few_seeds)
+        return cls(
+            data=record["data"],
+            split=record["split"],
+            attribute=record["attribute"],
+            rows=record["rows"],
+            seeds=record["seeds"],
+            settings=record["settings"],
+            oracle=record["oracle"],
+            told=record.get("told", {}),
+            cost=record["cost"],
+            environments=record["environments"],
+            table=JointTable(
+                rows,
+                record["baseline"],
+                record["level"],
+                at_chance,
+                few_seeds,
+                record.get("margin", MARGIN),
+                tuple(record.get("less_accurate", ())),
+            ),
+            selection=record["selection"],
+            positive_rate=record["matched_positive_rate"],
+            areas=areas
+            and {
+                method: {group: (estimate_from_dict(one), _maybe(one["difference"])) for group, one in each.items()}
+                for method, each in areas.items()
+            },
+            warnings=tuple(record.get("warnings", ())),
+            data_changed=None if (changed := record.get("data_changed")) is None else tuple(changed),
+        )
+
+
+def comparisons_page(record: Record, *, source: str = "", command: str = "") -> Record:
+    """Summarise the JSON of comparisons, as ``levelhead table`` writes it; ``source`` names the file in errors."""
+    if not record["comparisons"]:
+        raise DataError(f"{source} is not what `table` writes: it holds no comparison.")
+    every = [Compared(Comparison.from_dict(one)) for one in record["comparisons"]]
+    return Comparisons(every).page(command=command)
+
+
+def _joint_row(record: Record) -> JointRow:
+    freedom = record["degrees_of_freedom"]
+    return JointRow(
+        estimate_from_dict(record["estimate"]),
+        estimate_from_dict(record["rows_only"]),
+        tuple(math.nan if value is None else value for value in record["by_seed"]),
+        math.inf if freedom is None else freedom,
+        _maybe(record["difference"]),
+        record["p_value"],
+        record["p_holm"],
+        record["p_best"],
+        record.get("p_within"),  # absent in files of before there were verdicts
+    )
+
+
+def _maybe(record: Record | None) -> Estimate | None:
+    return None if record is None else estimate_from_dict(record)
+
+
+def _public(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without the place of a backbone's folder on this machine."""
+    backbone = settings.get("model.backbone")
+    if backbone is None or not Path(backbone).is_absolute():
+        return settings
+    return settings | {"model.backbone": Path(backbone).name}
+
+
+def without_folder(key: str, value: Any) -> Any:
+    """Return an option without the folder of a path: in titles and names a file is called by its own name."""
+    value = without_paths(str(value) if isinstance(value, Path) else value)
+    return Path(value).name if isinstance(value, str) and key.rpartition(".")[2] in ("file", "groups") else value
+
+
+def shown(key: str, changed: Collection[str] | None) -> bool:
+    """Return whether an option differs from its default; True where that is not recorded."""
+    return changed is None or any(f"{one}.".startswith(f"{key}.") for one in changed)
