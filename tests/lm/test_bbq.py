@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +19,7 @@ from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import BBQ, match_option, read_predictions
 from levelhead.lm.bbq.data import biased_options
 from levelhead.lm.model import LanguageModel
+from levelhead.lm.runner import run_benchmark, take
 from levelhead.types import ConfigError, DataError, LevelheadError
 
 
@@ -323,6 +325,54 @@ def test_options_are_chosen_by_likelihood_per_token_or_in_sum() -> None:
     assert ask(BBQ(choose="sum"), found, [item])[1][item.id]["answer"] == 1
     overflowed = ask(BBQ(), [[(-1.0, 1), (math.nan, 1), (-2.0, 1)]], [item])[1][item.id]
     assert overflowed == {"answer": None, "log_likelihoods": [-1.0, None, -2.0], "tokens": [1, 1, 1]}
+
+
+def test_mean_and_sum_choose_from_the_same_kept_answers(tmp_path: Path) -> None:
+    write(tmp_path, [record(row, question_index=str(row)) for row in range(4)])
+    # The second option is right: the likeliest by mean; by sum the first, of one token, is.
+    model = FakeModel([[(-3.0, 1), (-4.0, 4), (-9.0, 2)]] * 4)
+    model.fingerprint, model.name, model.beginning = (lambda: "f"), "m", "Texts begin somehow."  # type: ignore[attr-defined]
+
+    def scored(choose: Any) -> float:
+        model.asked = []
+        found = run_benchmark(BBQ(choose=choose, max_new_tokens=9), cast(LanguageModel, model), tmp_path, tmp_path)
+        return found.overall["accuracy_ambiguous"].value
+
+    assert scored("mean") == 1.0
+    assert model.asked
+    assert scored("sum") == 0.0
+    assert model.asked == []
+    assert scored("mean") == 1.0
+    model.found = ["Not known"] * 4
+    with pytest.raises(ConfigError, match="other options"):
+        scored("generate")
+
+
+def test_a_limit_draws_over_templates_conditions_and_polarities(tmp_path: Path) -> None:
+    rows = [
+        record(number, question_index=str(number // 40), condition=condition, polarity=polarity, category=category)
+        for number, (category, condition, polarity) in enumerate(
+            (category, condition, polarity)
+            for category in ("Things", "Places")
+            for _ in range(6)  # templates, of 40 items each
+            for condition in ("ambig", "disambig")
+            for polarity in ("neg", "nonneg")
+            for _ in range(10)
+        )
+    ]
+    write(tmp_path, rows)
+    items = BBQ().read(tmp_path)
+    assert len(items) == 480
+    found = take(BBQ(), items, 24)
+    cells = Counter(tuple(item.content[key] for key in BBQ.cell_keys) for item in found)
+    assert len(cells) == 48
+    assert set(cells.values()) == {1}
+    fewer = take(BBQ(), items, 10)
+    assert Counter(item.content["category"] for item in fewer) == {"Things": 10, "Places": 10}
+    assert len({item.content["question_index"] for item in fewer}) > 4  # the first ten are of one template
+    assert {item.id for item in fewer} < {item.id for item in found}
+    assert [item.id for item in fewer] == [item.id for item in items if item in fewer]
+    assert take(BBQ(), items[::-1], 10) == fewer[::-1]
 
 
 def test_answers_belong_to_their_items_whatever_the_order() -> None:

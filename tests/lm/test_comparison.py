@@ -169,7 +169,7 @@ def test_the_verbs_pass_terms_and_text_on(app: typer.Typer, tmp_path: Path, root
     options = ["--data-root", root, "--terms", tmp_path / "terms", "--perplexity", root / "text.txt"]
     for name in ("one", "two"):
         out = call(app, "lm-bias", "stereoset", "--model", "m", "--out", tmp_path / name, *options)
-        assert "bits_per_byte" in out
+        assert "bits per byte" in out
     assert scored(tmp_path / "one") == ["perplexity", "stereoset"]
     assert read_json(tmp_path / "one" / "scores-stereoset.json")["items"] == 2
     out = call(app, "lm-compare", tmp_path / "one", tmp_path / "two", "--data-root", root, "--json", tmp_path / "both")

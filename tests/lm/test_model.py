@@ -440,6 +440,12 @@ def test_draws_follow_the_models_distribution_and_end_at_the_end() -> None:
     assert dict(model.generate(["a", "a red"], seed=0, max_new_tokens=5)) == {0: "", 1: ""}
 
 
+def test_a_gguf_file_is_refused_with_the_way_to_convert_it(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ConfigError, match=r"is a GGUF file: convert it .*docs/lm-bias.md"):
+        LanguageModel.load(tmp_path / "model.gguf", "cpu")
+
+
 def test_a_folder_is_loaded_as_what_it_is(tmp_path: Path) -> None:
     model, masked = make("gpt2"), make_masked("bert")
     for one, name in ((model, "causal"), (masked, "masked")):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import importlib.resources
+import io
 import itertools
 import json
 import math
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import yaml
 from page_reading import Reader, difference, figure, made_up, read
+from rich.console import Console
 
 from levelhead.auditing.audit import audit
 from levelhead.auditing.explain import explain_gap
@@ -27,6 +29,7 @@ from levelhead.metrics import JointRow, estimate_to_dict
 from levelhead.report import render
 from levelhead.report.blocks import axis
 from levelhead.report.marks import AT_CHANCE, FEW_SEEDS, MEANINGS
+from levelhead.report.terminal import drawn
 from levelhead.runs.page import run_page
 from levelhead.types import DataError, Estimate
 
@@ -380,6 +383,19 @@ def test_one_model_is_held_against_the_ideals() -> None:
     )
     nothing = scores_page(scores()[2:], name="m")["finding"]
     assert nothing == "No bias score of m has both an ideal and an interval: nothing is decided."
+
+
+def test_names_of_scores_are_whole_words_on_80_columns() -> None:
+    figure = estimate_to_dict(Estimate(9.3521, 5.4081, 13.7173, 1508))
+    name = "causal_likelihood_difference"
+    record = {"benchmark": "crows-pairs", "items": 1508, "limit": None, "notes": [], "units": {name: "nats"}}
+    record |= {"overall": {name: figure}, "parts": {"socioeconomic": {name: figure}}}
+    with Console(width=80, record=True, file=io.StringIO()) as console:
+        console.print(drawn(scores_page([record], name="m")))
+    table = [line for line in console.export_text().splitlines() if line.startswith("│")]
+    words = {word for line in table for word in line.replace("│", " ").split()}
+    assert {"causal", "likelihood", "difference", "socioeconomic"} <= words
+    assert max(map(len, table)) <= 80
 
 
 def test_the_attention_gap_stands_beside_chance() -> None:

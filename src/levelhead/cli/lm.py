@@ -44,7 +44,10 @@ def bench_command(
         Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.", show_default=False)
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Only the first so many items of each category.", show_default=False)
+        int | None,
+        typer.Option(
+            min=1, help="Only so many items of each category; of BBQ, spread over templates.", show_default=False
+        ),
     ] = None,
     terms: Annotated[
         Path | None,

@@ -8,6 +8,7 @@ line an item, so that a stopped run goes on, and so that the answers of any syst
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -83,15 +84,31 @@ def drawn_by(items: Sequence[Item], keys: Sequence[str], count: int) -> list[Ite
     Those whose ids have the smallest hashes. So a larger count holds all the items of a smaller one, and neither order
     nor machine matter.
     """
-    cells: dict[tuple[Any, ...], list[Item]] = {}
-    for item in items:
-        cells.setdefault(tuple(item.content[key] for key in keys), []).append(item)
-    kept = {
-        item.id
-        for cell in cells.values()
-        for item in sorted(cell, key=lambda item: hashlib.blake2b(item.id.encode()).digest())[:count]
-    }
+    kept = {item.id for cell in _cells(items, keys) for item in cell[:count]}
     return [item for item in items if item.id in kept]
+
+
+def spread_over(items: Sequence[Item], keys: Sequence[str], count: int) -> list[Item]:
+    """Return ``count`` items in all, in their order: in turns one of each combination of contents under ``keys``.
+
+    Which cells come first, and which of their items, is a fixed random draw, as in :func:`drawn_by`.
+    """
+    cells = sorted(_cells(items, keys), key=lambda cell: _draw(cell[0]))
+    turns = (item for turn in itertools.zip_longest(*cells) for item in turn if item is not None)
+    kept = {item.id for item in itertools.islice(turns, count)}
+    return [item for item in items if item.id in kept]
+
+
+def _cells(items: Sequence[Item], keys: Sequence[str]) -> list[list[Item]]:
+    """Return the items of each combination of contents under ``keys``, in a fixed random order."""
+    cells: dict[tuple[Any, ...], list[Item]] = {}
+    for item in sorted(items, key=_draw):
+        cells.setdefault(tuple(item.content[key] for key in keys), []).append(item)
+    return list(cells.values())
+
+
+def _draw(item: Item) -> bytes:
+    return hashlib.blake2b(item.id.encode()).digest()
 
 
 class Benchmark(ABC):
@@ -99,13 +116,16 @@ class Benchmark(ABC):
 
     ``free_options`` names those that no answer depends on: they choose items, or act when answers are scored. Changing
     them does not make the kept answers of a run worthless. ``category_key`` is where an item's content names its
-    category, of each of which a run's ``limit`` takes the first items. ``headlines`` are the main scores by name.
+    category, of each of which a run's ``limit`` takes the first items. Where ``cell_keys`` name what items are built
+    from (such as BBQ's question templates), it draws them spread over these cells. ``headlines`` are the main scores by
+    name.
     """
 
     name: ClassVar[str]
     card: ClassVar[Card]
     free_options: ClassVar[frozenset[str]] = frozenset()
     category_key: ClassVar[str] = "category"
+    cell_keys: ClassVar[tuple[str, ...]] = ()
     headlines: ClassVar[Mapping[str, Headline]] = {}
 
     @abstractmethod
@@ -122,6 +142,11 @@ class Benchmark(ABC):
     @abstractmethod
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score answers to ``items``; raises :class:`~levelhead.types.DataError` for missing or doubled ids."""
+
+    @classmethod
+    def asking(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that answers depend on: answers of others that agree in these are kept."""
+        return {name: value for name, value in options.items() if name not in cls.free_options}
 
     @classmethod
     def headline(cls, part: str, score: str) -> Headline | None:

@@ -58,6 +58,11 @@ def load_checkpoint(
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
+    if place.endswith(".gguf"):
+        raise ConfigError(
+            f"{option} {place} is a GGUF file: convert it with transformers' gguf_file option and give the folder, "
+            "see docs/lm-bias.md."
+        )
     if (Path(place) / ADAPTER).is_file() and not (Path(place) / "config.json").exists():
         options: Any = {"dtype": dtype, "masked": masked, "attention": attention}
         return _with_adapter(option, place, allow_mismatched_weights=allow_mismatched_weights, **options)

@@ -13,13 +13,12 @@ import hashlib
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from levelhead.lm.base import Answer, Benchmark, Item, Scores, answer_of, json_lines
+from levelhead.lm.base import Answer, Benchmark, Item, Scores, answer_of, json_lines, spread_over
 from levelhead.lm.benchmarks import recorded_class
 from levelhead.lm.intervals import FEW_CLUSTERS, cluster_count, paired_difference
 from levelhead.metrics import estimate_to_dict
@@ -64,7 +63,7 @@ def run_benchmark(
     """Ask a model what is still unanswered in ``folder``, then score, and write both files.
 
     Kept answers are taken whatever the benchmark's ``free_options`` were then, since no answer depends on these.
-    ``limit`` takes the first so many items of each category; a later run with more of them keeps the answers that
+    ``limit`` takes so many items of each category, see :func:`take`; a later run with more keeps the answers that
     there are. A ``console`` gets a bar with the time left.
 
     Raises:
@@ -75,7 +74,7 @@ def run_benchmark(
     header = {
         "format": FORMAT,
         "benchmark": benchmark.name,
-        "options": _asking(benchmark, options_of(benchmark)),
+        "options": benchmark.asking(options_of(benchmark)),
         "model": model.fingerprint(),
         "name": Path(model.name).name,
     }
@@ -216,20 +215,21 @@ def _differences(first: Scores, second: Scores) -> Iterator[ScoreDifference]:
 
 
 def take(benchmark: Benchmark, items: Sequence[Item], limit: int | None) -> list[Item]:
-    """Return the first ``limit`` items of each category, in their order; all of them for None.
+    """Return ``limit`` items of each category, in their order; all of them for None.
 
-    An item's category is ``content[benchmark.category_key]``. Items without one are one category.
+    An item's category is ``content[benchmark.category_key]``. Items without one are one category. They are the first
+    ones, or spread over the benchmark's ``cell_keys``. A smaller limit takes some of the items of a larger one.
     """
     if limit is None:
         return list(items)
-    seen: Counter[Any] = Counter()
-    found = []
+    categories: dict[Any, list[Item]] = {}
     for item in items:
-        category = item.content.get(benchmark.category_key)
-        seen[category] += 1
-        if seen[category] <= limit:
-            found.append(item)
-    return found
+        categories.setdefault(item.content.get(benchmark.category_key), []).append(item)
+    keys = benchmark.cell_keys
+    kept = {
+        item.id for some in categories.values() for item in (spread_over(some, keys, limit) if keys else some[:limit])
+    }
+    return [item for item in items if item.id in kept]
 
 
 def answers_file(folder: Path, benchmark: str) -> Path:
@@ -287,13 +287,6 @@ def _plain(value: Any) -> Any:
     return sorted(value) if isinstance(value, frozenset | set) else str(value)
 
 
-def _asking(benchmark: Benchmark, options: Any) -> Any:
-    """Return the options that answers depend on."""
-    if not isinstance(options, dict):
-        return options
-    return {name: value for name, value in options.items() if name not in benchmark.free_options}
-
-
 def _hash(item: Item) -> str:
     """Return a short hash of an item's content: answers to an item that has changed since are not taken."""
     content = json.dumps(dict(item.content), sort_keys=True, default=str)
@@ -330,7 +323,9 @@ def _continued(
     if not lines:
         _append(file, header)
         return {}
-    there = {**lines[0], "options": _asking(benchmark, lines[0].get("options"))}
+    there = dict(lines[0])
+    if isinstance(there.get("options"), dict):
+        there["options"] = benchmark.asking(there["options"])
     for key, text in (
         ("format", "another version of this file's format"),
         ("benchmark", "another benchmark"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores, drawn_by
@@ -30,8 +30,8 @@ class BBQ(Benchmark):
     and polarity (the same ones always). ``template`` makes the prompt from {context} and {question} ({ans0}, {ans1},
     {ans2} if the prompt shall list the options); an option follows after one blank. ``choose`` says how an answer is
     found: ``mean`` log-likelihood per token of each option, ``sum`` of it (longer options lose), or ``generate``: read
-    it from up to ``max_new_tokens`` tokens, each the likeliest. ``replicates`` and ``bootstrap_seed`` are of the
-    intervals.
+    it from up to ``max_new_tokens`` tokens, each the likeliest. The first two score the same kept answers.
+    ``replicates`` and ``bootstrap_seed`` are of the intervals.
     """
 
     categories: tuple[str, ...] = ()
@@ -50,6 +50,7 @@ class BBQ(Benchmark):
         "accuracy_disambiguated": ("utility", "high", 1.0),
     }
     free_options: ClassVar[frozenset[str]] = frozenset({"categories", "per_template", "replicates", "bootstrap_seed"})
+    cell_keys: ClassVar[tuple[str, ...]] = ("category", "question_index", "condition", "polarity")
     card: ClassVar[Card] = Card(
         title="BBQ, the Bias Benchmark for Question Answering",
         task="choose one of two people, or unknown, from a context that does or does not say which",
@@ -84,7 +85,16 @@ class BBQ(Benchmark):
         items = read_items(root, self.categories)
         if self.per_template is None:
             return items
-        return drawn_by(items, ("category", "question_index", "condition", "polarity"), self.per_template)
+        return drawn_by(items, self.cell_keys, self.per_template)
+
+    @classmethod
+    def asking(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that answers depend on: ``mean`` and ``sum`` choose from the same log-likelihoods."""
+        needed = super().asking(options)
+        if needed.get("choose") in ("mean", "sum"):
+            needed["choose"] = "log-likelihoods"
+            needed.pop("max_new_tokens", None)
+        return needed
 
     def prompt(self, item: Item) -> str:
         """Return what a model reads before an option, without a blank at its end."""
@@ -126,9 +136,16 @@ class BBQ(Benchmark):
         return max(range(len(known)), key=known.__getitem__)
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
-        """Score answers, see :func:`levelhead.lm.bbq.score.score_answers`."""
+        """Score answers, see :func:`levelhead.lm.bbq.score.score_answers`; kept log-likelihoods choose anew."""
         first = first_number(self.template)
-        return score_answers(items, answers, replicates=self.replicates, seed=self.bootstrap_seed, first=first)
+        given = [self._chosen(answer) for answer in answers]
+        return score_answers(items, given, replicates=self.replicates, seed=self.bootstrap_seed, first=first)
+
+    def _chosen(self, answer: Answer) -> Answer:
+        sums, tokens = answer.content.get("log_likelihoods"), answer.content.get("tokens")
+        if self.choose == "generate" or not (isinstance(sums, list) and isinstance(tokens, list)):
+            return answer
+        return Answer(answer.id, {**answer.content, "answer": self._likeliest(sums, tokens)})
 
     def read_predictions(self, path: Path, items: Sequence[Item]) -> list[Answer]:
         """Read the answers of any system, see :func:`read_predictions`."""
