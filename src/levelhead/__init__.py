@@ -29,6 +29,9 @@ if _typing.TYPE_CHECKING:
     from levelhead.attention import readout_only as readout_only
     from levelhead.auditing.audit import audit as audit
     from levelhead.auditing.audit import audit_file as audit_file
+    from levelhead.auditing.decisions import DecisionAudit as DecisionAudit
+    from levelhead.auditing.decisions import audit_decisions as audit_decisions
+    from levelhead.auditing.decisions import audit_decisions_file as audit_decisions_file
     from levelhead.auditing.explain import explain_file as explain_file
     from levelhead.auditing.explain import explain_gap as explain_gap
     from levelhead.auditing.explanation import Explanation as Explanation
@@ -59,6 +62,7 @@ _HOME = {
     "AuditResult": "auditing.result",
     "Batch": "types",
     "DebiasConfig": "attention",
+    "DecisionAudit": "auditing.decisions",
     "DebiasLog": "training.callback",
     "DebiasedBlock": "attention",
     "Estimate": "types",
@@ -77,6 +81,8 @@ _HOME = {
     "append_encoder": "attention",
     "attach": "attention",
     "audit": "auditing.audit",
+    "audit_decisions": "auditing.decisions",
+    "audit_decisions_file": "auditing.decisions",
     "audit_file": "auditing.audit",
     "calibrate": "attention",
     "compare_models": "runs.two_models",

@@ -81,6 +81,7 @@ PAGES = {
     "attention gap": "lm.page:gap_page",
     "audit": "auditing.page:audit_page",
     "comparison": "bench.comparison:comparisons_page",
+    "decisions": "auditing.decisions_page:decisions_page",
     "evaluation": "auditing.overall:overall_page",
     "explanation": "auditing.explain_page:explain_page",
     "indirect audit": "auditing.unknown.page:indirect_page",
