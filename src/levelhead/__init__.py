@@ -46,11 +46,11 @@ if _typing.TYPE_CHECKING:
     from levelhead.auditing.unknown.audit import indirect_audit as indirect_audit
     from levelhead.auditing.unknown.audit import indirect_audit_file as indirect_audit_file
     from levelhead.methods.fit import fit as fit
+    from levelhead.own.card import model_card as model_card
+    from levelhead.own.compare import ModelComparison as ModelComparison
+    from levelhead.own.compare import compare_models as compare_models
     from levelhead.pretraining.config import PretrainConfig as PretrainConfig
     from levelhead.pretraining.train import pretrain as pretrain
-    from levelhead.runs.own_card import model_card as model_card
-    from levelhead.runs.two_models import ModelComparison as ModelComparison
-    from levelhead.runs.two_models import compare_models as compare_models
     from levelhead.training.callback import DebiasLog as DebiasLog
     from levelhead.training.config import TrainConfig as TrainConfig
     from levelhead.training.lab import Lab as Lab
@@ -70,7 +70,7 @@ _HOME = {
     "IndirectAudit": "auditing.unknown.answer",
     "Lab": "training.lab",
     "LevelheadError": "types",
-    "ModelComparison": "runs.two_models",
+    "ModelComparison": "own.compare",
     "NotebookOptions": "attention",
     "Plan": "auditing.plan",
     "PretrainConfig": "pretraining.config",
@@ -85,7 +85,7 @@ _HOME = {
     "audit_decisions_file": "auditing.decisions",
     "audit_file": "auditing.audit",
     "calibrate": "attention",
-    "compare_models": "runs.two_models",
+    "compare_models": "own.compare",
     "describe": "attention",
     "detach": "attention",
     "explain_file": "auditing.explain",
@@ -96,7 +96,7 @@ _HOME = {
     "fit": "methods.fit",
     "from_pretrained": "attention",
     "lora_config": "attention",
-    "model_card": "runs.own_card",
+    "model_card": "own.card",
     "plan_audit": "auditing.plan",
     "pretrain": "pretraining.train",
     "readout_only": "attention",
