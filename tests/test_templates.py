@@ -16,7 +16,9 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+import levelhead as lh
 from levelhead import Batch
+from levelhead.auditing.parts import PARTS
 from levelhead.bench.grid import Cell
 from levelhead.cli.app import main
 from levelhead.data import DATASETS
@@ -65,7 +67,7 @@ def run(words: list[str], *more: str) -> int:
 
 
 def test_there_is_a_template_of_each() -> None:
-    assert list(FILES) == ["focal.py", "lamps.py", "pairs.py", "fpr_gap.py"]
+    assert list(FILES) == ["focal.py", "lamps.py", "pairs.py", "fpr_gap.py", "rank.py"]
     for code in FILES.values():
         assert len(code.splitlines()) < 50
 
@@ -129,6 +131,33 @@ def test_the_metric(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert " 30.0 " in line
 
 
+def test_the_audit_question(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    # Places of ten scores in their order: those of a are 1 to 5, those of b 6 to 10.
+    lines = [f"{row % 2},{0.05 + row / 20},{'ab'[row >= 10]}" for row in range(20)]
+    (here / "predictions.csv").write_text("label,score,group\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    monkeypatch.setattr(PARTS, "_registered", {})
+    assert run(command_after("rank.py"), "--json", "found.json") == 0
+    printed = capsys.readouterr().out
+    assert "By group, the scores of a stand lowest." in printed
+    assert re.search(r"│ a +│ 27\.5 ", printed)
+    found = read_json(here / "found.json")["parts"]["rank"]
+    assert found["places"]["group"]["a"]["value"] == pytest.approx(np.mean(np.arange(1, 11)) / 20)
+    assert "Mean place by group" in (here / "page.html").read_text(encoding="utf-8")
+    monkeypatch.setattr(PARTS, "_registered", {})  # another process, which does not run the part's code
+    assert run(["levelhead", "report", "found.json", "--html", "again.html"]) == 0
+    assert "Mean place by group" in (here / "again.html").read_text(encoding="utf-8")
+    import rank  # type: ignore[import-not-found]
+
+    PARTS.register(rank.Rank)
+    columns = [line.split(",") for line in lines]
+    label, score, group = ([row[at] for row in columns] for at in range(3))
+    result = lh.audit(label, scores=np.array(score, float), sensitive_features={"group": group}, parts=["rank"])
+    assert result.parts["rank"].places["group"]["b"].value == pytest.approx(np.mean(np.arange(11, 21)) / 20)
+    frame = result.to_frame()
+    assert frame.loc[frame["figure"] == "place", "group"].tolist() == ["a", "b"]
+    assert "the scores of a stand lowest" in result._repr_html_()
+
+
 def test_the_entry_points_name_the_templates() -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
     groups = tomllib.loads(text)["project"]["entry-points"]
@@ -136,11 +165,12 @@ def test_the_entry_points_name_the_templates() -> None:
         ("levelhead.methods", "focal.py"),
         ("levelhead.datasets", "lamps.py"),
         ("levelhead.benchmarks", "pairs.py"),
+        ("levelhead.parts", "rank.py"),
     ):
         ((name, value),) = groups[group].items()
         assert f"class {value.partition(':')[2]}(" in FILES[file]
         assert name == Path(file).stem
-    assert {METHODS.group, DATASETS.group, BENCHMARKS.group} == set(groups)
+    assert {METHODS.group, DATASETS.group, BENCHMARKS.group, PARTS.group} == set(groups)
 
 
 def test_the_benchmark_of_language_models(

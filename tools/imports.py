@@ -23,7 +23,7 @@ ORDER = (
     ("data", "auditing"),
     ("attention", "objectives"),
     ("models", "training", "methods"),
-    ("own", "runs", "pretraining"),
+    ("runs", "pretraining"),
     ("bench", "inspecting", "lm"),
     ("__init__",),
     ("demo", "paper"),

@@ -101,18 +101,33 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
     ) -> None:
         self.kind, self.base, self.group, self.described_by = kind, base, group, described_by
         self._own, self._earlier = dict(own), dict(earlier or {})
+        self._registered: dict[str, type[Base]] = {}
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._own
-        yield from self._offered()
+        yield from dict.fromkeys([*self._own, *self._registered, *self._offered()])
 
     def __len__(self) -> int:
-        return len(self._own) + len(self._offered())
+        return len(list(iter(self)))
+
+    def own(self) -> list[type[Base]]:
+        """Return our own classes."""
+        return list(self._own.values())
+
+    def register(self, cls: type[Base]) -> type[Base]:
+        """Add a class under its ``name``, for this process; for use as a decorator.
+
+        Raises :class:`~levelhead.types.ConfigError` for a class that cannot be used, or the name of one of ours.
+        """
+        name = str(getattr(cls, "name", cls.__name__))
+        if self.is_own(name):
+            raise ConfigError(f"levelhead has a {self.kind} {quoted(name)}. Give yours another name.")
+        self._registered[name] = self._checked(name, cls)
+        return cls
 
     def __getitem__(self, name: str) -> type[Base]:
         name = self.present_name(name)
-        if name in self._own:
-            return self._own[name]
+        if name in self._own or name in self._registered:
+            return self._own.get(name) or self._registered[name]
         if ":" in name:
             return self._checked(name, self._imported(name, search_here=True))
         point = self._offered()[name]
@@ -121,7 +136,7 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
     def offers(self, name: str) -> bool:
         """Return whether ``name`` is ours or an installed package's; nothing is imported."""
         name = self.present_name(name)
-        return name in self._own or name in self._offered()
+        return name in self._own or name in self._registered or name in self._offered()
 
     def is_own(self, name: str) -> bool:
         """Return whether ``name`` is ours."""
@@ -219,13 +234,15 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
         base = f"{self.base.__module__.removesuffix('.base')}.{self.base.__name__}"
         if not isinstance(cls, type) or not issubclass(cls, self.base) or cls is self.base:
             raise ConfigError(f"{quoted(name)} is not a {self.kind}: it must be a class derived from {base}.")
-        if "__dataclass_fields__" not in vars(cls):
+        if dataclasses.is_dataclass(self.base) and "__dataclass_fields__" not in vars(cls):
             raise ConfigError(f"{quoted(name)} is no dataclass: write @dataclass(frozen=True) above the class.")
         if lacking := getattr(cls, "__abstractmethods__", ()):
             raise ConfigError(f"{quoted(name)} lacks what every {self.kind} has: {listed(sorted(lacking))}.")
         if not hasattr(cls, self.described_by):
             raise ConfigError(f"{quoted(name)} lacks `{self.described_by}`, which `levelhead list` shows; see {base}.")
-        options = [field for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+        if not dataclasses.is_dataclass(cls):
+            return typing.cast("type[Base]", cls)
+        options = [field for field in dataclasses.fields(cls) if field.init]
         bare = [one.name for one in options if one.default is one.default_factory is dataclasses.MISSING]
         if bare:
             raise ConfigError(f"{quoted(name)}: every option needs a default, and there is none for {listed(bare)}.")

@@ -17,12 +17,11 @@ from numpy.typing import ArrayLike
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import check_cluster, repeating_id
 from levelhead.auditing.finding import BONFERRONI, Reference
-from levelhead.auditing.options import LEAVE_OUT, AuditOptions, Roles, about_of, refuse_excluded
-from levelhead.auditing.own_metrics import Metric
+from levelhead.auditing.options import LEAVE_OUT, AuditOptions, Metric, Other, Roles, about_of
 from levelhead.auditing.result import AuditResult
-from levelhead.auditing.run import Counted, Other
+from levelhead.auditing.run import check, run
 from levelhead.auditing.scale import AUTO, check_scale
-from levelhead.auditing.scores import check_thresholds
+from levelhead.auditing.score_rows import check_thresholds
 from levelhead.auditing.weights import OF_WEIGHTS
 from levelhead.tables.bins import Bins
 from levelhead.tables.columns import by_name, name_of, outcome_of, outcomes_of
@@ -63,6 +62,7 @@ def audit(
     scale: str = AUTO,
     favourable: Hashable = None,
     cluster: ArrayLike | None = None,
+    parts: Sequence[str] = (),
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -118,6 +118,8 @@ def audit(
         cluster: (rows,) what rows that belong together have in common, such as a person's id. Intervals then allow for
             the correlation within clusters (:mod:`levelhead.metrics.clustered`); a rate with fewer than 8 clusters is
             not compared. Not with ``without``, ``continuous``, ``control_features``, ``metrics`` or ``sample_weight``.
+        parts: questions of your own, by the names that their classes are registered under, or as ``module:Class``
+            (:class:`~levelhead.auditing.part.Part`): what they find is in ``result.parts``.
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -168,19 +170,14 @@ def audit(
         () if control is None else source.add_words(control, "control", "control columns"),
         tuple(along),
     )
+    names = ("the other model", "this model") if without is None else ("without", "with")
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), adjust, favourable,
         check_thresholds(threshold, scores is not None, y_pred is not None), check_scale(scale), bins, metrics,
+        None if other is None else Other(names, personal=without is not None), tuple(parts),
     )  # fmt: skip
-    options.check(roles)
-    refuse_excluded(
-        {
-            "score": scores, "weight": weight, "cluster": cluster, "against": against, "without": without,
-            "continuous": continuous, "control": control, "metrics": metrics, "favourable": favourable,
-        },
-        argument=True,
-    )  # fmt: skip
+    check(roles, options, argument=True)
     if other is not None and y_pred is None:
         name = "against" if without is None else "without"
         raise ConfigError(f"{name}= compares predicted classes: pass y_pred as well.")
@@ -190,9 +187,7 @@ def audit(
         source.add_numbers("sample_weight", weight, "sample_weight", "weights", OF_WEIGHTS)
     for name, values in along.items():
         source.add_numbers(name, values, f"The column {quoted(name)}", f"values of {quoted(name)}")
-    names = ("the other model", "this model") if without is None else ("without", "with")
-    compared = None if other is None else Other(names, personal=without is not None)
-    result = Counted(source, roles, options, compared).report()
+    result = run(source, roles, options)
     return replace(result, warnings=[*matched_by_index, *by_position, *result.warnings])
 
 
@@ -235,6 +230,7 @@ def audit_file(
     favourable: Hashable = None,
     cluster: str | None = None,
     join: Path | str | None = None,
+    parts: Sequence[str] = (),
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
@@ -270,6 +266,7 @@ def audit_file(
         favourable: see there.
         cluster: name of the column that rows which belong together have in common, as ``cluster`` of :func:`audit`.
         join: a file with groups for ids, one row an id; rows of ``path`` without one have no group.
+        parts: as :func:`audit` takes them.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -301,18 +298,16 @@ def audit_file(
         label, prediction, tuple(names), score, weight, cluster, without, tuple(dict.fromkeys(control)),
         tuple(dict.fromkeys(continuous)), left if against is not None else None,
     )  # fmt: skip
+    other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left)
+    if without is not None and prediction is not None:
+        other = Other((without, prediction), personal=True)
     options = AuditOptions(
         positive, intersect, min_count, level, replicates, seed, missing, reference, LabelMap(label_map),
         positive_name, about_of(about), adjust, favourable,
         check_thresholds(threshold, score is not None, prediction is not None), check_scale(scale), bins,
+        other=other, parts=tuple(parts),
     )  # fmt: skip
-    options.check(roles)
-    refuse_excluded(
-        {
-            "score": score, "weight": weight, "cluster": cluster, "against": against, "without": without,
-            "continuous": tuple(continuous), "control": tuple(control), "favourable": favourable,
-        }
-    )  # fmt: skip
+    check(roles, options)
     if cluster is not None:
         check_cluster(cluster, [one for one in (label, prediction, score, *names) if one is not None])
     if without is not None and (
@@ -324,12 +319,8 @@ def audit_file(
         )
     if on is not None and against is None and join is None:
         raise ConfigError("Ids match the rows of two files: name the other file with --against, or leave out --on.")
-    other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left)
-    if without is not None and prediction is not None:
-        other = Other((without, prediction), personal=True)
-    counted = Counted(source, roles, options, other)
     used = [*roles.columns, *([left] if left else [])]
     reading = [*said, *source.taken(used)]
     if theirs is not None:
         reading += theirs.taken([*(name for name in roles.columns if name != left), *filter(None, [right or left])])
-    return counted.report(reading, repeating_id(source, used) if cluster is None else [])
+    return run(source, roles, options, reading, repeating_id(source, used) if cluster is None else [])

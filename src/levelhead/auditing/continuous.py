@@ -25,11 +25,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from levelhead.arrays import checked, put_in_order
+from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.intervals import finite_or_none
-from levelhead.report.text import digits, number
+from levelhead.report import blocks
+from levelhead.report.text import Record, digits, number, short
 from levelhead.tables.columns import numbers_of_array
-from levelhead.types import DataError, Estimate, printable, quoted
+from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
@@ -224,3 +226,45 @@ def _place(at: float, span: float) -> str:
     """Return a value of the attribute with as many decimals as tell a fiftieth of its span, ``span``, apart."""
     decimals = max(0, 1 - math.floor(math.log10(span)))
     return f"{at:.{decimals}f}" if decimals <= 6 and abs(at) < 1e15 else f"{at:.6g}"
+
+
+class Along(Part):
+    """How decisions change along columns of numbers."""
+
+    name = "continuous"
+    needs = ("along",)
+    keeps = ("prediction", "score", "along")
+
+    def find(self, frame: Frame) -> Found:
+        """Return the figures by column of numbers."""
+        if frame.of_class is None:
+            raise ConfigError("Gaps along numbers are about one class: name it, with --positive (positive= in Python).")
+        decided, options = frame.decided().astype(np.float64), frame.options
+        found = {
+            name: continuous_gap(
+                decided,
+                frame.rows.whole(f"along {name}"),
+                title=name,
+                level=options.level,
+                seed=options.seed,
+            )
+            for name in self.asked.roles.along
+        }
+        return Found(found, told=continuous_sentence)
+
+    @classmethod
+    def sections(cls, result: Record) -> list[Record]:
+        """Return the section on gaps along numbers."""
+        shown: list[Record] = []
+        for name, found in result.get("continuous", {}).items():
+            shown += blocks.said(found["sentences"])
+            if found["curve"]:
+                shown.append(
+                    blocks.curves(
+                        f"Positive rate along {short(name)}: a fitted curve of degree 3",
+                        [("fitted positive rate", [(at, 100 * value) for at, value in found["curve"]])],
+                        titles=(short(name), "Percent"),
+                        notes=["Between the 5th and the 95th percentile."],
+                    )
+                )
+        return [blocks.section("Along numbers", shown, rank=5)]

@@ -14,21 +14,26 @@ together have their intervals adjusted (Bonferroni), and so have all levels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from levelhead.auditing.part import Asked, Found, Frame, Part, find_classes
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.between import Differences, differences, normal_quantile, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
-from levelhead.metrics.names import RATE_TITLES
+from levelhead.metrics.names import RATE_TITLES, Key, group_name, parts_of
+from levelhead.report import blocks
 from levelhead.report.sentences import NARROW
 from levelhead.report.text import Record, counted, interval, joined, number, short
+from levelhead.tables.bins import ordered_groups
+from levelhead.tables.tally import Tally
+from levelhead.types import DataError, listed, printable
 
 NAMED_PAIRS, NAMED_LEVELS = 10, 40
 """Pairs of a rate that are kept, and levels that tables show; the JSON has all levels."""
@@ -263,3 +268,120 @@ def _points(one: Record) -> tuple[str, str]:
 
 def _less(pair: Record) -> str:
     return f"{short(pair['first']['group'], 40)} less {short(pair['second']['group'], 40)}"
+
+
+class Control(Part):
+    """Gaps within the levels of the control columns."""
+
+    name = "control"
+    needs = ("levels",)
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__(asked)
+        source, roles = asked.source, asked.roles
+        self.levels: Key = roles.levels if len(roles.levels) > 1 else roles.levels[0]
+        keys: list[Key] = [*roles.groups, *([roles.groups] if asked.options.intersect else [])]
+        titles, levels = roles.titles(source), {name: source.title(name) for name in roles.levels}
+        self.tallies = {
+            key: Tally(
+                titles["label"],
+                titles["prediction"],
+                {name: source.title(name) for name in parts_of(key)} | levels,
+                True,
+                frozenset(asked.cuts),
+            )
+            for key in keys
+        }
+
+    def update(self, columns: Mapping[str, Any]) -> None:
+        """Count the rows of each group and level."""
+        for tally in self.tallies.values():
+            both = {name: columns.get(f"group {name}") or columns[f"level {name}"] for name in tally.groups}
+            tally.add(columns["label"], columns["prediction"], both)
+
+    def find(self, frame: Frame) -> Found:
+        """Return what :func:`controlled` does."""
+        control, options = group_name(self.levels), frame.options
+        columns: list[LevelCounts] = []
+        for key, tally in self.tallies.items():
+            counts, without, positive = self._counts(frame, key, tally)
+            if without and not columns:
+                frame.warnings.append(
+                    f"{printable(control)}: {counted(without, 'row')} {'has' if without == 1 else 'have'} no level and "
+                    f"{'is' if without == 1 else 'are'} left out of what is compared within levels."
+                )
+            columns.append(counts)
+        found = controlled(
+            columns,
+            control,
+            positive=positive,
+            min_count=options.min_count,
+            level=options.level,
+            reference=frame.references,
+        )
+        return Found(found)
+
+    def _counts(self, frame: Frame, key: Key, tally: Tally) -> tuple[LevelCounts, int, int | None]:
+        """Return the counts of a column by level, how many rows have no level, and the positive class's place."""
+        as_label, as_prediction, classes, positive, _ = find_classes(tally, frame.options)
+        place = {value: position for position, value in enumerate(classes)}
+        levels, parts = parts_of(self.levels), len(parts_of(key))
+        patterns = {
+            pattern: rows
+            for pattern, rows in tally.counts[(*parts_of(key), *levels)].items()
+            if isinstance(pattern[2], tuple) and None not in pattern[2][parts:]  # crossings are always tuples
+        }
+        if not patterns:
+            raise DataError(f"No row has a level of {listed(levels)}. Name another control column, or leave it out.")
+        crossed = [pattern[2] for pattern in patterns if isinstance(pattern[2], tuple)]
+        own: list[Hashable] = [one[0] if isinstance(key, str) else one[:parts] for one in crossed]
+        its: list[Hashable] = [one[parts] if len(levels) == 1 else one[parts:] for one in crossed]
+        group_codes, groups = ordered_groups(own, key, self.asked.cuts)
+        level_codes, there = ordered_groups(its, self.levels, self.asked.cuts)
+        table = np.zeros((len(there), len(groups), len(classes), len(classes)), np.int64)
+        labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
+        predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
+        np.add.at(table, (level_codes, group_codes, labels, predictions), list(patterns.values()))
+        kept = [at for at, group in enumerate(groups) if not frame.options.leaves_out(group)]
+        counts = LevelCounts(
+            frame.names[key],
+            table[:, kept],
+            tuple(map(group_name, there)),
+            tuple(group_name(groups[at]) for at in kept),
+            tuple(map(str, classes)),
+        )
+        return counts, sum(tally.labels.values()) - sum(patterns.values()), positive
+
+    @classmethod
+    def sections(cls, result: Record) -> list[Record]:
+        """Return the section on gaps within the levels of another column."""
+        control = result.get("control")
+        if not control or not control["pairs"]:
+            return []
+        first, column = control["pairs"][0], short(control["column"], 60)
+        heads = ["Pair", "Within levels", "Interval", "Without levels"]
+        pairs = blocks.table(
+            f"Differences of two groups within levels of {column}, averaged over levels, in points",
+            heads,
+            [
+                (f"{rate}: {groups}", [blocks.cell(one) for one in numbers])
+                for rate, groups, *numbers in map(pair_cells, control["pairs"][:NAMED_PAIRS])
+            ],
+            notes=[
+                f"A level counts by its share of the rows. The intervals allow for all {control['comparisons']:,} "
+                "comparisons (Bonferroni)."
+            ],
+            where=blocks.BOTH,
+        )
+        more = len(first["levels"]) - NAMED_LEVELS
+        levels = blocks.table(
+            f"{pair_cells(first)[0]} in each level of {column}: {pair_cells(first)[1]}, in points",
+            ["Level", "Share, percent", "Difference", "Interval", "Rows"],
+            [
+                (name, [blocks.cell(one) for one in cells])
+                for name, *cells in map(level_cells, first["levels"][:NAMED_LEVELS])
+            ],
+            notes=[f"And {more:,} more levels: the JSON has all." if more > 0 else ""],
+            where=blocks.BOTH,
+        )
+        return [blocks.section(f"Within levels of {column}", [pairs, levels], rank=1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,181 +11,142 @@ import numpy as np
 from levelhead.auditing.clusters import alone_sentence, clustered_counts, clusters_found, few_clusters
 from levelhead.auditing.finding import find, references
 from levelhead.auditing.options import LEAVE_OUT, AuditOptions
-from levelhead.auditing.rates import MoreRates, more_rates
+from levelhead.auditing.part import Asked, Frame, Part, find_classes
 from levelhead.auditing.result import AttributeAudit, AuditResult, GroupFigures
+from levelhead.auditing.score_rows import ScoreRows
 from levelhead.auditing.weights import Weights, weighted_rates, weights_found
 from levelhead.metrics import Counts, estimate, estimate_all, proportion, worst_class
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.amplification import audited_amplification
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.contrasts import Enough
-from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, attribute_names, group_name, parts_of
+from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, group_name, parts_of
 from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_worst_class
-from levelhead.tables.bins import Cuts, ordered_groups
+from levelhead.tables.bins import ordered_groups
 from levelhead.tables.columns import positive_index
+from levelhead.tables.rows import Rows
 from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import agree, alike, check_predictions, in_order
+from levelhead.tables.vocabulary import alike
 from levelhead.types import ConfigError, Estimate, printable, quoted
 
 
-def find_classes(
-    tally: Tally, options: AuditOptions
-) -> tuple[Mapping[Hashable, Hashable], Mapping[Hashable, Hashable], list[Hashable], int | None, list[str]]:
-    """Return the class of each label and of each prediction, all classes, the positive one's place, and warnings."""
-    as_label, as_prediction, labelled, predicted = agree(tally.labels, tally.predictions, options.label_map)
-    positive = options.positive
-    if options.label_map:
-        positive = options.label_map.targets.get(str(positive), positive) if positive is not None else None
-    warnings = check_predictions(labelled, predicted, options.label_map.named)
-    # Labels first: where a prediction is the same number in another type, the label says how it is written.
-    classes = in_order({**labelled, **predicted})
-    chosen = positive_index(classes, positive)
-    return as_label, as_prediction, classes, chosen, warnings
+class Classes(Part):
+    """Rates and gaps of predicted classes: what every audit has, and what all other parts share."""
 
+    name = "classes"
+    excludes = ()
 
-def audit_tally(
-    tally: Tally, options: AuditOptions, cuts: Mapping[str, Cuts], weights: Weights | None = None
-) -> AuditResult:
-    """Audit the counted rows; ``weights``, if given, have been used in counting them."""
-    as_label, as_prediction, classes, chosen, warnings = find_classes(tally, options)
-    if weights is not None:
-        warnings += weights.sentences()
-    place = {value: position for position, value in enumerate(classes)}
-    names = attribute_names(tally.counts)
-    favourable = _favourable_index(options, classes, chosen)
-    counted, members = {}, {}
-    weighted: dict[Key, WeightedCounts] = {}
-    clustered = len(tally.clusters) < sum(tally.labels.values()) and options.cluster is not None
-    if options.cluster is not None and not clustered:
-        warnings.append(alone_sentence(options.cluster))
-    for attribute, patterns in tally.counts.items():
-        codes, groups = ordered_groups([group for _, _, group in patterns], attribute, cuts)
-        labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
-        predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
-        rows = np.fromiter(patterns.values(), np.int64, len(patterns))
-        if isinstance(attribute, str) and (attribute not in cuts or cuts[attribute].values):
-            warnings += alike(attribute, "groups", groups)
-        texts = [group_name(group) for group in groups]
-        counted[attribute] = Counts.from_codes(codes, labels, predictions, texts, classes, rows)
-        members[attribute] = groups
-        if weights is not None:
-            sums = np.array([tally.weights[attribute][pattern] for pattern in patterns])
-            tables = np.zeros((2, *counted[attribute].table.shape))
-            for table, part in zip(tables, sums.T, strict=True):
-                np.add.at(table, (codes, labels, predictions), part)
-            weighted[attribute] = WeightedCounts(counted[attribute], *tables)
-        elif clustered:
-            weighted[attribute] = clustered_counts(counted[attribute], tally, attribute, codes, labels, predictions)
-    chosen_references = references(options.reference, members)
-    by_attribute, compared, missing = {}, {}, []
-    for attribute, counts in counted.items():
-        name, groups = names[attribute], members[attribute]
-        absent = [group for group in groups if MISSING_GROUP in parts_of(group)]
-        if absent:
-            rows_without = int(counts.keep([group_name(group) for group in absent]).n)
-            left_out = options.missing == LEAVE_OUT
-            missing.append(
-                {"attribute": name, "rows": rows_without, "share": rows_without / counts.n, "left_out": left_out}
-            )
-            warnings.append(_missing_sentence(missing[-1], counts.n))
-        by_attribute[attribute], compared[name], more = _audit_column(
-            name,
-            groups,
-            counts,
-            chosen,
-            options,
-            absent if options.missing == LEAVE_OUT else [],
-            weighted.get(attribute),
+    def __init__(self, asked: Asked) -> None:
+        super().__init__(asked)
+        source, roles, options = asked.source, asked.roles, asked.options
+        titles = roles.titles(source)
+        decided = titles["score" if roles.prediction is None else "prediction"]
+        groups = {name: source.title(name) for name in roles.groups}
+        self.tally = Tally(titles["label"], decided, groups, options.intersect, frozenset(asked.cuts))
+        self.weights = (
+            None if roles.weight is None else Weights(source.title(roles.weight), source.called(roles.weight))
         )
-        warnings += more
-    pooled = next(iter(counted.values()))
-    pooled = Counts(pooled.table.sum(0, keepdims=True), ("all",), pooled.classes)
-    compared_classes = group_metrics.classes_compared(len(classes), chosen)
-    only = str(classes[compared_classes[0]]) if len(compared_classes) == 1 else None
-    reference = {names[attribute]: group_name(group) for attribute, group in chosen_references.items()}
-    for name, group in reference.items():
-        if group not in compared[name].groups:
-            warnings.append(
-                f"{printable(name)}: the reference group {quoted(group)} is left out of the gaps, so that no pair with "
-                "it is compared."
-            )
-    found = find(
-        compared,
-        pooled,
-        next(iter(by_attribute.values())).metrics["balanced_accuracy"],
-        positive=chosen,
-        min_count=options.min_count,
-        level=options.level,
-        seed=options.seed,
-        reference=reference,
-        weighted={names[attribute]: one.keep(compared[names[attribute]].groups) for attribute, one in weighted.items()},
-        adjust=options.adjust,
-    )
-    words: dict[str, Any] = {"label": options.label, "order": [str(value) for value in classes]}
-    if options.positive_name:
-        words["positive"] = options.positive_name
-    if shown := options.label_map.shown:
-        words["classes"] = shown
-    more_found: dict[str, Any] = {**found, "words": words, "replicates": options.replicates}
-    if weights is not None:
-        more_found["weights"] = weights_found(weights, next(iter(weighted.values())), classes)
-    whole = next(iter(weighted.values()), None)
-    if isinstance(whole, ClusteredCounts) and options.cluster is not None:
-        more_found["clusters"] = clusters_found(options.cluster, whole)
-    if missing:
-        more_found["missing"] = missing
-    if reference:
-        more_found["reference"] = reference
-    if options.about:
-        more_found["about"] = dict(options.about)
-    if weights is not None:  # what follows knows unweighted rows alone; the weights' sentence says so
-        return AuditResult(by_attribute, warnings, options.level, only, more_found)
-    amplified = {}
-    clusters = {attribute: one for attribute, one in weighted.items() if isinstance(one, ClusteredCounts)}
-    for attribute, counts in counted.items():
-        kept = [group_name(group) for group in members[attribute] if not options.leaves_out(group)]
-        words_of = tuple(str(value) for value in classes)
-        own = clusters[attribute].keep(kept).members if attribute in clusters else None
-        amplified[attribute] = audited_amplification(
-            counts.keep(kept).table, tuple(kept), words_of, level=options.level, members=own
-        )
-    rates = (
-        {}
-        if only is None
-        else _more_rates(counted, members, chosen_references, compared_classes[0], options, favourable, clusters)
-    )
-    return AuditResult(by_attribute, warnings, options.level, only, more_found, rates=rates, amplification=amplified)
 
+    def update(self, columns: Mapping[str, Any]) -> None:
+        """Count a batch; rows with scores are counted when the scale of all scores is known."""
+        if "score" in columns:
+            return
+        label, groups = columns["label"], {name: columns[f"group {name}"] for name in self.tally.groups}
+        if self.weights is None:
+            self.tally.add(label, columns["prediction"], groups, cluster=columns.get("cluster"))
+        elif used := self.weights.use(columns["weight"], label, columns["prediction"], groups):
+            self.tally.add(*used)
 
-def _more_rates(
-    counted: Mapping[Key, Counts],
-    members: Mapping[Key, Sequence[Key]],
-    chosen: Mapping[Key, Key],
-    positive: int,
-    options: AuditOptions,
-    favourable: int | None,
-    clusters: Mapping[Key, ClusteredCounts],
-) -> dict[Key, MoreRates]:
-    """Return ratios, precision and balanced error by column, to its reference where one was named."""
-    found = {}
-    for attribute, counts in counted.items():
-        groups = [group for group in members[attribute] if not options.leaves_out(group)]
-        reference = chosen.get(attribute)
-        kept = [group_name(group) for group in groups]
-        found[attribute] = more_rates(
-            counts.keep(kept),
-            groups,
-            positive,
-            reference=None if reference is None else group_name(reference),
+    def frame(self, rows: Rows, given: Rows) -> Frame:
+        """Return what all parts share; ``rows`` and ``given`` are those of :class:`Frame`."""
+        asked, scale, label = self.asked, None, None
+        if self.weights is not None:
+            self.weights.check()
+        if isinstance(rows, ScoreRows):
+            scale, class_of = rows.settle(asked.options.scale), rows.merge(asked.options.label_map)
+            label, other = rows.positive(asked.options.positive, class_of)
+            threshold = (asked.options.thresholds or (scale.default_threshold(),))[0]
+            rows.tally(self.tally, threshold, class_of[label], class_of[other])
+            asked = replace(asked, options=replace(asked.options, positive=label))
+        as_label, as_prediction, classes, chosen, warnings = find_classes(self.tally, asked.options)
+        place = {value: position for position, value in enumerate(classes)}
+        favourable = _favourable_index(asked.options, classes, chosen)
+        warnings += [] if self.weights is None else self.weights.sentences()
+        options, cluster = asked.options, asked.options.cluster
+        clustered = len(self.tally.clusters) < sum(self.tally.labels.values()) and cluster is not None
+        if cluster is not None and not clustered:
+            warnings.append(alone_sentence(cluster))
+        counted: dict[Key, Counts] = {}
+        members: dict[Key, Sequence[Key]] = {}
+        weighted: dict[Key, WeightedCounts] = {}
+        for key, patterns in self.tally.counts.items():
+            codes, groups = ordered_groups([group for _, _, group in patterns], key, asked.cuts)
+            labels = np.array([place[as_label[pattern[0]]] for pattern in patterns])
+            predictions = np.array([place[as_prediction[pattern[1]]] for pattern in patterns])
+            number = np.fromiter(patterns.values(), np.int64, len(patterns))
+            if isinstance(key, str) and (key not in asked.cuts or asked.cuts[key].values):
+                warnings += alike(key, "groups", groups)
+            counts = Counts.from_codes(codes, labels, predictions, list(map(group_name, groups)), classes, number)
+            counted[key], members[key] = counts, groups
+            if self.weights is not None:
+                tables = np.zeros((2, *counts.table.shape))
+                sums = np.array([self.tally.weights[key][pattern] for pattern in patterns])
+                for table, part in zip(tables, sums.T, strict=True):
+                    np.add.at(table, (codes, labels, predictions), part)
+                weighted[key] = WeightedCounts(counts, *tables)
+            elif clustered:
+                weighted[key] = clustered_counts(counts, self.tally, key, codes, labels, predictions)
+        return Frame(
+            asked, rows, given, counted, members, weighted, classes, as_prediction, chosen,
+            references(options.reference, members), favourable, scale, label, warnings,
+        )  # fmt: skip
+
+    def find(self, frame: Frame) -> AuditResult:
+        """Return an audit without other parts."""
+        options, names, warnings = frame.options, frame.names, frame.warnings
+        by_attribute, compared, missing = {}, {}, []
+        for key, counts in frame.counts.items():
+            absent = [group for group in frame.groups[key] if MISSING_GROUP in parts_of(group)]
+            if absent:
+                rows = int(counts.keep(list(map(group_name, absent))).n)
+                left_out = options.missing == LEAVE_OUT
+                missing.append({"attribute": names[key], "rows": rows, "share": rows / counts.n, "left_out": left_out})
+                warnings.append(_missing_sentence(missing[-1], counts.n))
+            by_attribute[key], compared[names[key]], more = _audit_column(frame, key)
+            warnings += more
+        for name, group in frame.references.items():
+            if group not in compared[name].groups:
+                warnings.append(
+                    f"{printable(name)}: the reference group {quoted(group)} is left out of the gaps, so that no pair "
+                    "with it is compared."
+                )
+        pooled = next(iter(frame.counts.values()))
+        found = find(
+            compared,
+            Counts(pooled.table.sum(0, keepdims=True), ("all",), pooled.classes),
+            next(iter(by_attribute.values())).metrics["balanced_accuracy"],
+            positive=frame.positive,
             min_count=options.min_count,
             level=options.level,
-            replicates=options.replicates,
             seed=options.seed,
-            favourable=favourable,
-            words=options.label_map.shown,
-            clustered=clusters[attribute].keep(kept) if attribute in clusters else None,
+            reference=frame.references,
+            weighted={names[key]: one.keep(compared[names[key]].groups) for key, one in frame.weighted.items()},
+            adjust=options.adjust,
         )
-    return found
+        words: dict[str, Any] = {"label": options.label, "order": [str(value) for value in frame.classes]}
+        if options.positive_name:
+            words["positive"] = options.positive_name
+        if shown := options.label_map.shown:
+            words["classes"] = shown
+        whole, column = next(iter(frame.weighted.values()), None), options.cluster
+        weights = None if self.weights is None or whole is None else weights_found(self.weights, whole, frame.classes)
+        clusters = clusters_found(column, whole) if isinstance(whole, ClusteredCounts) and column is not None else None
+        given = {
+            "weights": weights, "clusters": clusters, "missing": missing, "reference": frame.references,
+            "about": dict(options.about),
+        }  # fmt: skip
+        told = {**found, "words": words, "replicates": options.replicates}
+        told |= {name: one for name, one in given.items() if one}
+        return AuditResult(by_attribute, warnings, options.level, frame.of_class, told)
 
 
 def _favourable_index(options: AuditOptions, classes: list[Hashable], positive: int | None) -> int | None:
@@ -207,23 +169,17 @@ def _missing_sentence(one: Mapping[str, Any], rows: int) -> str:
     return f"{where} have no group and are compared as the group {MISSING_GROUP}."
 
 
-def _audit_column(
-    column: str,
-    keys: Sequence[Key],
-    counts: Counts,
-    positive: int | None,
-    options: AuditOptions,
-    absent: Sequence[Key],
-    weighted: WeightedCounts | None = None,
-) -> tuple[AttributeAudit, Counts, list[str]]:
-    """Audit one sensitive column, or a crossing, without the gaps of the ``absent`` groups.
+def _audit_column(frame: Frame, key: Key) -> tuple[AttributeAudit, Counts, list[str]]:
+    """Audit one sensitive column, or a crossing.
 
-    Returns the figures, by the ``keys`` of the groups, the counts that gaps compare, and warnings.
+    Returns the figures by group, the counts that gaps compare, and warnings.
     """
+    options, column, keys = frame.options, frame.names[key], frame.groups[key]
+    counts, positive, weighted = frame.counts[key], frame.positive, frame.weighted.get(key)
     level, replicates, seed, min_count = options.level, options.replicates, options.seed, options.min_count
     warnings = []
     sizes = dict(zip(counts.groups, counts.group_sizes.tolist(), strict=True))
-    unknown = {group_name(group) for group in absent}
+    unknown = {group_name(group) for group in keys if options.leaves_out(group)}
     kept = [group for group, size in sizes.items() if size >= min_count and group not in unknown]
     warnings += _small_groups(column, counts, min_count, unknown)
     if isinstance(weighted, ClusteredCounts):

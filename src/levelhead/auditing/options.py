@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from levelhead.auditing.finding import BONFERRONI, MAX_T, Reference
-from levelhead.auditing.own_metrics import Metric, check_metrics
 from levelhead.auditing.scale import AUTO
 from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
 from levelhead.tables.bins import Bins, Cuts
@@ -24,6 +23,8 @@ MIN_COUNT = 10
 """Smallest denominator for a rate to enter a gap, where nobody says another."""
 ABOUT = ("title", "model", "author", "purpose")
 """What may be said of an audit, for its page."""
+Metric = Callable[[Any, Any], Any]
+"""A metric of the user's own: a function of labels and predictions."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,15 @@ class Roles:
         named |= {"id": self.id} | {f"group {name}": name for name in self.groups}
         return {role: source.title(name) for role, name in named.items() if name is not None}
 
+    def kept(self, fields: Collection[str]) -> set[str]:
+        """Return the roles of the columns of some fields, such as ``groups``: that of each group column."""
+        several = {"groups": ("group", self.groups), "along": ("along", self.along)}
+        found = set(fields) - set(several)
+        for name in set(fields) & set(several):
+            role, columns = several[name]
+            found |= {f"{role} {column}" for column in columns}
+        return found
+
     def batches(self, source: Source, cuts: Mapping[str, Cuts]) -> Iterator[dict[str, Column | FloatArray]]:
         """Yield the columns of a table by role, batch by batch; groups and levels are cut, ids are texts."""
         outcomes = {"label": self.label, "prediction": self.prediction, "other": self.other}
@@ -87,6 +97,19 @@ def find_quantiles(source: Source, cuts: Mapping[str, Cuts]) -> None:
 
 
 @dataclass(frozen=True)
+class Other:
+    """Another model: its predictions in a table of its own (None: beside the audited ones), and what both are called.
+
+    ``personal``: the audited model uses the groups, and the other one does not.
+    """
+
+    names: tuple[str, str]
+    source: Source | None = None
+    id: str | None = None
+    personal: bool = False
+
+
+@dataclass(frozen=True)
 class AuditOptions:
     """The options that both ways to audit share, as :func:`levelhead.audit` describes them.
 
@@ -110,6 +133,8 @@ class AuditOptions:
     scale: str = AUTO
     bins: Bins | Sequence[str] | None = None
     metrics: Mapping[str, Metric] | None = None
+    other: Other | None = None
+    parts: tuple[str, ...] = ()
     label: str = "label"
     cluster: str | None = None
 
@@ -139,6 +164,18 @@ class AuditOptions:
             raise ConfigError(
                 "Gaps within levels compare predicted classes, not scores: name predictions (--prediction, in Python "
                 "y_pred) as well, or leave out the control column."
+            )
+
+
+def check_metrics(metrics: Mapping[str, Metric]) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` unless each metric has a name and is a function."""
+    if not isinstance(metrics, Mapping) or not metrics:
+        raise ConfigError('metrics= needs names and functions, for example metrics={"f1": sklearn.metrics.f1_score}.')
+    for name, function in metrics.items():
+        if not isinstance(name, str) or not name.strip() or not callable(function):
+            raise ConfigError(
+                f"metrics[{quoted(name)}] is {type(function).__name__}: each metric is a name and a function that is "
+                "called as function(y_true, y_pred) and returns a number."
             )
 
 
@@ -179,11 +216,16 @@ ARGUMENTS = {"score": "scores=", "weight": "sample_weight=", "control": "control
 """What Python calls it, where that is another name."""
 
 
-def refuse_excluded(asked: Mapping[str, Any], argument: bool = False) -> None:
+def refuse_excluded(roles: Roles, options: AuditOptions, argument: bool = False) -> None:
     """Raise :class:`~levelhead.types.ConfigError` for what does not go together; ``argument``: named as in Python."""
-    there = [
-        name for name, value in asked.items() if value is not None and not (isinstance(value, tuple) and not value)
-    ]
+    personal = options.other is not None and options.other.personal
+    asked = {
+        "score": roles.score, "weight": roles.weight, "cluster": roles.cluster,
+        "against": None if personal else options.other, "without": options.other if personal else None,
+        "continuous": roles.along or None, "control": roles.levels or None, "metrics": options.metrics,
+        "favourable": options.favourable,
+    }  # fmt: skip
+    there = [name for name, value in asked.items() if value is not None]
     for column, (why, excluded) in EXCLUDED.items():
         if column in there and (clash := [name for name in excluded if name in there]):
             named = " and ".join(ARGUMENTS.get(name, f"{name}=") if argument else f"--{name}" for name in clash)

@@ -14,8 +14,9 @@ has an interval that is too narrow. The rates of an audit have better ones; give
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -24,15 +25,19 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy import special
 
+from levelhead.auditing.options import Metric
+from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics.between import difference_of, shared
 from levelhead.metrics.names import Key, group_name
+from levelhead.report import blocks
 from levelhead.report.record import Finding
-from levelhead.report.text import digits
-from levelhead.terminal import counted
-from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
+from levelhead.report.text import Record, digits, level_text, short
+from levelhead.tables.bins import ordered_groups
+from levelhead.tables.tally import Tally
+from levelhead.terminal import Terminal, counted
+from levelhead.types import DataError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
-Metric = Callable[[Any, Any], Any]
 
 NAMED_PAIRS = 10
 """Pairs of groups that are kept of each metric, the clearest and largest first."""
@@ -53,7 +58,7 @@ class PairDifference(Finding):
     @property
     def decided(self) -> bool:
         """Whether the interval leaves out 0."""
-        return self.difference.low > 0 or self.difference.high < 0
+        return self.difference.excludes_zero
 
 
 @dataclass(frozen=True)
@@ -66,18 +71,6 @@ class OwnMetric(Finding):
     groups: dict[Key, Estimate]
     pairs: list[PairDifference]
     comparisons: int
-
-
-def check_metrics(metrics: Mapping[str, Metric]) -> None:
-    """Raise :class:`~levelhead.types.ConfigError` unless each metric has a name and is a function."""
-    if not isinstance(metrics, Mapping) or not metrics:
-        raise ConfigError('metrics= needs names and functions, for example metrics={"f1": sklearn.metrics.f1_score}.')
-    for name, function in metrics.items():
-        if not isinstance(name, str) or not name.strip() or not callable(function):
-            raise ConfigError(
-                f"metrics[{quoted(name)}] is {type(function).__name__}: each metric is a name and a function that is "
-                "called as function(y_true, y_pred) and returns a number."
-            )
 
 
 def own_metrics(
@@ -259,3 +252,100 @@ def own_sentence(attribute: str, name: str, found: OwnMetric) -> str:
     if pair.decided:
         return f"{where}: {names} differ by {size}{allowed}."
     return f"{where}: these rows cannot tell whether {names} differ: {size}{allowed}."
+
+
+class OwnMetrics(Found):
+    """The metrics by name, by sensitive column."""
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield the figure of each group."""
+        for key, metrics in self.items():
+            for metric, own in metrics.items():
+                yield from ((self.names[key], group, metric, figure) for group, figure in own.groups.items())
+
+
+class OwnPart(Part):
+    """Metrics of the user's own, on labels and predictions as the user gave them; without predictions, on scores."""
+
+    name = "own_metrics"
+    needs = ("metrics",)
+    keeps = ("label", "prediction", "groups")
+
+    def find(self, frame: Frame) -> OwnMetrics:
+        """Return the figures of all metrics."""
+        options, (labels, predictions) = frame.options, self._given(frame)
+        tally = Tally(
+            "", "", dict.fromkeys(self.asked.roles.groups, ""), options.intersect, frozenset(self.asked.roles.groups)
+        )
+        columns = {name: frame.given.column(f"group {name}") for name in self.asked.roles.groups}
+        found = OwnMetrics(names=frame.names)
+        for key, (codes, values) in tally.group_columns(columns).items():
+            at, groups = ordered_groups(values, key, self.asked.cuts)
+            rows = dict(zip(frame.groups[key], frame.counts[key].group_sizes.tolist(), strict=True))
+            own = own_metrics(
+                options.metrics or {},
+                labels,
+                predictions,
+                at[codes],
+                groups,
+                compared=[
+                    rows[group] >= options.min_count and not options.leaves_out(group) for group in frame.groups[key]
+                ],
+                level=options.level,
+                replicates=options.replicates,
+                seed=options.seed,
+                console=Terminal(stderr=True),
+            )
+            found[key] = Found(own, told=partial(own_sentence, frame.names[key]))
+            for name, one in own.items():
+                frame.warnings.extend(_warnings(name, one))
+        return found
+
+    def _given(self, frame: Frame) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return labels and predictions, or scores, (rows,)."""
+        label = frame.given.column("label")
+        if self.asked.roles.prediction is None:
+            return np.array(label[1])[label[0]], frame.rows.whole("score")
+        decided = frame.given.column("prediction")
+        mapped: list[Mapping[Hashable, Hashable]] = [{}, {}]
+        if label_map := frame.options.label_map:
+            mapped = [*label_map.apply(dict.fromkeys(label[1], 1), dict.fromkeys(decided[1], 1))]
+        columns = zip((label, decided), mapped, strict=True)
+        labels, predictions = (np.array([words.get(one, one) for one in known])[at] for (at, known), words in columns)
+        return labels, predictions
+
+    @classmethod
+    def column_sections(cls, name: str, result: Record) -> list[Record]:
+        """Return the section on the metrics by a sensitive column."""
+        own = result.get("own_metrics", {}).get(name, {})
+        level = level_text(result.get("level", 0.95))
+        shown = [
+            block
+            for metric, found in own.items()
+            for block in (
+                *blocks.said(found["sentences"]),
+                blocks.table(
+                    f"{short(metric)} by group of {short(name)}, with {level} intervals from resampled rows",
+                    ["Group", "Value", "Rows"],
+                    [
+                        (group, [blocks.figure_cell(one, None), blocks.cell(f"{one['n']:,}")])
+                        for group, one in found["groups"].items()
+                    ],
+                    where=blocks.BOTH,
+                ),
+            )
+        ]
+        return [blocks.section("Metrics of your own", shown, rank=6)]
+
+
+def _warnings(name: str, found: OwnMetric) -> Iterator[str]:
+    """Name the groups whose figure is undefined or has no interval."""
+    for group, figure in found.groups.items():
+        of_group = f"{printable(name)} of group {quoted(group_name(group))}"
+        if not figure.defined:
+            yield f"{of_group} is undefined: {figure.reason}."
+        elif np.isnan(figure.low):
+            yield (
+                f"{of_group} is the same in every resampling, which then says nothing of how sure it is: it has no "
+                "interval and is not compared."
+            )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
-from levelhead.auditing.control import NAMED_LEVELS, NAMED_PAIRS, level_cells, pair_cells
 from levelhead.auditing.finding import ADJUSTED, BONFERRONI
-from levelhead.auditing.paired_page import paired_sections
-from levelhead.auditing.rates_page import number_sections, own_sections, rate_sections
-from levelhead.auditing.scores_page import score_sections
+from levelhead.auditing.parts import PARTS
 from levelhead.auditing.weights import rows_worth
 from levelhead.metrics import gaps as gap_names
 from levelhead.metrics.names import NOTE, RATE_TITLES, left_out_words, metric_title
@@ -32,7 +29,7 @@ from levelhead.report.text import (
     percent_interval,
     short,
 )
-from levelhead.types import Estimate
+from levelhead.types import Estimate, visible
 
 MOST_TILES = 6
 """Sensitive columns whose gap has a tile."""
@@ -74,10 +71,10 @@ def audit_page(result: Record, *, source: str = "", command: str = "") -> Record
     by_attribute = result["by_attribute"]
     first = next(iter(by_attribute))
     parts = [
-        blocks.part(audit_sections(name, by_attribute[name], result), title=name if len(by_attribute) > 1 else "")
-        for name in by_attribute
+        blocks.part(audit_sections(name, result), title=name if len(by_attribute) > 1 else "") for name in by_attribute
     ]
-    whole = [section for sections in WHOLE for section in sections(result)]
+    whole = [section for one in PARTS.own() for section in one.sections(result)]
+    whole += [*_pairs_section(result), *_detectable_section(result), *own_sections(result)]
     if len(by_attribute) > 1 and whole:
         parts.insert(0, blocks.part(whole, title="All groups"))
         whole = []
@@ -165,14 +162,20 @@ def _gap_facts(result: Record) -> list[tuple[str, str, str]]:
     return facts
 
 
-def audit_sections(name: str, part: Record, result: Record) -> list[Record]:
-    """Return the sections on one sensitive column: those of :data:`SECTIONS`."""
-    return [section for sections in SECTIONS for section in sections(name, part, result)]
+def audit_sections(name: str, result: Record) -> list[Record]:
+    """Return the sections on one sensitive column: its gaps and groups, those of all parts, and what is undecided."""
+    part, level = result["by_attribute"][name], level_text(result.get("level", 0.95))
+    _, gaps, worst = _figures_of(part)
+    return [
+        _gaps_section(name, part, level),
+        blocks.section("The groups", [groups_table(name, part, Words(result)), *_rate_forests(name, part, level)]),
+        *(section for one in PARTS.own() for section in one.column_sections(name, result)),
+        blocks.section("What these rows cannot decide", [_undecided(gaps, worst), *_flagged(part)]),
+    ]
 
 
-def _gaps_section(name: str, part: Record, result: Record) -> list[Record]:
+def _gaps_section(name: str, part: Record, level: str) -> Record:
     """Return the section on the measured gaps."""
-    level = level_text(result.get("level", 0.95))
     figures, gaps, worst = _figures_of(part)
     forest = blocks.forest(
         f"Measured gaps between groups of {short(name)}, percentage points with {level} intervals",
@@ -200,32 +203,21 @@ def _gaps_section(name: str, part: Record, result: Record) -> list[Record]:
         notes=[": ".join(STATISTICS["corrected"])],
         where=blocks.BOTH,
     )
-    return [blocks.section("The measured gaps", [forest, metrics] if gaps else [metrics])]
+    return blocks.section("The measured gaps", [forest, metrics] if gaps else [metrics])
 
 
-def _groups_section(name: str, part: Record, result: Record) -> list[Record]:
-    """Return the section on the groups: their sizes and rates."""
-    level = level_text(result.get("level", 0.95))
-    return [blocks.section("The groups", [groups_table(name, part, Words(result)), *_rate_forests(name, part, level)])]
+def own_sections(result: Record) -> list[Record]:
+    """Return the sections of parts of the user's own, which their JSON holds."""
+    return [_visible(one) for part in result.get("parts", {}).values() for one in part["sections"]]
 
 
-def _undecided_section(name: str, part: Record, result: Record) -> list[Record]:
-    """Return the section on what these rows cannot decide."""
-    _, gaps, worst = _figures_of(part)
-    return [blocks.section("What these rows cannot decide", [_undecided(gaps, worst), *_flagged(part)])]
-
-
-SECTIONS: list[Callable[[str, Record, Record], list[Record]]] = [
-    _gaps_section,
-    _groups_section,
-    paired_sections,
-    score_sections,
-    rate_sections,
-    own_sections,
-    _undecided_section,
-]
-"""The sections on each sensitive column, in this order. A function takes the column's name, its part of the audit's
-JSON and the whole of it, and returns nothing where the audit has nothing of its kind."""
+def _visible(value: Any) -> Any:
+    """Return blocks with nothing in their texts that would command a terminal."""
+    if isinstance(value, dict):
+        return {key: _visible(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_visible(one) for one in value]
+    return visible(value) if isinstance(value, str) else value
 
 
 def _pairs_section(result: Record) -> list[Record]:
@@ -287,40 +279,6 @@ def _pair_cells(pair: Record, result: Record) -> list[Record]:
     ]
 
 
-def _control_section(result: Record) -> list[Record]:
-    """Return the section on gaps within the levels of another column."""
-    control = result.get("control")
-    if not control or not control["pairs"]:
-        return []
-    first, column = control["pairs"][0], short(control["column"], 60)
-    heads = ["Pair", "Within levels", "Interval", "Without levels"]
-    pairs = blocks.table(
-        f"Differences of two groups within levels of {column}, averaged over levels, in points",
-        heads,
-        [
-            (f"{rate}: {groups}", [blocks.cell(one) for one in numbers])
-            for rate, groups, *numbers in map(pair_cells, control["pairs"][:NAMED_PAIRS])
-        ],
-        notes=[
-            f"A level counts by its share of the rows. The intervals allow for all {control['comparisons']:,} "
-            "comparisons (Bonferroni)."
-        ],
-        where=blocks.BOTH,
-    )
-    more = len(first["levels"]) - NAMED_LEVELS
-    levels = blocks.table(
-        f"{pair_cells(first)[0]} in each level of {column}: {pair_cells(first)[1]}, in points",
-        ["Level", "Share, percent", "Difference", "Interval", "Rows"],
-        [
-            (name, [blocks.cell(one) for one in cells])
-            for name, *cells in map(level_cells, first["levels"][:NAMED_LEVELS])
-        ],
-        notes=[f"And {more:,} more levels: the JSON has all." if more > 0 else ""],
-        where=blocks.BOTH,
-    )
-    return [blocks.section(f"Within levels of {column}", [pairs, levels], rank=1)]
-
-
 def _detectable_section(result: Record) -> list[Record]:
     """Return the section on the gaps that these rows could have shown."""
     sentences = detectable_sentences(result)
@@ -331,10 +289,6 @@ def _detectable_section(result: Record) -> list[Record]:
 def _note(result: Record) -> str:
     positive = result.get("positive")
     return NOTE if positive is None else f"Positive class: {Words(result).of_class(str(positive))}. {NOTE}"
-
-
-WHOLE: list[Callable[[Record], list[Record]]] = [_control_section, number_sections, _pairs_section, _detectable_section]
-"""The sections on the audit as a whole, behind those of the columns; a function takes the audit's JSON."""
 
 
 def _figures_of(part: Record) -> tuple[dict[str, Estimate], dict[str, Estimate], dict[str, str]]:

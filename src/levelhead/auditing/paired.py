@@ -25,26 +25,25 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
+from levelhead.auditing.options import Other
+from levelhead.auditing.paired_page import paired_sections
+from levelhead.auditing.part import Answer, Frame, Part
+from levelhead.auditing.scale import ASK
+from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics import JointCounts, holm
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.between import normal_quantile
 from levelhead.metrics.clustered import FEWEST, Means, means_within
 from levelhead.metrics.contrasts import FEW
-from levelhead.metrics.names import (
-    RATE_TITLES,
-    Key,
-    attribute_names,
-    group_name,
-    metric_of,
-)
+from levelhead.metrics.names import Key, attribute_names, group_name, metric_of
 from levelhead.metrics.paired import Paired
 from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import WeightedRate
 from levelhead.report.record import Finding
 from levelhead.report.text import number
-from levelhead.tables.rows import Rows
+from levelhead.tables.rows import Rows, matched
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
-from levelhead.types import Estimate, printable, quoted
+from levelhead.types import DataError, Estimate, printable, quoted
 
 IntArray = NDArray[np.int64]
 
@@ -87,7 +86,7 @@ class PairedAttribute(Finding):
 
 
 @dataclass(frozen=True)
-class PairedAudit:
+class PairedAudit(Answer):
     """What :func:`compare_rows` found, by sensitive column; ``old`` and ``new`` are what the models are called.
 
     ``personal``: the new model uses the sensitive columns and the old one does not.
@@ -100,8 +99,10 @@ class PairedAudit:
     warnings: tuple[str, ...] = ()
     personal: bool = False
 
-    def sentences(self, key: Key) -> list[str]:
-        """Say what was found by one sensitive column."""
+    def sentences(self, key: Key | None = None) -> list[str]:
+        """Say what was found by one sensitive column; None: by all."""
+        if key is None:
+            return [one for each in self.by_attribute for one in self.sentences(each)]
         name, part = attribute_names(self.by_attribute)[key], self.by_attribute[key]
         said = personal_sentences if self.personal else paired_sentences
         return said(name, part, self.level)
@@ -144,7 +145,7 @@ def paired_sentences(name: str, part: PairedAttribute, level: float = 0.95) -> l
     if gap is not None and gap.difference.defined:
         low, high = _points(gap.difference.low), _points(gap.difference.high)
         what = f"The measured gap in equalized odds went from {100 * gap.old:.1f} to {100 * gap.new:.1f} points"
-        if gap.difference.low > 0 or gap.difference.high < 0:
+        if gap.difference.excludes_zero:
             lines.append(f"{what}: a change of {_points(gap.difference.value)}, interval {low} to {high}.")
         else:
             lines.append(
@@ -499,7 +500,60 @@ def _points(value: float) -> str:
     return number(100 * value, signed=True)
 
 
-def rate_title(rate: str) -> str:
-    """Say a rate in words, with its class where several are compared."""
-    name, _, ending = rate.partition("[")
-    return RATE_TITLES[name] + (f" [{printable(ending)}" if ending else "")
+class Against(Part):
+    """How the figures differ from those of another model on the same rows."""
+
+    name = "against"
+    needs = ("other",)
+    keeps = ("label", "prediction", "other", "cluster", "id", "groups")
+    excludes = ("weight",)
+    column_sections = staticmethod(paired_sections)
+
+    def find(self, frame: Frame) -> PairedAudit:
+        """Return the changes from the other model."""
+        options, rows, other = frame.options, frame.given, frame.options.other
+        said: list[str] = []
+        assert other is not None  # or nobody asked
+        if isinstance(frame.rows, ScoreRows) and frame.scale is not None and self.asked.roles.prediction is None:
+            decided = frame.rows.decided(frame.scale, frame.thresholds[0], frame.label, options.label_map)
+            rows.put("prediction", decided)
+        if other.source is not None:
+            rows, said = matched(rows, self._theirs(frame, other))
+        found = compare_rows(
+            rows,
+            positive=frame.of_class,
+            groups=frame.groups,
+            left_out=options.leaves_out,
+            label_map=options.label_map,
+            min_count=options.min_count,
+            level=options.level,
+            replicates=options.replicates,
+            seed=options.seed,
+            names=other.names,
+            warnings=said,
+            personal=other.personal,
+        )
+        frame.warnings.extend([one for one in found.warnings if one not in frame.warnings])
+        return found
+
+    def _theirs(self, frame: Frame, other: Other) -> Rows:
+        """Read another model's predictions, or decide its scores as the audited ones were."""
+        asked, own, scale = self.asked, frame.rows, frame.scale
+        score = asked.roles.score if asked.roles.prediction is None else None
+        its = replace(asked.roles, score=score, weight=None, cluster=None, levels=(), along=(), id=other.id)
+        assert other.source is not None
+        rows = (Rows if score is None else ScoreRows)(its.titles(other.source))
+        for columns in its.batches(other.source, asked.cuts):
+            rows.add(columns)
+        if isinstance(rows, ScoreRows) and isinstance(own, ScoreRows) and scale is not None:
+            found = rows.settle(asked.options.scale)
+            if found.name != scale.name:
+                # One threshold is not for both.
+                raise DataError(
+                    f"{rows.titles['score']} holds scores of the scale {found.name}, the audited file those of "
+                    f"{scale.name}. Say what both are: {ASK}."
+                )
+            scores = rows.parts.pop("score")
+            decided = own.decided(scale, frame.thresholds[0], frame.label, asked.options.label_map, scores)
+            rows.put("prediction", decided)
+        return rows

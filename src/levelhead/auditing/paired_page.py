@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from levelhead.auditing.paired import rate_title
-from levelhead.metrics.names import metric_title
+from levelhead.metrics.names import RATE_TITLES, metric_title
 from levelhead.report import blocks
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
+from levelhead.types import printable
 
 MOST_GROUPS = 20
 
 
-def paired_sections(name: str, part: Record, result: Record) -> list[Record]:
+def paired_sections(name: str, result: Record) -> list[Record]:
     """Return the section on one sensitive column; none where the audit compares no models."""
     against = result.get("against")
     if against is None or name not in against["by_attribute"]:
@@ -80,3 +80,9 @@ def _cells(change: Record) -> list[Record]:
         blocks.figure_cell(figure, signed=True),
         blocks.cell(shown),
     ]
+
+
+def rate_title(rate: str) -> str:
+    """Say a rate in words, with its class where several are compared."""
+    name, _, ending = rate.partition("[")
+    return RATE_TITLES[name] + (f" [{printable(ending)}" if ending else "")

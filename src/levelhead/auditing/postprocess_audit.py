@@ -18,7 +18,7 @@ from levelhead.auditing.paired import PairedAudit, compare_rows
 from levelhead.auditing.postprocess import BiasRule, check_rule, fit_rule
 from levelhead.auditing.rule_page import rule_page
 from levelhead.auditing.scale import ASK, AUTO, LOG_ODDS, OTHER, PROBABILITY, Scale, check_scale
-from levelhead.auditing.scores import ScoreRows
+from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics.names import METRICS, MISSING_GROUP
 from levelhead.metrics.scores import ScoreCounts, calibration_lines
 from levelhead.report.result import Report

@@ -23,18 +23,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from levelhead.auditing.part import Found, Frame, Part
 from levelhead.metrics import Counts, estimate
+from levelhead.metrics.amplification import amplification_sentence, audited_amplification
 from levelhead.metrics.between import mean_of, proportion_ends, ratio_of, unlike
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.weighted import LEAST, WeightedRate, weighted_estimates, weighted_proportion
+from levelhead.report import blocks
 from levelhead.report.record import Finding
-from levelhead.report.text import counted
+from levelhead.report.text import (
+    Record,
+    counted,
+    estimate_from_dict,
+    level_text,
+    number,
+    percent,
+    percent_interval,
+    short,
+)
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
 
 FOUR_FIFTHS = 0.8
+RATIOS_PRINTED = 10
+"""Sentences on ratios that a terminal shows."""
 
 
 @dataclass(frozen=True)
@@ -302,13 +316,13 @@ def rate_sentences(name: str, part: MoreRates) -> list[str]:
             else:
                 verdict = "these rows cannot tell whether it is below four fifths"
             sentences.append(
-                f"By {printable(name)}, {_compared(outcome, key, one, ', the favourable outcome,')}: {verdict}."
+                f"By {printable(name)}, {_compared_ratios(outcome, key, one, ', the favourable outcome,')}: {verdict}."
             )
     return sentences
 
 
 def _both_ratios(name: str, part: MoreRates) -> list[str]:
-    told = [_compared(one, *one.lowest_first[0]) for one in part.outcomes if one.lowest_first]
+    told = [_compared_ratios(one, *one.lowest_first[0]) for one in part.outcomes if one.lowest_first]
     if not told:
         return []
     texts = [one.outcome for one in part.outcomes if one.outcome is not None]
@@ -319,7 +333,7 @@ def _both_ratios(name: str, part: MoreRates) -> list[str]:
     ]
 
 
-def _compared(outcome: OutcomeRatios, key: Key, one: Estimate, which: str = "") -> str:
+def _compared_ratios(outcome: OutcomeRatios, key: Key, one: Estimate, which: str = "") -> str:
     high = f"{one.high:.2f}" if math.isfinite(one.high) else "any size"
     what = "another class than the positive one" if outcome.outcome is None else quoted(outcome.outcome)
     assert outcome.reference is not None  # or there were no ratios
@@ -327,3 +341,140 @@ def _compared(outcome: OutcomeRatios, key: Key, one: Estimate, which: str = "") 
         f"group {quoted(group_name(key))} is predicted {what}{which} {one.value:.2f} times as often as group "
         f"{quoted(group_name(outcome.reference))}, interval {one.low:.2f} to {high}"
     )
+
+
+class Rates(Part):
+    """Ratios, precision and balanced error, where one class is positive; of rows without weights."""
+
+    name = "rates"
+    excludes = ()
+
+    def find(self, frame: Frame) -> Found:
+        """Return the figures by sensitive column, to its reference where one was named."""
+        found, options = {}, frame.options
+        for key in frame.counts if frame.of_class is not None and self.asked.roles.weight is None else ():
+            groups, reference = frame.kept(key), frame.reference.get(key)
+            found[key] = more_rates(
+                frame.counts[key].keep(list(map(group_name, groups))),
+                groups,
+                frame.compared[0],
+                reference=None if reference is None else group_name(reference),
+                min_count=options.min_count,
+                level=options.level,
+                replicates=options.replicates,
+                seed=options.seed,
+                favourable=frame.favourable,
+                words=options.label_map.shown,
+                clustered=frame.clusters(key),
+            )
+        return Found(found, frame.names, rate_sentences)
+
+    @classmethod
+    def column_sections(cls, name: str, result: Record) -> list[Record]:
+        """Return the section on rates and amplification; none where several classes are set against the rest."""
+        rates = result.get("rates", {}).get(name)
+        amplified = result.get("amplification", {}).get(name)
+        level = level_text(result.get("level", 0.95))
+        shown = [] if rates is None else _rates(name, rates, level)
+        if amplified is not None and amplified["pairs"]:
+            shown += _amplified(name, amplified, level)
+        return [blocks.section("More figures of the field", shown, rank=4)]
+
+
+class Amplified(Part):
+    """Whether predictions go further in the direction that the labels have; of rows without weights."""
+
+    name = "amplification"
+    excludes = ()
+
+    def find(self, frame: Frame) -> Found:
+        """Return the figures by sensitive column."""
+        found = {}
+        for key in frame.counts if self.asked.roles.weight is None else ():
+            kept, clusters = tuple(map(group_name, frame.kept(key))), frame.clusters(key)
+            found[key] = audited_amplification(
+                frame.counts[key].keep(kept).table,
+                kept,
+                tuple(map(str, frame.classes)),
+                level=frame.options.level,
+                members=None if clusters is None else clusters.members,
+            )
+        return Found(found, frame.names, amplification_sentence)
+
+
+def _rates(name: str, rates: Record, level: str) -> list[Record]:
+    reference = rates["reference"]
+    rows = []
+    for group, figures in rates["groups"].items():
+        cells = [blocks.figure_cell(figures[key]) for key in ("precision", "false_negative_rate", "balanced_error")]
+        cells += [_ratio(figures[key]) for key in ("selection_ratio", "true_positive_ratio")]
+        rows.append((group, cells))
+    gap = estimate_from_dict(rates["predictive_parity"])
+    parity = (
+        f"Predictive parity: the precision of two groups differs by at most {percent(gap)} points, interval "
+        f"{percent_interval(gap)}."
+        if gap.defined
+        else f"Predictive parity is undefined: {gap.reason}."
+    )
+    chosen = "as asked" if rates["reference_is_given"] else "the group with the highest selection rate"
+    # Pages of results that were written before the favourable class could be named have no such key.
+    about = (
+        f"The four-fifths rule asks whether it is below {FOUR_FIFTHS}, where positive is the favourable outcome."
+        if rates.get("favourable") is None
+        else f"The sentence above says which ratio the four-fifths rule asks about: it is below {FOUR_FIFTHS} or not."
+    )
+    to = "" if reference is None else f"Ratios are to {short(reference)}, {chosen}; their intervals hold together."
+    return [
+        *blocks.said(rates["sentences"], most=RATIOS_PRINTED, more="ratios below four fifths"),
+        blocks.table(
+            f"Precision, errors and ratios by group of {short(name)}, with {level} intervals",
+            [
+                "Group",
+                ("Precision", "Of the rows that are predicted positive, the share that is. Percent."),
+                ("False negative rate", "Of the positive rows, the share that is missed. Percent."),
+                ("Balanced error", "Mean of false negative and false positive rate. Percent."),
+                ("Ratio of selection rates", f"How often predicted positive, beside the reference group. {about}"),
+                ("Ratio of true positive rates", "1 is the rate of the reference group."),
+            ],
+            rows,
+            notes=[parity, to],
+            page_columns=[2],
+            where=blocks.BOTH if rates["reference_is_given"] else blocks.PAGE,
+        ),
+    ]
+
+
+def _amplified(name: str, found: Record, level: str) -> list[Record]:
+    rows = []
+    for pair in found["pairs"]:
+        value = pair["value"]
+        cell = (
+            blocks.cell("no direction", quiet=True) if value is None else blocks.cell(number(100 * value, signed=True))
+        )
+        rows.append((f"{short(pair['group'], 60)}, {short(pair['class'], 40)}", [cell]))
+    return [
+        *(blocks.paragraph(sentence) for sentence in found["sentences"]),
+        blocks.table(
+            f"Bias amplification from group of {short(name)} to class, points",
+            [
+                "Group and class",
+                ("Predicted less labelled", "In the direction that group and class have in the labels."),
+            ],
+            rows,
+            notes=[
+                f"The mean over these pairs has a {level} interval in the sentence above. No direction: in the labels, "
+                "group and class go together no more than chance would have it."
+            ],
+            folded="Bias amplification, pair by pair",
+        ),
+    ]
+
+
+def _ratio(record: Record | None) -> Record:
+    if record is None:
+        return blocks.cell("1", "the reference", quiet=True)
+    figure = estimate_from_dict(record)
+    if not figure.defined:
+        return blocks.undefined_cell(figure.reason)
+    high = "any size" if math.isnan(figure.high) or math.isinf(figure.high) else number(figure.high, 2)
+    return blocks.cell(number(figure.value, 2), f"[{number(figure.low, 2)}, {high}]")

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from levelhead.auditing.continuous import ContinuousGap, continuous_sentence
+from levelhead.auditing.continuous import ContinuousGap
 from levelhead.auditing.frames import draw_rates
-from levelhead.auditing.own_metrics import OwnMetric, own_sentence
+from levelhead.auditing.own_metrics import OwnMetric
 from levelhead.auditing.page import audit_page
 from levelhead.auditing.paired import PairedAudit
-from levelhead.auditing.rates import MoreRates, rate_sentences
+from levelhead.auditing.part import Answer
+from levelhead.auditing.rates import MoreRates
 from levelhead.auditing.scores import ScoreAudit
-from levelhead.metrics.amplification import Amplification, amplification_sentence
+from levelhead.metrics.amplification import Amplification
 from levelhead.metrics.names import Key, attribute_names, group_name, parts_of
 from levelhead.report.record import as_json
 from levelhead.report.result import Report
@@ -85,12 +86,8 @@ class AuditResult(Report):
     names; ``metrics`` and ``groups`` are those of the first.
     ``warnings`` are full sentences. Figures are fractions. ``positive`` is the class that selection, true and false
     positive rates are about; None where every class is set against the rest. ``more`` has what else was measured, by
-    name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it. ``scores`` has
-    what scores show whatever the threshold, and ``against`` the changes from another model on the same rows; None where
-    they were not asked for. ``rates`` has ratios, precision and balanced error by sensitive column, where one class is
-    positive; ``continuous`` the gaps along columns of numbers; ``amplification`` says by sensitive column whether
-    predictions go further in the direction that the labels have; ``own_metrics`` has the metrics that were
-    passed in, by sensitive column and name.
+    name and JSON-able: it stands in the JSON beside ``by_attribute``, where tables and pages find it. ``findings`` has
+    what each part found by its name, as the properties below say it, and ``parts`` what parts of the user's own did.
 
     Examples:
         >>> import levelhead as lh
@@ -110,12 +107,42 @@ class AuditResult(Report):
     level: float = 0.95
     positive: str | None = None
     more: dict[str, Any] = field(default_factory=dict)
-    scores: ScoreAudit | None = None
-    against: PairedAudit | None = None
-    rates: dict[Key, MoreRates] = field(default_factory=dict)
-    continuous: dict[str, ContinuousGap] = field(default_factory=dict)
-    amplification: dict[Key, Amplification] = field(default_factory=dict)
-    own_metrics: dict[Key, dict[str, OwnMetric]] = field(default_factory=dict)
+    findings: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Answer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if "control" in self.findings:
+            self.more["control"] = self.findings["control"]
+
+    @property
+    def scores(self) -> ScoreAudit | None:
+        """What scores show whatever the threshold; None without scores."""
+        return self.findings.get("scores")
+
+    @property
+    def against(self) -> PairedAudit | None:
+        """The changes from another model on the same rows; None without one."""
+        return self.findings.get("against")
+
+    @property
+    def rates(self) -> dict[Key, MoreRates]:
+        """Ratios, precision and balanced error by sensitive column, where one class is positive."""
+        return self.findings.get("rates", {})
+
+    @property
+    def amplification(self) -> dict[Key, Amplification]:
+        """By sensitive column, whether predictions go further in the direction that the labels have."""
+        return self.findings.get("amplification", {})
+
+    @property
+    def continuous(self) -> dict[str, ContinuousGap]:
+        """The gaps along columns of numbers."""
+        return self.findings.get("continuous", {})
+
+    @property
+    def own_metrics(self) -> dict[Key, dict[str, OwnMetric]]:
+        """The metrics that were passed in, by sensitive column and name."""
+        return self.findings.get("own_metrics", {})
 
     @property
     def metrics(self) -> dict[str, Estimate]:
@@ -139,11 +166,9 @@ class AuditResult(Report):
             for attribute, part in self.by_attribute.items()
         }
         first = next(iter(by_attribute.values()))
-        more = {"scores": self.scores, "against": self.against}
-        along = {name: _with([continuous_sentence(name, one)], one) for name, one in self.continuous.items()}
-        own_metrics = {
-            names[key]: {name: _with([own_sentence(names[key], name, one)], one) for name, one in own.items()}
-            for key, own in self.own_metrics.items()
+        own = {
+            name: {"sentences": one.sentences(), **one.to_dict(), "sections": one.sections()}
+            for name, one in self.parts.items()
         }
         return {
             "kind": self.kind,
@@ -153,30 +178,21 @@ class AuditResult(Report):
             "level": self.level,
             "positive": self.positive,
             **self.more,
-            **{name: one.to_dict() for name, one in more.items() if one is not None},
-            "rates": {names[key]: _with(rate_sentences(names[key], one), one) for key, one in self.rates.items()},
-            "amplification": {
-                names[key]: _with([amplification_sentence(names[key], one)], one)
-                for key, one in self.amplification.items()
-            },
-            **({"continuous": along} if along else {}),
-            **({"own_metrics": own_metrics} if own_metrics else {}),
+            **{name: one.to_dict() for name, one in self.findings.items()},
+            **({"parts": own} if own else {}),
         }
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield every figure with its attribute, its group (None: all of them) and its name."""
-        for key, name in attribute_names(self.by_attribute).items():
-            part = self.by_attribute[key]
-            yield from ((name, None, metric, figure) for metric, figure in part.metrics.items())
-            for group, found in part.groups.items():
-                yield from ((name, group, rate, figure) for rate, figure in found.rates.items())
-            for metric, own in self.own_metrics.get(key, {}).items():
-                yield from ((name, group, metric, figure) for group, figure in own.groups.items())
+        names = attribute_names(self.by_attribute)
+        found = [one for part in (*self.findings.values(), *self.parts.values()) for one in part.figures()]
+        for key, part in self.by_attribute.items():
+            yield from ((names[key], None, metric, figure) for metric, figure in part.metrics.items())
+            for group, of_group in part.groups.items():
+                yield from ((names[key], group, rate, figure) for rate, figure in of_group.rates.items())
+            yield from (one for one in found if one[0] == names[key])
+        yield from (one for one in found if one[0] not in names.values())
 
     def plot(self, attribute: str | None = None, rates: Sequence[str] | None = None) -> Figure:
         """Return a matplotlib figure of the groups' rates (:func:`levelhead.auditing.frames.draw_rates`)."""
         return draw_rates(self, attribute, rates)
-
-
-def _with(sentences: list[str], part: MoreRates | Amplification | ContinuousGap | OwnMetric) -> dict[str, Any]:
-    return {"sentences": sentences, **part.to_dict()}

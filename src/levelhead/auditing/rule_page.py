@@ -28,7 +28,7 @@ def rule_page(result: Record, *, source: str = "", command: str = "") -> Record:
     # A rule that was written before its sentences were.
     finding, *lines = result.get("sentences") or [f"The rule flips {result['flipped']:,} decisions."]
     against = result.get("against") or {"by_attribute": {}}
-    sections = [section for name in against["by_attribute"] for section in paired_sections(name, {}, result)]
+    sections = [section for name in against["by_attribute"] for section in paired_sections(name, result)]
     tables = [
         section | {"blocks": [block for block in section["blocks"] if block["type"] == "table"]} for section in sections
     ]

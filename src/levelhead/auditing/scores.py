@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from levelhead.auditing.scale import AUTO, Scale, find_scale
+from levelhead.auditing.part import Answer, Frame, Part
+from levelhead.auditing.scale import Scale
+from levelhead.auditing.score_rows import ScoreRows
+from levelhead.auditing.scores_page import score_sections
 from levelhead.metrics import Counts, estimate_all
 from levelhead.metrics import scores as score_metrics
 from levelhead.metrics.between import Differences, mover, normal_quantile, shared
@@ -29,11 +32,7 @@ from levelhead.metrics.names import Key, attribute_names, gaps, group_name
 from levelhead.metrics.scores import ScoreCounts
 from levelhead.metrics.weighted import relied, weighted_estimates
 from levelhead.report.record import Finding, as_json
-from levelhead.tables.columns import Column
-from levelhead.tables.rows import Rows
-from levelhead.tables.tally import Tally
-from levelhead.tables.vocabulary import LabelMap, agree, check_labels, in_order
-from levelhead.types import ConfigError, DataError, Estimate, listed, printable, quoted
+from levelhead.types import Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -42,11 +41,6 @@ MOST_PAIRS = 190
 """Pairs of groups that are listed, those of 20 groups; of more, the one with the largest difference alone."""
 CURVE_POINTS, FEW_POINTS = 101, 21
 CLUSTERED = "rows come in clusters"
-
-NOTE = (
-    "AUC is the share of pairs of a positive and a negative in which the positive has the higher score; 50% is chance. "
-    "Equal AUCs do not mean equal treatment: compare the positives of each group with the negatives of the other, too."
-)
 
 
 @dataclass(frozen=True)
@@ -133,8 +127,8 @@ class AttributeScores(Finding):
 
 
 @dataclass(frozen=True)
-class ScoreAudit:
-    """What :func:`audit_scores` found: by sensitive column, as :class:`~levelhead.auditing.result.AuditResult` has it.
+class ScoreAudit(Answer):
+    """What scores show: by sensitive column, as :class:`~levelhead.auditing.result.AuditResult` has it.
 
     ``positive`` is the class that scores are about; ``probabilities`` says whether the scores are probabilities, so
     that their calibration can be measured; ``scale`` says what they were read as. ``warnings`` are full sentences.
@@ -179,7 +173,7 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
     worse, better = (first, second) if pair.area.value < 0 else (second, first)
     low, high = sorted(values)
     span = sorted((abs(pair.area.low), abs(pair.area.high)))
-    if pair.area.low <= 0 <= pair.area.high:
+    if not pair.area.excludes_zero:
         verdict = f"these rows cannot tell whether the AUCs differ; if they do, by at most {100 * span[1]:.1f} points"
     else:
         verdict = f"{100 * abs(pair.area.value):.1f} points less, interval {100 * span[0]:.1f} to {100 * span[1]:.1f}"
@@ -187,7 +181,7 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
         f"The score's AUC is {100 * low:.1f}% in group {worse} and {100 * high:.1f}% in group {better}: {verdict}."
     ]
     crossed = pair.crossed_difference
-    if crossed.defined and not crossed.low <= 0 <= crossed.high:
+    if crossed.excludes_zero:
         ahead, behind = (first, second) if crossed.value > 0 else (second, first)
         rates = sorted((one.value for one in pair.crossed), reverse=True)
         sentences.append(
@@ -206,222 +200,58 @@ def score_sentences(name: str, part: AttributeScores) -> list[str]:
     return sentences
 
 
-class ScoreRows(Rows):
-    """Rows with a ``label``, a ``score`` and groups, and perhaps a ``prediction`` and a ``cluster``."""
+class Scores(Part):
+    """What scores show by group, whatever the threshold."""
 
-    @property
-    def labels(self) -> dict[Hashable, int]:
-        """The labels, with their codes."""
-        return self.known["label"]
+    name = "scores"
+    needs = ("score",)
+    keeps = ("label", "score", "prediction", "cluster", "groups")
+    excludes = ("weight",)
+    column_sections = staticmethod(score_sections)
 
-    def settle(self, wanted: str = AUTO) -> Scale:
-        """Check the scores, find their scale (:func:`find_scale`), and keep probabilities between 0 and 1."""
-        self.check()
-        scale = find_scale((batch["score"] for batch in self.batches()), self.titles["score"], wanted)
-        self.parts["score"] = [scale.clip(part) for part in self.parts["score"]]
-        return scale
-
-    def ends(self) -> tuple[float, float]:
-        """Return the lowest and the highest score."""
-        each = [(batch["score"].min(), batch["score"].max()) for batch in self.batches()]
-        return float(min(low for low, _ in each)), float(max(high for _, high in each))
-
-    def merge(self, label_map: LabelMap) -> dict[Hashable, Hashable]:
-        """Join labels of one class under one of them, and return the class of each that is left.
-
-        Raises:
-            DataError: two labels are alike, and the map does not say what they are; or as :meth:`LabelMap.apply`.
-        """
-        predictions = dict.fromkeys(self.known.get("prediction", ()), 1)
-        as_label, _, classes, _ = agree(dict.fromkeys(self.labels, 1), predictions, label_map)
-        check_labels(classes, label_map.named)
-        first: dict[Hashable, Hashable] = {}
-        for label in sorted(self.labels, key=lambda label: str(label) != str(as_label[label])):
-            first.setdefault(as_label[label], label)
-        if len(first) < len(self.labels):
-            kept = {label: at for at, label in enumerate(first.values())}
-            codes = np.array([kept[first[as_label[label]]] for label in self.labels], np.int64)
-            self.parts["label"] = [codes.astype(part.dtype)[part] for part in self.parts["label"]]
-            self.known["label"] = kept
-        return {label: as_label[label] for label in self.labels}
-
-    def positive(self, wanted: Hashable, class_of: Mapping[Hashable, Hashable]) -> tuple[Hashable, Hashable]:
-        """Return the label that scores are about, and the other; ``class_of`` is what :meth:`merge` returned."""
-        labels = {class_of[label]: label for label in self.labels}
-        classes = [labels[one] for one in in_order(labels)]
-        if len(classes) != 2:
-            raise DataError(
-                f"{self.titles['label']} has {len(classes)} {'class' if len(classes) == 1 else 'classes'}: "
-                f"{listed(classes, 10)}. A score orders two classes; give predicted classes where there are more."
+    def find(self, frame: Frame) -> ScoreAudit:
+        """Return the figures; what cannot be computed is NaN with a reason."""
+        rows, scale, options, thresholds = frame.rows, frame.scale, frame.options, frame.thresholds
+        assert isinstance(rows, ScoreRows)
+        assert scale is not None
+        low, high = rows.ends()
+        warnings = scale.warnings()
+        if low == high:
+            warnings.append(f"Every score is {low:g}: the scores order nothing.")
+        for one in thresholds:
+            if not low < one <= high:
+                warnings.append(
+                    f"At threshold {one:g} {'every row is' if one <= low else 'no row is'} decided positive: scores go "
+                    f"from {low:g} to {high:g}."
+                )
+        by_attribute, exact, rows_together = {}, True, None
+        for key, there in frame.groups.items():
+            batches = functools.partial(rows.parted, frame.label, key, there)
+            counts = ScoreCounts.from_batches(batches, len(there), thresholds)
+            exact &= counts.exact
+            compared = np.array([not options.leaves_out(group) for group in there])
+            rows_together = rows.scored(frame.label, key, there)
+            reference = frame.references.get(frame.names[key])
+            column = _Column(
+                counts, list(there), compared, scale, options.min_count, options.level, reference, rows_together
             )
-        if wanted is None:
-            return classes[1], classes[0]
-        meant = [label for label in classes if wanted == label or str(wanted) in (str(label), str(class_of[label]))]
-        if not meant:
-            raise ConfigError(f"The positive class {quoted(wanted)} is not among the classes: {listed(classes)}.")
-        return meant[0], classes[1 - classes.index(meant[0])]
-
-    def decided(
-        self,
-        found: ScoreAudit,
-        wanted: Hashable,
-        label_map: LabelMap,
-        scores: Sequence[FloatArray] | None = None,
-    ) -> Column:
-        """Return the classes of scores, these or others, by the scale and the first threshold of ``found``."""
-        class_of = self.merge(label_map)
-        positive, other = self.positive(wanted, class_of)
-        low, high = (0.0, 1.0) if found.scale.probabilities else (-np.inf, np.inf)
-        parts = self.parts["score"] if scores is None else scores
-        reached = [np.clip(part, low, high) >= found.thresholds[0] for part in parts]
-        return np.concatenate(reached).astype(np.int64), [class_of[other], class_of[positive]]
-
-    def check_finite(self) -> None:
-        """Raise :class:`DataError` where there are no rows, or a score is missing or infinite."""
-        rows, wrong, first = 0, 0, 0
-        for batch in self.batches():
-            if len(found := np.flatnonzero(~np.isfinite(batch["score"]))):
-                first, wrong = first if wrong else rows + int(found[0]) + 1, wrong + len(found)
-            rows += len(batch["score"])
-        if not rows:
-            raise DataError("There are no rows to audit. Pass at least one labelled score.")
-        if wrong:
-            raise DataError(
-                f"{self.titles['score']}: {wrong} scores are missing or not finite, first in row {first} (counted "
-                "from 1). Fill them in or leave those rows out."
-            )
-
-    def check(self) -> None:
-        """Raise :class:`DataError` for scores that are none."""
-        self.check_finite()
-        decisions = all(
-            np.isin(batch["score"][:1000], (0.0, 1.0)).all() and np.isin(batch["score"], (0.0, 1.0)).all()
-            for batch in self.batches()
-        )
-        if decisions and self.ends() == (0.0, 1.0):
-            raise DataError(
-                f"{self.titles['score']} holds 0 and 1 alone: these are decisions, not scores. Give that column as the "
-                "prediction."
-            )
-
-    def tally(self, tally: Tally, threshold: float, positive: Hashable, other: Hashable) -> None:
-        """Count rows by label, group and prediction: the given one, or whether the score reaches the threshold.
-
-        ``positive`` and ``other`` are classes of predictions.
-        """
-        for batch in self.batches():
-            decided = (batch["score"] >= threshold).astype(np.int64), [other, positive]
-            tally.add(
-                self.column("label", batch),
-                self.column("prediction", batch) if "prediction" in batch else decided,
-                {name: self.column(f"group {name}", batch) for name in tally.groups},
-                cluster=self.column("cluster", batch) if "cluster" in batch else None,
-            )
-
-    def scored(self, positive: Hashable, key: Key, there: Sequence[Key]) -> ScoredRows | None:
-        """Return the rows and their clusters, with the place of the group among ``there``; None where none repeats."""
-        if not 0 < len(self.known.get("cluster", ())) < len(self):
-            return None
-        label, score, group = map(np.concatenate, zip(*self.parted(positive, key, there), strict=True))
-        return ScoredRows(label, score, group.astype(np.int64), self.whole("cluster").astype(np.int64))
-
-    def parted(
-        self, positive: Hashable, key: Key, there: Sequence[Key]
-    ) -> Iterator[tuple[NDArray[np.bool_], FloatArray, NDArray[np.int16]]]:
-        """Yield label (True for positives), score, and the place of the group among ``there``, some rows at a time."""
-        group_of = self.members(key, there)
-        for batch in self.batches():
-            yield batch["label"] == self.labels[positive], batch["score"], group_of(batch)
-
-
-def check_thresholds(
-    threshold: float | Sequence[float] | None, scored: bool, decided: bool = False
-) -> tuple[float, ...]:
-    """Return thresholds, each once, in the order given; raise :class:`ConfigError` for what is none.
-
-    ``decided`` says that predicted classes are given.
-    """
-    given = () if threshold is None else threshold if isinstance(threshold, Sequence) else (threshold,)
-    if given and not scored:
-        raise ConfigError("A threshold is one of scores: name their column with --score (scores= in Python).")
-    if given and decided:
-        raise ConfigError(
-            "Predictions and a threshold both decide the rows. Leave out the threshold to audit the predictions, or "
-            "the predictions to audit decisions at the threshold."
-        )
-    for one in given:
-        if not math.isfinite(one):
-            raise ConfigError(f"threshold={one} is not a finite number. Pass one in the units of the score.")
-    return tuple(dict.fromkeys(float(one) for one in given))
-
-
-def audit_scores(
-    rows: ScoreRows,
-    positive: Hashable,
-    thresholds: Sequence[float],
-    *,
-    scale: Scale,
-    groups: Mapping[Key, Sequence[Key]],
-    left_out: Callable[[Key], bool],
-    min_count: int = 10,
-    level: float = 0.95,
-    replicates: int = 1000,
-    seed: int = 0,
-    reference: Mapping[str, str] | None = None,
-) -> ScoreAudit:
-    """Measure what scores show by group.
-
-    Args:
-        rows: labels, scores and groups.
-        positive: the class that scores are about.
-        thresholds: rows with at least this score are decided positive; all gaps are given at each.
-        scale: what :meth:`ScoreRows.settle` found.
-        groups: the groups of every column and crossing, in their order.
-        left_out: whether a group is in no gap.
-        min_count: positives, and negatives, that a group needs to be compared.
-        level: confidence level of the intervals.
-        replicates: bootstrap replicates of the gaps at the thresholds.
-        seed: of the bootstrap.
-        reference: the group of each column, by its name, that the others are compared with; None: all pairs.
-
-    Returns:
-        the figures; what cannot be computed is NaN with a reason.
-    """
-    low, high = rows.ends()
-    warnings = scale.warnings()
-    if low == high:
-        warnings.append(f"Every score is {low:g}: the scores order nothing.")
-    for one in thresholds:
-        if not low < one <= high:
+            by_attribute[key] = column.audit(thresholds, options.replicates, options.seed)
+        if rows_together is not None and scale.probabilities:
             warnings.append(
-                f"At threshold {one:g} {'every row is' if one <= low else 'no row is'} decided positive: scores go "
-                f"from {low:g} to {high:g}."
+                "With clusters, the slope, intercept and squared error of calibration are left out: they take rows for "
+                "independent."
             )
-    by_attribute, exact, rows_together = {}, True, None
-    for key, there in groups.items():
-        batches = functools.partial(rows.parted, positive, key, there)
-        counts = ScoreCounts.from_batches(batches, len(there), thresholds)
-        exact &= counts.exact
-        compared = np.array([not left_out(group) for group in groups[key]])
-        named = (reference or {}).get(attribute_names(groups)[key])
-        rows_together = rows.scored(positive, key, there)
-        column = _Column(counts, list(groups[key]), compared, scale, min_count, level, named, rows_together)
-        by_attribute[key] = column.audit(thresholds, replicates, seed)
-    if rows_together is not None and scale.probabilities:
-        warnings.append(
-            "With clusters, the slope, intercept and squared error of calibration are left out: they take rows for "
-            "independent."
+        frame.warnings.extend(warnings)
+        return ScoreAudit(
+            by_attribute,
+            str(frame.label),
+            tuple(thresholds),
+            scale.probabilities,
+            exact,
+            options.level,
+            scale,
+            tuple(warnings),
         )
-    return ScoreAudit(
-        by_attribute,
-        str(positive),
-        tuple(thresholds),
-        scale.probabilities,
-        exact,
-        level,
-        scale,
-        tuple(warnings),
-    )
 
 
 @dataclass(frozen=True)
@@ -557,7 +387,7 @@ class _Column:
         """Return the residual of a group where it is told from 0, with as many groups as are compared allowed for."""
         n, error = int(self.counts.sizes[at].sum()), (1 - self.level) / groups
         found = score_metrics.student(residual, variance, freedom, n, 1 - error)
-        if found.low <= 0 <= found.high or score_metrics.calibration_p(self.counts, at) > error:
+        if not found.excludes_zero or score_metrics.calibration_p(self.counts, at) > error:
             return None
         return found
 
@@ -650,6 +480,3 @@ def _wald(value: float, error: float, n: int, z: float) -> Estimate:
             "the regression has no solution: one class is missing, or the score separates them", n
         )
     return Estimate(float(value), float(value - z * error), float(value + z * error), n)
-
-
-__all__ = ["ScoreAudit", "ScoreRows", "audit_scores", "score_sentences"]

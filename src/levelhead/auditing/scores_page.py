@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from levelhead.auditing.scores import NOTE
 from levelhead.metrics.names import METRICS
 from levelhead.report import blocks
 from levelhead.report.text import (
@@ -15,9 +14,13 @@ from levelhead.report.text import (
 
 MOST_LINES = 6
 MOST_ROWS = 20
+NOTE = (
+    "AUC is the share of pairs of a positive and a negative in which the positive has the higher score; 50% is chance. "
+    "Equal AUCs do not mean equal treatment: compare the positives of each group with the negatives of the other, too."
+)
 
 
-def score_sections(name: str, part: Record, result: Record) -> list[Record]:
+def score_sections(name: str, result: Record) -> list[Record]:
     """Return the sections on the scores by one sensitive column; none where the audit has no scores."""
     scores = result.get("scores")
     if scores is None or name not in scores["by_attribute"]:

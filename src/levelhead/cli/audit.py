@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -26,14 +26,8 @@ if TYPE_CHECKING:
     from levelhead.tables.files import Stored
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
-COLUMNS, GROUPS, UNRECORDED, WORDS, PLAN, OUTPUT = (
-    "Which columns",
-    "Groups",
-    "Where groups are not recorded, or only in part",
-    "Words: what classes, groups and the audit are called",
-    "Before there are data",
-    "Output",
-)
+COLUMNS, GROUPS, UNRECORDED = "Which columns", "Groups", "Where groups are not recorded, or only in part"
+WORDS, PLAN, OUTPUT = "Words: what classes, groups and the audit are called", "Before there are data", "Output"
 
 
 class Adjust(StrEnum):
@@ -43,359 +37,168 @@ class Adjust(StrEnum):
     max_t = "max-t"
 
 
+def _all_help(ctx: typer.Context, asked: bool) -> None:
+    """Print the help with the options that ``--help`` leaves out."""
+    if asked:
+        for one in ctx.command.params:
+            one.hidden = False  # type: ignore[attr-defined]
+        ctx.get_help()
+        raise typer.Exit
+
+
+def _option(panel: str, text: str, *names: str, rare: bool = False, show_default: bool = False, **more: Any) -> Any:
+    """Return an option of a panel; --help leaves out ``rare`` ones."""
+    return typer.Option(*names, help=text, show_default=show_default, rich_help_panel=panel, hidden=rare, **more)
+
+
+Text: TypeAlias = str | None
+Texts: TypeAlias = list[str] | None
+
+
 # Options in the order of their panels. What an option adds to the audit, it adds to `audit_file`'s arguments.
 def audit_command(
     predictions: Annotated[
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="File with one prediction a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder.",
+            help="One prediction a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder.",
             show_default=False,
         ),
     ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Column with the true class.", show_default=False, rich_help_panel=COLUMNS)
-    ] = None,
-    prediction: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the predicted class, in the same words as the label.",
-            show_default=False,
-            rich_help_panel=COLUMNS,
-        ),
-    ] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column that says which group a row belongs to. Repeat it to audit several columns.",
-            show_default=False,
-            rich_help_panel=COLUMNS,
-        ),
-    ] = None,
+    label: Annotated[Text, _option(COLUMNS, "Column with the true class.")] = None,
+    prediction: Annotated[Text, _option(COLUMNS, "Column with the predicted class.")] = None,
+    group: Annotated[Texts, _option(COLUMNS, "Column with the group; repeatable.")] = None,
     score: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with a score of the positive class: a probability, log odds or any number that is higher for "
-            "likelier positives. Adds AUC, calibration and every threshold by group; --prediction is then not needed.",
-            show_default=False,
-            rich_help_panel=COLUMNS,
-        ),
+        Text,
+        _option(COLUMNS, "Column with a score of the positive class: adds AUC, calibration and thresholds."),
     ] = None,
     threshold: Annotated[
         list[float] | None,
-        typer.Option(
-            help="Rows with at least this score are decided positive. Repeat it to compare several; tables of groups "
-            "are about the first. Default: 0.5 for probabilities, 0 for log odds.",
-            show_default=False,
-            rich_help_panel=COLUMNS,
-        ),
+        _option(COLUMNS, "Scores from here on are positive. Default: 0.5; 0 for log odds. Repeatable."),
     ] = None,
-    scale: Annotated[
-        str,
-        typer.Option(
-            "--scores",
-            metavar="SCALE",
-            help=SCALES,
-            rich_help_panel=COLUMNS,
-        ),
-    ] = "auto",
+    scale: Annotated[str, _option(COLUMNS, SCALES, "--scores", rare=True, show_default=True, metavar="SCALE")] = "auto",
     weight: Annotated[
-        str | None,
-        typer.Option(
-            help="Column that says how many rows each row stands for: rates are weighted, and intervals allow for what "
-            "the rows are worth. Not with --score, --against, --continuous or --control.",
-            show_default=False,
-            rich_help_panel=COLUMNS,
-        ),
+        Text, _option(COLUMNS, "Column with how many rows each row stands for: rates are weighted.", rare=True)
     ] = None,
     cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="Column that rows which belong together have in common, such as a person's id: intervals allow for "
-            "the correlation within clusters.",
-            show_default=False,
-            rich_help_panel=COLUMNS,
-        ),
+        Text,
+        _option(COLUMNS, "Column that rows of one person share: intervals allow for their correlation.", rare=True),
     ] = None,
     against: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with another model's predictions for the same rows, in columns of the same names: says which "
-            "figures changed, and which groups gained and lost.",
-            show_default=False,
-            rich_help_panel=COLUMNS,
-        ),
+        Path | None, _option(COLUMNS, "File with another model's predictions for the same rows: says what changed.")
     ] = None,
     with_: Annotated[
-        str | None,
-        typer.Option(
+        Text,
+        _option(
+            COLUMNS,
+            "Column with the predicted class of a model that uses the groups, in place of --prediction. With "
+            "--without: says for which groups it is worse.",
             "--with",
-            help="Column with the predicted class of a model that uses the groups; takes the place of --prediction. "
-            "With --without: says for which groups using them makes it worse.",
-            show_default=False,
-            rich_help_panel=COLUMNS,
+            rare=True,
         ),
     ] = None,
     without: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the predicted class of a model that does not use them. --group age,sex crosses columns.",
-            show_default=False,
-            rich_help_panel=COLUMNS,
-        ),
+        Text,
+        _option(COLUMNS, "That of a model that does not use them. --group age,sex crosses columns.", rare=True),
     ] = None,
     on: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of ids that matches the rows of FILE with those of --against or --join; LEFT=RIGHT where the "
-            "other file has another name for it. --against by default: by their order, with labels and groups checked.",
-            show_default=False,
-            rich_help_panel=COLUMNS,
-        ),
+        Text,
+        _option(COLUMNS, "Column of ids that match the rows of FILE with --against or --join; or LEFT=RIGHT."),
     ] = None,
-    join: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with groups (or labelled groups, proxies, strata) for ids: one row an id, named by --on. Rows "
-            "of FILE without one have no group.",
-            show_default=False,
-            rich_help_panel=COLUMNS,
-        ),
-    ] = None,
-    regression: Annotated[
-        bool,
-        typer.Option(
-            "--regression",
-            help="Labels and predictions are numbers, such as prices: compares mean errors in place of rates.",
-            rich_help_panel=COLUMNS,
-        ),
-    ] = False,
-    example: Annotated[
-        bool,
-        typer.Option(
-            "--example",
-            help="Audit a small file that comes with levelhead, and print the command for a file of your own.",
-            rich_help_panel=COLUMNS,
-        ),
-    ] = False,
+    join: Annotated[Path | None, _option(COLUMNS, "File with the groups of ids, one row an id; needs --on.")] = None,
+    regression: Annotated[bool, _option(COLUMNS, "Labels and predictions are numbers.", "--regression")] = False,
+    example: Annotated[bool, _option(COLUMNS, "Audit a small example.", "--example")] = False,
     control: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column that rows are to be alike in, such as a department: also compares groups within each of its "
-            "levels, and averages over levels by shares of rows. Repeat it to cross several.",
-            show_default=False,
-            rich_help_panel=GROUPS,
+        Texts,
+        _option(
+            GROUPS,
+            "Column to stratify by, e.g. department: also compares groups within its levels. Several are crossed.",
+            rare=True,
         ),
     ] = None,
-    intersect: Annotated[
-        bool,
-        typer.Option("--intersect", help="Also cross the group columns: sex & race and so on.", rich_help_panel=GROUPS),
-    ] = False,
-    bins: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Cut a group column of numbers into ranges: age=25,40,60 or age=quantiles:4. age=values says that the "
-            "numbers are codes of groups. Repeatable.",
-            show_default=False,
-            rich_help_panel=GROUPS,
-        ),
-    ] = None,
+    intersect: Annotated[bool, _option(GROUPS, "Also cross the group columns.", "--intersect")] = False,
+    bins: Annotated[Texts, _option(GROUPS, "Cut a number: age=25,40 or age=quantiles:4.")] = None,
     missing: Annotated[
         Missing,
-        typer.Option(
-            help="What becomes of rows without a group: 'leave-out' shows them beside the others and leaves them out "
-            "of the gaps, 'group' compares them as a group.",
-            rich_help_panel=GROUPS,
+        _option(
+            GROUPS,
+            "Rows without a group: left out of the gaps, or a group like any other.",
+            rare=True,
+            show_default=True,
         ),
     ] = Missing.leave_out,
-    reference: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Group that the others are compared with: Male, or sex=Male. Repeatable, for several columns.",
-            show_default=False,
-            rich_help_panel=GROUPS,
-        ),
-    ] = None,
+    reference: Annotated[Texts, _option(GROUPS, "Group to compare with: Male, or sex=Male.")] = None,
     adjust: Annotated[
         Adjust,
-        typer.Option(
-            help="How intervals of many pairs of groups allow for each other: 'bonferroni', or 'max-t' (max-|t|), "
-            "which knows that pairs share groups and is never wider.",
-            rich_help_panel=GROUPS,
+        _option(
+            GROUPS,
+            "How intervals of many pairs allow for each other; max-t knows that pairs share groups.",
+            rare=True,
+            show_default=True,
         ),
     ] = Adjust.bonferroni,
-    min_count: Annotated[
-        int,
-        typer.Option(
-            help="Rows that a rate must rest on to be compared: all rows of a group, its positives or its negatives. "
-            "Groups with fewer are named and left out of that gap: a few rows decide nothing.",
-            rich_help_panel=GROUPS,
-        ),
-    ] = 10,
+    min_count: Annotated[int, _option(GROUPS, "Smallest denominator of a rate. Default: 10.")] = 10,
     continuous: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column of numbers, such as an age: says how decisions change along it, without cutting it into "
-            "groups. Repeat it for several.",
-            show_default=False,
-            rich_help_panel=GROUPS,
-        ),
+        Texts,
+        _option(GROUPS, "Column of numbers, such as an age: how decisions change along it. Repeatable.", rare=True),
     ] = None,
-    labelled_group: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the group of some rows, 100 or more at random; empty in all others.",
-            show_default=False,
-            rich_help_panel=UNRECORDED,
-        ),
+    part: Annotated[
+        Texts, _option(GROUPS, "A question of your own: module:Class, or a name. Repeatable.", rare=True)
     ] = None,
+    labelled_group: Annotated[Text, _option(UNRECORDED, "Column with the group of some rows.")] = None,
     proxy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column that tells something of the group: its probability, 0 to 1, or a guess in words. One with "
-            "--labelled-group; three from different sources without. Repeatable.",
-            show_default=False,
-            rich_help_panel=UNRECORDED,
-        ),
+        Texts,
+        _option(UNRECORDED, "Column with the group's probability, or a guess; three without --labelled-group."),
     ] = None,
     inclusion: Annotated[
-        str | None,
-        typer.Option(
-            help="With --labelled-group: column with the probability with which each row was labelled, where that was "
-            "not the same for all.",
-            show_default=False,
-            rich_help_panel=UNRECORDED,
-        ),
+        Text, _option(UNRECORDED, "Column with the probability that a row was labelled, if not equal.", rare=True)
     ] = None,
     randomized_response: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="How the answers in --group were randomised: epsilon=1.39, or flip=0.2 (the chance that another group "
-            "was reported). For one of several columns: sex:epsilon=1.39. Repeatable.",
-            show_default=False,
-            rich_help_panel=UNRECORDED,
-        ),
+        Texts,
+        _option(UNRECORDED, "How answers in --group were randomised: epsilon=1.39, flip=0.2, sex:flip=0.2.", rare=True),
     ] = None,
     shares: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Share of each group among the rows: women=0.52. Or a .csv with a line for each stratum and a column "
-            "for each group. Says how large the gap could be. Repeatable.",
-            show_default=False,
-            rich_help_panel=UNRECORDED,
-        ),
+        Texts, _option(UNRECORDED, "Share of each group, women=0.52, or a .csv by stratum: how large the gap could be.")
     ] = None,
     strata: Annotated[
-        str | None,
-        typer.Option(
-            help="With --shares FILE.csv: column with the stratum of each row, such as a postcode.",
-            show_default=False,
-            rich_help_panel=UNRECORDED,
-        ),
+        Text, _option(UNRECORDED, "With --shares FILE.csv: column with the stratum, such as a postcode.", rare=True)
     ] = None,
     positive: Annotated[
-        str | None,
-        typer.Option(
-            help="Class that selection and true positive rates are about. Default: the second of two classes in "
-            "sorted order; with three or more, each class against the rest.",
-            show_default=False,
-            rich_help_panel=WORDS,
-        ),
+        Text, _option(WORDS, "Class that rates are about. Default: the second of two; of more, each against the rest.")
     ] = None,
-    favourable: Annotated[
-        str | None,
-        typer.Option(
-            help="Class that is the favourable outcome, such as 'approved': applies the four-fifths rule to it. "
-            "Default: both outcomes' ratios, and no verdict.",
-            show_default=False,
-            rich_help_panel=WORDS,
-        ),
-    ] = None,
+    favourable: Annotated[Text, _option(WORDS, "Favourable class: applies the four-fifths rule.")] = None,
     positive_name: Annotated[
-        str | None,
-        typer.Option(
-            help="That class in words, for sentences: a verb, as in 'earns over 50K', or a noun, as in 'light hair'.",
-            show_default=False,
-            rich_help_panel=WORDS,
-        ),
+        Text, _option(WORDS, "The positive class in words: a verb, 'earns over 50K', or a noun.", rare=True)
     ] = None,
     label_map: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Which class of the predictions each label stands for: '>50K=1,<=50K=0'. A class that holds = or a "
-            "comma may stand in double quotes. Repeatable.",
-            show_default=False,
-            rich_help_panel=WORDS,
-        ),
+        Texts, _option(WORDS, "Which predicted class each label stands for: '>50K=1,<=50K=0'.", rare=True)
     ] = None,
-    title: Annotated[
-        str | None, typer.Option(help="Title of the page.", show_default=False, rich_help_panel=WORDS)
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Model that was audited.", show_default=False, rich_help_panel=WORDS)
-    ] = None,
-    author: Annotated[
-        str | None, typer.Option(help="Who made the audit.", show_default=False, rich_help_panel=WORDS)
-    ] = None,
-    purpose: Annotated[
-        str | None,
-        typer.Option(help="What the model is for, or why it was audited.", show_default=False, rich_help_panel=WORDS),
-    ] = None,
+    title: Annotated[Text, _option(WORDS, "Title of the page.", rare=True)] = None,
+    model: Annotated[Text, _option(WORDS, "Model that was audited.", rare=True)] = None,
+    author: Annotated[Text, _option(WORDS, "Who made the audit.", rare=True)] = None,
+    purpose: Annotated[Text, _option(WORDS, "What the model is for, or why it was audited.", rare=True)] = None,
     plan: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead of an audit: gap=5 says how many rows show a gap of 5 points in 4 of 5 audits; rows=2000 "
-            "says which gap so many rows show.",
-            show_default=False,
-            rich_help_panel=PLAN,
-        ),
+        Text, _option(PLAN, "Instead of an audit: gap=5 says how many rows detect 5 points; rows=2000 which gap.")
     ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            help="With --plan: the rate that is compared, about, from 0 to 1.",
-            show_default=False,
-            rich_help_panel=PLAN,
-        ),
-    ] = None,
+    rate: Annotated[float | None, _option(PLAN, "With --plan: the rate, about, from 0 to 1.", rare=True)] = None,
     groups: Annotated[
-        str | None,
-        typer.Option(
-            help="With --plan: the groups' shares of the rows, 0.5,0.3,0.2 or women=0.3,men=0.7. Default: two halves.",
-            show_default=False,
-            rich_help_panel=PLAN,
-        ),
+        Text, _option(PLAN, "With --plan: the groups' shares, 0.5,0.3,0.2 or women=0.3,men=0.7.", rare=True)
     ] = None,
     comparisons: Annotated[
-        int | None,
-        typer.Option(
-            help="With --plan: how many pairs the audit will compare. Default: every pair of these groups, in the true "
-            "and in the false positive rate.",
-            show_default=False,
-            rich_help_panel=PLAN,
-        ),
+        int | None, _option(PLAN, "With --plan: how many pairs are compared. Default: every pair.", rare=True)
     ] = None,
-    json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json",
-            help="Also write every figure as JSON (fractions, not percent).",
-            show_default=False,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    html_file: Annotated[
-        Path | None,
-        typer.Option("--html", help="Also write one standalone HTML page.", show_default=False, rich_help_panel=OUTPUT),
-    ] = None,
+    json_file: Annotated[Path | None, _option(OUTPUT, "Also write every figure as JSON (fractions).", "--json")] = None,
+    html_file: Annotated[Path | None, _option(OUTPUT, "Also write one standalone HTML page.", "--html")] = None,
+    help_all: Annotated[
+        bool,
+        _option(OUTPUT, "Show all options, also rare ones.", "--help-all", is_eager=True, callback=_all_help),
+    ] = False,
 ) -> None:
     """Measure the gaps between groups in a file of predictions, with 95% intervals.
 
-    Needs no model and no GPU. First it says which two groups differ most, over all columns, and how sure that is.
-    Fields of csv and tsv are texts, exactly as they are written: 1 and 1.0 are two classes. Existing output files are
-    replaced.
+    Fields of csv and tsv are texts, as they are written: 1 and 1.0 are two classes. Output files are replaced.
 
-    To see it on a file that comes along: levelhead audit --example
+    Try it: levelhead audit --example. More options (weights, clusters, strata, words): levelhead audit --help-all.
 
     How many rows an audit needs: levelhead audit --plan gap=5 --rate 0.3 --groups 0.5,0.3,0.2
     """
@@ -415,15 +218,15 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "unrecorded": (
         "{} needs groups that are recorded: leave it out.",
         (
-            "score", "scale", "threshold", "weight", "cluster", "with_", "adjust", "against", "on", "continuous",
-            "regression", "control", "intersect", "bins", "reference", "favourable", "positive_name",
+            "score", "scale", "threshold", "weight", "cluster", "with_", "adjust", "part", "against", "on",
+            "continuous", "regression", "control", "intersect", "bins", "reference", "favourable", "positive_name",
             *WORDS_OF_PAGE,
         ),
     ),
     "regression": (
         "{} is about classes, not numbers: leave it out, or --regression.",
         (
-            "score", "scale", "threshold", "weight", "with_", "against", "control", "reference", "adjust",
+            "score", "scale", "threshold", "weight", "with_", "against", "part", "control", "reference", "adjust",
             "positive", "favourable", "positive_name", "label_map",
         ),
     ),
@@ -625,6 +428,7 @@ def _classes(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str])
         asked.group,
         continuous=asked.continuous or (),
         control=asked.control or (),
+        parts=asked.part or (),
         adjust=asked.adjust.value,
         missing=asked.missing.words,
         about=about,

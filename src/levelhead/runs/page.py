@@ -63,7 +63,7 @@ def _run_page(folder: Path, split: str, command: str) -> Record:
         finding = one_run_sentence(main_gap(by_attribute[first]), first)
         facts = audit_facts(by_attribute[first], result.get("level", 0.95))
         parts = [
-            blocks.part(audit_sections(each, by_attribute[each], result), title=each if len(by_attribute) > 1 else "")
+            blocks.part(audit_sections(each, result), title=each if len(by_attribute) > 1 else "")
             for each in by_attribute
         ]
         cautions += result["warnings"]

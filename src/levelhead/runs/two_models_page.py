@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from levelhead.auditing.page import appendix, audit_sections, how
-from levelhead.auditing.paired import rate_title
-from levelhead.auditing.paired_page import paired_sections
+from levelhead.auditing.paired_page import paired_sections, rate_title
 from levelhead.metrics.names import metric_title
 from levelhead.report import blocks
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
@@ -21,7 +20,7 @@ NO_GROUPS = "No groups were given, so nothing here says how either model treats 
 
 
 def two_models_page(result: Record, *, source: str = "", command: str = "") -> Record:
-    """Summarise what :meth:`levelhead.own.compare.ModelComparison.to_dict` returned.
+    """Summarise what :meth:`levelhead.runs.two_models.ModelComparison.to_dict` returned.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`. ``source`` is what it is about in a word, and
@@ -36,11 +35,11 @@ def two_models_page(result: Record, *, source: str = "", command: str = "") -> R
         last = [blocks.section("How it was measured", [blocks.paragraph(HOW)])]
     else:
         alone = {key: value for key, value in audit.items() if key != "against"}
-        for name, part in audit["by_attribute"].items():
+        for name in audit["by_attribute"]:
             changed = audit["against"]["by_attribute"][name]
             *rates, gap = changed["sentences"] if len(changed["sentences"]) > 1 else [*changed["sentences"], ""]
             sentences = [gap, *sentences, *rates] if gap and len(sentences) == 1 else [*sentences, gap, *rates]
-            sections = [*paired_sections(name, part, audit), *blocks.on_page(audit_sections(name, part, alone))]
+            sections = [*paired_sections(name, audit), *blocks.on_page(audit_sections(name, alone))]
             parts.append(blocks.part(sections, title=f"By {short(name)}; single figures are those of {result['new']}"))
         metrics = list(next(iter(audit["by_attribute"].values()))["metrics"])
         last = [how(audit, ""), blocks.section("Two models on the same rows", [blocks.paragraph(HOW)])]

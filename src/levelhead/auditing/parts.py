@@ -1,0 +1,21 @@
+"""The questions of an audit: a new one is a class in a file here and a line in :data:`PARTS`, or a user's own."""
+
+from __future__ import annotations
+
+from levelhead.auditing.continuous import Along
+from levelhead.auditing.control import Control
+from levelhead.auditing.own_metrics import OwnPart
+from levelhead.auditing.paired import Against
+from levelhead.auditing.part import Part
+from levelhead.auditing.rates import Amplified, Rates
+from levelhead.auditing.scores import Scores
+from levelhead.registry import Registry
+
+PARTS: Registry[Part] = Registry(
+    "part",
+    Part,
+    "levelhead.parts",
+    "name",
+    {one.name: one for one in (Control, Along, Against, Scores, Rates, Amplified, OwnPart)},
+)
+"""Beside the classes' gaps and rates, which every audit has; in the order of a page."""
