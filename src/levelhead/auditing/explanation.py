@@ -11,7 +11,7 @@ from levelhead.auditing.explain_page import FIGURES, explain_page
 from levelhead.metrics.names import Key
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
-from levelhead.report.text import Record
+from levelhead.report.text import Record, percent, percent_interval
 from levelhead.types import Estimate, quoted
 
 SHOWN_PAIRS = 3
@@ -187,7 +187,7 @@ def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positi
     if not rho.defined:
         said.append(f"How much of the difference in base rates the score uses cannot be said: {_ended(rho.reason)}")
     else:
-        share = f"{100 * rho.value:.0f}% {_span(rho, 0)} of the difference in base rates"
+        share = f"{percent(rho, 0)}% {percent_interval(rho, 0)} of the difference in base rates"
         if rho.low > 1:
             said.append(
                 f"The score uses {share}: more than calibration asks for. That happens where a score leans on "
@@ -220,13 +220,8 @@ def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positi
 
 def _ended(reason: str | None) -> str:
     """Return a reason as the end of a sentence."""
-    return f"{reason}" if str(reason).endswith("?") else f"{reason}."
+    return str(reason) if str(reason).endswith("?") else f"{reason}."
 
 
 def _points(figure: Estimate, *, signed: bool = False) -> str:
-    sign = "+" if signed else ""
-    return f"{100 * figure.value:{sign}.1f} points {_span(figure, 1)}"
-
-
-def _span(figure: Estimate, digits: int) -> str:
-    return f"[{100 * figure.low:.{digits}f}, {100 * figure.high:.{digits}f}]"
+    return f"{percent(figure, signed=signed)} points {percent_interval(figure, signed=signed)}"
