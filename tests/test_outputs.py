@@ -15,11 +15,11 @@ import typer
 from safetensors import SafetensorError
 
 from levelhead.cli.app import app, main
+from levelhead.own.compare import ModelComparison
 from levelhead.report import blocks
 from levelhead.report.page import write_page
 from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
-from levelhead.runs.two_models import ModelComparison
 from levelhead.storage import check_outputs, write_atomically, write_text, writing
 from levelhead.types import ConfigError, LevelheadError, UnwritableError
 

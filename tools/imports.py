@@ -23,7 +23,7 @@ ORDER = (
     ("data", "auditing"),
     ("attention", "objectives"),
     ("models", "training", "methods"),
-    ("runs", "pretraining"),
+    ("own", "runs", "pretraining"),
     ("bench", "inspecting", "lm"),
     ("__init__",),
     ("demo", "paper"),

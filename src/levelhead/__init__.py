@@ -29,6 +29,9 @@ if _typing.TYPE_CHECKING:
     from levelhead.attention import readout_only as readout_only
     from levelhead.auditing.audit import audit as audit
     from levelhead.auditing.audit import audit_file as audit_file
+    from levelhead.auditing.decisions import DecisionAudit as DecisionAudit
+    from levelhead.auditing.decisions import audit_decisions as audit_decisions
+    from levelhead.auditing.decisions import audit_decisions_file as audit_decisions_file
     from levelhead.auditing.explain import explain_file as explain_file
     from levelhead.auditing.explain import explain_gap as explain_gap
     from levelhead.auditing.explanation import Explanation as Explanation
@@ -43,11 +46,11 @@ if _typing.TYPE_CHECKING:
     from levelhead.auditing.unknown.audit import indirect_audit as indirect_audit
     from levelhead.auditing.unknown.audit import indirect_audit_file as indirect_audit_file
     from levelhead.methods.fit import fit as fit
+    from levelhead.own.card import model_card as model_card
+    from levelhead.own.compare import ModelComparison as ModelComparison
+    from levelhead.own.compare import compare_models as compare_models
     from levelhead.pretraining.config import PretrainConfig as PretrainConfig
     from levelhead.pretraining.train import pretrain as pretrain
-    from levelhead.runs.own_card import model_card as model_card
-    from levelhead.runs.two_models import ModelComparison as ModelComparison
-    from levelhead.runs.two_models import compare_models as compare_models
     from levelhead.training.callback import DebiasLog as DebiasLog
     from levelhead.training.config import TrainConfig as TrainConfig
     from levelhead.training.lab import Lab as Lab
@@ -59,6 +62,7 @@ _HOME = {
     "AuditResult": "auditing.result",
     "Batch": "types",
     "DebiasConfig": "attention",
+    "DecisionAudit": "auditing.decisions",
     "DebiasLog": "training.callback",
     "DebiasedBlock": "attention",
     "Estimate": "types",
@@ -66,7 +70,7 @@ _HOME = {
     "IndirectAudit": "auditing.unknown.answer",
     "Lab": "training.lab",
     "LevelheadError": "types",
-    "ModelComparison": "runs.two_models",
+    "ModelComparison": "own.compare",
     "NotebookOptions": "attention",
     "Plan": "auditing.plan",
     "PretrainConfig": "pretraining.config",
@@ -77,9 +81,11 @@ _HOME = {
     "append_encoder": "attention",
     "attach": "attention",
     "audit": "auditing.audit",
+    "audit_decisions": "auditing.decisions",
+    "audit_decisions_file": "auditing.decisions",
     "audit_file": "auditing.audit",
     "calibrate": "attention",
-    "compare_models": "runs.two_models",
+    "compare_models": "own.compare",
     "describe": "attention",
     "detach": "attention",
     "explain_file": "auditing.explain",
@@ -90,7 +96,7 @@ _HOME = {
     "fit": "methods.fit",
     "from_pretrained": "attention",
     "lora_config": "attention",
-    "model_card": "runs.own_card",
+    "model_card": "own.card",
     "plan_audit": "auditing.plan",
     "pretrain": "pretraining.train",
     "readout_only": "attention",

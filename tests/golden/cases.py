@@ -324,6 +324,12 @@ def semicolons() -> Any:
 # ------------------------------------------------------------------------------------------------ numbers
 
 
+@case
+def decisions() -> Any:
+    groups = ROWS[["sex", "known"]]
+    return lh.audit_decisions(ROWS["answer"], sensitive_features=groups, favourable=1, reference="sex=f")
+
+
 @without_page
 def numbers() -> Any:
     return lh.regression_audit(

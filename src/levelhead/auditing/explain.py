@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse, special, stats
+from scipy import sparse, special
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import alone_sentence, check_cluster, few_clusters, repeating_id
@@ -39,21 +39,14 @@ from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
+from levelhead.metrics.explained import Figures, fieller, gap_estimate, quantile
 from levelhead.metrics.implied import (
     Rates,
-    Regression,
-    area_of_counts,
     gap_of,
-    implied_rates,
-    model_rates,
-    regress,
-    separation,
     trade_off,
 )
 from levelhead.metrics.intervals import (
     check_options,
-    distance_credit,
-    selection_threshold,
 )
 from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.ranking import area_under_roc
@@ -371,48 +364,6 @@ def _log_odds(score: FloatArray, title: str, wanted: str) -> tuple[Scale, FloatA
     return scale, special.logit(np.clip(score, SMALLEST, 1 - SMALLEST)), warnings
 
 
-class _Figures:
-    """All figures of a set of groups from weights in bins, (..., groups, bins): observed ones or replicates."""
-
-    def __init__(
-        self,
-        positives: FloatArray,
-        negatives: FloatArray,
-        score: FloatArray,
-        decided: NDArray[np.bool_],
-        cut: float,
-        start: Regression | None = None,
-    ) -> None:
-        rows = positives + negatives
-        sums = positives.sum(-1), negatives.sum(-1)
-        size = sums[0] + sums[1]
-        self.base, self.share = sums[0] / size, size / size.sum(-1, keepdims=True)
-        self.logit = np.log(sums[0]) - np.log(sums[1])
-        self.measured = Rates(positives[..., decided].sum(-1) / sums[0], negatives[..., decided].sum(-1) / sums[1])
-        self.rate = rows[..., decided].sum((-1, -2)) / size.sum(-1)
-        self.area = area_of_counts(positives, negatives)
-        if start is None:
-            start = Regression(np.zeros(self.rate.shape), self.logit.copy())
-            fit = regress(score, positives, rows, start, 60)
-        else:
-            begin = np.broadcast_to(start.slope, self.rate.shape), np.broadcast_to(start.intercept, self.logit.shape)
-            fit = regress(score, positives, rows, Regression(*begin), 12, 1e-5)
-        self.fit = Regression(np.where(fit.slope > 0, fit.slope, np.nan), fit.intercept)
-        self.offset = np.where(fit.slope[..., None] > 0, self.logit - fit.intercept, np.nan)
-        with np.errstate(invalid="ignore"):
-            self.implied = _implied(self.area, self.base, self.share, self.rate)
-            self.predicted = model_rates(separation(self.area), self.offset, self.fit.slope * cut)
-
-
-def _implied(area: FloatArray, base: FloatArray, share: FloatArray, rate: FloatArray) -> Rates:
-    """Return rates at one threshold for all groups whose area the model can hold; NaN for the others."""
-    good = np.isfinite(separation(area))
-    filled = np.where(good, area, 0.75)
-    weight = np.where(good, share, 0.0)
-    rates = implied_rates(filled, base, weight / weight.sum(-1, keepdims=True), rate)
-    return Rates(*(np.where(good, one, np.nan) for one in rates))
-
-
 @dataclass
 class _Attribute:
     """One sensitive column: rows by group, and all that is computed from them."""
@@ -547,13 +498,13 @@ class _Attribute:
             together = sparse.csr_matrix((np.ones(len(of)), (cells, of)), shape=(2 * size, int(of.max()) + 1))
         return positives, rows - positives, sums / np.maximum(rows, 1), above, together
 
-    def _figures(self, kept: list[int]) -> tuple[_Figures, tuple[_Figures, list[_Figures]]]:
+    def _figures(self, kept: list[int]) -> tuple[Figures, tuple[Figures, list[Figures]]]:
         """Return the figures of the rows, and the same on coarser bins with bootstrap replicates."""
         largest = float(abs(self.log_odds).max())
         self.unit = largest * (float((self.log_odds / largest).std()) or 1.0)  # no square of it overflows
-        observed = _Figures(*self._binned(kept, FINE_BINS)[:4], self.cut / self.unit)
+        observed = Figures(*self._binned(kept, FINE_BINS)[:4], self.cut / self.unit)
         positives, negatives, score, above, together = self._binned(kept, BINS)
-        coarse = _Figures(positives, negatives, score, above, self.cut / self.unit)
+        coarse = Figures(positives, negatives, score, above, self.cut / self.unit)
         rng = np.random.default_rng(self.options.seed)
         at_once = max(1, CELLS_AT_ONCE // (positives.size if together is None else max(together.shape)))
         replicates = []
@@ -565,11 +516,11 @@ class _Attribute:
                 weights = rng.standard_exponential((together.shape[1], shape[0]))
                 cells = np.asarray(together @ weights).T.reshape(shape[0], 2, *positives.shape)
                 drawn = cells[:, 0], cells[:, 1]
-            replicates.append(_Figures(*drawn, score, above, self.cut / self.unit, start=coarse.fit))
+            replicates.append(Figures(*drawn, score, above, self.cut / self.unit, start=coarse.fit))
         return observed, (coarse, replicates)
 
     def _pair(
-        self, a: int, b: int, i: int, j: int, counts: Counts, seen: _Figures, bins: tuple[_Figures, list[_Figures]]
+        self, a: int, b: int, i: int, j: int, counts: Counts, seen: Figures, bins: tuple[Figures, list[Figures]]
     ) -> ExplainedPair:
         options, pair = self.options, (self.names[a], self.names[b])
         two = Counts(counts.table[[a, b]], pair, counts.classes)
@@ -597,17 +548,17 @@ class _Attribute:
             return np.array([rate[..., i] - rate[..., j] for rate in getattr(seen, which)])
 
         fail = "the area under the curve is too near to 1/2 or 1 in a group for an interval"
-        implied = _gap_estimate(now("implied"), moved("implied"), rows, fewest, options.level, fail)
+        implied = gap_estimate(now("implied"), moved("implied"), rows, fewest, options.level, fail)
         if not np.isfinite(seen.fit.slope):
             none = Estimate.undefined("no increasing logistic curve of the label on the score can be fitted", rows)
             return ExplainedPair(pair, measured, implied, none, none, none)
         fail = "the logistic regression of the label on the score is too unsteady for an interval"
-        predicted = _gap_estimate(now("predicted"), moved("predicted"), rows, fewest, options.level, fail)
+        predicted = gap_estimate(now("predicted"), moved("predicted"), rows, fewest, options.level, fail)
         rest = Estimate.undefined(predicted.reason or "", rows)
         if predicted.defined:
             draws = np.concatenate([gap_of(one.measured, i, j) - gap_of(one.predicted, i, j) for one in replicates])
             center = measured.value - predicted.value
-            half = _quantile(options.level, fewest) * float(draws[np.isfinite(draws)].std())
+            half = quantile(options.level, fewest) * float(draws[np.isfinite(draws)].std())
             rest = Estimate(center, center - half, center + half, rows)
         rho = self._rho(seen, replicates, i, j, rows, fewest)
         # What another share would do is a matter of these two figures: without them there is nothing to say.
@@ -626,7 +577,7 @@ class _Attribute:
                 return f"the score separates the classes of group {quoted(self.names[c])} without an error"
         return None
 
-    def _rho(self, seen: _Figures, replicates: list[_Figures], i: int, j: int, rows: int, fewest: int) -> Estimate:
+    def _rho(self, seen: Figures, replicates: list[Figures], i: int, j: int, rows: int, fewest: int) -> Estimate:
         """Return 1 - (difference of intercepts) / (difference of logit base rates) with Fieller's interval."""
         base = float(seen.logit[i] - seen.logit[j])
         used = float(seen.offset[i] - seen.offset[j])
@@ -635,17 +586,13 @@ class _Attribute:
         draws = draws[np.isfinite(draws).all(-1)]
         if 20 * len(draws) < 19 * self.options.replicates:
             return Estimate.undefined("the logistic regression is too unsteady for an interval", rows)
-        (v_used, cov), (_, v_base) = np.cov(draws, rowvar=False)
-        z2 = _quantile(self.options.level, fewest) ** 2
-        squared = base**2 - z2 * v_base
-        if squared <= 0:
+        found = fieller(used, base, draws, quantile(self.options.level, fewest))
+        if found is None:
             shown = " and ".join(f"{100 * seen.base[c]:.1f}%" for c in (i, j))
             return Estimate.undefined(f"the base rates, {shown}, differ by no more than their noise", rows)
-        middle = float((used * base - z2 * cov) / squared)
-        half = math.sqrt(max(0.0, float(middle**2 - (used**2 - z2 * v_used) / squared)))
-        return Estimate(used / base, middle - half, middle + half, rows)
+        return Estimate(used / base, *found, rows)
 
-    def _trade_off(self, seen: _Figures, i: int, j: int) -> tuple[tuple[float, float, float], ...]:
+    def _trade_off(self, seen: Figures, i: int, j: int) -> tuple[tuple[float, float, float], ...]:
         two = [i, j]
         share, base = seen.share[two] / seen.share[two].sum(), seen.base[two]
         implied = Rates(*(rate[two] for rate in seen.implied))
@@ -654,7 +601,7 @@ class _Attribute:
         return tuple((point.rho, point.accuracy - line[0].accuracy, point.gap) for point in line)
 
     def _group(
-        self, a: int, table: IntArray, seen: _Figures | None, place: int, said: tuple[bool, bool]
+        self, a: int, table: IntArray, seen: Figures | None, place: int, said: tuple[bool, bool]
     ) -> ExplainedGroup:
         """Return one group; ``said``: whether a pair with it has a predicted, and an implied, gap."""
         level, (negatives, positives) = self.options.level, (int(size) for size in table.sum(-1))
@@ -697,39 +644,3 @@ class _Attribute:
             probability = float(special.expit(score[code == one]).mean())
             found.append(CalibrationBin(int((code == one).sum()), probability, float(truth[code == one].mean())))
         return tuple(found)
-
-
-def _quantile(level: float, fewest: int) -> float:
-    """Return Student's quantile, times what replicates of the smallest class of ``fewest`` rows vary too little."""
-    return float(stats.t.ppf((1 + level) / 2, fewest - 1)) * math.sqrt((fewest + 1) / (fewest - 1))
-
-
-def _gap_estimate(now: FloatArray, shift: FloatArray, rows: int, fewest: int, level: float, fail: str) -> Estimate:
-    """Return (|dTPR| + |dFPR|) / 2 with an interval that can hold 0.
-
-    It is the largest of four signed contrasts, and gets the interval that such a maximum has in
-    :mod:`levelhead.metrics.intervals`: contrasts which are clearly smaller do not count.
-
-    Args:
-        now: (2,) the differences.
-        shift: (replicates, 2) how they move in replicates.
-        rows: that the figure rests on.
-        fewest: rows of the smallest class of the two groups.
-        level: of the interval.
-        fail: why it is undefined, where it is.
-    """
-    good = np.isfinite(shift).all(-1)  # few replicates may lie beyond the model, with an area of 1/2 or 1
-    if not np.isfinite(now).all() or 20 * good.sum() < 19 * len(shift):
-        return Estimate.undefined(fail, rows)
-    signs = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]) / 2
-    size, moved = signs @ now, shift[good] @ signs.T
-    spread = np.maximum(moved.std(0), 1e-12)
-    t = _quantile(level, fewest)
-    slack = distance_credit(size, moved, selection_threshold(rows)) / spread
-    critical = max(t, float(np.quantile((moved / spread - slack).max(-1), (1 + level) / 2)))
-    value = float(size.max())
-    # Bayesian replicates of few rows vary too little, and skewed figures too much on one side: hence Student's
-    # quantile, and the upper end of the replicates themselves where it lies higher.
-    ends = np.maximum(size + t * spread, size + np.quantile(moved, (1 + level) / 2, axis=0))
-    low, high = float((size - critical * spread).max()), float(ends.max())
-    return Estimate(value, max(0.0, min(low, value)), min(1.0, max(high, value)), rows)

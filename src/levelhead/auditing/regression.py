@@ -3,12 +3,10 @@
 Figures are in the unit of the label. The *error* of a row is its prediction less its label, so that a mean error above
 0 says that a group is predicted too high, and the *mean absolute error* how far off predictions are whichever way.
 
-Means have at each end the farther of Student's interval and of Hall's, which turns the skewness of the rows back
-(Annals of Statistics 1992); that of the mean absolute error, which cannot be negative, also of Student's on the log
-scale. Differences of two groups have theirs by variance recovery (Zou and Donner, Statistics in Medicine 2008) from
-those of the groups, adjusted for all pairs, quantities and columns (Bonferroni). With a long right tail (lognormal,
-sigma 1) and 10 to 80 rows Student's interval alone held a mean in 84% to 91%. The root mean squared error has no
-interval: with errors of heavy tails, those known for it hold the true value 68 to 94% of the time with 20 to 600 rows.
+Means have the intervals of :mod:`levelhead.metrics.moments`. Differences of two groups have theirs by variance recovery
+(Zou and Donner, Statistics in Medicine 2008) from those of the groups, adjusted for all pairs, quantities and columns
+(Bonferroni). The root mean squared error has no interval: with errors of heavy tails, those known for it hold the true
+value 68 to 94% of the time with 20 to 600 rows.
 
 Rows are counted batch by batch: only their number, mean, squared and cubed deviations by group are kept.
 """
@@ -24,7 +22,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import repeating_id
@@ -35,6 +32,7 @@ from levelhead.auditing.regression_page import QUANTITIES, regression_page
 from levelhead.metrics.between import Differences, check_level, mover, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.intervals import finite_or_none
+from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
@@ -286,58 +284,11 @@ def _finite(values: FloatArray, title: str) -> FloatArray:
     return values
 
 
-@dataclass
-class _Moments:
-    """Rows, means, sums of squared and of cubed deviations, (quantities, groups) each.
-
-    The quantities are label, prediction, error and its size.
-    """
-
-    rows: NDArray[np.int64]
-    mean: FloatArray
-    squares: FloatArray
-    cubes: FloatArray
-
-    @classmethod
-    def of(cls, codes: NDArray[np.int64], groups: int, values: Sequence[FloatArray]) -> _Moments:
-        """Measure a batch; ``codes`` (rows,) lie in [0, groups)."""
-        rows = np.bincount(codes, minlength=groups)
-        mean, squares, cubes = (np.zeros((len(values), groups)) for _ in range(3))
-        there = np.maximum(rows, 1)
-        for at, one in enumerate(values):
-            mean[at] = np.bincount(codes, one, groups) / there
-            apart = one - mean[at][codes]
-            squares[at] = np.bincount(codes, apart**2, groups)
-            cubes[at] = np.bincount(codes, apart**3, groups)
-        return cls(rows, mean, squares, cubes)
-
-    def grow(self, groups: int) -> None:
-        """Make room for more groups."""
-        more = groups - len(self.rows)
-        if more > 0:
-            self.rows = np.pad(self.rows, (0, more))
-            self.mean, self.squares, self.cubes = (
-                np.pad(one, ((0, 0), (0, more))) for one in (self.mean, self.squares, self.cubes)
-            )
-
-    def add(self, other: _Moments) -> None:
-        """Add the rows of a batch (Chan, Golub and LeVeque 1983: no large sums are subtracted)."""
-        both = np.maximum(self.rows + other.rows, 1)
-        apart = other.mean - self.mean
-        share = other.rows / both, self.rows / both
-        self.cubes = (
-            self.cubes
-            + other.cubes
-            + apart**3 * self.rows * share[0] * (share[1] - share[0])
-            + 3 * apart * (share[1] * other.squares - share[0] * self.squares)
-        )
-        self.mean = self.mean + apart * other.rows / both
-        self.squares = self.squares + other.squares + apart**2 * self.rows * other.rows / both
-        self.rows = self.rows + other.rows
-
-
 class _Rows:
-    """All rows so far, as moments by group, and what is held of columns of numbers."""
+    """All rows so far, and what is held of columns of numbers.
+
+    The moments by group are those of label, prediction, error and its size.
+    """
 
     def __init__(
         self,
@@ -354,8 +305,8 @@ class _Rows:
         self.min_count, self.level, self.missing = min_count, level, missing
         self.tally = Tally("", "", titles, intersect, frozenset(self.cuts))
         self.places: dict[Key, dict[Any, int]] = {}
-        self.moments: dict[Key, _Moments] = {}
-        self.whole: _Moments | None = None
+        self.moments: dict[Key, Moments] = {}
+        self.whole: Moments | None = None
         self.ends = [math.inf, -math.inf]
         self.errors: list[FloatArray] = []
         self.numbers: dict[str, list[FloatArray]] = {}
@@ -393,13 +344,13 @@ class _Rows:
         for key, (codes, members) in self.tally.group_columns(columns).items():
             places = self.places.setdefault(key, {})
             at = np.array([places.setdefault(member, len(places)) for member in members])
-            batch = _Moments.of(at[codes], len(places), values)
+            batch = Moments.of(at[codes], len(places), values)
             if key not in self.moments:
                 self.moments[key] = batch
             else:
                 self.moments[key].grow(len(places))
                 self.moments[key].add(batch)
-        batch = _Moments.of(np.zeros(len(label), np.int64), 1, values)
+        batch = Moments.of(np.zeros(len(label), np.int64), 1, values)
         if self.whole is None:
             self.whole = batch
         else:
@@ -435,7 +386,7 @@ class _Rows:
                             f"{digits(float(moments.mean[2, at]))}. Rows that are all alike give no interval, and the "
                             "group's errors are not compared."
                         )
-                    elif rows < ENOUGH_FOR_TAILS and _skewness(moments, 3, at) > LONG_TAIL:
+                    elif rows < ENOUGH_FOR_TAILS and moments.skewness(3, at) > LONG_TAIL:
                         warnings.append(
                             f"{printable(names[key])}: the {rows:,} errors of group {quoted(group_name(group))} have a "
                             f"long tail. The {100 * self.level:g}% interval of their mean absolute error may hold the "
@@ -497,65 +448,23 @@ def _no_better(ends: Sequence[float], explained: float, overall: RegressionFigur
     return []
 
 
-def _figures(moments: _Moments, at: int, level: float, included: bool) -> RegressionFigures:
+def _figures(moments: Moments, at: int, level: float, included: bool) -> RegressionFigures:
     rows = int(moments.rows[at])
     label, prediction, error, size = (
-        _mean(moments, quantity, at, level, skewed=quantity == 3) for quantity in range(4)
+        moments.estimate(quantity, at, level, skewed=quantity == 3) for quantity in range(4)
     )
     squared = float(moments.squares[2, at] / max(1, rows) + moments.mean[2, at] ** 2)
     return RegressionFigures(rows, label.value, prediction, error, size, math.sqrt(squared), included)
 
 
-def _mean(moments: _Moments, quantity: int, at: int, level: float, *, skewed: bool) -> Estimate:
-    rows, value = int(moments.rows[at]), float(moments.mean[quantity, at])
-    # Rows that are all alike say nothing of how far others are off: no interval, and not one of width 0.
-    if rows < 2 or not moments.squares[quantity, at]:
-        return Estimate(value, math.nan, math.nan, rows)
-    t = float(special.stdtrit(rows - 1, (1 + level) / 2))
-    error = math.sqrt(moments.squares[quantity, at] / (rows - 1) / rows)
-    arm = t * error
-    below, above = _halls(moments, quantity, at, t, 2.0 if skewed else 1.25 + 2.5 / rows)
-    low, high = value - max(arm, below * error), value + max(arm, above * error)
-    if skewed:
-        low, high = max(0.0, low), max(high, value * math.exp(min(700.0, arm / value))) if value > 0 else high
-    return Estimate(value, low, high, rows)
-
-
-def _skewness(moments: _Moments, quantity: int, at: int) -> float:
-    """Return the skewness of a group's rows; 0 where there are too few, or numbers too large for it."""
-    rows = int(moments.rows[at])
-    unit = math.sqrt(float(moments.squares[quantity, at]) / max(1, rows))
-    if rows < 3 or not unit:
-        return 0.0
-    found = float(moments.cubes[quantity, at]) / rows / unit / unit / unit * math.sqrt(rows * (rows - 1)) / (rows - 2)
-    return found if math.isfinite(found) else 0.0
-
-
-def _halls(moments: _Moments, quantity: int, at: int, t: float, factor: float) -> tuple[float, float]:
-    """Return how many standard errors a skewed mean's interval goes down and up (Hall 1992, equation 2.1).
-
-    Few rows show less skewness than there is; it counts ``factor`` times. With 1.25 + 2.5 / rows, and Student's
-    interval where that is the wider, means of lognormal errors hold in at least 94% of audits from 10 rows on. Absolute
-    errors are more skewed: with 2, and 60 rows or more, they do so, too.
-    """
-    k = factor * _skewness(moments, quantity, at) / math.sqrt(int(moments.rows[at]))
-    if abs(k) < 1e-6:
-        return 0.0, 0.0
-
-    def inverse(quantile: float) -> float:
-        return 3 / k * (math.cbrt(1 + k * (quantile - k / 6)) - 1)
-
-    return inverse(t), -inverse(-t)
-
-
-def _pairs(attribute: str, moments: _Moments, groups: Mapping[Key, int], level: float) -> list[RegressionPair]:
+def _pairs(attribute: str, moments: Moments, groups: Mapping[Key, int], level: float) -> list[RegressionPair]:
     """Return the clearest and largest differences of two groups in each quantity, the larger mean first."""
     place = {"mean_prediction": 1, "mean_error": 2, "mean_absolute_error": 3}
     names, found = list(groups), []
     one, other = pair_indices(len(names))
     for quantity in QUANTITIES:
         figures = [
-            _mean(moments, place[quantity], at, level, skewed=quantity == "mean_absolute_error")
+            moments.estimate(place[quantity], at, level, skewed=quantity == "mean_absolute_error")
             for at in groups.values()
         ]
         value, low, high = np.array([(figure.value, figure.low, figure.high) for figure in figures]).reshape(-1, 3).T

@@ -14,9 +14,9 @@ from levelhead.data import DATASETS
 from levelhead.metrics import JointRow, JointTable, estimate_to_dict
 from levelhead.metrics.joint import MARGIN
 from levelhead.report import marks
+from levelhead.report.card import without_paths
 from levelhead.report.sentences import Difference, difference_sentence
 from levelhead.report.text import Record, estimate_from_dict
-from levelhead.runs.card import without_paths
 from levelhead.types import DataError, Estimate, printable
 
 LEAKING = "LEAKING_equalized_odds"

@@ -81,6 +81,7 @@ PAGES = {
     "attention gap": "lm.page:gap_page",
     "audit": "auditing.page:audit_page",
     "comparison": "bench.comparison:comparisons_page",
+    "decisions": "auditing.decisions_page:decisions_page",
     "evaluation": "auditing.overall:overall_page",
     "explanation": "auditing.explain_page:explain_page",
     "indirect audit": "auditing.unknown.page:indirect_page",
@@ -88,7 +89,7 @@ PAGES = {
     "plan": "auditing.plan:plan_page",
     "regression audit": "auditing.regression_page:regression_page",
     "rule": "auditing.rule_page:rule_page",
-    "two models": "runs.two_models_page:two_models_page",
+    "two models": "own.page:two_models_page",
 }
 """By the ``kind`` of a JSON, the function that makes its page: it takes the JSON, ``source`` and ``command``."""
 WITHOUT_KIND = {

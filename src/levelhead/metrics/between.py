@@ -273,6 +273,15 @@ def unlike(
     return found
 
 
+def fisher_p(hits: IntArray | FloatArray, rows: IntArray | FloatArray, first: IntArray, second: IntArray) -> FloatArray:
+    """Return p-values of Fisher's exact test, twice the smaller tail and at most 1: (pairs,), as :func:`unlike`."""
+    hits, rows = np.rint(hits), np.rint(rows)
+    both, all_rows = hits[first] + hits[second], rows[first] + rows[second]
+    below = stats.hypergeom.cdf(hits[first], all_rows, both, rows[first])
+    above = stats.hypergeom.sf(hits[first] - 1, all_rows, both, rows[first])
+    return np.minimum(1.0, 2 * np.minimum(below, above))
+
+
 class PairBlock(NamedTuple):
     """Pairs of groups that are compared in one rate, as :func:`differences` takes them."""
 

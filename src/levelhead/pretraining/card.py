@@ -8,7 +8,8 @@ from typing import Any
 
 from levelhead.data import Card
 from levelhead.pretraining.config import MaskedViT
-from levelhead.runs.card import bullets, card_text, data_lines, escaped, markdown_table, without_paths, yaml_block
+from levelhead.report.card import bullets, card_text, data_lines, escaped, without_paths, yaml_block
+from levelhead.report.markdown import markdown_table
 from levelhead.storage import read_json
 
 PAPER = "He et al.: Masked Autoencoders Are Scalable Vision Learners, CVPR 2022, arXiv:2111.06377"

@@ -14,10 +14,13 @@ def markdown(tables: Iterable[Record]) -> str:
 
 def _table(table: Record) -> str:
     head = [column["title"] for column in table["columns"]]
-    lines = [f"**{table['caption']}**", "", _row(head), _row(["---", *["---:"] * (len(head) - 1)])]
-    lines += [_row([row["head"], *(" ".join(cell_lines(cell)) for cell in row["cells"])]) for row in table["rows"]]
-    return "\n".join([*lines, "", *(f"- {note}" for note in table["notes"]), ""])
+    rows = [[row["head"], *(" ".join(cell_lines(cell)) for cell in row["cells"])] for row in table["rows"]]
+    first, *others = ([text.replace("|", "\\|") for text in row] for row in [head, *rows])
+    notes = [f"- {note}" for note in table["notes"]]
+    return "\n".join([f"**{table['caption']}**", "", markdown_table(first, others), "", *notes, ""])
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Draw a Markdown table of cells that are escaped already; all but the first column to the right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

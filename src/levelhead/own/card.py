@@ -17,10 +17,11 @@ from levelhead.attention.description import Description
 from levelhead.auditing.paired import Change
 from levelhead.auditing.result import AuditResult
 from levelhead.metrics.names import NOTE
-from levelhead.runs import card
-from levelhead.runs.own_rows import base_of
-from levelhead.runs.two_models import ModelComparison, class_names_of, open_model, unnamed
-from levelhead.runs.two_models_page import change_title
+from levelhead.own.compare import ModelComparison, class_names_of, open_model, unnamed
+from levelhead.own.page import change_title
+from levelhead.own.rows import base_of
+from levelhead.report import card
+from levelhead.report.markdown import markdown_table
 from levelhead.storage import write_text
 from levelhead.types import ConfigError, listed
 
@@ -242,7 +243,7 @@ def _measured(measured: ModelComparison | AuditResult | None) -> str:
         parts.append(f"{card.escaped(measured.sentence)} This card is about the model that is called {new} here.")
         head = ["percent", old, new, f"change [{100 * measured.level:g}%]"]
         rows = [[card.escaped(change_title(name)), *_change(change)] for name, change in measured.changes.items()]
-        parts.append(card.markdown_table(head, rows))
+        parts.append(markdown_table(head, rows))
         audit, said = measured.audit, list(measured.warnings)
     else:
         audit, said = measured, list(measured.warnings)

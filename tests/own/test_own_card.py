@@ -60,7 +60,7 @@ def test_the_card_of_a_debiased_model_says_how_to_load_it(tmp_path: Path) -> Non
 
 
 def test_the_install_line_is_that_of_the_documentation() -> None:
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     line = re.search(r"`(python -m pip install [^`]*)`", lh.model_card(lh.attach(vit())))
     assert line is not None
     assert line[1] in (root / "docs" / "index.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 import levelhead as lh
 from levelhead.metrics.names import MISSING_GROUP
-from levelhead.runs.own_rows import GroupColumns
+from levelhead.own.rows import GroupColumns
 from levelhead.types import ConfigError, DataError, LevelheadError
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

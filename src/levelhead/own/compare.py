@@ -25,10 +25,10 @@ from levelhead.auditing.result import AuditResult
 from levelhead.data.base import Inputs
 from levelhead.loading import load_tokenizer_of
 from levelhead.models.networks import load_model
+from levelhead.own.page import WHOLE, two_models_page
+from levelhead.own.rows import GroupColumns, OwnRows, base_of
 from levelhead.report.result import Report
 from levelhead.report.text import Record
-from levelhead.runs.own_rows import GroupColumns, OwnRows, base_of
-from levelhead.runs.two_models_page import WHOLE, two_models_page
 from levelhead.storage import refuse_files_of_runs, write_text
 from levelhead.tables.columns import outcome_of
 from levelhead.tables.rows import Rows
@@ -175,7 +175,7 @@ def compare_models(
             by their names or their positions.
 
     Returns:
-        the :class:`~levelhead.runs.two_models.ModelComparison`.
+        the :class:`~levelhead.own.compare.ModelComparison`.
 
     Errors: :class:`~levelhead.types.ConfigError` for what is no classifier, for two models of other classes, or an
     option out of range; :class:`~levelhead.types.DataError` for rows without labels or inputs, or groups that do not

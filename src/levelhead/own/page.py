@@ -20,7 +20,7 @@ NO_GROUPS = "No groups were given, so nothing here says how either model treats 
 
 
 def two_models_page(result: Record, *, source: str = "", command: str = "") -> Record:
-    """Summarise what :meth:`levelhead.runs.two_models.ModelComparison.to_dict` returned.
+    """Summarise what :meth:`levelhead.own.compare.ModelComparison.to_dict` returned.
 
     Returns:
         the page as a plain dict, for :func:`levelhead.report.render`. ``source`` is what it is about in a word, and

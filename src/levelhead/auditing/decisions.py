@@ -1,0 +1,381 @@
+"""Audit decisions, without outcomes: who is selected, how often, and how that compares with a reference group.
+
+Many audits have no label: an application was approved or declined, a person invited or not. What can be compared then
+is the selection rate. Differences and impact ratios are to one reference group: the one that the user names, or the
+most selected one. Their intervals hold together over all groups and columns (Bonferroni): over every pair of a column
+where the data choose the reference, because the most selected group is picked after the fact. A difference has
+Newcombe's interval and a ratio Donner and Zou's (:mod:`levelhead.metrics.between`). Both leave "no difference" out only
+where Fisher's exact test agrees, whose p-value is adjusted for the same comparisons.
+
+The four-fifths rule of the Uniform Guidelines on Employee Selection Procedures (US EEOC 1978, section 4D) asks whether
+a group is selected less than 0.8 times as often as the most selected one. It is a rule of thumb, not a finding of
+discrimination.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from levelhead.arrays import aligned, checked
+from levelhead.auditing.clusters import repeating_id
+from levelhead.auditing.decisions_page import decisions_page
+from levelhead.auditing.finding import Reference, references
+from levelhead.auditing.options import LEAVE_OUT, Roles, about_of, check_grouping, find_quantiles
+from levelhead.metrics import Counts, estimate, proportion
+from levelhead.metrics.between import check_level, differences, fisher_p, proportion_ends, ratio_of
+from levelhead.metrics.counts import IntArray
+from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name, parts_of
+from levelhead.report.record import Finding, as_json
+from levelhead.report.result import Report
+from levelhead.report.text import Record, counted
+from levelhead.tables.bins import Bins, cuts_of, ordered_groups
+from levelhead.tables.columns import name_of, outcomes_of, positive_index
+from levelhead.tables.files import Stored, source_of
+from levelhead.tables.source import Arrays, Source
+from levelhead.tables.tally import Tally
+from levelhead.tables.vocabulary import alike, check_labels, in_order
+from levelhead.types import ConfigError, Estimate, listed, printable, quoted
+
+
+@dataclass(frozen=True)
+class GroupDecisions(Finding):
+    """One group: ``selected`` of ``n`` rows have the favourable decision.
+
+    ``difference`` and ``selection_ratio`` are to the reference group, and ``p_value`` is that of Fisher's exact test,
+    adjusted for all comparisons; None for the reference itself. ``included``: whether it is compared.
+    """
+
+    n: int
+    selected: int
+    selection_rate: Estimate
+    difference: Estimate | None = None
+    selection_ratio: Estimate | None = None
+    p_value: float | None = None
+    included: bool = True
+
+
+@dataclass(frozen=True)
+class ColumnDecisions(Finding):
+    """One sensitive column. ``demographic_parity`` is the largest difference of two groups' selection rates."""
+
+    groups: dict[Key, GroupDecisions]
+    reference: Key | None
+    reference_is_given: bool
+    demographic_parity: Estimate
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return {**super().to_dict(), "reference": None if self.reference is None else group_name(self.reference)}
+
+
+@dataclass(frozen=True)
+class DecisionAudit(Report):
+    """What :func:`audit_decisions` found, by sensitive column, and by their crossing under the tuple of their names.
+
+    ``overall`` is the selection rate of all rows, ``favourable`` the decision it is about, and ``decision`` the column.
+    Intervals and p-values allow for ``comparisons``: all groups and columns together.
+    """
+
+    kind: ClassVar[str] = "decisions"
+    make_page: ClassVar[Callable[..., Record]] = staticmethod(decisions_page)
+
+    by_attribute: dict[Key, ColumnDecisions]
+    overall: Estimate
+    favourable: str
+    decision: str
+    warnings: list[str]
+    comparisons: int
+    level: float = 0.95
+    about: Mapping[str, str] = field(default_factory=dict)
+    reading: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
+        names = attribute_names(self.by_attribute)
+        found = {
+            "kind": self.kind,
+            "decision": self.decision,
+            "favourable": self.favourable,
+            "level": self.level,
+            "comparisons": self.comparisons,
+            "overall": as_json(self.overall),
+            "by_attribute": {names[key]: one.to_dict() for key, one in self.by_attribute.items()},
+            "warnings": list(self.warnings),
+        }
+        more = {"about": dict(self.about), "reading": list(self.reading)}
+        return found | {name: one for name, one in more.items() if one}
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield every figure with its attribute, its group (None: all of them) and its name."""
+        for key, name in attribute_names(self.by_attribute).items():
+            part = self.by_attribute[key]
+            yield name, None, "demographic_parity", part.demographic_parity
+            for group, found in part.groups.items():
+                for figure in ("selection_rate", "difference", "selection_ratio"):
+                    if (one := getattr(found, figure)) is not None:
+                        yield name, group, figure, one
+
+
+@checked
+def audit_decisions(
+    decisions: ArrayLike,
+    *,
+    sensitive_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike],
+    favourable: Hashable = None,
+    reference: Reference = None,
+    intersect: bool = False,
+    min_count: int = 10,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+    bins: Bins | Sequence[str] | str | None = None,
+    missing: str = LEAVE_OUT,
+    about: Mapping[str, str] | None = None,
+) -> DecisionAudit:
+    """Compare how often groups get the favourable decision; nobody's outcome is needed.
+
+    Args:
+        decisions: (rows,) what was decided about each.
+        sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each audited on its own.
+        favourable: the decision that is good for whom it is about, such as "approved"; every other one counts against
+            it. Needed, because no data says it.
+        reference: the group that the others are compared with, as :func:`levelhead.audit` takes it. None: the most
+            selected one.
+        intersect: also audit the crossing of all columns, under the tuple of their names.
+        min_count: rows of a group that is compared; smaller ones are shown, and named in a warning.
+        level: confidence level of the intervals.
+        replicates: bootstrap replicates of the largest difference.
+        seed: of the bootstrap.
+        bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
+        missing: "leave out" or "group", as there.
+        about: title, model, author and purpose, for the page and the JSON.
+
+    Returns:
+        the figures; undefined ones are NaN with a reason.
+
+    Raises:
+        DataError: no rows, unequal lengths, a missing decision, more than 200 decisions or 1,000 groups.
+        ConfigError: ``favourable`` is not named or no decision, or an option is out of range.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> decisions, race = ["yes", "no", "yes", "yes"] * 40, ["b", "b", "w", "w"] * 40
+        >>> result = lh.audit_decisions(decisions, sensitive_features={"race": race}, favourable="yes")
+        >>> print(result.by_attribute["race"].groups["b"].selection_ratio.value)
+        0.5
+    """
+    given, matched = aligned({"decisions": decisions, "sensitive_features": sensitive_features})
+    columns, (wanted,), _ = outcomes_of({"decision": given["decisions"]}, favourable)
+    source = Arrays({"The decision": name_of(decisions, "decision")})
+    source.add_outcomes(columns)
+    roles = Roles(None, "The decision", source.add_words(given["sensitive_features"]))
+    asked = _Asked(wanted, reference, intersect, min_count, level, replicates, seed, missing, bins, about_of(about))
+    found = _audit(source, roles, asked, name_of(decisions, "decision"))
+    return replace(found, warnings=[*matched, *found.warnings])
+
+
+@checked
+def audit_decisions_file(
+    path: Path | str | Stored,
+    decision: str,
+    groups: Sequence[str],
+    *,
+    favourable: Hashable = None,
+    reference: Reference = None,
+    intersect: bool = False,
+    min_count: int = 10,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+    bins: Bins | Sequence[str] | str | None = None,
+    missing: str = LEAVE_OUT,
+    about: Mapping[str, str] | None = None,
+) -> DecisionAudit:
+    """Audit a file of decisions of any length: batches of rows are counted and forgotten.
+
+    Args:
+        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one decision a row.
+        decision: name of the column with the decisions.
+        groups: names of the group columns.
+        favourable: as :func:`audit_decisions` takes it, like all that follows.
+        reference: see there.
+        intersect: see there.
+        min_count: see there.
+        level: see there.
+        replicates: see there.
+        seed: see there.
+        bins: see there; or ``column=...`` texts.
+        missing: see there.
+        about: see there.
+
+    Returns:
+        what :func:`audit_decisions` returns for the same rows.
+
+    Raises:
+        DataError: as there, and a file that is missing, unreadable, empty or lacks a column.
+        ConfigError: as there.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import levelhead as lh
+        >>> pd.DataFrame({"loan": ["yes", "no"] * 40, "sex": ["f"] * 40 + ["m"] * 40}).to_csv("loans.csv", index=False)
+        >>> lh.audit_decisions_file("loans.csv", "loan", ["sex"], favourable="yes").overall.value
+        0.5
+    """
+    source, names = source_of(path), list(dict.fromkeys(groups))
+    if decision in names:
+        raise ConfigError(f"{quoted(decision)} is named as decision and as group. Leave it out of one of them.")
+    asked = _Asked(favourable, reference, intersect, min_count, level, replicates, seed, missing, bins, about_of(about))
+    found = _audit(source, Roles(None, decision, tuple(names)), asked, decision)
+    used = [decision, *names]
+    hint = repeating_id(source, used, "keep one row of each {name}, or read the intervals as too narrow")
+    return replace(found, reading=tuple(source.taken(used)), warnings=[*found.warnings, *hint])
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The options, as :func:`audit_decisions` describes them."""
+
+    favourable: Hashable
+    reference: Reference
+    intersect: bool
+    min_count: int
+    level: float
+    replicates: int
+    seed: int
+    missing: str
+    bins: Bins | Sequence[str] | str | None
+    about: Mapping[str, str]
+
+
+def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> DecisionAudit:
+    """Count a table, and compare its groups."""
+    check_grouping(len(roles.groups), asked.min_count, asked.intersect, asked.missing)
+    check_level(asked.level)
+    cuts = cuts_of(asked.bins, list(roles.groups))
+    find_quantiles(source, cuts)
+    title = source.title(str(roles.prediction))
+    tally = Tally(title, title, {name: source.title(name) for name in roles.groups}, asked.intersect, frozenset(cuts))
+    for columns in roles.batches(source, cuts):
+        words: dict[str, Any] = columns
+        decided = words["prediction"]
+        tally.add(decided, decided, {name: words[f"group {name}"] for name in roles.groups})
+    check_labels(tally.labels)
+    classes = in_order(tally.labels)
+    if asked.favourable is None:
+        raise ConfigError(
+            f"Which decision is favourable? Decisions there: {listed(classes)}. Type: --favourable "
+            f"{printable(str(classes[-1]))} (favourable= in Python)."
+        )
+    chosen = positive_index(classes, asked.favourable, "favourable")
+    assert chosen is not None
+    place = {value: at for at, value in enumerate(classes)}
+    counted_by, members, warnings = {}, {}, []
+    for key, patterns in tally.counts.items():
+        codes, groups = ordered_groups([group for _, _, group in patterns], key, cuts)
+        at = np.array([place[label] for label, _, _ in patterns])
+        rows = np.fromiter(patterns.values(), np.int64, len(patterns))
+        if isinstance(key, str) and (key not in cuts or cuts[key].values):
+            warnings += alike(key, "groups", groups)
+        counted_by[key] = Counts.from_codes(codes, at, at, list(map(group_name, groups)), classes, rows)
+        members[key] = groups
+    named, names = references(asked.reference, members), attribute_names(members)
+    usable = {key: _usable(counts, members[key], asked) for key, counts in counted_by.items()}
+    comparisons = max(1, sum(len(one) - 1 if key in named else math.comb(len(one), 2) for key, one in usable.items()))
+    found = {}
+    for key, counts in counted_by.items():
+        found[key] = _column(counts, members[key], usable[key], chosen, named.get(key), comparisons, asked)
+        warnings += _left_out(names[key], found[key], asked)
+    pooled = next(iter(counted_by.values())).table.sum((0, 1))
+    overall = proportion(int(pooled[chosen]), int(pooled.sum()), level=asked.level)
+    return DecisionAudit(found, overall, str(classes[chosen]), called, warnings, comparisons, asked.level, asked.about)
+
+
+def _usable(counts: Counts, groups: Sequence[Key], asked: _Asked) -> list[int]:
+    """Return the places of the groups that are compared."""
+    rows = counts.table.sum((1, 2))
+    return [at for at, group in enumerate(groups) if rows[at] >= asked.min_count and not _absent(group, asked)]
+
+
+def _absent(group: Key, asked: _Asked) -> bool:
+    return asked.missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
+
+
+def _column(
+    counts: Counts,
+    groups: Sequence[Key],
+    usable: Sequence[int],
+    chosen: int,
+    named: Key | None,
+    comparisons: int,
+    asked: _Asked,
+) -> ColumnDecisions:
+    """Compare the groups of one column with its reference."""
+    rows, hits = counts.table.sum((1, 2)), counts.table[:, :, chosen].sum(1)
+    to = max(usable, key=lambda at: hits[at] / rows[at], default=None) if named is None else groups.index(named)
+    others = [at for at in usable if at != to] if to in usable else []
+    compared = {} if to is None else _compared(hits, rows, others, to, comparisons, asked.level)
+    figures = {}
+    for at, group in enumerate(groups):
+        rate = proportion(int(hits[at]), int(rows[at]), level=asked.level)
+        difference, ratio, p_value = compared.get(at, (None, None, None))
+        figures[group] = GroupDecisions(int(rows[at]), int(hits[at]), rate, difference, ratio, p_value, at in usable)
+    # Decisions are both label and prediction here, which selection rates do not see.
+    gap = estimate(
+        counts.keep([counts.groups[at] for at in usable]), "demographic_parity", positive=chosen, level=asked.level,
+        replicates=asked.replicates, seed=asked.seed, min_count=asked.min_count,
+    )  # fmt: skip
+    return ColumnDecisions(figures, None if to is None else groups[to], named is not None, gap)
+
+
+def _left_out(name: str, column: ColumnDecisions, asked: _Asked) -> list[str]:
+    """Return sentences on the groups that are not compared."""
+    said = []
+    for group, found in column.groups.items():
+        if _absent(group, asked):
+            said.append(
+                f"{printable(name)}: {counted(found.n, 'row')} without a group are not compared; with --missing group "
+                "they are a group."
+            )
+        elif not found.included:
+            said.append(
+                f"{printable(name)}: group {quoted(group_name(group))} has {counted(found.n, 'row')}, fewer than "
+                f"{asked.min_count}, and is not compared."
+            )
+    there = [group for group, found in column.groups.items() if found.included]
+    if len(there) < 2:
+        large = listed(quoted(group_name(group)) for group in there) or "none"
+        said.append(f"{printable(name)}: fewer than two groups are large enough ({large}); nothing is compared.")
+    elif column.reference not in there:
+        said.append(f"{printable(name)}: the reference group is too small, so that nothing is compared with it.")
+    return said
+
+
+def _compared(
+    hits: IntArray, rows: IntArray, others: Sequence[int], to: int, comparisons: int, level: float
+) -> dict[int, tuple[Estimate, Estimate, float]]:
+    """Return difference, ratio and adjusted p-value of each group to that at ``to``."""
+    first, second = np.array(others, np.int64), np.full(len(others), to)
+    apart = differences(hits, rows, first, second, level=level, comparisons=comparisons)
+    p_values = np.minimum(1, comparisons * fisher_p(hits, rows, first, second))
+    error = (1 - level) / comparisons
+    low, high = proportion_ends(hits, np.maximum(rows, 1), error)
+    share = [
+        Estimate(float(hits[at] / max(rows[at], 1)), float(low[at]), float(high[at]), int(rows[at]))
+        for at in range(len(rows))
+    ]
+    found = {}
+    for place, at in enumerate(others):
+        n = int(rows[at] + rows[to])
+        difference = Estimate(float(apart.value[place]), float(apart.low[place]), float(apart.high[place]), n)
+        ratio = ratio_of(share[at], share[to], alike=p_values[place] > 1 - level)
+        found[at] = (difference, ratio, float(p_values[place]))
+    return found

@@ -1,0 +1,192 @@
+"""The page of an audit of decisions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from levelhead.report import blocks
+from levelhead.report.definitions import CAUTION
+from levelhead.report.text import (
+    Record,
+    counted,
+    estimate_from_dict,
+    level_text,
+    number,
+    percent,
+    percent_interval,
+    short,
+)
+from levelhead.types import Estimate, printable, quoted
+
+FOUR_FIFTHS = 0.8
+SENTENCES_PRINTED = 10
+
+_TERMS = (
+    ("Selection rate", "The share of a group’s rows with the favourable decision."),
+    ("Difference", "The group’s selection rate less that of the reference group, in percentage points."),
+    (
+        "Impact ratio",
+        "The group’s selection rate divided by that of the reference group. The four-fifths rule (US EEOC 1978) asks "
+        "whether it is below 0.8. It is a rule of thumb, not a finding of discrimination.",
+    ),
+    (
+        "Interval",
+        "{level} confidence, for all groups and columns together. Differences have Newcombe’s, ratios Donner and "
+        "Zou’s, and both agree with Fisher’s exact test.",
+    ),
+    ("p-value", "Of Fisher’s exact test, adjusted for the number of comparisons (Bonferroni)."),
+)
+
+
+class _Told(NamedTuple):
+    """A group beside its reference: whether its interval leaves out 0, its ratio, and the sentence."""
+
+    decided: bool
+    ratio: Estimate
+    sentence: str
+
+
+def decisions_page(result: Record, *, source: str = "", command: str = "") -> Record:
+    """Summarise an audit of decisions.
+
+    Args:
+        result: what :meth:`levelhead.auditing.decisions.DecisionAudit.to_dict` returns, or the JSON of it.
+        source: what was audited, in a word, for example the file's name.
+        command: the command that made the page.
+
+    Returns:
+        the page as a plain dict, for :func:`levelhead.report.render`.
+    """
+    about, level = result.get("about") or {}, level_text(result["level"])
+    by_attribute, overall = result["by_attribute"], estimate_from_dict(result["overall"])
+    finding, *lines = decision_sentences(result)
+    parts = [
+        blocks.part([_section(name, column, level)], title=name if len(by_attribute) > 1 else "")
+        for name, column in by_attribute.items()
+    ]
+    items = [("Decisions", source)] if source else []
+    items += [
+        ("Column", result["decision"]),
+        ("Favourable", result["favourable"]),
+        ("Level", level),
+        ("Comparisons", f"{result['comparisons']:,}"),
+    ]
+    words = [
+        blocks.terms(items),
+        blocks.terms([(term, text.format(level=level)) for term, text in _TERMS]),
+        blocks.paragraph(CAUTION),
+    ]
+    adjusted = f"Intervals and p-values are adjusted for {counted(result['comparisons'], 'comparison')}. {CAUTION}"
+    parts.append(blocks.part([*blocks.of_terminal(result, adjusted), blocks.section("How it was measured", words)]))
+    said = [f"{key.capitalize()}: {short(about[key], 160)}" for key in ("model", "author", "purpose") if about.get(key)]
+    return blocks.page(
+        "Audit of decisions",
+        finding,
+        parts,
+        title=about.get("title") or f"Audit of {source or 'decisions'}",
+        about=". ".join([*said, f"{source or 'decisions'}: groups by {', '.join(map(short, by_attribute))}"]),
+        facts=[
+            ("Rows", f"{overall.n:,}", ""),
+            ("Selection rate", percent(overall), f"percent are {short(quoted(result['favourable']), 60)}"),
+        ],
+        lines=lines,
+        cautions=result["warnings"],
+        command=command,
+    )
+
+
+def decision_sentences(result: Record) -> list[str]:
+    """Return one sentence for each group that differs from its reference or is below four fifths, the clearest first.
+
+    Where no group does, one sentence says so, with the lowest ratio.
+    """
+    told = [one for name, column in result["by_attribute"].items() for one in _told(name, column, result)]
+    if not told:
+        return ["No two groups have enough rows to be compared."]
+    told.sort(key=lambda one: (not one.decided, one.ratio.value if one.ratio.defined else math.inf))
+    shown = [one.sentence for one in told if one.decided or one.ratio.value < FOUR_FIFTHS]
+    return shown or [f"No group’s selection rate differs measurably from its reference. {told[0].sentence}"]
+
+
+def _told(name: str, column: Record, result: Record) -> Iterator[_Told]:
+    groups, reference = column["groups"], column["reference"]
+    for group, found in groups.items():
+        if found["selection_ratio"] is None:
+            continue
+        ratio, apart = estimate_from_dict(found["selection_ratio"]), estimate_from_dict(found["difference"])
+        own, other = (estimate_from_dict(groups[one]["selection_rate"]) for one in (group, reference))
+        by = f"By {printable(name)}, " if len(result["by_attribute"]) > 1 else ""
+        sentence = (
+            f"{by}{quoted(result['favourable'])} is the decision for {percent(own)}% of {quoted(group)} and "
+            f"{percent(other)}% of {quoted(reference)}: a difference of {percent(apart, signed=True)} percentage "
+            f"points (interval {percent_interval(apart, signed=True)})."
+        )
+        yield _Told(apart.excludes_zero, ratio, f"{sentence} {_verdict(ratio)}")
+
+
+def _verdict(ratio: Estimate) -> str:
+    if not ratio.defined:
+        return f"The impact ratio is undefined: {ratio.reason}."
+    if ratio.high < FOUR_FIFTHS:
+        verdict = "below four fifths"
+    elif ratio.low >= FOUR_FIFTHS:
+        verdict = "not below four fifths"
+    else:
+        verdict = "these rows cannot tell whether it is below four fifths"
+    return f"The impact ratio is {number(ratio.value, 2)} (interval {_span(ratio)}): {verdict}."
+
+
+def _span(ratio: Estimate) -> str:
+    return f"[{number(ratio.low, 2)}, {number(ratio.high, 2) if math.isfinite(ratio.high) else 'any size'}]"
+
+
+def _section(name: str, column: Record, level: str) -> Record:
+    reference = column["reference"]
+    rows: list[tuple[object, list[Record]]] = []
+    drawn = []
+    for group, found in column["groups"].items():
+        counts = [blocks.cell(f"{found['n']:,}"), blocks.cell(f"{found['selected']:,}")]
+        rows.append((group, [*counts, blocks.figure_cell(found["selection_rate"]), *_beside(group, found, reference)]))
+        if found["difference"] is not None:
+            apart = estimate_from_dict(found["difference"])
+            drawn.append(blocks.forest_row(group, apart, decided=apart.excludes_zero))
+    chosen = "as asked" if column["reference_is_given"] else "the most selected group"
+    to = "Nothing is compared." if reference is None else f"The reference is {short(quoted(reference))}, {chosen}."
+    table = blocks.table(
+        f"Decisions by {short(name)}, with {level} intervals",
+        [
+            "Group",
+            "Rows",
+            ("Selected", "Rows with the favourable decision."),
+            ("Selection rate", "Percent of the group’s rows."),
+            ("Difference", "To the reference group, in percentage points."),
+            ("Impact ratio", "To the reference group. The four-fifths rule asks whether it is below 0.8."),
+            ("p", "Fisher’s exact test, adjusted for all comparisons."),
+        ],
+        rows,
+        notes=[to],
+        page_columns=[6],
+        where=blocks.BOTH,
+    )
+    heads = (f"Group of {short(name, 40)}", f"Difference, points [{level} interval]")
+    return blocks.section(
+        "Selection rates",
+        [table, *([blocks.forest(f"Difference to {short(reference)}", drawn, heads=heads)] if drawn else [])],
+    )
+
+
+def _beside(group: str, found: Record, reference: str | None) -> list[Record]:
+    if group == reference and found["selection_ratio"] is None:
+        return [blocks.cell("the reference", quiet=True), blocks.no_cell(), blocks.no_cell()]
+    if found["selection_ratio"] is None:
+        return [blocks.cell("not compared", quiet=True), blocks.no_cell(), blocks.no_cell()]
+    ratio = estimate_from_dict(found["selection_ratio"])
+    shown = blocks.cell(number(ratio.value, 2), _span(ratio)) if ratio.defined else blocks.undefined_cell(ratio.reason)
+    p_value: Any = found["p_value"]
+    return [
+        blocks.figure_cell(found["difference"], signed=True),
+        shown,
+        blocks.cell("< 0.001" if p_value < 0.001 else number(p_value, 3)),
+    ]

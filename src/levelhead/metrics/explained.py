@@ -1,0 +1,106 @@
+"""Figures of an explained gap, from weights in bins of the score, and their intervals, from replicates of the rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from levelhead.metrics.group import FloatArray
+from levelhead.metrics.implied import Rates, Regression, area_of_counts, implied_rates, model_rates, regress, separation
+from levelhead.metrics.intervals import distance_credit, selection_threshold
+from levelhead.types import Estimate
+
+
+class Figures:
+    """All figures of a set of groups from weights in bins, (..., groups, bins): observed ones or replicates."""
+
+    def __init__(
+        self,
+        positives: FloatArray,
+        negatives: FloatArray,
+        score: FloatArray,
+        decided: NDArray[np.bool_],
+        cut: float,
+        start: Regression | None = None,
+    ) -> None:
+        rows = positives + negatives
+        sums = positives.sum(-1), negatives.sum(-1)
+        size = sums[0] + sums[1]
+        self.base, self.share = sums[0] / size, size / size.sum(-1, keepdims=True)
+        self.logit = np.log(sums[0]) - np.log(sums[1])
+        self.measured = Rates(positives[..., decided].sum(-1) / sums[0], negatives[..., decided].sum(-1) / sums[1])
+        self.rate = rows[..., decided].sum((-1, -2)) / size.sum(-1)
+        self.area = area_of_counts(positives, negatives)
+        if start is None:
+            start = Regression(np.zeros(self.rate.shape), self.logit.copy())
+            fit = regress(score, positives, rows, start, 60)
+        else:
+            begin = np.broadcast_to(start.slope, self.rate.shape), np.broadcast_to(start.intercept, self.logit.shape)
+            fit = regress(score, positives, rows, Regression(*begin), 12, 1e-5)
+        self.fit = Regression(np.where(fit.slope > 0, fit.slope, np.nan), fit.intercept)
+        self.offset = np.where(fit.slope[..., None] > 0, self.logit - fit.intercept, np.nan)
+        with np.errstate(invalid="ignore"):
+            self.implied = implied_by_group(self.area, self.base, self.share, self.rate)
+            self.predicted = model_rates(separation(self.area), self.offset, self.fit.slope * cut)
+
+
+def implied_by_group(area: FloatArray, base: FloatArray, share: FloatArray, rate: FloatArray) -> Rates:
+    """Return rates at one threshold for all groups whose area the model can hold; NaN for the others."""
+    good = np.isfinite(separation(area))
+    filled = np.where(good, area, 0.75)
+    weight = np.where(good, share, 0.0)
+    rates = implied_rates(filled, base, weight / weight.sum(-1, keepdims=True), rate)
+    return Rates(*(np.where(good, one, np.nan) for one in rates))
+
+
+def quantile(level: float, fewest: int) -> float:
+    """Return Student's quantile, times what replicates of the smallest class of ``fewest`` rows vary too little."""
+    return float(stats.t.ppf((1 + level) / 2, fewest - 1)) * math.sqrt((fewest + 1) / (fewest - 1))
+
+
+def gap_estimate(now: FloatArray, shift: FloatArray, rows: int, fewest: int, level: float, fail: str) -> Estimate:
+    """Return (|dTPR| + |dFPR|) / 2 with an interval that can hold 0.
+
+    It is the largest of four signed contrasts, and gets the interval that such a maximum has in
+    :mod:`levelhead.metrics.intervals`: contrasts which are clearly smaller do not count.
+
+    Args:
+        now: (2,) the differences.
+        shift: (replicates, 2) how they move in replicates.
+        rows: that the figure rests on.
+        fewest: rows of the smallest class of the two groups.
+        level: of the interval.
+        fail: why it is undefined, where it is.
+    """
+    good = np.isfinite(shift).all(-1)  # few replicates may lie beyond the model, with an area of 1/2 or 1
+    if not np.isfinite(now).all() or 20 * good.sum() < 19 * len(shift):
+        return Estimate.undefined(fail, rows)
+    signs = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]) / 2
+    size, moved = signs @ now, shift[good] @ signs.T
+    spread = np.maximum(moved.std(0), 1e-12)
+    t = quantile(level, fewest)
+    slack = distance_credit(size, moved, selection_threshold(rows)) / spread
+    critical = max(t, float(np.quantile((moved / spread - slack).max(-1), (1 + level) / 2)))
+    value = float(size.max())
+    # Bayesian replicates of few rows vary too little, and skewed figures too much on one side: hence Student's
+    # quantile, and the upper end of the replicates themselves where it lies higher.
+    ends = np.maximum(size + t * spread, size + np.quantile(moved, (1 + level) / 2, axis=0))
+    low, high = float((size - critical * spread).max()), float(ends.max())
+    return Estimate(value, max(0.0, min(low, value)), min(1.0, max(high, value)), rows)
+
+
+def fieller(top: float, bottom: float, draws: FloatArray, z: float) -> tuple[float, float] | None:
+    """Return the ends of the interval of a ratio, ``z`` standard errors wide (Fieller 1954).
+
+    ``draws`` (replicates, 2) are of both parts. None where the lower part cannot be told from 0.
+    """
+    (v_top, cov), (_, v_bottom) = np.cov(draws, rowvar=False)
+    squared = bottom**2 - z**2 * v_bottom
+    if squared <= 0:
+        return None
+    middle = float((top * bottom - z**2 * cov) / squared)
+    half = math.sqrt(max(0.0, float(middle**2 - (top**2 - z**2 * v_top) / squared)))
+    return middle - half, middle + half

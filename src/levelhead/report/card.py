@@ -1,0 +1,131 @@
+"""What model cards are made of: sections of Markdown whose words from data are escaped, and YAML for the Hub."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from levelhead.metrics.names import metric_title
+from levelhead.report.markdown import markdown_table
+from levelhead.types import visible
+
+if TYPE_CHECKING:
+    from levelhead.data.base import Card
+
+PAPER = (
+    "Lu, Wang, Wang: Debiasing Attention Mechanism in Transformer without Demographics, International Conference on "
+    "Learning Representations (ICLR), 2024"
+)
+LIMITS = (
+    "Measured on one data set and on the groups that it names. Other people, pictures, texts and groups were not "
+    "looked at, and a group that is missing in the data is missing in every figure.",
+    "A smaller measured gap is a finding about these rows. No tool makes a model fair or legal.",
+    "Labels and groups are annotations, not facts about a person. Do not use the model to decide about people, or to "
+    "say who someone is.",
+)
+INSTALL = "`python -m pip install -e '.[torch]'` in a clone of levelhead"
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+
+
+def card_text(
+    entries: dict[str, Any], terms: str, sections: Iterable[str], base: object = None, licence: str | None = None
+) -> str:
+    """Return a card: the front matter with ``entries``, then sections.
+
+    ``base`` is what the model was trained from: an entry if it can be a name on the Hub, and is no folder. Without a
+    ``licence`` a comment says that it is the user's to choose, within the ``terms`` named.
+    """
+    if isinstance(base, str) and len(base) < 200 and HUB_NAME.fullmatch(base) and not Path(base).exists():
+        entries = {**entries, "base_model": base}
+    if licence:
+        entries = {**entries, "license": licence}
+    comment = "" if licence else f"# license: yours to choose, within the terms of {terms}\n"
+    return f"---\n{yaml.safe_dump(entries, sort_keys=False)}{comment}---\n" + "\n\n".join(sections) + "\n"
+
+
+def auto_class(kind: str) -> str:
+    """Return the class of transformers that loads a classifier of a ``kind`` of input, text or image."""
+    return "AutoModelForSequenceClassification" if kind == "text" else "AutoModelForImageClassification"
+
+
+def loading(first: str, imports: Sequence[str], load: str, kind: str, use: Sequence[str]) -> str:
+    """Return the section that says how to load a model: a sentence, and Python that evaluates ``load``.
+
+    A network that reads pictures is used as the lines of ``use`` say, one that reads text in a pipeline.
+    """
+    if kind == "text":
+        use = [
+            "from transformers import AutoTokenizer, pipeline",
+            f'classify = pipeline("text-classification", model={load}, '
+            'tokenizer=AutoTokenizer.from_pretrained("FOLDER"))',
+        ]
+    python = "\n".join([*imports, *use])
+    return f"{first}\n\n```python\n{python}\n```\n\n`FOLDER` is this folder, or its name on the Hub."
+
+
+def data_lines(card: Card) -> list[str]:
+    """Return what is said of a data set: title, terms and citation."""
+    return [
+        f"- Data set: {escaped(card.title)}" + (f", <{card.url}>" if card.url else ""),
+        f"- Its terms: {escaped(card.licence)}. They may bind the weights, too.",
+        f"- Its citation: {escaped(card.citation)}",
+    ]
+
+
+def bullets(title: str, lines: Iterable[str]) -> str:
+    """Return a section that is a list of ``lines``, escaped already."""
+    return "\n".join([f"## {title}", "", *(f"- {line}" for line in lines)])
+
+
+def citation(debiased: bool, data: str) -> str:
+    """Return the section that says what to cite; ``data`` is escaped already."""
+    return bullets("Citation", [*([f"The method: {PAPER}."] if debiased else []), f"The data: {data}."])
+
+
+def metrics_by_group(attribute: str, part: Mapping[str, Any], level: float) -> list[str]:
+    """Return the table of an attribute's metrics, from what an audit's ``to_dict`` says of the attribute."""
+    worst = part.get("worst_class", {})
+    rows = [
+        [escaped(metric_title(name, worst.get(name))), percent_figure(value), f"{value['n']:,}"]
+        for name, value in part["metrics"].items()
+    ]
+    head = ["metric", f"percent [{100 * level:g}%]", "rows"]
+    return [f"Groups by {escaped(attribute)}, as annotated:", markdown_table(head, rows)]
+
+
+def percent_figure(estimate: Mapping[str, Any]) -> str:
+    """Return an estimate in percent with its interval, or why there is none."""
+    if estimate["value"] is None:
+        return f"undefined: {escaped(estimate.get('reason') or 'no reason given')}"
+    value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def escaped(value: object) -> str:
+    """Escape anything for one line of Markdown: no markup, no HTML, no line break, no link comes through."""
+    line = html.escape(visible(" ".join(str(value).split())), quote=False)
+    line = re.sub(r"([\\`*_{}\[\]#|~!])", r"\\\1", line)
+    return re.sub(r":(?=//)|(?<=www)\.|@", lambda match: f"&#{ord(match[0])};", line, flags=re.IGNORECASE)
+
+
+def yaml_block(value: Any) -> str:
+    """Return a fenced block of YAML that no line of the value can close."""
+    content = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=10**6)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", content)), default=0))
+    return f"{fence}yaml\n{content}{fence}"
+
+
+def without_paths(value: Any) -> Any:
+    """Leave of a path of the machine its last part."""
+    if isinstance(value, Mapping):
+        return {key: without_paths(inner) for key, inner in value.items() if key != "root"}
+    if isinstance(value, list):
+        return [without_paths(inner) for inner in value]
+    if isinstance(value, str) and re.match(r"[/~\\.]|[A-Za-z]:[/\\]", value):
+        return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
+    return value

@@ -1,0 +1,183 @@
+"""Audits of decisions without outcomes: figures, errors, and how often noise makes a headline."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fairlearn.metrics import MetricFrame, demographic_parity_difference, demographic_parity_ratio, selection_rate
+from scipy import stats
+
+import levelhead as lh
+from levelhead.auditing.decisions import _compared
+from levelhead.cli.report import page_of
+from levelhead.metrics.between import fisher_p, unlike
+from levelhead.types import ConfigError, DataError
+
+
+def drawn(seed: int, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    group = rng.choice(["a", "b", "c"], rows, p=[0.5, 0.3, 0.2])
+    rate = dict(zip("abc", rng.uniform(0.1, 0.9, 3), strict=True))
+    return np.where(rng.random(rows) < [rate[one] for one in group], "yes", "no"), group
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_rates_differences_and_ratios_are_fairlearns(seed: int) -> None:
+    decisions, group = drawn(seed)
+    found = lh.audit_decisions(decisions, sensitive_features=group, favourable="yes").by_attribute["group"]
+    hit = (decisions == "yes").astype(int)
+    theirs = MetricFrame(metrics=selection_rate, y_true=hit, y_pred=hit, sensitive_features=group)
+    for name, rate in theirs.by_group.items():
+        assert found.groups[name].selection_rate.value == pytest.approx(rate, abs=1e-12)
+    gap = demographic_parity_difference(hit, hit, sensitive_features=group)
+    assert found.demographic_parity.value == pytest.approx(gap, abs=1e-12)
+    ratios = [one.selection_ratio.value for one in found.groups.values() if one.selection_ratio is not None]
+    lowest = demographic_parity_ratio(hit, hit, sensitive_features=group)
+    assert min(ratios) == pytest.approx(lowest, abs=1e-12)
+    assert found.reference == theirs.by_group.idxmax()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_ratios_are_those_of_an_audit_with_labels(seed: int) -> None:
+    decisions, group = drawn(seed)
+    found = lh.audit_decisions(decisions, sensitive_features=group, favourable="yes", reference="a")
+    other = lh.audit(decisions, decisions, sensitive_features=group, positive="yes", favourable="yes", reference="a")
+    for name, own in found.by_attribute["group"].groups.items():
+        assert own.selection_ratio == other.rates["group"].groups[name].selection_ratio
+
+
+def test_p_values_are_twice_scipys_smaller_tail() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        rows = rng.integers(1, 60, 2)
+        hits = rng.binomial(rows, 0.4)
+        table = [[hits[0], rows[0] - hits[0]], [hits[1], rows[1] - hits[1]]]
+        tails = [stats.fisher_exact(table, alternative=one).pvalue for one in ("less", "greater")]
+        found = fisher_p(hits, rows, np.array([0]), np.array([1]))[0]
+        assert found == pytest.approx(min(1, 2 * min(tails)), rel=1e-9)
+        for error in (0.05, 0.01, found * (1 + 1e-6), found * (1 - 1e-6)):
+            if error < 1:
+                assert unlike(hits, rows, np.array([0]), np.array([1]), error)[0] == (found <= error)
+
+
+def test_interval_and_p_value_agree() -> None:
+    for seed in range(40):
+        decisions, group = drawn(seed, 120)
+        audit = lh.audit_decisions(decisions, sensitive_features=group, favourable="yes", min_count=5)
+        for one in audit.by_attribute["group"].groups.values():
+            if one.p_value is not None and one.p_value > 0.05:
+                assert one.difference is not None
+                assert one.selection_ratio is not None
+                assert not one.difference.excludes_zero
+                assert one.selection_ratio.low <= 1 <= one.selection_ratio.high
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.5])
+def test_groups_that_are_alike_rarely_make_a_headline(rate: float) -> None:
+    """The most selected of five groups is the reference, so that every pair counts."""
+    rng, tries = np.random.default_rng(0), 2000
+    rows = np.array([400, 200, 100, 60, 40])
+    named = 0
+    for hits in rng.binomial(rows, rate, (tries, len(rows))):
+        to = int(np.argmax(hits / rows))
+        found = _compared(hits, rows, [at for at in range(5) if at != to], to, math.comb(5, 2), 0.95)
+        named += any(one.excludes_zero for one, _, _ in found.values())
+    assert named / tries < 0.05 + 3 * math.sqrt(0.05 * 0.95 / tries)
+
+
+def test_sentences_name_who_differs_the_clearest_first() -> None:
+    decisions = ["yes"] * 80 + ["no"] * 20 + ["yes"] * 40 + ["no"] * 60 + ["yes"] * 75 + ["no"] * 25
+    group = ["a"] * 100 + ["b"] * 100 + ["c"] * 100
+    text = " ".join(str(lh.audit_decisions(decisions, sensitive_features=group, favourable="yes")).split())
+    assert text.startswith(
+        "'yes' is the decision for 40.0% of 'b' and 80.0% of 'a': a difference of −40.0 percentage points (interval "
+    )
+    assert re.search(r"impact ratio is 0\.50 \(interval \[0\.3\d, 0\.6\d\]\): below four fifths\. ", text)
+    assert "75.0% of 'c'" not in text.partition("Decisions by")[0]
+
+
+def test_where_nobody_differs_one_sentence_says_so() -> None:
+    decisions, group = ["yes", "no"] * 100, ["a", "a", "b", "b"] * 50
+    text = " ".join(str(lh.audit_decisions(decisions, sensitive_features=group, favourable="yes")).split())
+    assert text.startswith("No group’s selection rate differs measurably from its reference. 'yes' is the decision for")
+
+
+def test_files_arrays_and_pages_say_the_same(tmp_path: Path) -> None:
+    decisions, group = drawn(3)
+    table = pd.DataFrame({"loan": decisions, "race": group, "sex": ["f", "m"] * 200})
+    table.to_csv(tmp_path / "loans.csv", index=False)
+    table.to_parquet(tmp_path / "loans.parquet")
+    options = {"favourable": "yes", "intersect": True, "reference": "race=a"}
+    ours = lh.audit_decisions(table["loan"], sensitive_features=table[["race", "sex"]], **options)
+    for name in ("loans.csv", "loans.parquet"):
+        theirs = lh.audit_decisions_file(tmp_path / name, "loan", ["race", "sex"], **options)
+        assert theirs.to_dict()["by_attribute"] == ours.to_dict()["by_attribute"]
+    assert list(ours.by_attribute) == ["race", "sex", ("race", "sex")]
+    (tmp_path / "audit.json").write_text(json.dumps(ours.to_dict(), allow_nan=False))
+    assert page_of(tmp_path / "audit.json")["finding"] == ours.page()["finding"]
+    assert ours.comparisons == 2 + 1 + math.comb(6, 2)
+    frame = ours.to_frame()
+    assert set(frame["figure"]) == {"selection_rate", "difference", "selection_ratio", "demographic_parity"}
+
+
+def test_what_is_missing_or_small_is_shown_and_not_compared() -> None:
+    decisions = ["yes", "no"] * 53
+    group = ["a"] * 50 + ["b"] * 45 + ["c"] * 4 + [None] * 7
+    audit = lh.audit_decisions(decisions, sensitive_features={"race": group}, favourable="yes")
+    groups = audit.by_attribute["race"].groups
+    assert [name for name, one in groups.items() if one.included] == ["a", "b"]
+    assert groups["c"].selection_ratio is None
+    assert audit.warnings == [
+        "race: group 'c' has 4 rows, fewer than 10, and is not compared.",
+        "race: 7 rows without a group are not compared; with --missing group they are a group.",
+    ]
+    alone = lh.audit_decisions(["yes"] * 20, sensitive_features=["a"] * 20, favourable="yes")
+    assert "nothing is compared" in alone.warnings[0]
+    assert not alone.by_attribute["group"].demographic_parity.defined
+    assert "No two groups have enough rows to be compared." in str(alone)
+    small = lh.audit_decisions(decisions, sensitive_features={"race": group}, favourable="yes", reference="c")
+    assert "the reference group is too small" in " ".join(small.warnings)
+    one_row = lh.audit_decisions(["yes"], sensitive_features=["a"], favourable="yes")
+    assert one_row.overall.value == 1
+
+
+def test_nobody_selected_has_no_ratio() -> None:
+    found = lh.audit_decisions(["no"] * 50 + ["yes"], sensitive_features=["a", "b"] * 25 + ["c"], favourable="yes")
+    ratio = found.by_attribute["group"].groups["b"].selection_ratio
+    assert ratio is not None
+    assert ratio.reason == "the reference group's rate is 0"
+    assert "The impact ratio is undefined" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "text"),
+    [
+        ({"favourable": None}, ConfigError, "Which decision is favourable[?] Decisions there: no, yes. Type: --favour"),
+        ({"favourable": "maybe"}, ConfigError, "The favourable class 'maybe' is not among the classes: no, yes"),
+        ({"reference": "z"}, ConfigError, "No group is named 'z', for --reference"),
+        ({"level": 2}, ConfigError, "level=2.* is not between 0 and 1"),
+        ({"min_count": 0}, ConfigError, "min_count=0"),
+        ({"sensitive_features": ["a"] * 3}, DataError, "3"),
+        ({"decisions": ["yes", None] * 20}, DataError, "missing"),
+        ({"decisions": np.arange(400), "sensitive_features": ["a"] * 400}, DataError, "more than 200 different values"),
+        ({"decisions": ["yes", "YES"] * 20}, DataError, "'YES'"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(changed: dict[str, object], error: type[Exception], text: str) -> None:
+    asked = {"decisions": ["yes", "no"] * 20, "sensitive_features": ["a", "b"] * 20, "favourable": "yes"} | changed
+    with pytest.raises(error, match=text):
+        lh.audit_decisions(asked.pop("decisions"), **asked)
+
+
+def test_hostile_names_are_escaped() -> None:
+    name = "<script>\x1b[31m'\"&"
+    audit = lh.audit_decisions([name, "no"] * 40, sensitive_features={name: [name, "b"] * 40}, favourable=name)
+    assert "<script>" not in audit.to_html()
+    assert "\x1b" not in str(audit)
