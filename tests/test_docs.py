@@ -37,7 +37,7 @@ WITH_PYTHON = [page for page in PAGES if python_blocks(page) and str(page.relati
 
 def test_the_readme_is_short() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 120
+    assert len(lines) <= 110
     assert not [line for line in lines if len(line) > 120]
 
 
@@ -52,18 +52,21 @@ def folder_with_the_readmes_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return tmp_path
 
 
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")
 def test_the_readme_python_debiases_a_pretrained_model_and_loads_it(folder_with_the_readmes_model: Path) -> None:
     import torch
 
     blocks = python_blocks(ROOT / "README.md")
     assert len(blocks) == 1
-    assert len([line for line in blocks[0].splitlines() if line]) == 8
+    assert len([line for line in blocks[0].splitlines() if line]) <= 10
     names: dict[str, Any] = {}
     exec(compile(blocks[0], "README.md", "exec"), names)
     model, saved = names["model"], names["lh"].from_pretrained(folder_with_the_readmes_model / "out")
     assert model.config.levelhead["debias"]["absolute"] is True
     model.eval(), saved.eval()
-    assert torch.equal(model(pixel_values=names["pictures"]).logits, saved(pixel_values=names["pictures"]).logits)
+    pictures = torch.stack([row["pixel_values"] for row in names["rows"][:2]])
+    trained = names["trainer"].model.eval()
+    assert torch.equal(trained(pixel_values=pictures).logits, saved(pixel_values=pictures).logits)
 
 
 def test_the_readme_shows_what_the_example_really_prints(
@@ -79,10 +82,8 @@ def test_the_readme_shows_what_the_example_really_prints(
     printed = "\n".join(line.rstrip() for line in lines)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```\n(.*?)\n```", text, flags=re.DOTALL)
-    shown = [block for block in blocks if "light hair" in block or "┏" in block]
-    assert len(shown) == 2
-    assert printed.startswith(shown[0]), "the headline stands first"
-    assert shown[1] in printed
+    (shown,) = (block for block in blocks if "light hair" in block)
+    assert printed.startswith(shown), "the headline stands first"
 
 
 def commands_in_blocks(text: str) -> list[str]:
