@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from levelhead.cli.options import Run
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 
 
 def card_command(
-    run: Annotated[Path, typer.Argument(help="A finished run folder.", show_default=False)],
+    run: Run,
     show: Annotated[bool, typer.Option("--print", help="Print the card instead of writing it.")] = False,
 ) -> None:
     """Write the model card of a run into its model folder, ready for the Hugging Face Hub.

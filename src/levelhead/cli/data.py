@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.options import DataRoot
+from levelhead.cli.options import DataRoot, Recipe, Settings
 from levelhead.csv_form import harmless
 from levelhead.storage import check_outputs, write_text
 from levelhead.terminal import Terminal
@@ -91,11 +91,9 @@ def init_command(
 
 @data_app.command("check")
 def check_command(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe (`levelhead list recipes`).")],
+    recipe: Recipe,
     data_root: DataRoot = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the recipe.")
-    ] = None,
+    settings: Settings = None,
 ) -> None:
     """Show a recipe's splits, classes, a few masked examples, and what training opens. Trains nothing.
 

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from levelhead.cli.options import SplitName
+from levelhead.cli.options import JsonFile, Recipe, Settings, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError, printable
@@ -73,10 +73,7 @@ def _draw(found: list[Stored], title: str) -> Table:
 
 @features_app.command("list")
 def list_command(
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", help="Also write the list here (whole keys, sizes in bytes).", show_default=False),
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """List the features in the cache, the last used first. Contents are not read.
 
@@ -138,17 +135,14 @@ def prune_command(
 
 @features_app.command("build")
 def build_command(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe (`levelhead list recipes`).")],
+    recipe: Recipe,
     data_root: Annotated[
         Path | None,
         typer.Option(
             help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.", show_default=False
         ),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the recipe, e.g. --set model.backbone=X."),
-    ] = None,
+    settings: Settings = None,
     split: Annotated[
         list[SplitName] | None,
         typer.Option(help="Only this split; may be repeated. Default: all three.", show_default=False),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.options import SplitName
+from levelhead.cli.options import FiguresFile, Run, SplitName
 from levelhead.storage import check_outputs, pictures_of, write_json
 from levelhead.terminal import Terminal
 
@@ -19,7 +19,6 @@ figure_app = typer.Typer(
 )
 
 
-Run = Annotated[Path, typer.Argument(help="A finished run folder.", show_default=False)]
 ChosenSplit = Annotated[SplitName, typer.Option("--split", help="Which split to run the network on.")]
 DataRoot = Annotated[
     Path | None,
@@ -35,9 +34,6 @@ Out = Annotated[
         help="The picture, .png or .svg; without an ending, both. Default: figures/VERB-RUN.",
         show_default=False,
     ),
-]
-Json = Annotated[
-    Path | None, typer.Option("--json", help="Also write the figure's numbers as JSON.", show_default=False)
 ]
 
 
@@ -67,7 +63,7 @@ def qk_command(
     attribute: Attribute = None,
     data_root: DataRoot = None,
     out: Out = None,
-    json_file: Json = None,
+    json_file: FiguresFile = None,
 ) -> None:
     """Draw one dimension of the readout query and of a token's key by group (the paper's figure 3).
 
@@ -91,7 +87,7 @@ def attention_command(
     attribute: Attribute = None,
     data_root: DataRoot = None,
     out: Out = None,
-    json_file: Json = None,
+    json_file: FiguresFile = None,
 ) -> None:
     """Draw the readout row's mean attention over patches by group and label (the paper's figure 4).
 

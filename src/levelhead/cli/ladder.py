@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from levelhead.cli.options import JsonFile, MinCount, Missing, MissingGroups, SplitName
+from levelhead.cli.options import JsonFile, MinCount, Missing, MissingGroups, Runs, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 
 
 def ladder_command(
-    runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.", show_default=False)],
+    runs: Runs,
     out: Annotated[Path, typer.Option(help="The picture, .png or .svg.")] = Path("ladder.png"),
     split: Annotated[SplitName, typer.Option(help="Which split's predictions to compare.")] = SplitName.test,
     baseline: Annotated[str, typer.Option(help="The variant whose gap is the whole.")] = "erm",

@@ -78,6 +78,17 @@ ScoreScale = Annotated[
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)]
 
 
+Run = Annotated[Path, typer.Argument(help="A finished run folder.", show_default=False)]
+Runs = Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.", show_default=False)]
+Recipe = Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe (`levelhead list recipes`).")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the recipe, e.g. --set train.epochs=3."),
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Overrides the recipe's seed.", show_default=False)]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the folder where it stopped, also after kill -9.")]
+
+
 class Missing(StrEnum):
     """What becomes of rows without a group."""
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from levelhead.cli.options import MinCount, Missing, MissingGroups, SplitName
+from levelhead.cli.options import FiguresFile, HtmlFile, MinCount, Missing, MissingGroups, Runs, SplitName
 from levelhead.storage import check_outputs, write_json
 from levelhead.terminal import Terminal
 from levelhead.types import LevelheadError
@@ -16,7 +16,7 @@ _COLUMNS = "accuracy, balanced_accuracy, worst_group_accuracy, demographic_parit
 
 
 def pareto_command(
-    runs: Annotated[list[Path], typer.Argument(help="Evaluated run folders, or a folder of them.", show_default=False)],
+    runs: Runs,
     out: Annotated[
         Path,
         typer.Option(help="The picture, .png or .svg. Runs on several data sets: numbered, pareto-1.png and so on."),
@@ -30,14 +30,8 @@ def pareto_command(
     ] = False,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", help="Also write the picture's numbers (fractions, not percent).", show_default=False),
-    ] = None,
-    html_file: Annotated[
-        Path | None,
-        typer.Option("--html", help="Also write one standalone HTML page of the comparison.", show_default=False),
-    ] = None,
+    json_file: FiguresFile = None,
+    html_file: HtmlFile = None,
 ) -> None:
     """Draw accuracy against a gap: a mark per variant, 95% intervals, the Pareto set, the FACT line of the baseline.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from levelhead.cli.options import DataRoot
+from levelhead.cli.options import DataRoot, Resume, Seed, Settings
 from levelhead.storage import check_outputs
 from levelhead.terminal import Terminal
 
@@ -31,14 +31,9 @@ def pretrain_command(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Short for --set train.epochs=N.", show_default=False)
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Overrides the recipe's seed.", show_default=False)] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override any key, e.g. --set model.patch_size=8."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the folder where it stopped, also after kill -9.")
-    ] = False,
+    seed: Seed = None,
+    settings: Settings = None,
+    resume: Resume = False,
 ) -> None:
     """Pretrain a small vision transformer on the pictures of a training split, without labels.
 

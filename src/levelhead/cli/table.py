@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from levelhead.cli.options import ClusterOfRun, HtmlFile, Margin, MinCount, Missing, MissingGroups, SplitName
+from levelhead.cli.options import ClusterOfRun, HtmlFile, JsonFile, Margin, MinCount, Missing, MissingGroups, SplitName
 from levelhead.storage import check_outputs, write_json, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import visible
@@ -48,9 +48,7 @@ def table_command(
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
     cluster: ClusterOfRun = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the table here.", show_default=False)
-    ] = None,
+    json_file: JsonFile = None,
     html_file: HtmlFile = None,
     latex_file: Annotated[
         Path | None, typer.Option("--latex", help="Also write LaTeX tables (booktabs) here.", show_default=False)

@@ -17,10 +17,17 @@ from levelhead.cli.options import (  # fmt: skip
     HtmlFile,
     JoinedFile,
     JoinedGroup,
+    JsonFile,
     MinCount,
+    MismatchedWeights,
     Missing,
     MissingGroups,
     OnColumn,
+    Recipe,
+    Resume,
+    Run,
+    Seed,
+    Settings,
     SplitName,
     run_join,
 )
@@ -38,19 +45,14 @@ class Energy(StrEnum):
 
 
 def train_command(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe (`levelhead list recipes`).")],
+    recipe: Recipe,
     data_root: DataRoot = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Overrides the recipe's seed.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the recipe, e.g. --set train.epochs=3."),
-    ] = None,
+    seed: Seed = None,
+    settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run. Default: runs/RECIPE-seedN.", show_default=False)
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the run folder where it stopped, also after kill -9.")
-    ] = False,
+    resume: Resume = False,
     energy: Annotated[
         Energy, typer.Option(help="How a GPU's energy is measured: its counter, the paper's formula too, or off.")
     ] = Energy.counter,
@@ -85,7 +87,7 @@ def train_command(
 
 
 def evaluate_command(
-    run: Annotated[Path, typer.Argument(help="A finished run folder.")],
+    run: Run,
     split: Annotated[SplitName, typer.Option(help="Which split to predict.")] = SplitName.test,
     data_root: DataRoot = None,
     settings: Annotated[
@@ -102,14 +104,9 @@ def evaluate_command(
     group: JoinedGroup = None,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)
-    ] = None,
+    json_file: JsonFile = None,
     html_file: HtmlFile = None,
-    allow_mismatched_weights: Annotated[
-        bool,
-        typer.Option("--allow-mismatched-weights", help="Take a network whose weights do not fit its config.json."),
-    ] = False,
+    allow_mismatched_weights: MismatchedWeights = False,
 ) -> None:
     """Predict a split with a run's network and print its metrics by group, with intervals.
 
