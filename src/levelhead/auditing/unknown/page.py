@@ -8,6 +8,7 @@ from levelhead.metrics.names import RATE_TITLES
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.text import Record, estimate_from_dict, level_text, number, short
+from levelhead.types import Estimate
 
 TITLES = {
     "demographic_parity": RATE_TITLES["selection_rate"],
@@ -68,10 +69,6 @@ def points(value: float) -> str:
     return f"{100 * value:+.1f}" if math.isfinite(value) else ""
 
 
-def _span(low: float, high: float) -> str:
-    return f"{number(100 * low, signed=True)} to {number(100 * high, signed=True)}"
-
-
 def _words(result: Record) -> list[tuple[str, str]]:
     """Explain the words of the page."""
     positive = short(str(result["positive"]), 40)
@@ -90,47 +87,30 @@ def _words(result: Record) -> list[tuple[str, str]]:
 
 
 def _sections(name: str, part: Record, level: str) -> list[Record]:
-    rows = []
-    for gap in part["gaps"]:
-        title = f"{TITLES[gap['gap']]}: {gap['groups'][0]} minus {gap['groups'][1]}"
-        figure = estimate_from_dict(gap)
-        rows.append((title, gap, figure))
+    gaps = part["gaps"]
+    titles = [f"{TITLES[gap['gap']]}: {gap['groups'][0]} minus {gap['groups'][1]}" for gap in gaps]
+    figures = [estimate_from_dict(gap) for gap in gaps]
+    measured = any(figure.defined for figure in figures)
     shown: list[Record] = []
-    if any(figure.defined for _, _, figure in rows):
+    if measured:
+        rows = zip(titles, figures, strict=True)
         shown.append(
             blocks.forest(
                 f"Gaps by {short(name)}, points with {level} intervals",
-                [blocks.forest_row(title, figure, decided=figure.excludes_zero) for title, _, figure in rows],
+                [blocks.forest_row(title, figure, decided=figure.excludes_zero) for title, figure in rows],
                 heads=("Gap", "Points"),
                 ends=("first group lower", "first group higher"),
                 notes=["A filled mark: the interval leaves out 0."],
             )
         )
-    measured = any(figure.defined for _, _, figure in rows)
-    bounded = any(gap.get("worst_case") for _, gap, _ in rows)
-    naive = list(dict.fromkeys(proxy for _, gap, _ in rows for proxy in gap["naive"]))
-    columns = ["Gap", *(["Points", f"{level} interval"] if measured or not bounded else [])]
-    columns += [f"Naive: {short(one, 40)}" for one in naive]
-    columns += ["Worst case, these rows", f"with its {level} interval"] if bounded else []
-    table = []
-    for title, gap, figure in rows:
-        cells = [blocks.undefined_cell(figure.reason), blocks.no_cell()]
-        if figure.defined:
-            cells = [blocks.cell(number(100 * figure.value, signed=True)), blocks.cell(_span(figure.low, figure.high))]
-        cells = cells if measured or not bounded else []
-        for proxy in naive:
-            value = gap["naive"].get(proxy)
-            cells.append(blocks.cell("–" if value is None else number(100 * value, signed=True), quiet=True))
-        worst = gap.get("worst_case")
-        if worst:
-            cells += [blocks.cell(_span(worst["low"], worst["high"])), blocks.cell(_span(*worst["interval"]))]
-        elif bounded:
-            cells += [blocks.no_cell()] * 2
-        table.append((title, cells))
-    if measured or bounded or naive:
+    columns = _columns(gaps, figures, level)
+    if measured or any(gap["naive"] or gap.get("worst_case") for gap in gaps):
         caption = f"Gaps by {short(name)}, in points. {', '.join(METHODS[part['method']])}"
-        refused = [f"Refused: {title}: {one.reason}." for title, _, one in rows if measured and not one.defined]
-        shown.append(blocks.table(caption, columns, table, where=blocks.BOTH))
+        cells = zip(*(column for _, column in columns), strict=True)
+        heads = ["Gap", *(head for head, _ in columns)]
+        shown.append(blocks.table(caption, heads, zip(titles, cells, strict=True), where=blocks.BOTH))
+        reasons = [(title, one.reason) for title, one in zip(titles, figures, strict=True) if not one.defined]
+        refused = [f"Refused: {title}: {reason}." for title, reason in reasons if measured]
         shown += blocks.said(refused, where=blocks.TERMINAL)
     else:
         shown.append(blocks.paragraph(f"There is no figure to show: {part['refused']}.", where=blocks.BOTH))
@@ -145,3 +125,30 @@ def _sections(name: str, part: Record, level: str) -> list[Record]:
             ],
         ),
     ]
+
+
+def _columns(gaps: list[Record], figures: list[Estimate], level: str) -> list[tuple[str, list[Record]]]:
+    """Return the columns of the table of gaps: the head of each, and its cells."""
+    worst = [gap.get("worst_case") for gap in gaps]
+    columns: list[tuple[str, list[Record]]] = []
+    if any(figure.defined for figure in figures) or not any(worst):
+        points = [_points(one.value) if one.defined else blocks.undefined_cell(one.reason) for one in figures]
+        spans = [_span(one.low, one.high) if one.defined else blocks.no_cell() for one in figures]
+        columns += [("Points", points), (f"{level} interval", spans)]
+    for proxy in dict.fromkeys(proxy for gap in gaps for proxy in gap["naive"]):
+        columns.append((f"Naive: {short(proxy, 40)}", [_points(gap["naive"].get(proxy), quiet=True) for gap in gaps]))
+    if any(worst):
+        ends = [_span(one["low"], one["high"]) if one else blocks.no_cell() for one in worst]
+        reach = [_span(*one["interval"]) if one else blocks.no_cell() for one in worst]
+        columns += [("Worst case, these rows", ends), (f"with its {level} interval", reach)]
+    return columns
+
+
+def _points(value: float | None, *, quiet: bool = False) -> Record:
+    return blocks.cell("–" if value is None else number(100 * value, signed=True), quiet=quiet)
+
+
+def _span(low: float, high: float) -> Record:
+    if math.isnan(low) or math.isnan(high):
+        return blocks.cell("no interval")
+    return blocks.cell(f"{number(100 * low, signed=True)} to {number(100 * high, signed=True)}")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from levelhead.auditing.unknown.known import Known
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.labelled import FOLDS
+from levelhead.report.text import counted
 from levelhead.tables.columns import Column
 from levelhead.tables.tally import crossed, occurring_codes, patterns_at
 from levelhead.types import DataError, quoted
@@ -134,26 +135,21 @@ class Tally:
             there = numbers[rows > 0]
         else:
             numbers = there = np.asarray(codes, np.float64)
-        if len(there) and there.min() >= 0 and there.max() <= 1:
-            inside, every = True, True
-        else:  # NaN is neither above nor below
-            within = (there >= 0) & (there <= 1)
-            inside, every = bool(within.any()), bool(within.all())
+        within = (there >= 0) & (there <= 1)
+        inside, every = bool(within.any()), bool(within.all())
         if not self._kinds.setdefault(name, inside):
             if inside and every:
                 raise self._mixed(name)
             return None
-        absent = np.isnan(numbers) if not every else None
-        if absent is not None and absent.any():
-            missing = int(absent.sum() if rows is None else rows[absent].sum())
-            if missing:
-                raise DataError(
-                    f"{self.titles[name]} is missing in {missing:,} row{'' if missing == 1 else 's'}. A proxy must say "
-                    "something of every row: fill it in, or leave those rows out."
-                )
-        if not every:
-            raise self._mixed(name)
-        return numbers
+        if every:
+            return numbers
+        absent = np.isnan(numbers)
+        if missing := int(absent.sum() if rows is None else rows[absent].sum()):
+            raise DataError(
+                f"{self.titles[name]} is missing in {counted(missing, 'row')}. A proxy must say something of every "
+                "row: fill it in, or leave those rows out."
+            )
+        raise self._mixed(name)
 
     def _mixed(self, name: str) -> DataError:
         return DataError(
