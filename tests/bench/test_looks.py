@@ -13,69 +13,12 @@ from levelhead.bench.grid import Grid, make_cells, remember, run_grid
 from levelhead.bench.looks import LOOKS, begin, level_of, levels, look, parse_target, spent
 from levelhead.bench.tables import collect
 from levelhead.cli.app import main
-from levelhead.metrics.joint import JointRow, joint
 from levelhead.metrics.seeds import OverSeeds
 from levelhead.storage import read_json, write_json
-from levelhead.types import ConfigError, Estimate
+from levelhead.types import ConfigError
 from scripts import load_script
 
 ROOT = Path(__file__).parents[2]
-
-
-def row(value: float, p_holm: float, p_within: float, reason: str | None = None) -> JointRow:
-    estimate = Estimate(value, value - 0.004, value + 0.004, 100, reason)
-    return JointRow(estimate, estimate, (value,), 4.0, estimate, p_holm, p_holm, None, p_within)
-
-
-@pytest.mark.parametrize(
-    ("found", "verdict"),
-    [
-        (row(-0.05, 0.001, 0.9), "smaller"),
-        (row(0.05, 0.001, 0.9), "larger"),
-        (row(-0.005, 0.04, 0.01), "smaller within"),
-        (row(0.005, 0.04, 0.01), "larger within"),
-        (row(0.001, 0.8, 0.01), "within"),
-        (row(0.001, 0.8, 0.2), "undecided"),
-        (row(-0.05, 0.001, 0.9, "one seed"), "undecided"),
-    ],
-)
-def test_a_verdict_is_what_two_tests_say(found: JointRow, verdict: str) -> None:
-    assert found.verdict(0.05) == verdict
-
-
-def test_an_interval_that_holds_zero_is_never_called_a_difference() -> None:
-    wide = Estimate(-0.05, -0.11, 0.01, 100)
-    assert JointRow(wide, wide, (-0.05,), 4.0, wide, 0.001, 0.001, None, 0.9).verdict(0.05) == "undecided"
-
-
-def test_the_baseline_has_no_verdict() -> None:
-    estimate = Estimate(0.1, 0.0, 0.2, 10)
-    assert JointRow(estimate, estimate, (0.1,), 4.0).verdict(0.05) is None
-
-
-def test_equivalence_is_two_one_sided_tests() -> None:
-    # One method right in 80% and another in 79.5% of many rows: the textbook's two one-sided tests of paired shares.
-    rng = np.random.default_rng(0)
-    rows = 20_000
-    label, group = rng.integers(2, size=rows), rng.integers(2, size=rows)
-    base = rng.random(rows) < 0.8
-    other = np.where(rng.random(rows) < 0.05, rng.random(rows) < 0.7, base)
-    predictions = {name: np.where(one, label, 1 - label)[None] for name, one in (("a", base), ("b", other))}
-    table = joint(label, group, predictions, baseline="a", positive=1, margin=0.01, replicates=4000)
-    difference = other.astype(float) - base
-    mean, error = difference.mean(), difference.std(ddof=1) / np.sqrt(rows)
-    expected = max(stats.norm.sf((mean + 0.01) / error), stats.norm.sf((0.01 - mean) / error))
-    found = table.rows["b"]["accuracy"].p_within
-    assert found is not None
-    assert stats.norm.isf(found) == pytest.approx(stats.norm.isf(expected), rel=0.05)
-    assert table.margin == 0.01
-
-
-@pytest.mark.parametrize("margin", [0.0, 1.0, -0.02, float("nan")])
-def test_a_margin_is_a_share(margin: float) -> None:
-    label = np.array([0, 1] * 20)
-    with pytest.raises(ConfigError, match="is not between 0 and 1"):
-        joint(label, label, {"a": label[None]}, baseline="a", margin=margin)
 
 
 def test_the_arms_of_the_two_tests_are_those_of_the_interval() -> None:

@@ -8,9 +8,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.metrics.between import Differences, chance_range, differences, proportion_ends, unlike, variance_between
+from levelhead.metrics.between import (
+    Differences,
+    chance_range,
+    difference_of,
+    differences,
+    proportion_ends,
+    shared,
+    unlike,
+    variance_between,
+)
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.power import detectable_gap, rows_needed
+from levelhead.types import Estimate
 
 HITS, ROWS = np.array([12, 20, 9, 30]), np.array([40, 50, 40, 60])
 
@@ -198,3 +208,14 @@ def test_a_difference_without_an_interval_is_not_decided() -> None:
     found = Differences(np.array([0.9, 0.2, 0.3]), none, np.array([np.nan, 0.3, 0.5]))
     np.testing.assert_array_equal(found.decided, [False, True, False])
     np.testing.assert_array_equal(found.order, [1, 0, 2])
+
+
+def test_shared_levels_are_bonferronis() -> None:
+    assert shared(0.95, 5) == pytest.approx(0.99)
+    assert shared(0.9, 1) == shared(0.9, 0) == pytest.approx(0.9)
+
+
+def test_the_difference_of_two_figures_combines_their_arms() -> None:
+    found = difference_of(Estimate(0.7, 0.6, 0.75, 40), Estimate(0.4, 0.35, 0.52, 60))
+    low, high = 0.3 - math.hypot(0.1, 0.12), 0.3 + math.hypot(0.05, 0.05)
+    assert (found.value, found.low, found.high, found.n) == pytest.approx((0.3, low, high, 100))

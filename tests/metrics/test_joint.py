@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import levelhead as lh
-from levelhead.metrics import JointRow, joint
-from levelhead.types import Estimate
+from levelhead.metrics import JointRow, JointTable, joint
+from levelhead.types import ConfigError, Estimate
 
 ROWS = 300
 METRICS = ("accuracy", "balanced_accuracy", "worst_group_accuracy", "demographic_parity", "equalized_odds")
@@ -127,3 +128,82 @@ def test_a_difference_without_an_interval_is_not_decided() -> None:
     for low, high, verdict in ((0.05, 0.15, "larger"), (math.nan, math.nan, "undecided")):
         difference = Estimate(0.1, low, high, 100)
         assert JointRow(figure, figure, (0.1,), 4.0, difference, 0.001, 0.001).verdict(0.05) == verdict
+
+
+def row(value: float, p_holm: float, p_within: float, reason: str | None = None) -> JointRow:
+    estimate = Estimate(value, value - 0.004, value + 0.004, 100, reason)
+    return JointRow(estimate, estimate, (value,), 4.0, estimate, p_holm, p_holm, None, p_within)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (row(-0.05, 0.001, 0.9), "smaller"),
+        (row(0.05, 0.001, 0.9), "larger"),
+        (row(-0.005, 0.04, 0.01), "smaller within"),
+        (row(0.005, 0.04, 0.01), "larger within"),
+        (row(0.001, 0.8, 0.01), "within"),
+        (row(0.001, 0.8, 0.2), "undecided"),
+        (row(-0.05, 0.001, 0.9, "one seed"), "undecided"),
+    ],
+)
+def test_a_verdict_is_what_two_tests_say(found: JointRow, verdict: str) -> None:
+    assert found.verdict(0.05) == verdict
+
+
+def test_an_interval_that_holds_zero_is_never_called_a_difference() -> None:
+    wide = Estimate(-0.05, -0.11, 0.01, 100)
+    assert JointRow(wide, wide, (-0.05,), 4.0, wide, 0.001, 0.001, None, 0.9).verdict(0.05) == "undecided"
+
+
+def test_the_baseline_has_no_verdict() -> None:
+    estimate = Estimate(0.1, 0.0, 0.2, 10)
+    assert JointRow(estimate, estimate, (0.1,), 4.0).verdict(0.05) is None
+
+
+def test_equivalence_is_two_one_sided_tests() -> None:
+    # One method right in 80% and another in 79.5% of many rows: the textbook's two one-sided tests of paired shares.
+    rng = np.random.default_rng(0)
+    rows = 20_000
+    label, group = rng.integers(2, size=rows), rng.integers(2, size=rows)
+    base = rng.random(rows) < 0.8
+    other = np.where(rng.random(rows) < 0.05, rng.random(rows) < 0.7, base)
+    predictions = {name: np.where(one, label, 1 - label)[None] for name, one in (("a", base), ("b", other))}
+    table = joint(label, group, predictions, baseline="a", positive=1, margin=0.01, replicates=4000)
+    difference = other.astype(float) - base
+    mean, error = difference.mean(), difference.std(ddof=1) / np.sqrt(rows)
+    expected = max(stats.norm.sf((mean + 0.01) / error), stats.norm.sf((0.01 - mean) / error))
+    found = table.rows["b"]["accuracy"].p_within
+    assert found is not None
+    assert stats.norm.isf(found) == pytest.approx(stats.norm.isf(expected), rel=0.05)
+    assert table.margin == 0.01
+
+
+@pytest.mark.parametrize("margin", [0.0, 1.0, -0.02, float("nan")])
+def test_a_margin_is_a_share(margin: float) -> None:
+    label = np.array([0, 1] * 20)
+    with pytest.raises(ConfigError, match="is not between 0 and 1"):
+        joint(label, label, {"a": label[None]}, baseline="a", margin=margin)
+
+
+def test_a_table_says_whom_it_compares_with_the_best() -> None:
+    rows = {name: {"accuracy": row(-0.05, 0.04, 0.9)} for name in ("a", "b", "c", "d", "e")}
+    table = JointTable(rows, "a", 0.95, ("b",), ("c",), 0.03, ("d",))
+    assert [table.can_be_best(name) for name in rows] == [True, False, False, False, True]
+    assert not JointTable({"a": rows["a"]}, "a", 0.95).can_be_best("a")
+    assert (table.verdict("b", "accuracy"), JointTable(rows, "a", 0.97).verdict("b", "accuracy")) == (
+        "smaller", "undecided",
+    )  # fmt: skip
+    kept = table.to_dict()
+    methods = kept.pop("methods")
+    assert kept == {
+        "baseline": "a", "level": 0.95, "margin": 0.03, "at_chance": ["b"], "few_seeds": ["c"], "less_accurate": ["d"],
+    }  # fmt: skip
+    figure = {"value": -0.05, "low": pytest.approx(-0.054), "high": pytest.approx(-0.046), "n": 100}
+    assert methods["e"]["accuracy"] == {
+        "estimate": figure, "rows_only": figure, "by_seed": [-0.05], "degrees_of_freedom": 4.0, "difference": figure,
+        "p_value": 0.04, "p_holm": 0.04, "p_best": None, "p_within": 0.9, "verdict": "smaller",
+    }  # fmt: skip
+    alone = JointRow(table.rows["a"]["accuracy"].estimate, Estimate.undefined("no rows"), (math.nan,), math.inf)
+    found = alone.to_dict()
+    assert (found["by_seed"], found["degrees_of_freedom"], found["difference"]) == ([None], None, None)

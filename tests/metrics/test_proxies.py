@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 
 from levelhead.metrics.proxies import by_proxies, closed_form
+from levelhead.types import ConfigError
 
 Array = NDArray[np.float64]
 CLOSE = 1e-6
@@ -75,3 +79,174 @@ def test_proxies_that_cannot_answer_are_refused(counts: Array, reason: str) -> N
         assert by_pair[1, 0].refused
         assert np.isnan(by_pair[1, 0].value)
         assert reason in (by_pair[1, 0].reason or "")
+
+
+def sampled(rows: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).multinomial(rows, world().ravel()).reshape(world().shape).astype(float)
+
+
+@pytest.mark.parametrize("mode", ["global", "local"])
+def test_the_interval_is_that_of_resampled_rows_and_as_wide_on_both_sides(mode: str) -> None:
+    rows, replicates = {"global": 60_000, "local": 600_000}[mode], 100
+    counts = sampled(rows)
+    answer = by_proxies(counts, mode=mode, level=0.9, replicates=replicates, seed=4)
+    filled = np.flatnonzero(counts)
+    cells = counts.ravel()[filled]
+    drawn = np.zeros((replicates, counts.size))
+    drawn[:, filled] = np.random.default_rng(4).multinomial(rows, cells / cells.sum(), size=replicates)
+    again = [by_proxies(one.reshape(counts.shape), mode=mode, replicates=100) for one in drawn]
+    assert not answer.refused
+    for gap, by_pair in answer.gaps.items():
+        figure, values = by_pair[1, 0], [one.gaps[gap][1, 0].value for one in again]
+        assert np.isfinite(values).all()
+        low, high = np.quantile(values, [0.05, 0.95])
+        arm = 1.02 * (high - low) / 2
+        expected = min(low, figure.value - arm), max(high, figure.value + arm)
+        assert (figure.low, figure.high) == pytest.approx(expected, abs=1e-12)
+    assert answer.gaps["equal_opportunity"][1, 0].n == counts[..., 1, :].sum()
+
+
+def test_shares_and_accuracies_are_those_of_the_population() -> None:
+    answer = by_proxies(world(2e6), replicates=100)
+    np.testing.assert_allclose(answer.shares, [0.6, 0.4], atol=1e-9)
+    says = [[[0.8, 0.2], [0.3, 0.7]], [[0.75, 0.25], [0.1, 0.9]], [[0.65, 0.35], [0.4, 0.6]]]
+    np.testing.assert_allclose(answer.accuracy, says, atol=1e-9)
+    assert (answer.statistic, answer.p_value) == (pytest.approx(0, abs=1e-4), pytest.approx(1))
+    local = by_proxies(world(2e6), mode="local", replicates=100)
+    np.testing.assert_allclose(local.shares, [0.6, 0.4], atol=1e-9)
+    assert np.isnan(local.accuracy).all()
+    assert local.accuracy.shape == (3, 2, 2)
+
+
+def test_the_test_of_the_stronger_assumption_is_a_likelihood_ratio() -> None:
+    counts = sampled(30_000, seed=2)
+    answer = by_proxies(counts, mode="global", replicates=100)
+    # P(group, label, prediction): each proxy's marginals, inverted and weighted by the square of what it tells.
+    gain = answer.accuracy[:, 1, 1] - answer.accuracy[:, 0, 1]
+    table = counts / counts.sum()
+    said = np.stack([table.sum(tuple({0, 1, 2} - {j}))[1] for j in range(3)])
+    cell = table.sum((0, 1, 2))
+    each = (said - cell * answer.accuracy[:, 0, 1, None, None]) / gain[:, None, None]
+    one = np.einsum("j,jyh->yh", gain**2 / (gain**2).sum(), each)
+    fitted = np.einsum("gi,gj,gk,gyh->ijkyh", *answer.accuracy, np.stack([cell - one, one]))
+    statistic = 2 * (counts * np.log(table / fitted)).sum()
+    assert answer.statistic == pytest.approx(statistic, rel=1e-6)
+    assert answer.p_value == pytest.approx(stats.chi2.sf(statistic, 31 - 7 - 6))  # 32 cells, 8 of them in groups
+
+
+def test_errors_that_depend_on_the_prediction_switch_to_the_weaker_assumption() -> None:
+    counts = np.zeros((2, 2, 2, 2, 2))
+    accuracy = np.array([[[0.8, 0.2], [0.3, 0.7]], [[0.75, 0.25], [0.1, 0.9]], [[0.65, 0.35], [0.4, 0.6]]])
+    cells = np.array([[[0.2, 0.1], [0.1, 0.2]], [[0.05, 0.1], [0.1, 0.15]]])
+    for yhat in (0, 1):
+        own = accuracy.copy()
+        own[0, :, 1] -= 0.15 * yhat
+        own[0, :, 0] += 0.15 * yhat
+        counts[..., yhat] = 1e5 * np.einsum("gi,gj,gk,gy->ijky", *own, cells[..., yhat])
+    answer = by_proxies(counts, replicates=100)
+    assert (answer.mode, answer.p_value < 1e-6, answer.statistic > 100) == ("local", True, True)
+    rate = cells[..., 1].sum(1) / cells.sum((1, 2))
+    assert answer.gaps["demographic_parity"][1, 0].value == pytest.approx(rate[1] - rate[0], abs=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["global", "local"])
+def test_proxies_of_impossible_errors_are_refused(mode: str) -> None:
+    # The first proxy repeats one of the two others, which hardly agree: none is right so often that it explains both.
+    weak = np.array([[0.27, 0.23], [0.23, 0.27]])
+    joint = 0.5 * np.einsum("jk,ij->ijk", weak, np.eye(2)) + 0.5 * np.einsum("jk,ik->ijk", weak, np.eye(2))
+    answer = by_proxies(np.einsum("ijk,yh->ijkyh", joint, np.full((2, 2), 5000.0)), mode=mode, replicates=100)
+    where = " among rows of one label and prediction" if mode == "local" else ""
+    assert answer.refused.startswith(f"the fit gives a probability below 0 or above 1{where}: ")
+    assert answer.mode == mode
+    assert np.isnan(answer.shares).all()
+    assert math.isnan(answer.p_value) == (mode == "local")
+
+
+def test_the_interval_of_several_groups_is_students_over_warm_starts() -> None:
+    accuracy = np.array([np.full((3, 3), 0.1) + np.eye(3) * 0.7] * 3)
+    cells = np.array([[0.2, 0.1, 0.1, 0.1], [0.05, 0.1, 0.05, 0.1], [0.05, 0.05, 0.02, 0.08]])
+    joint = 30_000 * np.einsum("gi,gj,gk,gc->ijkc", *accuracy, cells).reshape(3, 3, 3, 2, 2)
+    counts = np.round(joint)
+    found = [by_proxies(counts, mode="global", level=level, replicates=20, seed=1) for level in (0.9, 0.99)]
+    for pair, wide in found[1].gaps["demographic_parity"].items():
+        narrow = found[0].gaps["demographic_parity"][pair]
+        arms = [one.high - one.value for one in (narrow, wide)]
+        expected = [stats.t.ppf(1 - error / 3 / 2, 19) for error in (0.1, 0.01)]
+        assert arms[1] / arms[0] == pytest.approx(expected[1] / expected[0])
+        assert narrow.value - narrow.low == pytest.approx(arms[0])
+        assert narrow.n == counts.sum()
+    # The error of many samples of that size.
+    drawn = np.random.default_rng(0).multinomial(int(counts.sum()), counts.ravel() / counts.sum(), size=20)
+    again = [by_proxies(one.reshape(counts.shape), mode="global", replicates=5) for one in drawn]
+    values = [one.gaps["demographic_parity"][1, 0].value for one in again]
+    arm = found[0].gaps["demographic_parity"][1, 0].high - found[0].gaps["demographic_parity"][1, 0].value
+    assert arm / stats.t.ppf(1 - 0.1 / 6, 19) == pytest.approx(np.std(values, ddof=1), rel=0.5)
+
+
+def test_fewer_than_three_proxies_and_unknown_modes_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"needs three proxies; there are 2\."):
+        by_proxies(np.ones((2, 2, 2, 2)))
+    with pytest.raises(ConfigError, match=r"needs three proxies; there is 1\."):
+        by_proxies(np.ones((2, 2, 2)))
+    with pytest.raises(ConfigError, match="mode='both' is none of"):
+        by_proxies(world(), mode="both")
+
+
+def three_groups(*, local: bool = False) -> tuple[Array, Array]:
+    """P(three proxies, label, prediction) of three groups, whose errors may depend on the prediction; and the cells."""
+    accuracy = np.array([np.full((3, 3), 0.1) + np.eye(3) * 0.7] * 3)
+    worse = np.array([np.full((3, 3), 0.15) + np.eye(3) * 0.55] * 3) if local else accuracy
+    cells = np.array([[0.2, 0.1, 0.1, 0.1], [0.05, 0.1, 0.05, 0.1], [0.05, 0.05, 0.02, 0.08]])
+    parts = [np.einsum("gi,gj,gk,g->ijk", *(worse if at % 2 else accuracy), cells[:, at]) for at in range(4)]
+    return np.stack(parts, -1).reshape(3, 3, 3, 2, 2), cells
+
+
+def test_errors_of_several_groups_may_depend_on_the_prediction() -> None:
+    joint, cells = three_groups(local=True)
+    answer = by_proxies(1e6 * joint, mode="auto", replicates=4)
+    assert answer.mode == "local"
+    rate = cells[:, [1, 3]].sum(1) / cells.sum(1)
+    for (a, b), figure in answer.gaps["demographic_parity"].items():
+        assert figure.value == pytest.approx(rate[a] - rate[b], abs=1e-6)
+        assert figure.low <= figure.value <= figure.high
+    np.testing.assert_allclose(answer.shares, cells.sum(1), atol=1e-6)
+    assert answer.accuracy.shape == (3, 3, 3)
+    assert np.isnan(answer.accuracy).all()
+
+
+def test_the_fit_of_several_groups_is_tested_with_all_its_freedom() -> None:
+    joint, cells = three_groups()
+    answer = by_proxies(1e6 * joint, replicates=4)
+    assert (answer.mode, answer.statistic, answer.p_value) == (
+        "global", pytest.approx(0, abs=1e-2), pytest.approx(1, abs=1e-6),
+    )  # fmt: skip
+    np.testing.assert_allclose(answer.shares, cells.sum(1), atol=1e-6)
+    np.testing.assert_allclose(answer.accuracy[1], np.full((3, 3), 0.1) + np.eye(3) * 0.7, atol=1e-6)
+    counts = np.random.default_rng(5).multinomial(20_000, joint.ravel()).reshape(joint.shape)
+    answer = by_proxies(counts, mode="global", replicates=4)
+    assert answer.p_value == pytest.approx(stats.chi2.sf(answer.statistic, 107 - 11 - 18))
+    assert 40 < answer.statistic < 130
+
+
+def test_groups_that_proxies_mix_up_are_refused() -> None:
+    mixed = np.array([[0.4, 0.5, 0.1], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8]])
+    right = np.full((3, 3), 0.1) + np.eye(3) * 0.7
+    cells = np.array([[0.2, 0.1, 0.1, 0.1], [0.05, 0.1, 0.05, 0.1], [0.05, 0.05, 0.02, 0.08]])
+    joint = np.einsum("gi,gj,gk,gc->ijkc", mixed, right, right, cells).reshape(3, 3, 3, 2, 2)
+    answer = by_proxies(1e6 * joint, mode="global", replicates=4)
+    assert answer.refused.startswith("a proxy does not say the right group more often than each other one")
+    assert answer.p_value == pytest.approx(1, abs=1e-6)
+    assert answer.gaps["equal_opportunity"][2, 1].n == 1_000_000
+    assert answer.gaps["equal_opportunity"][2, 1].reason == answer.refused
+    joint[..., 1, 1] = 0
+    answer = by_proxies(1e6 * joint, mode="local", replicates=4)
+    assert (answer.mode, answer.refused) == ("local", "there are no rows of one label and prediction")
+
+
+def test_a_gap_of_a_label_without_rows_is_refused_alone() -> None:
+    counts = np.round(world(50_000))
+    counts[..., 0, :] = 0
+    answer = by_proxies(counts, replicates=100, mode="global")
+    none = answer.gaps["false_positive_rate"][1, 0]
+    assert (none.reason, none.n) == ("too few rows have this label", 0)
+    assert answer.gaps["equal_opportunity"][1, 0].defined

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import optimize
 
+from levelhead.metrics.between import wilson
 from levelhead.metrics.signed import rate_gap, rows_of
-from levelhead.metrics.worst_case import bracket, by_shares, opportunity_bounds, parity_bounds
+from levelhead.metrics.worst_case import bracket, by_shares, opportunity_bounds, parity_bounds, sign_conditions
+from levelhead.types import DataError
 
 Array = NDArray[np.float64]
 CLOSE = 1e-6
@@ -150,3 +154,135 @@ def test_two_strata_of_one_kind_are_one_stratum() -> None:
     for gap in found[0]:
         assert found[0][gap][1, 0].low == pytest.approx(found[1][gap][1, 0].low)
         assert doubled[gap][1, 0].high == pytest.approx(found[1][gap][1, 0].high)
+
+
+def test_the_interval_of_a_bracket_is_that_of_resampled_rows() -> None:
+    b = np.array([0.1, 0.4, 0.9])
+    rows = np.array([[70.0, 30.0], [40.0, 60.0], [15.0, 85.0]])  # (b, prediction)
+    bins = rows[..., None] * b[:, None, None] ** np.arange(3)
+    found = bracket(bins.sum(0), bins, level=0.9, replicates=400, seed=3)
+
+    def ends(counts: Array) -> tuple[float, float]:
+        n, mean = counts.sum(), counts.sum(1) @ b / counts.sum()
+        covariance = (counts[:, 1] * b).sum() / n - mean * counts[:, 1].sum() / n
+        return covariance / (mean * (1 - mean)), covariance / (counts.sum(1) @ (b - mean) ** 2 / n)
+
+    drawn = np.random.default_rng(3).multinomial(300, rows.ravel() / 300, size=400).reshape(-1, 3, 2)
+    replicates = np.array([ends(one) for one in drawn])
+    for at, figure in enumerate(found):
+        value = ends(rows)[at]
+        low, high = np.quantile(replicates[:, at], [0.05, 0.95]) + value - np.median(replicates[:, at])
+        assert (figure.value, figure.low, figure.high) == pytest.approx((value, low, high), abs=1e-9)
+        assert figure.n == 300
+    assert [one.refused for one in bracket(bins[1], bins[1:2])] == [True, True]  # b is 0.4 in every row
+
+
+def test_the_signs_of_a_brackets_conditions_are_those_of_one_sided_tests() -> None:
+    rng = np.random.default_rng(1)
+    signs = set()
+    for _ in range(300):
+        n = int(rng.integers(30, 200))
+        b = rng.random(n)
+        a = (rng.random(n) < b + rng.uniform(-0.3, 0.3)).astype(int)
+        hit = (rng.random(n) < 0.5 + rng.uniform(-0.4, 0.4) * (b - 0.5) + rng.uniform(-0.2, 0.2) * a).astype(int)
+        sums = np.zeros((2, 2, 3))
+        for j in range(3):
+            np.add.at(sums[..., j], (a, hit), b**j)
+        own = np.empty(n)
+        for k in (0, 1):
+            inside = a == k
+            own[inside] = (hit[inside] - hit[inside].mean()) * (b[inside] - b[inside].mean())
+        t = [one.mean() / one.std() * np.sqrt(n) for one in ((a - b) * hit, own)]
+        expected = tuple(int(np.sign(one)) if abs(one) > 1.645 else 0 for one in t)
+        assert sign_conditions(sums) == expected
+        signs.add(expected)
+    assert len(signs) == 9
+    assert sign_conditions(np.stack([np.full((2, 3), 5.0), [[0, 0, 0], [1, 0.5, 0.25]]])) == (0, 0)
+
+
+def test_the_reach_of_parity_is_its_extreme_over_the_rates_that_fit() -> None:
+    rng = np.random.default_rng(7)
+    for strata in (1, 2, 3) * 10:
+        counts = rng.integers(1, 30, (strata, 2, 2))
+        shares = rng.dirichlet(np.ones(3), strata)
+        found = by_shares(counts, shares, level=0.9)["demographic_parity"]
+        size, hits = counts.sum((1, 2)), counts[..., 1].sum(1)
+        weight, rates = size / size.sum(), np.linspace(*wilson(hits, size, 1 - 0.1 / strata), 2001)
+        for (a, b), one in found.items():
+            p, q, total = shares[:, a], shares[:, b], weight @ shares
+            up = np.minimum(rates, p) / total[a] - np.maximum(0, rates + q - 1) / total[b]
+            down = np.maximum(0, rates + p - 1) / total[a] - np.minimum(rates, q) / total[b]
+            reach = max(-1, weight @ down.min(0)), min(1, weight @ up.max(0))
+            assert (one.reach_low, one.reach_high) == pytest.approx(reach, abs=5e-3)
+            assert one.reach_low <= reach[0] + 1e-12
+            assert one.reach_high >= reach[1] - 1e-12
+            assert one.n == size.sum()
+
+
+def test_a_stratum_without_rows_says_nothing_and_one_row_counts() -> None:
+    counts, shares = np.array([[[30, 10], [20, 40]], [[0, 0], [0, 1]]]), np.array([[0.3, 0.7], [0.6, 0.4]])
+    alone = by_shares(counts, shares, assumes="shares")
+    padded = by_shares(np.insert(counts, 1, 0, axis=0), np.insert(shares, 1, 0.5, axis=0), assumes="shares")
+    assert alone == padded
+    assert alone["false_positive_rate"][1, 0].n == 40
+    assert alone["equal_opportunity"][1, 0].n == 61
+    assert alone["equal_opportunity"][1, 0].assumes == "shares"
+    whole = parity_bounds([0.5, 1.0], shares, [100 / 101, 1 / 101])[1, 0]
+    found = alone["demographic_parity"][1, 0]
+    assert (found.low, found.high, found.n) == pytest.approx((*whole, 101))
+    assert found.largest == max(abs(whole))
+    assert found.largest_reach == max(abs(found.reach_low), abs(found.reach_high))
+
+
+@pytest.mark.parametrize("shares", [(0.7, 0.3), (0.5, 0.3, 0.2)])
+def test_the_reach_of_opportunity_takes_each_cell_at_its_extreme(shares: tuple[float, ...]) -> None:
+    counts = np.array([[60.0, 20.0], [30.0, 50.0]])
+    found = by_shares(counts, shares, level=0.94)
+    for gap, own in (("equal_opportunity", counts), ("false_positive_rate", counts[::-1])):
+        (hit_low, hit), (miss_low, miss), (_, negative) = (
+            wilson(rows, 160, 0.98) for rows in (own[1, 1], own[1, 0], own[0].sum())
+        )
+
+        def rate(first: float, second: float, p: float, negative: float = negative) -> float:
+            """The largest share of ``first`` among a group's rows with the label, which has as few others as can be."""
+            mine = min(first, p)
+            return mine / (mine + min(max(0.0, p - negative - mine), second))
+
+        for (a, b), one in found[gap].items():
+            p, q = shares[a], shares[b]
+            if len(shares) == 2:
+                mine, missed = min(hit, p), min(miss, p)
+                rest = miss - min(max(0.0, p - negative - mine), miss)
+                high = rate(hit, miss, p) - max(0.0, hit_low - p) / (max(0.0, hit_low - p) + rest)
+                rest = hit - min(max(0.0, p - negative - missed), hit)
+                low = 1 - rate(miss, hit, p) - rest / (rest + max(0.0, miss_low - p))
+            else:
+                high = rate(hit, miss, p) - (1 - rate(miss, hit, q))
+                low = 1 - rate(miss, hit, p) - rate(hit, miss, q)
+            assert one.reach_low == pytest.approx(max(-1, min(one.low, low)), abs=1e-9)
+            assert one.reach_high == pytest.approx(min(1, max(one.high, high)), abs=1e-9)
+            assert one.n == own[1].sum()
+
+
+@pytest.mark.parametrize(
+    "shares", [(0.5, 0.6), (-0.1, 1.1), (0.4, math.nan), (0.2, 0.2), [(0.5, 0.5), (0.2, 0.2)], (0.0, 1.0)]
+)
+def test_shares_that_are_no_probabilities_are_refused(shares: object) -> None:
+    with pytest.raises(DataError, match=r"must lie between 0 and 1 and add to 1|has a share of 0 in every stratum"):
+        by_shares(np.full((np.ndim(shares), 2, 2), 10.0), shares)
+
+
+def test_bounds_of_the_rates_of_three_groups_are_those_of_each_group_alone() -> None:
+    counts = np.array([[500.0, 100.0], [150.0, 250.0]])
+    shares = np.array([0.5, 0.3, 0.2])
+    found = by_shares(counts, shares)
+    for gap, own in (("equal_opportunity", counts), ("false_positive_rate", counts[::-1])):
+        hit, miss, negative = own[1, 1] / 1000, own[1, 0] / 1000, own[0].sum() / 1000
+        ends = []
+        for p in shares:
+            least, most = min(miss, p), min(hit, p)
+            others = [min(max(0, p - negative - one), two) for one, two in ((least, hit), (most, miss))]
+            ends.append((1 - least / (least + others[0]), most / (most + others[1])))
+        for (a, b), one in found[gap].items():
+            bounds = max(-1, ends[a][0] - ends[b][1]), min(1, ends[a][1] - ends[b][0])
+            assert (one.low, one.high) == pytest.approx(bounds, abs=1e-12)
