@@ -62,7 +62,6 @@ def audit_command(
         typer.Argument(
             metavar="FILE",
             help="One prediction a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder.",
-            show_default=False,
         ),
     ] = None,
     label: Annotated[Text, _option(COLUMNS, "Column with the true class.")] = None,

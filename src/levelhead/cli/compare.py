@@ -24,24 +24,22 @@ Settings = Annotated[
 ]
 Workers = Annotated[int, typer.Option(min=1, help="Runs side by side, each in a process of its own.")]
 RayAddress = Annotated[
-    str | None,
-    typer.Option("--ray", help="Spread the runs over a Ray cluster: auto, or its address.", show_default=False),
+    str | None, typer.Option("--ray", help="Spread the runs over a Ray cluster: auto, or its address.")
 ]
 Until = Annotated[
     str | None,
     typer.Option(
-        help="Stop before all seeds are trained, once this is known: 'EOd difference of dam known to 1.5' (points to "
-        "either side) or 'EOd difference of dam decided'. Looks are made after each seed from the second on, and "
-        "intervals are wider for it, so that they hold.",
-        show_default=False,
+        help="Stop before all seeds are trained, once this is known: 'EOd difference of dam known to 1.5' "
+        "(points to either side) or 'EOd difference of dam decided'. Looks are made after each seed from "
+        "the second on, and intervals are wider for it, so that they hold."
     ),
 ]
 Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Finish the comparison in the folder GRID or --out. The folder holds everything else; more --methods, "
-        "--try values and --seeds may be given beside it.",
+        help="Finish the comparison in the folder GRID or --out. The folder holds everything else; more "
+        "--methods, --try values and --seeds may be given beside it.",
     ),
 ]
 
@@ -51,32 +49,22 @@ def compare_command(
         str | None,
         typer.Argument(
             help="A grid: a YAML file, a built-in name (`levelhead list grids`), or with --resume the folder of a "
-            "comparison. Without it, --data or --recipe and --methods say what to compare.",
-            show_default=False,
+            "comparison. Without it, --data or --recipe and --methods say what to compare."
         ),
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option(help="A built-in task, e.g. utkface64 or portraits: its small recipe.", show_default=False),
+        str | None, typer.Option(help="A built-in task, e.g. utkface64 or portraits: its small recipe.")
     ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Or any recipe: its data, model and train sections.", show_default=False)
-    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Or any recipe: its data, model and train sections.")] = None,
     methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Methods, e.g. erm,jtt,dam,dam+jtt (`levelhead list methods`). Default: erm,dam.", show_default=False
-        ),
+        str | None, typer.Option(help="Methods, e.g. erm,jtt,dam,dam+jtt (`levelhead list methods`). Default: erm,dam.")
     ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Seeds, e.g. 0-4 or 0,2,5. Default: 0-2, or those of GRID.", show_default=False)
-    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, e.g. 0-4 or 0,2,5. Default: 0-2, or those of GRID.")] = None,
     folds: Annotated[
         int | None,
         typer.Option(
             help="Split all rows of the data into so many folds, by person where the data set knows people, and let "
-            "every fold be the test split once: all rows say how large a difference is.",
-            show_default=False,
+            "every fold be the test split once: all rows say how large a difference is."
         ),
     ] = None,
     margin: Margin = None,
@@ -97,17 +85,14 @@ def compare_command(
         list[str] | None, typer.Option("--row", help="Of GRID, only this variant; may be repeated.")
     ] = None,
     data_root: DataRoot = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the runs. Default: runs/DATA or runs/GRID.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/DATA or runs/GRID.")] = None,
     resume: Resume = False,
     workers: Workers = 1,
     ray: RayAddress = None,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
     html_file: Annotated[
-        Path | None,
-        typer.Option("--html", help="When all is done, write one standalone HTML page.", show_default=False),
+        Path | None, typer.Option("--html", help="When all is done, write one standalone HTML page.")
     ] = None,
 ) -> None:
     """Train and evaluate methods with the same model, budget, batches and selection, over seeds, and show the table.
@@ -156,9 +141,7 @@ def grid_command(
     grid: Annotated[
         str, typer.Argument(help="A YAML file with base, seeds and rows (its variants), or the name of a built-in one.")
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the runs. Default: runs/GRID.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/GRID.")] = None,
     data_root: DataRoot = None,
     workers: Workers = 1,
     ray: RayAddress = None,

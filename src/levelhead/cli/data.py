@@ -23,13 +23,11 @@ def init_command(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A table (csv, tsv, jsonl, parquet), a folder of them, of pictures in a folder for each class, or one "
-            "that save_to_disk wrote or that is laid out as on the Hub."
+            help="A table (csv, tsv, jsonl, parquet), a folder of them, of pictures in a folder for each class, or "
+            "one that save_to_disk wrote or that is laid out as on the Hub."
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="The recipe to write. Default: the table's name, .yaml.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The recipe to write. Default: the table's name, .yaml.")] = None,
     backbone: Annotated[
         str, typer.Option(help="Pretrained text encoder: a name on the Hub, or a folder.")
     ] = "sentence-transformers/all-MiniLM-L6-v2",
@@ -39,7 +37,6 @@ def init_command(
             "--set",
             metavar="data.KEY=VALUE",
             help="An option of the data that is then not guessed: data.target=toxicity. Repeatable.",
-            show_default=False,
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the recipe if it is there.")] = False,

@@ -31,18 +31,13 @@ if TYPE_CHECKING:
 def explain_command(
     scores: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="FILE", help="File with one score a row: .csv, .tsv (also .gz) or .parquet.", show_default=False
-        ),
+        typer.Argument(metavar="FILE", help="File with one score a row: .csv, .tsv (also .gz) or .parquet."),
     ] = None,
     label: LabelColumn = None,
     score: ScoreColumn = None,
     group: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Column that says which group a row belongs to. Repeat it to explain several columns.",
-            show_default=False,
-        ),
+        typer.Option(help="Column that says which group a row belongs to. Repeat it to explain several columns."),
     ] = None,
     positive: ScoredClass = None,
     threshold: Threshold = None,
@@ -55,16 +50,15 @@ def explain_command(
     signal: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column of numbers, e.g. a loss: say what it knows of the group beyond label and score. Repeatable.",
-            show_default=False,
+            help="Column of numbers, e.g. a loss: say what it knows of the group beyond label and score. Repeatable."
         ),
     ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
             help="Column that rows which belong together have in common, such as a person's id: intervals allow for "
-            "the correlation within clusters. Default for a RUN that knows people: the person. Not with --signal.",
-            show_default=False,
+            "the correlation within clusters. Default for a RUN that knows people: the person. Not with "
+            "--signal."
         ),
     ] = None,
     join: JoinedFile = None,

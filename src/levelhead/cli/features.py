@@ -91,12 +91,8 @@ def list_command(
 
 @features_app.command("prune")
 def prune_command(
-    keys: Annotated[
-        list[str] | None, typer.Argument(help="Keys as `levelhead features list` shows them.", show_default=False)
-    ] = None,
-    older_than: Annotated[
-        float | None, typer.Option(min=0, metavar="DAYS", help="Not used for so many days.", show_default=False)
-    ] = None,
+    keys: Annotated[list[str] | None, typer.Argument(help="Keys as `levelhead features list` shows them.")] = None,
+    older_than: Annotated[float | None, typer.Option(min=0, metavar="DAYS", help="Not used for so many days.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
@@ -137,15 +133,11 @@ def prune_command(
 def build_command(
     recipe: Recipe,
     data_root: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.", show_default=False
-        ),
+        Path | None, typer.Option(help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.")
     ] = None,
     settings: Settings = None,
     split: Annotated[
-        list[SplitName] | None,
-        typer.Option(help="Only this split; may be repeated. Default: all three.", show_default=False),
+        list[SplitName] | None, typer.Option(help="Only this split; may be repeated. Default: all three.")
     ] = None,
 ) -> None:
     """Compute the features that a recipe trains and is evaluated on, before any run asks for them.

@@ -20,20 +20,10 @@ figure_app = typer.Typer(
 
 
 ChosenSplit = Annotated[SplitName, typer.Option("--split", help="Which split to run the network on.")]
-DataRoot = Annotated[
-    Path | None,
-    typer.Option(help="Folder that holds the data sets. Default: the run's own.", show_default=False),
-]
-Attribute = Annotated[
-    str | None,
-    typer.Option(help="Sensitive attribute to group by. Default: the data set's first.", show_default=False),
-]
+DataRoot = Annotated[Path | None, typer.Option(help="Folder that holds the data sets. Default: the run's own.")]
+Attribute = Annotated[str | None, typer.Option(help="Sensitive attribute to group by. Default: the data set's first.")]
 Out = Annotated[
-    Path | None,
-    typer.Option(
-        help="The picture, .png or .svg; without an ending, both. Default: figures/VERB-RUN.",
-        show_default=False,
-    ),
+    Path | None, typer.Option(help="The picture, .png or .svg; without an ending, both. Default: figures/VERB-RUN.")
 ]
 
 

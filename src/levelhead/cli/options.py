@@ -17,65 +17,51 @@ if TYPE_CHECKING:
     from levelhead.runs.joined import Join
     from levelhead.tables.files import Stored
 
-HtmlFile = Annotated[
-    Path | None, typer.Option("--html", help="Also write one standalone HTML page.", show_default=False)
-]
+HtmlFile = Annotated[Path | None, typer.Option("--html", help="Also write one standalone HTML page.")]
 DataRoot = Annotated[
-    Path | None,
-    typer.Option(help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.", show_default=False),
+    Path | None, typer.Option(help="Folder that holds the data sets. Default: $LEVELHEAD_DATA, then ./data.")
 ]
 MismatchedWeights = Annotated[
     bool, typer.Option("--allow-mismatched-weights", help="Take a model whose weights do not fit its config.json.")
 ]
-LabelColumn = Annotated[str | None, typer.Option("--label", help="Column with the true class.", show_default=False)]
+LabelColumn = Annotated[str | None, typer.Option("--label", help="Column with the true class.")]
 FiguresFile = Annotated[
-    Path | None,
-    typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).", show_default=False),
+    Path | None, typer.Option("--json", help="Also write every figure as JSON (fractions, not percent).")
 ]
 ClassOfLabel = Annotated[
     list[str] | None,
     typer.Option(
         "--label-map",
-        help="Which class each label stands for: '>50K.=>50K'. A class that holds = or a comma may stand in double "
-        "quotes. Repeatable.",
-        show_default=False,
+        help="Which class each label stands for: '>50K.=>50K'. A class that holds = or a comma may stand in "
+        "double quotes. Repeatable.",
     ),
 ]
 ClusterOfRun = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        help="Column of the predictions that rows which belong together have in common, e.g. id. Default: the person, "
-        "where the data set knows people.",
-        show_default=False,
+        help="Column of the predictions that rows which belong together have in common, e.g. id. Default: the "
+        "person, where the data set knows people.",
     ),
 ]
 ScoreColumn = Annotated[
-    str | None,
-    typer.Option(help="Column with the probability or the log odds of the positive class.", show_default=False),
+    str | None, typer.Option(help="Column with the probability or the log odds of the positive class.")
 ]
 ScoredClass = Annotated[
-    str | None,
-    typer.Option(
-        help="Class that the score is about. Default: the second of two classes in sorted order.", show_default=False
-    ),
+    str | None, typer.Option(help="Class that the score is about. Default: the second of two classes in sorted order.")
 ]
 Threshold = Annotated[
     float | None,
     typer.Option(
-        help="Rows with at least this score are decided positive. Default: 0.5 for probabilities, 0 for log odds.",
-        show_default=False,
+        help="Rows with at least this score are decided positive. Default: 0.5 for probabilities, 0 for log odds."
     ),
 ]
 SCALES = (
     "What the scores are: probability, log-odds, other (needs --threshold), or auto: probability if all lie in 0 to 1, "
     "log-odds if some are negative and most lie outside 0 to 1."
 )
-ScoreScale = Annotated[
-    str,
-    typer.Option("--scores", "--scale", metavar="SCALE", help=SCALES),
-]
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.", show_default=False)]
+ScoreScale = Annotated[str, typer.Option("--scores", "--scale", metavar="SCALE", help=SCALES)]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result here.")]
 
 
 Run = Annotated[Path, typer.Argument(help="A finished run folder.", show_default=False)]
@@ -85,7 +71,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the recipe, e.g. --set train.epochs=3."),
 ]
-Seed = Annotated[int | None, typer.Option(min=0, help="Overrides the recipe's seed.", show_default=False)]
+Seed = Annotated[int | None, typer.Option(min=0, help="Overrides the recipe's seed.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume the folder where it stopped, also after kill -9.")]
 
 
@@ -105,27 +91,21 @@ MinCount = Annotated[
     int,
     typer.Option(
         min=1,
-        help="Smallest denominator for a rate to enter a gap. Groups with fewer rows, positives or negatives are named "
-        "and left out.",
+        help="Smallest denominator for a rate to enter a gap. Groups with fewer rows, positives or negatives are "
+        "named and left out.",
     ),
 ]
 MissingGroups = Annotated[
-    Missing,
-    typer.Option(help="Rows without a group: 'leave-out' of the gaps, or compare them as a 'group'."),
+    Missing, typer.Option(help="Rows without a group: 'leave-out' of the gaps, or compare them as a 'group'.")
 ]
 
 
 JoinedFile = Annotated[
     Path | None,
-    typer.Option(
-        "--join", help="File with groups by id, one row an id; needs --on where ids have two names.", show_default=False
-    ),
+    typer.Option("--join", help="File with groups by id, one row an id; needs --on where ids have two names."),
 ]
 OnColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--on", help="With --join: the column of ids, or LEFT=RIGHT: here, and in the other file.", show_default=False
-    ),
+    str | None, typer.Option("--on", help="With --join: the column of ids, or LEFT=RIGHT: here, and in the other file.")
 ]
 
 
@@ -144,10 +124,7 @@ def source_joined(
 
 
 JoinedGroup = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--group", help="With --join: a column of its file that holds groups. Repeatable.", show_default=False
-    ),
+    list[str] | None, typer.Option("--group", help="With --join: a column of its file that holds groups. Repeatable.")
 ]
 
 
@@ -173,9 +150,8 @@ def run_join(run: Path, join: Path | None, on: str | None, columns: Sequence[str
 Margin = Annotated[
     float | None,
     typer.Option(
-        help="Equivalence margin, in points: where a difference is shown to be smaller, the verdict is equal. Default: "
-        "that of the comparison, else 2.",
-        show_default=False,
+        help="Equivalence margin, in points: where a difference is shown to be smaller, the verdict is equal. "
+        "Default: that of the comparison, else 2."
     ),
 ]
 Tried = Annotated[
@@ -183,8 +159,7 @@ Tried = Annotated[
     typer.Option("--try", metavar="KEY=VALUE,VALUE", help="Values to try, e.g. method.upweight=20,50,100."),
 ]
 FewGroups = Annotated[
-    int | None,
-    typer.Option(help="Number of validation rows whose groups few-label is told, drawn at random.", show_default=False),
+    int | None, typer.Option(help="Number of validation rows whose groups few-label is told, drawn at random.")
 ]
 
 

@@ -37,53 +37,41 @@ def postprocess_command(
         ),
     ],
     score: ScoreColumn = None,
-    group: Annotated[
-        str | None, typer.Option(help="Column with the group that the rule reads.", show_default=False)
-    ] = None,
+    group: Annotated[str | None, typer.Option(help="Column with the group that the rule reads.")] = None,
     label: Annotated[
         str | None,
         typer.Option(
-            help="Column with the true class. Needed to choose the rule by what it does, and to say what it did.",
-            show_default=False,
+            help="Column with the true class. Needed to choose the rule by what it does, and to say what it did."
         ),
     ] = None,
     validation: Annotated[
         Path | None,
         typer.Option(
             help="File with the same columns that the rule is chosen on. Default: a random half of FILE; figures are "
-            "then about the other half. A run's folder stands for its validation split.",
-            show_default=False,
+            "then about the other half. A run's folder stands for its validation split."
         ),
     ] = None,
     rule: Annotated[
         Path | None,
         typer.Option(
-            help="Apply the rule in this file (an earlier --json) instead of choosing one. New rows need no labels.",
-            show_default=False,
+            help="Apply the rule in this file (an earlier --json) instead of choosing one. New rows need no labels."
         ),
     ] = None,
-    metric: Annotated[
-        Bounded | None, typer.Option(help="Which gap is bounded. Default: equalized_odds.", show_default=False)
-    ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(help="The bound, a fraction: 0.02 is 2 points. Default: 0.02.", show_default=False),
-    ] = None,
+    metric: Annotated[Bounded | None, typer.Option(help="Which gap is bounded. Default: equalized_odds.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The bound, a fraction: 0.02 is 2 points. Default: 0.02.")] = None,
     threshold: Threshold = None,
     scale: ScoreScale = "auto",
     label_map: ClassOfLabel = None,
     positive: ScoredClass = None,
     seed: Annotated[int, typer.Option(help="Of the halves, and of the chance that equalized odds need.")] = 0,
     id_column: Annotated[
-        str | None,
-        typer.Option("--id", help="Column with an id of each row, copied into --out.", show_default=False),
+        str | None, typer.Option("--id", help="Column with an id of each row, copied into --out.")
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             help="Write the decisions here, as csv: one line for each row of FILE, with the class before and after, "
-            "and whether the rule was fitted on the row.",
-            show_default=False,
+            "and whether the rule was fitted on the row."
         ),
     ] = None,
     json_file: FiguresFile = None,

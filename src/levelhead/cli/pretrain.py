@@ -19,18 +19,14 @@ def pretrain_command(
         str | None,
         typer.Argument(
             help="A pretraining recipe: a YAML file, or a name in recipes/pretraining. Without it, --data says which "
-            "pictures, and everything else has its default.",
-            show_default=False,
+            "pictures, and everything else has its default."
         ),
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option(help="A built-in task whose pictures are taken, e.g. celeba64_attractive.", show_default=False),
+        str | None, typer.Option(help="A built-in task whose pictures are taken, e.g. celeba64_attractive.")
     ] = None,
     data_root: DataRoot = None,
-    epochs: Annotated[
-        int | None, typer.Option(min=1, help="Short for --set train.epochs=N.", show_default=False)
-    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Short for --set train.epochs=N.")] = None,
     seed: Seed = None,
     settings: Settings = None,
     resume: Resume = False,

@@ -38,8 +38,7 @@ def refit_command(
     groups: Annotated[
         Path | None,
         typer.Option(
-            help="File with the groups of some validation rows, for few-label: columns row (from 0) and group.",
-            show_default=False,
+            help="File with the groups of some validation rows, for few-label: columns row (from 0) and group."
         ),
     ] = None,
     few_groups: FewGroups = None,
@@ -50,9 +49,7 @@ def refit_command(
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,
     data_root: DataRoot = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the new runs. Default: RUN-refit.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the new runs. Default: RUN-refit.")] = None,
 ) -> None:
     """Give a finished run other last layers, in seconds, and compare them.
 

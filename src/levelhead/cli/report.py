@@ -27,7 +27,7 @@ def report_command(
             show_default=False,
         ),
     ],
-    html_file: Annotated[Path | None, typer.Option("--html", help="Write the page here.", show_default=False)] = None,
+    html_file: Annotated[Path | None, typer.Option("--html", help="Write the page here.")] = None,
     card: Annotated[
         bool,
         typer.Option(

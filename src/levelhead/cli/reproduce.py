@@ -45,15 +45,11 @@ def reproduce_command(
         ProtocolName,
         typer.Option(help="Epochs by labels alone, or as released: by the gap on the test rows, marked LEAKING."),
     ] = ProtocolName.label_only,
-    seeds: Annotated[
-        str | None, typer.Option(help="Seeds, e.g. 0-2. Default: those of each grid.", show_default=False)
-    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, e.g. 0-2. Default: those of each grid.")] = None,
     rows: Annotated[list[str] | None, typer.Option("--row", help="Only this variant; may be repeated.")] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(
-            help="Pretrained network for tables 3 to 6 (with all: 3, 4, 6): a folder or a Hub name.", show_default=False
-        ),
+        typer.Option(help="Pretrained network for tables 3 to 6 (with all: 3, 4, 6): a folder or a Hub name."),
     ] = None,
     settings: Settings = None,
     out: Annotated[Path, typer.Option(help="Folder of runs and results; all scales.")] = Path("runs/paper"),
@@ -66,13 +62,11 @@ def reproduce_command(
             "--minutes",
             min=0.1,
             help="Time a few steps of each run first, then run what fits, most informative first.",
-            show_default=False,
         ),
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only time a few steps of each run, and say how long.")] = False,
     steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Rehearse: end every training after so many steps. No result.", show_default=False),
+        int | None, typer.Option(min=1, help="Rehearse: end every training after so many steps. No result.")
     ] = None,
     min_count: MinCount = 10,
     missing: MissingGroups = Missing.leave_out,

@@ -29,17 +29,12 @@ def table_command(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Choose epochs anew (runs with train.keep_epochs): a label-only selector, or LEAKING_equalized_odds.",
-            show_default=False,
+            help="Choose epochs anew (runs with train.keep_epochs): a label-only selector, or LEAKING_equalized_odds."
         ),
     ] = None,
     tune_by: Annotated[
         str | None,
-        typer.Option(
-            "--tune",
-            help="Keep one variant a method: the best by this label-only selector on validation.",
-            show_default=False,
-        ),
+        typer.Option("--tune", help="Keep one variant a method: the best by this label-only selector on validation."),
     ] = None,
     threshold: Annotated[
         ThresholdName, typer.Option(help="Each run's own, or matched to the baseline's positive rate.")
@@ -50,9 +45,7 @@ def table_command(
     cluster: ClusterOfRun = None,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
-    latex_file: Annotated[
-        Path | None, typer.Option("--latex", help="Also write LaTeX tables (booktabs) here.", show_default=False)
-    ] = None,
+    latex_file: Annotated[Path | None, typer.Option("--latex", help="Also write LaTeX tables (booktabs) here.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a drawn table.")] = False,
 ) -> None:
     """Compare runs over seeds: one interval for test rows and seeds together, paired differences, Holm.

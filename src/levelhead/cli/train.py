@@ -49,9 +49,7 @@ def train_command(
     data_root: DataRoot = None,
     seed: Seed = None,
     settings: Settings = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run. Default: runs/RECIPE-seedN.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/RECIPE-seedN.")] = None,
     resume: Resume = False,
     energy: Annotated[
         Energy, typer.Option(help="How a GPU's energy is measured: its counter, the paper's formula too, or off.")
@@ -95,8 +93,7 @@ def evaluate_command(
         typer.Option("--set", metavar="KEY=VALUE", help="Other data, e.g. --set data.file=other.csv; needs --out."),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the new figures, with --set. The run keeps its own.", show_default=False),
+        Path | None, typer.Option(help="Folder of the new figures, with --set. The run keeps its own.")
     ] = None,
     cluster: ClusterOfRun = None,
     join: JoinedFile = None,
