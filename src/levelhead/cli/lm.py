@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from levelhead.cli.lm_samples import score_samples
 from levelhead.cli.options import DataRoot, HtmlFile, JsonFile, MismatchedWeights
 from levelhead.storage import check_outputs, read_json, write_json
 from levelhead.terminal import Terminal
@@ -30,8 +31,11 @@ class Precision(StrEnum):
 def bench_command(
     benchmarks: Annotated[
         str,
-        typer.Argument(help="One or more, e.g. stereoset,bbq (`levelhead list benchmarks`); your own is module:Class."),
-    ],
+        typer.Argument(
+            help="One or more, e.g. stereoset,bbq (`levelhead list benchmarks`); your own is module:Class.",
+            show_default=False,
+        ),
+    ] = "",
     model: Annotated[
         str | None, typer.Option(help="A language model: a folder, or a name on the Hub.", show_default=False)
     ] = None,
@@ -39,6 +43,15 @@ def bench_command(
         Path | None,
         typer.Option(help="Score the answers of any system from this JSONL file instead.", show_default=False),
     ] = None,
+    samples: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Score this samples_*.jsonl of lm-evaluation-harness instead; several are compared.",
+            show_default=False,
+        ),
+    ] = None,
+    cluster: Annotated[str, typer.Option(help="--samples: documents equal in this field are drawn together.")] = "",
+    by: Annotated[str, typer.Option(help="--samples: field of a document that is its category.")] = "",
     data_root: DataRoot = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.", show_default=False)
@@ -98,9 +111,16 @@ def bench_command(
     check_outputs(
         {"--json": json_file, "--html": html_file},
         folders={"--out": out if model is None else folder},
-        inputs=[predictions, terms, perplexity],
+        inputs=[predictions, terms, perplexity, *(samples or ())],
         runs=[model],
     )
+    if samples:
+        if names or model is not None or predictions is not None or out is not None:
+            raise ConfigError("--samples goes with --cluster, --by, --json and --html alone: repeat it for each log.")
+        score_samples(samples, cluster, by, json_file, html_file, console)
+        return
+    if cluster or by:
+        raise ConfigError("--cluster and --by are options of --samples: give a samples_*.jsonl.")
     from levelhead.lm.benchmarks import make_benchmark, recorded_class
     from levelhead.lm.runner import run_benchmark, score_predictions, scores_file, scores_to_dict
 

@@ -89,6 +89,7 @@ PAGES = {
     "plan": "auditing.plan:plan_page",
     "regression audit": "auditing.regression_page:regression_page",
     "rule": "auditing.rule_page:rule_page",
+    "sample logs": "lm.samples_page:samples_page",
     "two models": "own.page:two_models_page",
 }
 """By the ``kind`` of a JSON, the function that makes its page: it takes the JSON, ``source`` and ``command``."""

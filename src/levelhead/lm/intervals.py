@@ -115,6 +115,32 @@ def paired_difference(
     return _estimate(both, replicates=replicates, seed=seed, level=level, reason="one of the two is undefined")
 
 
+def p_value(difference: Estimate, *, replicates: int = 1000, seed: int = 0) -> float:
+    """Return the two-sided p-value of a difference from :func:`paired_difference`; NaN where it has no interval.
+
+    Student's t with the standard deviation of the replicates and one degree of freedom less than there are clusters.
+    """
+    from scipy import stats
+
+    sample = getattr(difference, "sample", None)
+    drawn = None if sample is None else _replicates(sample, replicates, seed)
+    if drawn is None or len(drawn) < 2:
+        return float("nan")
+    if difference.value == 0:
+        return 1.0
+    spread = float(drawn.std(ddof=1))
+    clusters = cluster_count(difference) or 0
+    return float(2 * stats.t.sf(abs(difference.value) / spread, clusters - 1)) if spread else float("nan")
+
+
+def at_level(figure: Estimate, level: float) -> Estimate:
+    """Return an estimate of :func:`bootstrap` with the interval of another level."""
+    sample = getattr(figure, "sample", None)
+    if sample is None:
+        return figure
+    return _estimate(sample, replicates=10_000, seed=0, level=level, reason=figure.reason or "")
+
+
 def over_seeds(
     after: Sequence[Estimate],
     before: Estimate | None = None,

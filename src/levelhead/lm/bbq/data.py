@@ -90,7 +90,7 @@ def read_items(root: Path | None, categories: Sequence[str] = ()) -> list[Item]:
             continue
         for line, record in _records(path):
             where = f"{path}, line {line}"
-            item = _item(record, targets, where)
+            item = item_of(record, targets, where)
             if item.id in seen:
                 raise DataError(f"{where}: item {item.id} was already in {seen[item.id]}. Keep one of the two.")
             seen[item.id] = where
@@ -159,7 +159,8 @@ def _records(path: Path) -> Iterator[tuple[int, Any]]:
         raise DataError(f"{path} cannot be read: {reason_of(error)}.") from error
 
 
-def _item(record: Any, targets: Mapping[tuple[str, str], str], where: str) -> Item:
+def item_of(record: Any, targets: Mapping[tuple[str, str], str], where: str) -> Item:
+    """Return the item of a released record; ``targets`` are the owners' ``target_loc``, ``where`` is for errors."""
     if not isinstance(record, dict):
         raise DataError(f"{where} is no JSON object.")
     require_columns(list(record), FIELDS, where)

@@ -1,0 +1,29 @@
+"""``levelhead lm bench --samples``: logs of lm-evaluation-harness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.markup import escape
+
+from levelhead.storage import write_json
+from levelhead.terminal import Terminal
+
+
+def score_samples(
+    samples: Sequence[Path], cluster: str, by: str, json_file: Path | None, html_file: Path | None, console: Terminal
+) -> None:
+    """Score logs, compare their models, print, and write what is asked for."""
+    from levelhead.lm.samples import read_log
+    from levelhead.lm.samples_page import samples_page, samples_summary
+    from levelhead.report.page import command_line, write_page
+    from levelhead.report.terminal import drawn
+
+    record = samples_summary([read_log(path, cluster=cluster, by=by) for path in samples])
+    console.print(drawn(samples_page(record)))
+    if json_file is not None:
+        write_json(json_file, record)
+    if html_file is not None:
+        write_page(html_file, samples_page(record, command=command_line()))
+        console.print(f"Wrote {escape(str(html_file))}", soft_wrap=True)

@@ -1,0 +1,343 @@
+"""Logs in the shape that lm-evaluation-harness 0.4.9 and 0.4.13 write; all documents are made up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tracemalloc
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from levelhead.cli.lm import lm_app
+from levelhead.lm.intervals import cluster_count, paired_difference
+from levelhead.lm.samples import read_log
+from levelhead.lm.samples_page import samples_page, samples_summary
+from levelhead.report import render
+from levelhead.types import ConfigError, DataError
+
+DATE = "2026-01-02T03-04-05.678901"
+
+
+def line(number: int, doc: Mapping[str, Any], responses: Sequence[Any], **metrics: Any) -> dict[str, Any]:
+    """A line as 0.4.13 writes it: numbers of responses are texts, truth values too."""
+    choices = isinstance(responses[0], float)
+    resps = [[[str(value), "False"]] for value in responses] if choices else [[responses[0]]]
+    text = json.dumps(doc, indent=2, ensure_ascii=False)
+    return {
+        "doc_id": number,
+        "doc": dict(doc),
+        "target": "0",
+        "arguments": {"gen_args_0": {"arg_0": "a prompt", "arg_1": " a choice"}},
+        "resps": resps,
+        "filtered_resps": [one[0] for one in resps],
+        "filter": "none",
+        "metrics": list(metrics),
+        "doc_hash": hashlib.sha256(text.encode()).hexdigest(),
+        "prompt_hash": "p",
+        "target_hash": "t",
+    } | metrics
+
+
+def early(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The same line of an early version: numbers are numbers, and some fields are not there."""
+    names = ("filter", "metrics", "doc_hash", "prompt_hash", "target_hash")
+    found = {name: value for name, value in record.items() if name not in names}
+    found["arguments"] = [["a prompt", " a choice"]]
+    found["resps"] = [[[float(one[0][0]), False]] if isinstance(one[0], list) else one for one in record["resps"]]
+    return found
+
+
+def write(folder: Path, records: Sequence[Any], task: str = "sums", model: str = "org__small") -> Path:
+    path = folder / model / f"samples_{task}_{DATE}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def sums(right: Sequence[float]) -> list[dict[str, Any]]:
+    docs = [{"question": f"{n} + 1", "subject": "even" if n % 2 == 0 else "odd"} for n in range(len(right))]
+    return [
+        line(n, doc, [-1.0, -2.0], acc=value, acc_norm=1.0)
+        for n, (doc, value) in enumerate(zip(docs, right, strict=True))
+    ]
+
+
+RIGHT = [1.0, 0.0, 1.0, 1.0] * 10
+
+
+def test_an_accuracy_is_the_harness_own(tmp_path: Path) -> None:
+    path = write(tmp_path, sums(RIGHT))
+    results = path.parent / f"results_{DATE}.json"
+    results.write_text(json.dumps({"results": {"sums": {"acc,none": 0.75, "acc_norm,none": 1.0}}}))
+    log = read_log(path)
+    assert (log.name, log.task, log.lines, log.notes) == ("small", "sums", 40, [])
+    found = log.rows.score("sums", None)
+    assert {name: figure.value for name, figure in found.overall.items()} == {"acc": 0.75, "acc_norm": 1.0}
+    assert found.overall["acc"].low < 0.75 - 0.09 < 0.75 + 0.09 < found.overall["acc"].high
+    assert {part: some["acc"].value for part, some in found.parts.items()} == {"even": 1.0, "odd": 0.5}
+    results.write_text(json.dumps({"results": {"sums": {"acc,none": 0.7}}}))
+    (note,) = read_log(path).notes
+    assert note == f"acc is 0.75 over the lines of {path.name}, and 0.7 in {results.name}."
+
+
+def test_lines_of_an_early_version_are_the_same_documents(tmp_path: Path) -> None:
+    new = read_log(write(tmp_path, sums(RIGHT)))
+    old = read_log(write(tmp_path, [early(one) for one in sums(RIGHT)], model="org__old"))
+    assert np.array_equal(new.rows.keys(), old.rows.keys())
+    first, second = (log.rows.score("sums", None).overall["acc"] for log in (new, old))
+    assert (first.value, first.low, first.high) == (second.value, second.low, second.high)
+    assert "acc_norm" in old.rows.score("sums", None).overall
+
+
+def test_unknown_fields_and_values_that_are_no_numbers_are_left_alone(tmp_path: Path) -> None:
+    records = [one | {"mystery": {"a": 1}, "pair": [1.0, "False"], "acc": math.nan if n == 0 else 1.0}
+               for n, one in enumerate(sums(RIGHT))]  # fmt: skip
+    for record in records:
+        record["metrics"] += ["pair", "absent"]
+    found = read_log(write(tmp_path, records)).rows.score("sums", None)
+    assert set(found.overall) == {"acc", "acc_norm"}
+    assert (found.overall["acc"].value, found.overall["acc"].n) == (1.0, 39)
+    assert found.notes == ("1 values are not finite and left out.",)
+
+
+def test_filters_are_scores_of_their_own(tmp_path: Path) -> None:
+    records = [
+        line(n, {"question": str(n)}, ["text"], exact_match=value) | {"filter": kind}
+        for n in range(20)
+        for kind, value in (("strict-match", 0.0), ("flexible-extract", float(n % 2)))
+    ]
+    found = read_log(write(tmp_path, records)).rows.score("sums", None)
+    values = {name: figure.value for name, figure in found.overall.items()}
+    assert values == {"exact_match (strict-match)": 0.0, "exact_match (flexible-extract)": 0.5}
+
+
+def test_filters_of_an_early_log_that_names_none_are_told_apart(tmp_path: Path) -> None:
+    lines = [line(n, {"question": str(n)}, ["text"], exact_match=value) for value in (0.0, 1.0) for n in range(20)]
+    found = read_log(write(tmp_path, [early(one) for one in lines])).rows.score("sums", None)
+    assert {name: figure.value for name, figure in found.overall.items()} == {
+        "exact_match": 0.0,
+        "exact_match (filter 2)": 1.0,
+    }
+
+
+def test_a_cut_last_line_is_left_out_and_any_other_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, sums(RIGHT))
+    whole = path.read_text()
+    path.write_text(whole[:-40])
+    log = read_log(path)
+    assert log.lines == 39
+    assert log.notes == [f"The last line of {path.name} is cut off and left out."]
+    for text, words in (
+        (whole[:100] + "\n" + whole, "line 1 is not JSON"),
+        ("[1]\n" + whole, "one JSON list"),
+        (whole + "7\n", "line 41 is no JSON object"),
+        ('{"acc": 1}\n', "line 1 has no field doc"),
+        ("", "no whole line"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataError, match=words):
+            read_log(path)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_log(tmp_path / "absent.jsonl")
+
+
+def thing(number: int, condition: str, polarity: str = "neg") -> dict[str, Any]:
+    return {
+        "example_id": number,
+        "question_index": str(number // 4),
+        "question_polarity": polarity,
+        "context_condition": condition,
+        "category": "Things",
+        "answer_info": {"ans0": ["lamp", "lamp"], "ans1": ["Not known", "unknown"], "ans2": ["kettle", "kettle"]},
+        "additional_metadata": {"stereotyped_groups": ["Lamp"]},
+        "context": "A lamp and a kettle stood here.",
+        "question": "Which one was loud?",
+        "ans0": "The lamp",
+        "ans1": "Not known",
+        "ans2": "The kettle",
+        "label": 1 if condition == "ambig" else 2,
+        "biased_answers": ["The lamp"],  # which the harness adds
+    }
+
+
+def choice(best: int) -> list[float]:
+    """The harness offers both people, and ten words for unknown."""
+    return [-1.0 if at == best else -2.0 - at for at in range(12)]
+
+
+def test_bbq_is_scored_by_templates_and_every_word_for_unknown_is_unknown(tmp_path: Path) -> None:
+    records = [
+        line(n, thing(n, "ambig" if n < 20 else "disambig"), choice(best), acc=0.0)
+        for n, best in enumerate([2, 11, 7, 0, 1] * 4 + [1, 1, 0, 1, 5] * 4)
+    ]
+    log = read_log(write(tmp_path, records, "bbq"))
+    found = log.rows.score("bbq", None)
+    values = {name: figure.value for name, figure in found.overall.items()}
+    assert values["accuracy_ambiguous"] == pytest.approx(0.6)
+    assert values["accuracy_disambiguated"] == pytest.approx(0.6)
+    assert values["bias_disambiguated"] == pytest.approx(2 * 4 / 16 - 1)  # 4 lamps of 16 that are named
+    assert values["bias_ambiguous"] == pytest.approx(0.0)
+    assert cluster_count(found.overall["accuracy_ambiguous"]) == 5
+    assert set(found.parts) == {"Things"}
+
+
+def test_free_answers_of_bbq_are_read_anew_from_the_responses(tmp_path: Path) -> None:
+    texts = ["I don't know.", "The lamp", "<think>The lamp</think> Not known"] * 6 + ["mumble", "mumble"]
+    records = [line(n, thing(n, "ambig"), [text], acc=0.0) for n, text in enumerate(texts)]
+    found = read_log(write(tmp_path, records, "bbq_generate")).rows.score("bbq_generate", None)
+    assert found.overall["answers_unknown"].value == pytest.approx(12 / 20)
+    assert found.overall["answers_person"].value == pytest.approx(6 / 20)
+    assert found.overall["accuracy_ambiguous"].value == pytest.approx(12 / 20)
+    unread = [line(n, thing(n, "ambig"), ["mumble"], acc=0.0) for n in range(20)]
+    found = read_log(write(tmp_path, unread, "bbq_generate")).rows.score("bbq_generate", None)
+    assert found.overall["answers_unreadable"].value == 1.0
+    assert not found.overall["accuracy_ambiguous"].defined  # the harness takes the last option for each of them
+
+
+def test_crows_pairs_are_scored_from_both_log_likelihoods(tmp_path: Path) -> None:
+    records = [
+        line(n, {"sent_more": f"a {n}", "sent_less": f"b {n}", "bias_type": "color"}, [-5.0, -6.0 + 2 * (n % 4 == 0)])
+        for n in range(20)
+    ]
+    found = read_log(write(tmp_path, records, "crows_pairs_english")).rows.score("crows_pairs_english", None)
+    assert found.overall["causal_stereotype_likelier"].value == 0.75
+    assert found.overall["causal_likelihood_difference"].value == 1.0
+    assert set(found.parts) == {"color"}
+
+
+def test_sentences_of_winogender_that_differ_in_the_pronoun_are_drawn_together(tmp_path: Path) -> None:
+    records = [
+        line(n, {"occupation": f"job {n // 3}", "participant": "guest", "gender": gender}, [-1.0, -2.0], acc=1.0)
+        for n, gender in enumerate(["male", "female", "neutral"] * 12)
+    ]
+    found = read_log(write(tmp_path, records, "winogender_all")).rows.score("winogender_all", None)
+    assert cluster_count(found.overall["acc"]) == 12
+    assert set(found.parts) == {"male", "female", "neutral"}
+
+
+def test_discrimination_is_a_difference_of_log_odds_between_groups(tmp_path: Path) -> None:
+    records = []
+    for question in range(12):
+        for race in ("white", "Black"):
+            for gender in ("male", "female"):
+                odds = 0.5 * (race == "Black") - 0.25 * (gender == "female") + question / 7
+                yes, no = -math.log1p(math.exp(-odds)), -math.log1p(math.exp(odds))
+                doc = {"decision_question_id": question, "race": race, "gender": gender, "age": 20}
+                half = math.log(0.5)
+                responses = [yes + half, yes + half, no + half, no + half]
+                records.append(line(len(records), doc, responses, black_bias=[["x"], "black_bias", 0.1]))
+    log = read_log(write(tmp_path, records, "discrim_eval_explicit"))
+    found = log.rows.score(log.task, None)
+    values = {name: figure.value for name, figure in found.overall.items()}
+    assert values == {
+        "log odds of yes, black minus white": pytest.approx(0.5),
+        "log odds of yes, female minus male": pytest.approx(-0.25),
+    }
+    assert cluster_count(found.overall["log odds of yes, female minus male"]) == 12
+
+
+def test_models_are_compared_over_common_documents_with_holms_correction(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    answers = {"a": rng.random(200) < 0.4, "b": rng.random(200) < 0.45, "c": rng.random(200) < 0.9}
+    logs = [read_log(write(tmp_path, sums(found.astype(float)), model=f"x__{name}")) for name, found in answers.items()]
+    extra = sums([*answers["c"].astype(float), 1.0])
+    logs[2] = read_log(write(tmp_path, extra, model="x__c"))
+    record = samples_summary(logs)
+    assert record["documents"] == 200
+    assert "c: 1 of 201 documents are not in every log and left out." in record["notes"]
+    both = {f"{one['second']}-{one['first']}": one for one in record["differences"] if one["score"] == "acc"}
+    assert set(both) == {"b-a", "c-a", "c-b"}
+    gap = answers["c"].astype(float) - answers["a"].astype(float)
+    assert both["c-a"]["difference"]["value"] == pytest.approx(gap.mean())
+    t = gap.mean() / (gap.std(ddof=1) / math.sqrt(200))
+    plain = stats.t.sf(t, 199) * 2
+    assert math.log10(both["c-a"]["p"]) == pytest.approx(math.log10(plain), rel=0.15)
+    assert both["b-a"]["p"] == pytest.approx(
+        stats.ttest_rel(answers["b"].astype(float), answers["a"].astype(float)).pvalue, abs=0.03
+    )
+    assert both["c-a"]["p_holm"] > both["c-a"]["p"]
+    page = samples_page(record)
+    assert page["finding"].startswith("On sums 2 of 6 paired differences are decided at 5% after Holm's correction")
+    html = render(page)
+    assert "Paired differences" in html
+    assert "99 + 1" not in html  # no text of a document
+    first, second = (log.rows.score("sums", logs[0].rows.keys()).overall["acc"] for log in logs[:2])
+    assert paired_difference(first, second).defined
+
+
+def test_two_logs_of_one_model_are_numbered(tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, sums(RIGHT)) for name in "ab"]
+    record = samples_summary([read_log(path) for path in paths])
+    assert [log["name"] for log in record["logs"]] == ["small, log 1", "small, log 2"]
+    assert f"small, log 2: {paths[1]}." in record["notes"]
+    assert {one["p"] for one in record["differences"]} == {1.0}
+
+
+def test_logs_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
+    first = read_log(write(tmp_path, sums(RIGHT)))
+    with pytest.raises(ConfigError, match=r"several tasks \(sums, other\)"):
+        samples_summary([first, read_log(write(tmp_path, sums(RIGHT), "other"))])
+    others = [one | {"doc_hash": "other"} for one in sums(RIGHT)]
+    with pytest.raises(DataError, match="no document in common"):
+        samples_summary([first, read_log(write(tmp_path, others, model="y"))])
+    nothing = [line(0, {"question": "q"}, ["text"])]
+    with pytest.raises(DataError, match="no document with a finite score"):
+        samples_summary([read_log(write(tmp_path, nothing, model="z"))])
+
+
+def test_the_worst_category_has_an_interval_for_the_choice(tmp_path: Path) -> None:
+    right = [float(n % 2 == 0 or n % 8 == 1) for n in range(80)]
+    (log,) = samples_summary([read_log(write(tmp_path, sums(right)))])["logs"]
+    worst = next(one for one in log["worst"] if one["score"] == "acc")
+    assert (worst["part"], worst["of"], worst["figure"]["value"]) == ("odd", 2, 0.25)
+    plain = log["scores"]["parts"]["odd"]["acc"]
+    assert worst["figure"]["low"] < plain["low"] <= plain["high"] < worst["figure"]["high"]
+
+
+def test_fields_of_a_document_are_clusters_and_categories(tmp_path: Path) -> None:
+    path = write(tmp_path, sums(RIGHT))
+    found = read_log(path, cluster="subject", by="question").rows.score("sums", None)
+    assert cluster_count(found.overall["acc"]) == 2
+    assert len(found.parts) == 40
+    with pytest.raises(DataError, match=r"no field 'topic'. There are: question, subject"):
+        read_log(path, by="topic")
+
+
+def test_the_command_prints_and_writes(tmp_path: Path) -> None:
+    first, second = (
+        str(write(tmp_path, sums(right), model=name)) for name, right in (("a", RIGHT), ("b", RIGHT[::-1]))
+    )
+    json_file, html_file = tmp_path / "out.json", tmp_path / "out.html"
+    options = ["bench", "--samples", first, "--samples", second, "--json", str(json_file), "--html", str(html_file)]
+    result = CliRunner().invoke(lm_app, options)
+    assert result.exit_code == 0, result.output
+    assert "Paired differences" in result.output
+    record = json.loads(json_file.read_text())
+    assert [log["name"] for log in record["logs"]] == ["a", "b"]
+    assert "Paired differences" in html_file.read_text()
+    for wrong in (["bbq", "--samples", first], ["--samples", first, "--model", "m"], ["bbq", "--by", "x"]):
+        result = CliRunner().invoke(lm_app, ["bench", *wrong])
+        assert isinstance(result.exception, ConfigError)
+
+
+def test_the_memory_of_a_long_log_is_some_numbers_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    text = "word " * 400
+    with path.open("w") as file:
+        for n in range(20_000):
+            record = {"doc_id": n, "doc": {"text": text}, "doc_hash": str(n), "metrics": ["acc"], "acc": 1.0}
+            file.write(json.dumps(record) + "\n")
+    assert path.stat().st_size > 40e6
+    tracemalloc.start()
+    log = read_log(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert log.lines == 20_000
+    assert peak < 3e6
