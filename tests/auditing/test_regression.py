@@ -92,8 +92,8 @@ def test_few_rows_with_a_long_tail_are_named():
     found = lh.regression_audit(np.zeros(130), rng.lognormal(0, 1, 130) - 1.5, sensitive_features=sex)
     said = [one for one in found.warnings if "long tail" in one]
     assert said == [
-        "group: the 30 errors of group 'few' have a long tail. The 95% interval of their mean absolute error may hold "
-        "the true one in as few as 83%; collect 60 rows or more."
+        "group: the 30 errors of group 'few' have a long tail. A 95% interval of their mean absolute error holds the "
+        "true one in as few as 83% of such samples; collect 60 rows or more."
     ]
 
 

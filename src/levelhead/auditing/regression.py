@@ -33,7 +33,7 @@ from levelhead.metrics.between import Differences, check_level, mover, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.moments import Moments
-from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name
+from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name, parts_of
 from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, digits
@@ -373,35 +373,13 @@ class _Rows:
             at_of = {group: int(np.flatnonzero(codes == place)[0]) for place, group in enumerate(groups)}
             by_attribute[key], kept[key] = {}, {}
             for group, at in at_of.items():
-                parts = (group,) if isinstance(group, str) else group
-                absent = MISSING_GROUP in parts
-                rows = int(moments.rows[at])
-                included = rows >= self.min_count and not (absent and self.missing == LEAVE_OUT)
-                by_attribute[key][group] = _figures(moments, at, self.level, included)
+                absent = self.missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
+                included = moments.rows[at] >= self.min_count and not absent
+                by_attribute[key][group] = _figures(moments, at, self.level, bool(included))
                 if included:
                     kept[key][group] = at
-                    if not moments.squares[2, at]:
-                        warnings.append(
-                            f"{printable(names[key])}: all {rows:,} errors of group {quoted(group_name(group))} are "
-                            f"{digits(float(moments.mean[2, at]))}. Rows that are all alike give no interval, and the "
-                            "group's errors are not compared."
-                        )
-                    elif rows < ENOUGH_FOR_TAILS and moments.skewness(3, at) > LONG_TAIL:
-                        warnings.append(
-                            f"{printable(names[key])}: the {rows:,} errors of group {quoted(group_name(group))} have a "
-                            f"long tail. The {100 * self.level:g}% interval of their mean absolute error may hold the "
-                            f"true one in as few as 83%; collect {ENOUGH_FOR_TAILS} rows or more."
-                        )
-                elif absent and self.missing == LEAVE_OUT:
-                    warnings.append(
-                        f"{printable(names[key])}: {rows:,} of {self.whole.rows[0]:,} rows have no group in "
-                        f"{quoted(group_name(group))} and are not compared; with --missing group they are a group."
-                    )
-                else:
-                    warnings.append(
-                        f"{printable(names[key])}: group {quoted(group_name(group))} has {counted(rows, 'row')}, fewer "
-                        f"than {self.min_count}, and is not compared."
-                    )
+                if told := self._told(moments, at, quoted(group_name(group)), absent):
+                    warnings.append(f"{printable(names[key])}: {told}")
         comparisons = len(QUANTITIES) * sum(len(groups) * (len(groups) - 1) // 2 for groups in kept.values())
         pairs = [
             pair
@@ -432,6 +410,29 @@ class _Rows:
             about,
             along,
         )
+
+    def _told(self, moments: Moments, at: int, name: str, absent: bool) -> str | None:
+        """Say what limits the figures of a group, or why it is not compared; None where nothing does."""
+        assert self.whole is not None
+        rows = int(moments.rows[at])
+        if absent:
+            return (
+                f"{rows:,} of {self.whole.rows[0]:,} rows have no group in {name} and are not compared; with --missing "
+                "group they are a group."
+            )
+        if rows < self.min_count:
+            return f"group {name} has {counted(rows, 'row')}, fewer than {self.min_count}, and is not compared."
+        if not moments.squares[2, at]:
+            return (
+                f"all {rows:,} errors of group {name} are {digits(float(moments.mean[2, at]))}. Rows that are all "
+                "alike give no interval, and the group's errors are not compared."
+            )
+        if rows < ENOUGH_FOR_TAILS and moments.skewness(3, at) > LONG_TAIL:
+            return (
+                f"the {rows:,} errors of group {name} have a long tail. A 95% interval of their mean absolute error "
+                f"holds the true one in as few as 83% of such samples; collect {ENOUGH_FOR_TAILS} rows or more."
+            )
+        return None
 
 
 def _no_better(ends: Sequence[float], explained: float, overall: RegressionFigures) -> list[str]:
