@@ -8,7 +8,6 @@ sees nothing else.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import shlex
@@ -31,7 +30,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelhead.bench.comparison import Comparison
-from levelhead.bench.grid import end_with_parent, is_done
+from levelhead.bench.grid import is_done
 from levelhead.bench.page import Comparisons, compared
 from levelhead.bench.pictures import draw_comparisons
 from levelhead.bench.tables import RunSet, collect
@@ -46,6 +45,7 @@ from levelhead.runs.recipe import Experiment, build_experiment, find_recipe, rea
 from levelhead.runs.train import train_run
 from levelhead.storage import check_outputs, write_atomically, write_json, write_text
 from levelhead.terminal import counted
+from levelhead.training.processes import begin_worker
 from levelhead.types import LevelheadError
 
 RECIPE = "portraits_erm_shortcut"
@@ -198,8 +198,7 @@ def _train(runs: Sequence[list[Run]], workers: int, console: Console) -> None:
 
 
 def _begin_worker() -> None:
-    gc.freeze()  # what is imported stays: no search for garbage need go over it again, nor the one as Python ends
-    end_with_parent()
+    begin_worker()
     parent = parent_process()
     if parent is not None and not parent.is_alive():  # it was killed while this process started
         os._exit(1)

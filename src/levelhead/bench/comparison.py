@@ -100,6 +100,12 @@ class Comparison:
         return [*([f"{', '.join(map(printable, lost))}: {less}."] if lost else []), *self.warnings]
 
     @property
+    def number_of_seeds(self) -> str:
+        """How many seeds a row has, in words."""
+        counts = sorted({len(seeds) for seeds in self.seeds.values()})
+        return f"{' or '.join(map(str, counts))} seed{'s' * (counts != [1])}"
+
+    @property
     def sources(self) -> str:
         """What the intervals hold: a row with one seed has no measured variance over seeds."""
         alone = [self.label(method) for method, seeds in self.seeds.items() if len(seeds) == 1]

@@ -16,14 +16,12 @@ does what is missing and touches nothing that is done.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import itertools
 import json
 import math
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -487,44 +485,26 @@ def run_grid(
     ``time.monotonic()``. Ctrl-C stops the runs; each resumes from its last checkpoint.
     """
     missing = [cell for cell in cells if not cell.done]
-    options: dict[str, Any] = {"workers": workers, "launch": launch, "report": report, "deadline": deadline}
-    # What is refitted must be trained before.
-    failures = _run_cells([cell for cell in missing if cell.refitted is None], **options)
-    return failures + _run_cells([cell for cell in missing if cell.refitted is not None], **options)
-
-
-def _run_cells(
-    missing: Sequence[Cell],
-    *,
-    workers: int,
-    launch: Launcher | None,
-    report: Callable[[Cell, Failure | None, float], None],
-    deadline: float,
-) -> list[Failure]:
-    local = LocalProcesses()
-    failures = []
+    local, failures = LocalProcesses(), []
 
     def timed(cell: Cell) -> tuple[Failure | None, float] | None:
         began = time.monotonic()
-        if began > deadline:
-            return None
-        return (launch or local)(cell), time.monotonic() - began
+        return None if began > deadline else ((launch or local)(cell), time.monotonic() - began)
 
-    with ThreadPoolExecutor(workers) as pool:
-        futures = {pool.submit(timed, cell): cell for cell in missing}
-        try:
-            for future in as_completed(futures):
-                outcome = future.result()
-                if outcome is None:
-                    continue
-                failure, seconds = outcome
-                if failure is not None:
-                    failures.append(failure)
-                report(futures[future], failure, seconds)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            local.stop()
-            raise
+    for refits in (False, True):  # what is refitted must be trained before
+        with ThreadPoolExecutor(workers) as pool:
+            futures = {pool.submit(timed, cell): cell for cell in missing if (cell.refitted is not None) is refits}
+            try:
+                for future in as_completed(futures):
+                    if (outcome := future.result()) is None:
+                        continue
+                    failure, seconds = outcome
+                    failures += [] if failure is None else [failure]
+                    report(futures[future], failure, seconds)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                local.stop()
+                raise
     return failures
 
 
@@ -579,14 +559,6 @@ class LocalProcesses:
             process.terminate()
 
 
-def end_with_parent() -> None:
-    """End this process when the grid's process ends, however that was killed; else its run would go on unseen."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-
-
 def complete(experiment: Experiment, folder: Path) -> None:
     """Train what is left of a run, and evaluate it; of epochs that were kept, their predictions stay."""
     from levelhead.runs.evaluate import evaluate_run
@@ -601,9 +573,9 @@ def complete(experiment: Experiment, folder: Path) -> None:
 def _main() -> None:
     """Train and evaluate the cell that stands on standard input; say a mistake in one line."""
     from levelhead.runs.refit import Refitting, refit_run
+    from levelhead.training.processes import begin_worker
 
-    gc.freeze()  # what is imported stays: no search for garbage need go over it again, nor the one as Python ends
-    end_with_parent()
+    begin_worker()
     message: dict[str, Any] = json.load(sys.stdin)
     experiment, folder, refitted = build_experiment(message["experiment"]), Path(message["folder"]), message["refitted"]
     try:

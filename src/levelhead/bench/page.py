@@ -11,7 +11,7 @@ import pandas as pd
 
 from levelhead.auditing.options import MIN_COUNT
 from levelhead.auditing.page import SMALL, appendix
-from levelhead.bench.pareto import Frontier, baseline_frontier, outside_the_picture, pareto_to_dict
+from levelhead.bench.pareto import Frontier, baseline_frontier, points_of
 from levelhead.metrics import JointRow, JointTable
 from levelhead.metrics.names import COMPARED, METRICS, MISSING_GROUP
 from levelhead.report import blocks, marks
@@ -163,34 +163,16 @@ def _marked(comparison: Comparison, mark: str) -> list[str]:
 
 
 def _facts(one: Compared) -> list[tuple[str, str, str]]:
-    comparison = one.comparison
-    seeds = sorted({len(each) for each in comparison.seeds.values()})
+    comparison, variants = one.comparison, len(one.comparison.table.rows)
     facts = [
         ("Test rows", f"{comparison.rows:,}", f"groups by {short(comparison.attribute, 40)}, as annotated"),
-        (
-            "Compared",
-            f"{len(comparison.table.rows)}",
-            f"variants of {' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])} each",
-        ),
+        ("Compared", f"{variants}", f"variants of {comparison.number_of_seeds} each"),
     ]
-    halves = _halves(comparison, MAIN)
-    if halves:
-        facts.append(
-            (
-                "Not seen below about",
-                _about(halves),
-                f"points of difference in the {METRICS[MAIN].short}",
-            )
-        )
+    if halves := _halves(comparison, MAIN):
+        facts.append(("Not seen below about", _about(halves), f"points of difference in the {METRICS[MAIN].short}"))
     told = sum(each.decided for each in comparison.differences())
-    facts.append(
-        (
-            "Distinguishable",
-            f"{told} of {len(comparison.table.rows) - 1}",
-            f"from {short(comparison.table.baseline, 40)}",
-        )
-    )
-    return facts
+    baseline = short(comparison.table.baseline, 40)
+    return [*facts, ("Distinguishable", f"{told} of {variants - 1}", f"from {baseline}")]
 
 
 def _halves(comparison: Comparison, metric: str) -> list[float]:
@@ -296,9 +278,8 @@ def _figures(one: Compared) -> list[Record]:
     columns: list[str | tuple[str, str]] = ["Variant", *((METRICS[name].short, help_for(name)) for name in metrics)]
     page_only = [at for at, name in enumerate(metrics, 1) if name in _PAGE_ONLY]
     shown: dict[str, Any] = {"where": blocks.BOTH, "page_columns": page_only}
-    counts = sorted({len(seeds) for seeds in comparison.seeds.values()})
-    seeds = f"{' or '.join(map(str, counts))} seed{'s' * (counts != [1])}"
-    notes = [comparison.protocol, f"Percent, mean over {seeds}, with {level} intervals over {comparison.sources}."]
+    seeds, sources = comparison.number_of_seeds, comparison.sources
+    notes = [comparison.protocol, f"Percent, mean over {seeds}, with {level} intervals over {sources}."]
     if several:
         notes.append(
             f"best: the best measured value. ~: not distinguishable from it (p at least {1 - table.level:.2g} for the "
@@ -377,29 +358,20 @@ def _area(area: Estimate, difference: Estimate | None) -> Record:
 
 def _pareto(one: Compared) -> list[Record]:
     comparison = one.comparison
-    drawn = pareto_to_dict(comparison, x=MAIN, y="accuracy", frontier=one.frontier)
-    points, missing = [], []
-    for point in drawn["points"]:
-        ends = {
-            name: [point[column][end] for end in ("value", "low", "high")]
-            for name, column in (("x", MAIN), ("y", "accuracy"))
+    every = points_of(comparison, MAIN, "accuracy")
+    missing = [short(point.not_drawn, 600) for point in every if point.not_drawn]
+    points: list[Record] = [
+        {
+            "label": short(point.row),
+            "tag": " ".join(point.marks),
+            "oracle": point.oracle is not None,
+            "kept": point.kept,
+            "x": _ends(point.x),
+            "y": _ends(point.y),
         }
-        if None in ends["x"] or None in ends["y"]:
-            reason = point[MAIN].get("reason") or point["accuracy"].get("reason")
-            missing.append(f"Not drawn: {short(point['label'])} ({reason}).")
-            continue
-        if point["outside_the_picture"]:
-            missing.append(outside_the_picture(short(point["label"]), 100 * ends["x"][0], 100 * ends["y"][0]))
-            continue
-        points.append(
-            {
-                "label": short(point["row"]),
-                "tag": " ".join(point["marks"]),
-                "oracle": point["oracle"] is not None,
-                "kept": point["in_pareto_set"],
-                **{name: [100 * value for value in values] for name, values in ends.items()},
-            }
-        )
+        for point in every
+        if not point.not_drawn
+    ]
     if not points:
         return [blocks.bullets(missing)]
     steps = sorted((point["x"][0], point["y"][0]) for point in points if point["kept"])
@@ -424,6 +396,10 @@ def _pareto(one: Compared) -> list[Record]:
             notes=notes,
         )
     ]
+
+
+def _ends(figure: Estimate) -> list[float]:
+    return [100 * figure.value, 100 * figure.low, 100 * figure.high]
 
 
 def _limits(one: Compared) -> list[Record]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,8 +138,8 @@ def baseline_frontier(group: RunSet, comparison: Comparison, points: int = 61, m
 
 
 @dataclass(frozen=True)
-class _Point:
-    """A row of the comparison, in the plane."""
+class Point:
+    """A row of the comparison, in the plane; ``kept`` in the empirical Pareto set."""
 
     row: str
     label: str
@@ -147,7 +147,8 @@ class _Point:
     oracle: str | None
     x: Estimate
     y: Estimate
-    kept: bool  # in the empirical Pareto set
+    kept: bool
+    far: bool = False  # from the others, and at chance: to show it would make them hard to tell apart
 
     @property
     def missing(self) -> str | None:
@@ -157,8 +158,16 @@ class _Point:
                 return estimate.reason or "undefined"
         return None
 
+    @property
+    def not_drawn(self) -> str:
+        """A sentence on a row that a picture leaves out; empty for one that is drawn."""
+        if self.missing is not None:
+            return f"Not drawn: {self.label} ({self.missing})."
+        place = f"{100 * self.x.value:.1f}, {100 * self.y.value:.1f}"
+        return f"Outside the picture: {self.label}, at {place}." if self.far else ""
 
-def _points(comparison: Comparison, x: str, y: str) -> list[_Point]:
+
+def points_of(comparison: Comparison, x: str, y: str) -> list[Point]:
     """Return every row, in the table's order.
 
     No marked row is part of the Pareto set, and none keeps another out. Beside rows that see groups no method without
@@ -169,8 +178,8 @@ def _points(comparison: Comparison, x: str, y: str) -> list[_Point]:
     plain = [name for name in rows if not comparison.marks(name)]
     pairs = np.array([[rows[name][x].estimate.value, rows[name][y].estimate.value] for name in plain]).reshape(-1, 2)
     kept = dict(zip(plain, pareto_set(pairs, (METRICS[x].larger_is_better, METRICS[y].larger_is_better)), strict=True))
-    return [
-        _Point(
+    points = [
+        Point(
             name,
             comparison.label(name),
             comparison.marks(name),
@@ -181,26 +190,20 @@ def _points(comparison: Comparison, x: str, y: str) -> list[_Point]:
         )
         for name, figures in rows.items()
     ]
+    near = [point for point in points if point.missing is None and marks.AT_CHANCE not in point.marks]
+    return [replace(point, far=_doubles(point, near)) for point in points]
 
 
-def _far(points: Sequence[_Point]) -> list[_Point]:
-    """Return the rows at chance that would make the others hard to tell apart: they would double what is shown."""
-    near = [point for point in points if marks.AT_CHANCE not in point.marks]
-    if not near:
-        return []
+def _doubles(point: Point, near: Sequence[Point]) -> bool:
+    """Return whether a row at chance would double what is shown of those ``near``."""
+    if not near or marks.AT_CHANCE not in point.marks or point.missing is not None:
+        return False
 
     def doubles(value: Estimate, others: Sequence[Estimate]) -> bool:
         low, high = min(each.low for each in others), max(each.high for each in others)
         return max(high, value.value) - min(low, value.value) > 2 * (high - low)
 
-    xs, ys = [point.x for point in near], [point.y for point in near]
-    at_chance = [point for point in points if marks.AT_CHANCE in point.marks]
-    return [point for point in at_chance if doubles(point.x, xs) or doubles(point.y, ys)]
-
-
-def outside_the_picture(label: str, x: float, y: float) -> str:
-    """Say where a row lies that is not drawn because it is far from the others; in percent."""
-    return f"Outside the picture: {label}, at {x:.1f}, {y:.1f}."
+    return doubles(point.x, [each.x for each in near]) or doubles(point.y, [each.y for each in near])
 
 
 def check_picture(path: Path | None, x: str, y: str, frontier: Frontier | None = None) -> None:
@@ -226,8 +229,6 @@ def pareto_to_dict(
 ) -> dict[str, Any]:
     """Return what :func:`draw_pareto` draws as a JSON-able dict of aggregates, in fractions."""
     check_picture(None, x, y, frontier)
-    points = _points(comparison, x, y)
-    far = _far([point for point in points if point.missing is None])
     return {
         "title": comparison.title,
         "data": comparison.data,
@@ -248,9 +249,9 @@ def pareto_to_dict(
                 x: estimate_to_dict(point.x),
                 y: estimate_to_dict(point.y),
                 "in_pareto_set": point.kept,
-                "outside_the_picture": point in far,
+                "outside_the_picture": point.far,
             }
-            for point in points
+            for point in points_of(comparison, x, y)
         ],
         "frontier": None if frontier is None else frontier.to_dict(),
     }
@@ -298,10 +299,8 @@ def draw_pareto(
 def _draw(comparison: Comparison, x: str, y: str, frontier: Frontier | None) -> Figure:
     from matplotlib.figure import Figure
 
-    points = _points(comparison, x, y)
-    known = [point for point in points if point.missing is None]
-    far = _far(known)
-    drawn = [point for point in known if point not in far]
+    points = points_of(comparison, x, y)
+    drawn = [point for point in points if not point.not_drawn]
     if not drawn:
         raise DataError(f"No variant has both {COMPARED[x]} and {COMPARED[y]}: {points[0].missing}.")
     # A tall legend needs a tall figure: its lines would otherwise run off the paper.
@@ -327,11 +326,11 @@ def _draw(comparison: Comparison, x: str, y: str, frontier: Frontier | None) -> 
     panel.set_axisbelow(True)
     panel.set_title("\n".join(textwrap.wrap(comparison.title, 75)), fontsize=10, loc="left")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, handlelength=2.4, labelspacing=0.6)
-    figure.supxlabel(_caption(comparison, points, far, frontier), fontsize=8, color="0.25", x=0.01, ha="left")
+    figure.supxlabel(_caption(comparison, points, frontier), fontsize=8, color="0.25", x=0.01, ha="left")
     return figure
 
 
-def _mark(panel: Axes, position: int, point: _Point) -> None:
+def _mark(panel: Axes, position: int, point: Point) -> None:
     """Draw one row: thin bars for the intervals, and the mark over them."""
     column, height = 100 * point.x.value, 100 * point.y.value
     panel.hlines(height, 100 * point.x.low, 100 * point.x.high, color="0.78", linewidth=0.8, zorder=1)
@@ -351,7 +350,7 @@ def _mark(panel: Axes, position: int, point: _Point) -> None:
 
 
 def _staircase(
-    panel: Axes, kept: Sequence[_Point], x: str, y: str, limits: tuple[tuple[float, float], tuple[float, float]]
+    panel: Axes, kept: Sequence[Point], x: str, y: str, limits: tuple[tuple[float, float], tuple[float, float]]
 ) -> None:
     """Join the Pareto set: at each x, the best y of the rows at least as good in x, out to the panel's edges."""
     if not kept:
@@ -393,13 +392,12 @@ def _axis(column: str) -> str:
     return f"{COMPARED[column]}, percent ({'larger' if METRICS[column].larger_is_better else 'smaller'} is better)"
 
 
-def _caption(comparison: Comparison, points: Sequence[_Point], far: Sequence[_Point], frontier: Frontier | None) -> str:
+def _caption(comparison: Comparison, points: Sequence[Point], frontier: Frontier | None) -> str:
     """Say what marks, bars and lines are."""
-    counts = sorted({len(seeds) for seeds in comparison.seeds.values()})
-    seeds = f"{' or '.join(map(str, counts))} seed{'s' * (counts[-1] > 1)}"
     sentences = [
-        f"Marks: mean over {seeds}. Bars: {comparison.table.level:.0%} interval over {comparison.sources}, each "
-        "direction by itself. Variants whose bars overlap may change places in the Pareto set."
+        f"Marks: mean over {comparison.number_of_seeds}.",
+        f"Bars: {comparison.table.level:.0%} interval over {comparison.sources}, each direction by itself.",
+        "Variants whose bars overlap may change places in the Pareto set.",
     ]
     used = [mark for mark in marks.MEANINGS if any(mark in point.marks for point in points)]
     if used:
@@ -412,11 +410,7 @@ def _caption(comparison: Comparison, points: Sequence[_Point], far: Sequence[_Po
             f"FACT: highest accuracy within an EOd gap that post-processing of the predicted classes of "
             f"{frontier.row} by group could reach, computed on these very test rows for each seed{how}; no interval."
         )
-    for point in points:
-        if point.missing is not None:
-            sentences.append(f"Not drawn: {point.label} ({point.missing}).")
-        elif point in far:
-            sentences.append(outside_the_picture(point.label, 100 * point.x.value, 100 * point.y.value))
+    sentences += [point.not_drawn for point in points if point.not_drawn]
     return "\n".join(textwrap.wrap(_plain(" ".join(sentences)), 150))
 
 
