@@ -89,7 +89,7 @@ def test_one_that_holds_outweighs_what_is_undecided() -> None:
     assert check(Result(no, undecided, yes), asked).sentences() == [
         "selection_ratio < 0.8 is undecided: race, group 'c': selection_ratio 0.8 [0.7, 0.9].",
         "selection_ratio < 0.8 holds: sex, group 'd': selection_ratio 0.5 [0.4, 0.6].",
-        "--fail-if: 1 hold, 1 undecided, 1 do not hold.",
+        "--fail-if: 1 true, 1 undecided, 1 false.",
     ]
 
 

@@ -284,6 +284,11 @@ def audit_file(
         >>> print(result.groups["m"].rates["accuracy"])
         50.00 [36.64, 63.36]
     """
+    if label == prediction:
+        raise ConfigError(
+            f"{quoted(label)} is named as label and as prediction. For decisions without outcomes leave out --label, "
+            "and type --favourable CLASS (audit_decisions_file)."
+        )
     names, source = list(dict.fromkeys(groups)), source_of(path)
     theirs = None if against is None else source_of(against)
     left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())

@@ -17,8 +17,8 @@ opportunity with label and prediction changed over, interval and all.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -343,13 +343,27 @@ def _compared_ratios(outcome: OutcomeRatios, key: Key, one: Estimate, which: str
     )
 
 
+class RateFindings(Found):
+    """The figures of each sensitive column."""
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield each figure. ``selection_ratio`` is that of the favourable outcome, where one was named."""
+        for key, found in self.items():
+            yield self.names[key], None, "predictive_parity", found.predictive_parity
+            for group, own in found.groups.items():
+                figures = {one.name: getattr(own, one.name) for one in fields(own)}
+                if found.favourable is not None:
+                    figures["selection_ratio"] = found.outcomes[0].ratios.get(group)
+                yield from ((self.names[key], group, name, one) for name, one in figures.items() if one is not None)
+
+
 class Rates(Part):
     """Ratios, precision and balanced error, where one class is positive; of rows without weights."""
 
     name = "rates"
     excludes = ()
 
-    def find(self, frame: Frame) -> Found:
+    def find(self, frame: Frame) -> RateFindings:
         """Return the figures by sensitive column, to its reference where one was named."""
         found, options = {}, frame.options
         for key in frame.counts if frame.of_class is not None and self.asked.roles.weight is None else ():
@@ -367,7 +381,7 @@ class Rates(Part):
                 words=options.label_map.shown,
                 clustered=frame.clusters(key),
             )
-        return Found(found, frame.names, rate_sentences)
+        return RateFindings(found, frame.names, rate_sentences)
 
     @classmethod
     def column_sections(cls, name: str, result: Record) -> list[Record]:

@@ -20,9 +20,11 @@ from levelhead.types import ConfigError, quoted
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from levelhead.auditing.decisions import DecisionAudit
     from levelhead.auditing.regression import RegressionAudit
     from levelhead.auditing.result import AuditResult
     from levelhead.auditing.unknown.answer import IndirectAudit
+    from levelhead.report.gate import Condition
     from levelhead.tables.files import Stored
 
 # The panels of --help. An option names its own: rich_help_panel=GROUPS.
@@ -188,6 +190,10 @@ def audit_command(
     ] = None,
     json_file: Annotated[Path | None, _option(OUTPUT, "Also write every figure as JSON (fractions).", "--json")] = None,
     html_file: Annotated[Path | None, _option(OUTPUT, "Also write one standalone HTML page.", "--html")] = None,
+    fail_if: Annotated[
+        Texts, _option(OUTPUT, "Exit with 1 if this holds, with 3 if undecided: 'selection_ratio < 0.8'.")
+    ] = None,
+    junit: Annotated[Path | None, _option(OUTPUT, "Also write --fail-if as JUnit XML.", rare=True)] = None,
     help_all: Annotated[
         bool,
         _option(OUTPUT, "Show all options, also rare ones.", "--help-all", is_eager=True, callback=_all_help),
@@ -198,6 +204,8 @@ def audit_command(
     Fields of csv and tsv are texts, as they are written: 1 and 1.0 are two classes. Output files are replaced.
 
     Try it: levelhead audit --example. More options (weights, clusters, strata, words): levelhead audit --help-all.
+
+    Decisions without outcomes: leave out --label, and name the --favourable one.
 
     How many rows an audit needs: levelhead audit --plan gap=5 --rate 0.3 --groups 0.5,0.3,0.2
     """
@@ -212,6 +220,13 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "predictions", "label", "prediction", "group", "with_", "score", "weight", "cluster", "threshold",
             "against", "on", "regression",
+        ),
+    ),
+    "decisions": (
+        "{} needs outcomes: name their column with --label, or leave it out.",
+        (
+            "scale", "threshold", "weight", "cluster", "with_", "adjust", "part", "against", "on", "continuous",
+            "control", "regression", "positive", "positive_name", "label_map",
         ),
     ),
     "unrecorded": (
@@ -262,6 +277,11 @@ def _refuse(asked: SimpleNamespace, kind: str) -> None:
 
 def _audit(asked: SimpleNamespace) -> None:
     """Audit what was asked for: the options of :func:`audit_command` by name."""
+    if asked.junit is not None and not asked.fail_if:
+        raise ConfigError("--junit writes the conditions of --fail-if: add one, or leave it out.")
+    if asked.fail_if and asked.plan is not None:
+        raise ConfigError("--fail-if asks about an audit: leave it out, or --plan.")
+    conditions = _conditions(asked.fail_if or ())
     if asked.plan is not None:
         if asked.predictions is not None or asked.example:
             raise ConfigError("--plan comes before there are data: leave out FILE and --example, or --plan.")
@@ -282,20 +302,23 @@ def _audit(asked: SimpleNamespace) -> None:
         asked.predictions, asked.label, asked.prediction, asked.group = EXAMPLE, LABEL, PREDICTION, [GROUP]
         if asked.positive in (None, POSITIVE):
             asked.positive_name = asked.positive_name or NAME
-    outputs = {"--json": asked.json_file, "--html": asked.html_file}
+    outputs = {"--json": asked.json_file, "--html": asked.html_file, "--junit": asked.junit}
     check_outputs(outputs, inputs=[asked.predictions, asked.against, asked.join])
     rows, matched = _rows(asked)
-    found: AuditResult | IndirectAudit | RegressionAudit
+    found: AuditResult | DecisionAudit | IndirectAudit | RegressionAudit
+    about = {name: getattr(asked, name) for name in WORDS_OF_PAGE if getattr(asked, name)}
     if _given(asked, UNRECORDED_OPTIONS):
         found = _unrecorded(rows, asked)
+    elif rows is not None and asked.label is None and asked.prediction and asked.group and asked.favourable:
+        found = _decisions(rows, asked, about)
     else:
         columns = ("predictions", "label", "prediction", "group")
         if rows is None or asked.label is None or not (asked.prediction or asked.score) or not asked.group:
             raise ConfigError(
                 "An audit needs FILE, --label, --prediction (or --score) and --group; missing: "
-                f"{_lacking(asked, columns)}. To see one first: levelhead audit --example"
+                f"{_lacking(asked, columns)}. Decisions without outcomes need --favourable in place of --label. To see "
+                "one first: levelhead audit --example"
             )
-        about = {name: getattr(asked, name) for name in WORDS_OF_PAGE if getattr(asked, name)}
         found = _numbers(rows, asked, about) if asked.regression else _classes(rows, asked, about)
     above: list[RenderableType] = [matched] if matched else []
     if asked.example:
@@ -306,7 +329,16 @@ def _audit(asked: SimpleNamespace) -> None:
         words += ["--favourable", asked.favourable] if asked.favourable else []
         above = [ABOUT, "This is the command for it, and for a file of your own:", Text(shlex.join(words))]
     source = asked.predictions.name if asked.predictions else ""
-    finish(found, asked.json_file, asked.html_file, source=source, above=above)
+    finish(found, asked.json_file, asked.html_file, source=source, above=above, fail_if=conditions, junit=asked.junit)
+
+
+def _conditions(texts: Sequence[str]) -> list[Condition]:
+    """Read --fail-if, before any work."""
+    if not texts:
+        return []
+    from levelhead.report.gate import Condition
+
+    return [Condition.parse(text) for text in texts]
 
 
 def _take_two_predictions(asked: SimpleNamespace) -> None:
@@ -388,6 +420,21 @@ def _unrecorded(rows: Path | Stored | None, asked: SimpleNamespace) -> IndirectA
         strata=asked.strata,
         positive=asked.positive,
         label_map=asked.label_map,
+    )
+
+
+def _decisions(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str]) -> DecisionAudit:
+    """Audit decisions without outcomes."""
+    _refuse(asked, "decisions")
+    from levelhead.auditing.decisions import audit_decisions_file
+
+    return audit_decisions_file(
+        rows,
+        asked.prediction,
+        asked.group,
+        missing=asked.missing.words,
+        about=about,
+        **{name: getattr(asked, name) for name in ("favourable", "reference", "intersect", "min_count", "bins")},
     )
 
 

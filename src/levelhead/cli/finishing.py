@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.text import Text
 
-from levelhead.storage import write_json
+from levelhead.storage import write_json, write_text
 from levelhead.terminal import Terminal
+from levelhead.types import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from levelhead.report.gate import Condition
     from levelhead.report.result import Report
 
 
@@ -27,6 +30,8 @@ def finish(
     above: Sequence[RenderableType] = (),
     below: Sequence[RenderableType] = (),
     written: Sequence[Path] = (),
+    fail_if: Sequence[Condition] = (),
+    junit: Path | None = None,
 ) -> None:
     """Write a result's files before anything is printed, so that a terminal that goes away costs no result.
 
@@ -39,16 +44,35 @@ def finish(
         above: lines that are printed before the result; a ``Text`` is a command, and stays one line.
         below: lines that are printed behind it.
         written: files that are written already, to be named.
+        fail_if: conditions: the command ends with exit status 1 if one holds, with 3 if one is undecided.
+        junit: where the conditions go as JUnit XML.
+
+    Raises:
+        ConfigError: a condition names no figure; the files are written all the same.
     """
+    gate, wrong = None, None
+    if fail_if:
+        from levelhead.report.gate import check
+
+        try:
+            gate = check(result, fail_if)
+        except ConfigError as error:
+            wrong = error
     if json_file is not None:
-        write_json(json_file, {**result.to_dict(), **(more or {})})
+        write_json(json_file, {**result.to_dict(), **(more or {}), **({"gate": gate.to_dict()} if gate else {})})
+    if junit is not None and gate is not None:
+        write_text(junit, gate.junit(source))
     if html_file is not None:
         from levelhead.report.page import command_line, write_page
 
         write_page(html_file, result.page(source=source, command=command_line()))
     console = Terminal()
-    for line in (*above, result.table(), *below):
+    for line in (*above, result.table(), *below, *(gate.sentences() if gate else ())):
         console.print(line, markup=False, soft_wrap=isinstance(line, Text))
-    for path in (*written, json_file, html_file):
+    for path in (*written, json_file, html_file, junit if gate else None):
         if path is not None:
             console.print(f"Wrote {path}", markup=False)
+    if wrong is not None:
+        raise wrong
+    if gate is not None and gate.exit_code:
+        raise typer.Exit(gate.exit_code)

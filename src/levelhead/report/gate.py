@@ -109,7 +109,7 @@ class Gate:
         words = {"yes": "holds", "undecided": "is undecided"}
         said = [f"{one.condition} {words[one.answer]}: {one.about}." for one in self.checks if one.answer != "no"]
         counts = {answer: sum(one.answer == answer for one in self.checks) for answer in EXIT}
-        last = f"--fail-if: {counts['yes']} hold, {counts['undecided']} undecided, {counts['no']} do not hold."
+        last = f"--fail-if: {counts['yes']} true, {counts['undecided']} undecided, {counts['no']} false."
         return [*said, last]
 
     def to_dict(self) -> dict[str, Any]:
