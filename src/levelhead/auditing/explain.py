@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse, special
+from scipy import special
 
 from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import alone_sentence, check_cluster, few_clusters, repeating_id
@@ -39,25 +39,13 @@ from levelhead.auditing.scale import AUTO, OTHER, Scale, check_scale, find_scale
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
-from levelhead.metrics.explained import Figures, fieller, gap_estimate, quantile
-from levelhead.metrics.implied import (
-    Rates,
-    gap_of,
-    trade_off,
-)
-from levelhead.metrics.intervals import (
-    check_options,
-)
+from levelhead.metrics.explained import Figures, ScoredCells, fieller, gap_estimate, quantile, replicates
+from levelhead.metrics.implied import Rates, gap_of, trade_off
+from levelhead.metrics.intervals import check_options
 from levelhead.metrics.names import MISSING_GROUP
 from levelhead.metrics.ranking import area_under_roc
 from levelhead.metrics.weighted import weighted_estimates, weighted_proportion
-from levelhead.tables.columns import (
-    column_title,
-    name_of,
-    outcome_of,
-    outcomes_of,
-    positive_index,
-)
+from levelhead.tables.columns import column_title, name_of, outcome_of, outcomes_of, positive_index
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.source import Arrays, Source
 from levelhead.tables.tally import Tally
@@ -73,7 +61,6 @@ SMALLEST = 1e-6
 """Probabilities nearer to 0 or 1 count as this near, because the log odds of 0 and 1 are infinite."""
 FINE_BINS, BINS = 4096, 256
 """Bins of the score that a figure is computed from, and those of the bootstrap; fewer values stay what they are."""
-CELLS_AT_ONCE = 1 << 20
 CALIBRATION_BINS = 5
 
 
@@ -465,59 +452,25 @@ class _Attribute:
         # That no variance over training seeds is known goes without saying where the scores are those of a file.
         return replace(areas["score"]["all"][0], reason=None)
 
-    def _binned(
-        self, kept: list[int], most: int
-    ) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_], sparse.csr_matrix | None]:
-        """Return positives, negatives, mean scores (groups, bins) and which bins are decided positive.
-
-        The last are the rows of each cluster in the cells of positives, then of negatives, (2 groups bins, clusters);
-        None if rows are independent.
-        """
-        place = np.full(len(self.names), -1)
-        place[kept] = range(len(kept))
-        inside = place[self.group] >= 0
-        group, truth = place[self.group[inside]], self.truth[inside]
-        # Bins follow the scores themselves; their log odds may be cut at the ends.
-        score, log_odds, decided = self.score[inside], self.log_odds[inside] / self.unit, self.decided[inside]
-        values = np.unique(score)
-        edges = values if len(values) <= most else np.unique(np.quantile(score, np.arange(1, most) / most))
-        code = np.searchsorted(edges, score, side="right") + decided  # no bin holds rows of both decisions
-        _, code = np.unique(code, return_inverse=True)
-        shape = (len(kept), int(code.max()) + 1)
-        flat = group * shape[1] + code
-        size = shape[0] * shape[1]
-        positives = np.bincount(flat[truth], minlength=size).reshape(shape).astype(np.float64)
-        rows = np.bincount(flat, minlength=size).reshape(shape).astype(np.float64)
-        sums = np.bincount(flat, weights=log_odds, minlength=size).reshape(shape)
-        above = np.zeros(shape[1], bool)
-        above[code[decided]] = True
-        together = None
-        if self.cluster is not None:
-            of = np.unique(self.cluster[inside], return_inverse=True)[1]
-            cells = np.where(truth, flat, size + flat)
-            together = sparse.csr_matrix((np.ones(len(of)), (cells, of)), shape=(2 * size, int(of.max()) + 1))
-        return positives, rows - positives, sums / np.maximum(rows, 1), above, together
-
     def _figures(self, kept: list[int]) -> tuple[Figures, tuple[Figures, list[Figures]]]:
         """Return the figures of the rows, and the same on coarser bins with bootstrap replicates."""
         largest = float(abs(self.log_odds).max())
-        self.unit = largest * (float((self.log_odds / largest).std()) or 1.0)  # no square of it overflows
-        observed = Figures(*self._binned(kept, FINE_BINS)[:4], self.cut / self.unit)
-        positives, negatives, score, above, together = self._binned(kept, BINS)
-        coarse = Figures(positives, negatives, score, above, self.cut / self.unit)
-        rng = np.random.default_rng(self.options.seed)
-        at_once = max(1, CELLS_AT_ONCE // (positives.size if together is None else max(together.shape)))
-        replicates = []
-        for first in range(0, self.options.replicates, at_once):
-            shape = (min(at_once, self.options.replicates - first), *positives.shape)
-            if together is None:
-                drawn = rng.standard_gamma(positives, shape), rng.standard_gamma(negatives, shape)
-            else:  # one weight a cluster
-                weights = rng.standard_exponential((together.shape[1], shape[0]))
-                cells = np.asarray(together @ weights).T.reshape(shape[0], 2, *positives.shape)
-                drawn = cells[:, 0], cells[:, 1]
-            replicates.append(Figures(*drawn, score, above, self.cut / self.unit, start=coarse.fit))
-        return observed, (coarse, replicates)
+        unit = largest * (float((self.log_odds / largest).std()) or 1.0)  # no square of it overflows
+        place = np.full(len(self.names), -1)
+        place[kept] = range(len(kept))
+        inside = place[self.group] >= 0
+        rows = ScoredCells(
+            place[self.group[inside]],
+            self.truth[inside],
+            self.score[inside],
+            self.log_odds[inside] / unit,
+            self.decided[inside],
+            None if self.cluster is None else self.cluster[inside],
+        )
+        fine, coarse = (rows.binned(most) for most in (FINE_BINS, BINS))
+        seen, start = (Figures(*one.weights, one.score, one.decided, self.cut / unit) for one in (fine, coarse))
+        number, seed = self.options.replicates, self.options.seed
+        return seen, (start, list(replicates(coarse, self.cut / unit, start.fit, number=number, seed=seed)))
 
     def _pair(
         self, a: int, b: int, i: int, j: int, counts: Counts, seen: Figures, bins: tuple[Figures, list[Figures]]

@@ -22,15 +22,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import pyarrow.parquet as pq
 import torch
 
-from levelhead.data.base import (
-    Card,
-    DataSet,
-    Examples,
-    Groups,
-    Split,
-    dataset_folder,
-    refuse_one_class,
-)
+from levelhead.data.base import Card, DataSet, Examples, Groups, Split, dataset_folder, refuse_one_class
 from levelhead.data.parquet import check_columns, split_files
 from levelhead.data.splits import position_of, split_of
 from levelhead.data.text_files import find_layout, read_columns, table_file, table_header

@@ -40,12 +40,7 @@ from levelhead.data.splits import (
     say_filled,
 )
 from levelhead.data.targets import check_target_options, classes_of, ordered
-from levelhead.data.text_files import (
-    ANY_SUFFIXES,
-    read_columns,
-    table_files,
-    table_header,
-)
+from levelhead.data.text_files import ANY_SUFFIXES, read_columns, table_files, table_header
 from levelhead.data.texts import Texts, text_fingerprint
 from levelhead.types import ConfigError, DataError, require_columns
 

@@ -15,16 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from levelhead.csv_form import (
-    DELIMITERS,
-    encoding_of,
-    form_of,
-    opened,
-    records,
-    refuse_irregular,
-    suffix_of,
-    whole,
-)
+from levelhead.csv_form import DELIMITERS, encoding_of, form_of, opened, records, refuse_irregular, suffix_of, whole
 from levelhead.types import DataError, refuse_duplicates, require_columns
 
 NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?", re.ASCII)

@@ -12,15 +12,7 @@ import torch
 from scipy.special import softmax
 
 from levelhead.methods.base import Method
-from levelhead.methods.last_layer import (
-    FloatArray,
-    HeldOut,
-    IntArray,
-    LastLayerMethod,
-    last_inputs,
-    last_layer,
-    solve,
-)
+from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, last_inputs, last_layer, solve
 from levelhead.objectives.cross_entropy import WeightedCrossEntropy
 from levelhead.training.stage import Stage
 from levelhead.types import ConfigError, quoted

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import sparse, stats
 
+from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
 from levelhead.metrics.implied import Rates, Regression, area_of_counts, implied_rates, model_rates, regress, separation
 from levelhead.metrics.intervals import distance_credit, selection_threshold
 from levelhead.types import Estimate
+
+CELLS_AT_ONCE = 1 << 20
+"""Cells of replicates that are held at once."""
 
 
 class Figures:
@@ -54,6 +60,67 @@ def implied_by_group(area: FloatArray, base: FloatArray, share: FloatArray, rate
     weight = np.where(good, share, 0.0)
     rates = implied_rates(filled, base, weight / weight.sum(-1, keepdims=True), rate)
     return Rates(*(np.where(good, one, np.nan) for one in rates))
+
+
+class Bins(NamedTuple):
+    """Rows in bins of the score: ``weights`` of positives and of negatives, (groups, bins) each, and mean ``score``.
+
+    ``decided`` (bins,): which are decided positive. ``together``: the rows of each cluster in the cells of positives,
+    then of negatives, (2 groups bins, clusters); None if rows are independent.
+    """
+
+    weights: tuple[FloatArray, FloatArray]
+    score: FloatArray
+    decided: NDArray[np.bool_]
+    together: sparse.csr_matrix | None
+
+
+class ScoredCells(NamedTuple):
+    """Rows (rows,) of groups 0, 1 and so on: label, score, its log odds, decision, and cluster or None."""
+
+    group: IntArray
+    truth: NDArray[np.bool_]
+    score: FloatArray
+    log_odds: FloatArray
+    decided: NDArray[np.bool_]
+    cluster: IntArray | None
+
+    def binned(self, most: int) -> Bins:
+        """Return the rows in at most so many bins, and as many again: none holds rows of both decisions."""
+        # Bins follow the scores themselves; their log odds may be cut at the ends.
+        values = np.unique(self.score)
+        edges = values if len(values) <= most else np.unique(np.quantile(self.score, np.arange(1, most) / most))
+        code = np.searchsorted(edges, self.score, side="right") + self.decided
+        _, code = np.unique(code, return_inverse=True)
+        shape = (int(self.group.max()) + 1, int(code.max()) + 1)
+        flat, size = self.group * shape[1] + code, shape[0] * shape[1]
+        positives = np.bincount(flat[self.truth], minlength=size).reshape(shape).astype(np.float64)
+        rows = np.bincount(flat, minlength=size).reshape(shape).astype(np.float64)
+        sums = np.bincount(flat, weights=self.log_odds, minlength=size).reshape(shape)
+        above = np.zeros(shape[1], bool)
+        above[code[self.decided]] = True
+        together = None
+        if self.cluster is not None:
+            of = np.unique(self.cluster, return_inverse=True)[1]
+            cells = np.where(self.truth, flat, size + flat)
+            together = sparse.csr_matrix((np.ones(len(of)), (cells, of)), shape=(2 * size, int(of.max()) + 1))
+        return Bins((positives, rows - positives), sums / np.maximum(rows, 1), above, together)
+
+
+def replicates(bins: Bins, cut: float, fit: Regression, *, number: int, seed: int) -> Iterator[Figures]:
+    """Yield the figures of Bayesian bootstraps (Rubin 1981), some at a time; ``fit`` is where regressions start."""
+    rng, together = np.random.default_rng(seed), bins.together
+    cells = bins.weights[0].shape
+    at_once = max(1, CELLS_AT_ONCE // (bins.weights[0].size if together is None else max(together.shape)))
+    for first in range(0, number, at_once):
+        shape = (min(at_once, number - first), *cells)
+        if together is None:
+            drawn = rng.standard_gamma(bins.weights[0], shape), rng.standard_gamma(bins.weights[1], shape)
+        else:  # one weight a cluster
+            weights = rng.standard_exponential((together.shape[1], shape[0]))
+            both = np.asarray(together @ weights).T.reshape(shape[0], 2, *cells)
+            drawn = both[:, 0], both[:, 1]
+        yield Figures(*drawn, bins.score, bins.decided, cut, start=fit)
 
 
 def quantile(level: float, fewest: int) -> float:

@@ -36,13 +36,7 @@ from levelhead.runs.folder import (
     write_parquet,
 )
 from levelhead.runs.recipe import Experiment
-from levelhead.storage import (
-    read_json,
-    read_metrics,
-    write_json,
-    write_text,
-    writing,
-)
+from levelhead.storage import read_json, read_metrics, write_json, write_text, writing
 from levelhead.terminal import Progress, silent
 from levelhead.training.checkpoint import CHECKPOINTS, forget_progress
 from levelhead.training.lab import Lab
