@@ -26,9 +26,8 @@ from scipy import stats
 
 from levelhead.arrays import checked, put_in_order
 from levelhead.auditing.part import Found, Frame, Part
-from levelhead.metrics import estimate_to_dict
-from levelhead.metrics.intervals import finite_or_none
 from levelhead.report import blocks
+from levelhead.report.record import Finding, as_json
 from levelhead.report.text import Record, digits, number, short
 from levelhead.tables.columns import numbers_of_array
 from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
@@ -42,7 +41,7 @@ PERMUTED_ROWS = 20_000
 
 
 @dataclass(frozen=True)
-class ContinuousGap:
+class ContinuousGap(Finding):
     """What :func:`continuous_gap` found.
 
     ``slope`` is the change of the prediction over the whole range of the attribute, ``lowest`` to ``highest``;
@@ -74,12 +73,10 @@ class ContinuousGap:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        found = {"slope": estimate_to_dict(self.slope)} | {
-            name: finite_or_none(getattr(self, name)) for name in ("range", "range_p", "lowest", "highest")
-        }
-        points = {name: list(point) for name, point in self.points.items()}
-        return found | {"points": points, "curve": [list(place) for place in self.curve]}
+        """Return a JSON-able dict: the fields but for ``level``, and the ``points``."""
+        found = super().to_dict()
+        del found["level"]
+        return found | {"points": as_json(self.points)}
 
 
 @checked

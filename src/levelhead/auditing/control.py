@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from levelhead.auditing.part import Asked, Found, Frame, Part, find_classes
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.between import Differences, differences, normal_quantile, shared
+from levelhead.metrics.between import Differences, clearest, differences, normal_quantile, shared
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.group import FloatArray
@@ -33,7 +33,7 @@ from levelhead.report.sentences import NARROW
 from levelhead.report.text import Record, counted, interval, joined, number, short
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.tally import Tally
-from levelhead.types import DataError, listed, printable
+from levelhead.types import DataError, Estimate, listed, printable
 
 NAMED_PAIRS, NAMED_LEVELS = 10, 40
 """Pairs of a rate that are kept, and levels that tables show; the JSON has all levels."""
@@ -85,7 +85,7 @@ def controlled(
         kept = [int(at) for at in found.order if one.used[:, at].any()][:NAMED_PAIRS]
         by_level = one.by_level(level, each)
         pairs += [_pair(one, at, found, by_level) for at in kept]
-    pairs.sort(key=lambda pair: (pair["low"] <= 0 <= pair["high"], -abs(pair["difference"])))
+    pairs.sort(key=lambda pair: clearest(Estimate(pair["difference"], pair["low"], pair["high"], 0)))
     cells = [
         {"attribute": counts.attribute, "level": counts.levels[k], "group": counts.groups[i], "rows": int(rows)}
         for counts in columns

@@ -14,13 +14,18 @@ from levelhead.auditing.options import LEAVE_OUT, AuditOptions
 from levelhead.auditing.part import Asked, Frame, Part, find_classes
 from levelhead.auditing.result import AttributeAudit, AuditResult, GroupFigures
 from levelhead.auditing.score_rows import ScoreRows
-from levelhead.auditing.weights import Weights, weighted_rates, weights_found
+from levelhead.auditing.weights import Weights, weights_found
 from levelhead.metrics import Counts, estimate, estimate_all, proportion, worst_class
 from levelhead.metrics import group as group_metrics
 from levelhead.metrics.clustered import FEWEST, ClusteredCounts
 from levelhead.metrics.contrasts import Enough
 from levelhead.metrics.names import METRICS, MISSING_GROUP, Key, group_name, parts_of
-from levelhead.metrics.weighted import WeightedCounts, weighted_estimates, weighted_worst_class
+from levelhead.metrics.weighted import (
+    WeightedCounts,
+    weighted_estimates,
+    weighted_proportion,
+    weighted_worst_class,
+)
 from levelhead.tables.bins import ordered_groups
 from levelhead.tables.columns import positive_index
 from levelhead.tables.rows import Rows
@@ -320,24 +325,33 @@ def _group_figures(
 ) -> GroupFigures:
     """Return the figures of one group; ``left_out`` None: it is in no gap at all."""
     rows = {str(label): int(size) for label, size in zip(counts.classes, counts.cell_sizes[i], strict=True)}
-    if weighted is not None:
+    table, chosen = counts.table[i : i + 1], group_metrics.classes_compared(len(counts.classes), positive)
+    rates: dict[str, Estimate] = {}
+    found: dict[str, list[Estimate]] = {}
+    worth: dict[str, Any] = {}
+    if weighted is None:
+        rates["accuracy"] = proportion(int(np.trace(table[0])), int(table.sum()), level=level)
+        for name, count in group_metrics.RATES.items():
+            hits, of = count(table, positive)[:2]
+            found[name] = [proportion(int(hits[k, 0]), int(of[k, 0]), level=level) for k in range(len(chosen))]
+    else:
+        rates["accuracy"] = weighted_proportion(weighted.accuracy, i, level)
+        for name in group_metrics.RATES:
+            rate = weighted.rate(name, positive)
+            found[name] = [weighted_proportion(rate, (k, i), level) for k in range(len(chosen))]
         by_label = dict(zip(rows, weighted.cell_worth[i].tolist(), strict=True))
-        rates = weighted_rates(weighted, i, positive, level)
-        of_group = left_out is not None, left_out or ()
-        return GroupFigures(sum(rows.values()), rows, rates, *of_group, float(weighted.worth[i]), by_label)
-    table = counts.table[i : i + 1]
-    chosen = group_metrics.classes_compared(len(counts.classes), positive)
-    rates = {"accuracy": proportion(int(np.trace(table[0])), int(table.sum()), level=level)}
+        worth = {"worth": float(weighted.worth[i]), "worth_by_label": by_label}
     for position, k in enumerate(chosen):
         ending = f"[{counts.classes[k]}]" if len(chosen) > 1 else ""
-        for name, count, label in (
-            ("selection_rate", group_metrics.selection, "rows"),
-            ("true_positive_rate", group_metrics.true_positives, "rows with label"),
-            ("false_positive_rate", group_metrics.false_positives, "rows with a label other than"),
-        ):
-            rate = count(table, positive)
-            figure = proportion(int(rate.hits[position, 0]), int(rate.rows[position, 0]), level=level)
-            if not figure.defined:
-                figure = Estimate.undefined(f"no {label} {quoted(str(counts.classes[k]))}")
-            rates[name + ending] = figure
-    return GroupFigures(int(table.sum()), rows, rates, left_out is not None, left_out or ())
+        for name, figures in found.items():
+            lacking = Estimate.undefined(f"no {_LACKING[name]} {quoted(str(counts.classes[k]))}")
+            rates[name + ending] = figures[position] if figures[position].defined else lacking
+    return GroupFigures(sum(rows.values()), rows, rates, left_out is not None, left_out or (), **worth)
+
+
+_LACKING = {
+    "selection_rate": "rows",
+    "true_positive_rate": "rows with label",
+    "false_positive_rate": "rows with a label other than",
+}
+"""Which rows a group has none of where its rate is undefined."""

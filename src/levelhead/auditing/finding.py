@@ -15,7 +15,7 @@ import numpy as np
 
 from levelhead.metrics import Counts, estimate_to_dict
 from levelhead.metrics import group as group_metrics
-from levelhead.metrics.between import PairBlock, chance_range, comparisons_by_max_t, differences
+from levelhead.metrics.between import PairBlock, chance_range, clearest, comparisons_by_max_t, differences
 from levelhead.metrics.clustered import FEWEST
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.counts import IntArray
@@ -23,6 +23,7 @@ from levelhead.metrics.group import FloatArray
 from levelhead.metrics.names import Key, group_name
 from levelhead.metrics.power import detectable_gap
 from levelhead.metrics.weighted import WeightedCounts, WeightedRate
+from levelhead.report.text import estimate_from_dict
 from levelhead.types import ConfigError, Estimate, listed, quoted
 
 ERROR_RATES = ("true_positive_rate", "false_positive_rate")
@@ -112,11 +113,11 @@ def find(
             hits, rows = rate.hits.astype(np.int64), rate.rows.astype(np.int64)
             ranges.append(_names(rate) | chance_range(hits, rows, seed=seed)._asdict())
         detectable.append(_detectable(rate, level, allowed))
-    pairs.sort(key=lambda pair: (not _is_shown(pair), -abs(pair["difference"]["value"])))
+    pairs.sort(key=_clearest)
     named = []
     for attribute in columns:
         named += [pair for pair in pairs if pair["attribute"] == attribute][:NAMED_PAIRS]
-    named.sort(key=lambda pair: (not _is_shown(pair), -abs(pair["difference"]["value"])))
+    named.sort(key=_clearest)
     finding = {
         "pair": pairs[0] if pairs else None,
         "comparisons": comparisons,
@@ -127,9 +128,8 @@ def find(
     return {"finding": finding, "pairs": named, "ranges": ranges, "detectable": detectable}
 
 
-def _is_shown(pair: Mapping[str, Any]) -> bool:
-    """Whether the interval of a pair leaves out 0."""
-    return not pair["difference"]["low"] <= 0 <= pair["difference"]["high"]
+def _clearest(pair: Mapping[str, Any]) -> tuple[bool, float]:
+    return clearest(estimate_from_dict(pair["difference"]))
 
 
 def _rates(

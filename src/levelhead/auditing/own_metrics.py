@@ -27,7 +27,7 @@ from scipy import special
 
 from levelhead.auditing.options import Metric
 from levelhead.auditing.part import Found, Frame, Part
-from levelhead.metrics.between import difference_of, shared
+from levelhead.metrics.between import clearest, difference_of, shared
 from levelhead.metrics.names import Key, group_name
 from levelhead.report import blocks
 from levelhead.report.record import Finding
@@ -200,7 +200,7 @@ def _measured(
             one, other = other, one
         difference = difference_of(within[one], within[other])
         pairs.append(PairDifference(group_name(groups[one]), group_name(groups[other]), difference))
-    pairs.sort(key=lambda pair: (not pair.decided, -pair.difference.value))
+    pairs.sort(key=lambda pair: clearest(pair.difference))
     return OwnMetric(figures, pairs[:NAMED_PAIRS], len(every))
 
 

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.metrics import group as group_metrics
-from levelhead.metrics.weighted import WeightedCounts, weighted_proportion
+from levelhead.metrics.weighted import WeightedCounts
 from levelhead.report.text import number
 from levelhead.tables.columns import Column
-from levelhead.types import DataError, Estimate, printable, quoted
+from levelhead.types import DataError, printable, quoted
 
 OF_WEIGHTS = "A weight says how many rows one row stands for, 0 or more."
 LARGEST, SMALLEST = 1e100, 1e-100
@@ -79,27 +78,6 @@ class Weights:
             return []
         few = "1 row has" if self.without == 1 else f"{self.without:,} rows have"
         return [f"{few} the weight 0 in {quoted(self.name)}, and {'is' if self.without == 1 else 'are'} left out."]
-
-
-def weighted_rates(weighted: WeightedCounts, at: int, positive: int | None, level: float) -> dict[str, Estimate]:
-    """Return the rates of one group, under the names that :class:`~levelhead.auditing.result.GroupFigures` has."""
-    classes = weighted.counts.classes
-    chosen = group_metrics.classes_compared(len(classes), positive)
-    rates = {"accuracy": weighted_proportion(weighted.accuracy, at, level)}
-    found = {name: weighted.rate(name, positive) for name in group_metrics.RATES}
-    lacking = {
-        "selection_rate": "rows",
-        "true_positive_rate": "rows with label",
-        "false_positive_rate": "rows with a label other than",
-    }
-    for position, k in enumerate(chosen):
-        ending = f"[{classes[k]}]" if len(chosen) > 1 else ""
-        for name, rate in found.items():
-            figure = weighted_proportion(rate, (position, at), level)
-            if not figure.defined:
-                figure = Estimate.undefined(f"no {lacking[name]} {quoted(str(classes[k]))}")
-            rates[name + ending] = figure
-    return rates
 
 
 def weights_found(weights: Weights, weighted: WeightedCounts, classes: Sequence[Any]) -> dict[str, Any]:

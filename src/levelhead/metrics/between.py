@@ -205,6 +205,11 @@ class Differences(NamedTuple):
         return np.lexsort((-np.abs(self.value), ~self.decided))
 
 
+def clearest(figure: Estimate) -> tuple[bool, float]:
+    """Return what sorts differences as :attr:`Differences.order` does: decided ones first, then the largest."""
+    return not figure.excludes_zero, -abs(figure.value)
+
+
 def differences(
     hits: IntArray | FloatArray,
     rows: IntArray | FloatArray,
