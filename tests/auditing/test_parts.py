@@ -51,7 +51,7 @@ class Counting(Part):
         self.wrong.update(groups[code] for code in codes[texts[0] != texts[1]].tolist())
 
     def find(self, frame: Frame) -> Errors:
-        return Errors({str(group): self.wrong[str(group)] for group in frame.groups["sex"]})
+        return Errors({str(group): np.int64(self.wrong[str(group)]) for group in frame.groups["sex"]})
 
 
 @pytest.fixture(autouse=True)

@@ -115,7 +115,7 @@ class Frame:
         return found.keep(list(map(group_name, self.kept(key)))) if isinstance(found, ClusteredCounts) else None
 
     def decided(self) -> NDArray[np.bool_]:
-        """Return whether each kept row is decided positive (rows,): by its prediction, or its score."""
+        """Return whether each row is decided positive (rows,); for parts that keep ``prediction`` and ``score``."""
         if "prediction" not in self.rows.parts:
             return np.asarray(self.rows.whole("score") >= self.thresholds[0])
         chosen = self.classes[self.compared[0]]

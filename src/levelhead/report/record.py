@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from levelhead.metrics.intervals import estimate_to_dict, finite_or_none
 from levelhead.metrics.names import group_name
 from levelhead.types import Estimate
@@ -29,4 +31,6 @@ def as_json(value: Any) -> Any:
         return {group_name(key): as_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
     return finite_or_none(value) if isinstance(value, float) else value
