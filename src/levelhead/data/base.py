@@ -133,6 +133,11 @@ class DataSet(ABC):
     card: ClassVar[Card]
     root: Path | None = None
 
+    @property
+    def _sensitive(self) -> tuple[str, ...]:
+        """The columns that the option ``sensitive`` names."""
+        return as_names(getattr(self, "sensitive", ()))
+
     @abstractmethod
     def check(self) -> None:
         """Raise a :class:`~levelhead.types.LevelheadError` early and cheaply if the data is absent or cannot be used.

@@ -19,7 +19,6 @@ from levelhead.data.base import (
     Groups,
     Inputs,
     Split,
-    as_names,
     dataset_folder,
     refuse_no_groups,
     refuse_own_task,
@@ -43,10 +42,6 @@ class CelebAAttributes(DataSet):
     def __post_init__(self) -> None:
         refuse_no_groups(self._sensitive)
         refuse_own_task(self.target, self._sensitive)
-
-    @property
-    def _sensitive(self) -> tuple[str, ...]:
-        return as_names(self.sensitive)
 
     def groups(self, split: Split) -> tuple[Groups, ...]:
         """Return the sensitive attributes of ``split``."""

@@ -27,7 +27,6 @@ from levelhead.data.base import (
     Groups,
     Inputs,
     Split,
-    as_names,
     check_roles,
     codes_of,
     dataset_folder,
@@ -126,10 +125,6 @@ class Hub(DataSet):
                 f"{', '.join(map(repr, named))}: the rows that train or select a model cannot test it. Set the last "
                 "two to null to take a share of the training split."
             )
-
-    @property
-    def _sensitive(self) -> tuple[str, ...]:
-        return as_names(self.sensitive)
 
     def check(self) -> None:
         """Raise an error if the set cannot be loaded or lacks a split or a column that training needs."""

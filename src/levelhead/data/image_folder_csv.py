@@ -17,7 +17,6 @@ from levelhead.data.base import (
     Groups,
     Inputs,
     Split,
-    as_names,
     check_roles,
     codes_of,
     dataset_folder,
@@ -99,10 +98,6 @@ class ImageFolderCsv(DataSet):
             split_column=self.split_column,
             person_column=self.person_column,
         )
-
-    @property
-    def _sensitive(self) -> tuple[str, ...]:
-        return as_names(self.sensitive)
 
     def check(self) -> None:
         """Raise an error if the folder, the csv or a column that training needs is absent."""

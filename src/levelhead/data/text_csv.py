@@ -16,7 +16,6 @@ from levelhead.data.base import (
     Examples,
     Groups,
     Split,
-    as_names,
     check_roles,
     codes_of,
     dataset_folder,
@@ -111,10 +110,6 @@ class TextCsv(DataSet):
         )
         if self.split_column is not None and self.file is None:
             raise ConfigError("data.split_column needs data.file: without it, there is one file a split.")
-
-    @property
-    def _sensitive(self) -> tuple[str, ...]:
-        return as_names(self.sensitive)
 
     @property
     def _texts(self) -> tuple[str, ...]:
