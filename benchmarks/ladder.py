@@ -60,7 +60,7 @@ from levelhead.methods.identities import between_people
 from levelhead.methods.last_layer import FloatArray, HeldOut, IntArray, LastLayerMethod, PeopleRows, solve
 from levelhead.metrics import estimate_to_dict
 from levelhead.metrics.between import holm
-from levelhead.metrics.ranking import monotone_share
+from levelhead.metrics.ranking import area_under_roc, monotone_share
 from levelhead.runs.refit import Refitting
 from levelhead.storage import read_json, write_atomically, write_json
 from levelhead.types import Estimate
@@ -357,8 +357,8 @@ def inside(task: Task) -> dict[str, Any]:
 
 def _area(values: FloatArray, groups: IntArray) -> float:
     """Return the area under the ROC curve of two groups, turned to at least a half."""
-    share = stats.mannwhitneyu(values[groups == 1], values[groups == 0]).statistic / np.prod(np.bincount(groups))
-    return float(max(share, 1 - share))
+    share = area_under_roc(groups, np.zeros(len(groups)), {"": values}, positive=1)[""]["all"][0].value
+    return max(share, 1 - share)
 
 
 def monotone_shares(task: Task) -> dict[str, float]:
