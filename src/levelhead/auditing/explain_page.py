@@ -24,16 +24,7 @@ MOST_FORESTS = 3
 
 
 def explain_page(result: Record, *, source: str = "", command: str = "") -> Record:
-    """Summarise an explanation.
-
-    Args:
-        result: what :meth:`levelhead.auditing.explanation.Explanation.to_dict` returns, or the JSON written of it.
-        source: what was explained, in a word, for example the file's name.
-        command: the command that made the page.
-
-    Returns:
-        the page as a plain dict, for :func:`levelhead.report.render`.
-    """
+    """Return the page of an explanation, from its JSON; arguments are those of :attr:`Report.make_page`."""
     by_attribute = result["by_attribute"]
     sentences = result["sentences"] or ["No two groups have rows enough to be compared."]
     level = level_text(result["level"])

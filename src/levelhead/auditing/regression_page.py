@@ -36,16 +36,7 @@ _TERMS = (
 
 
 def regression_page(result: Record, *, source: str = "", command: str = "") -> Record:
-    """Summarise an audit of predicted numbers.
-
-    Args:
-        result: what :meth:`levelhead.auditing.regression.RegressionAudit.to_dict` returns, or the JSON of it.
-        source: what was audited, in a word, for example the file's name.
-        command: the command that made the page.
-
-    Returns:
-        the page as a plain dict, for :func:`levelhead.report.render`.
-    """
+    """Return the page of an audit of numbers, from its JSON; arguments are those of :attr:`Report.make_page`."""
     about, level = result.get("about") or {}, level_text(result["level"])
     by_attribute, label = result["by_attribute"], short(result["label"], 60)
     parts = [blocks.part([_pairs_section(result, level), _along_section(result)])]

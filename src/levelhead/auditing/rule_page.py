@@ -14,16 +14,7 @@ USES_GROUPS = (
 
 
 def rule_page(result: Record, *, source: str = "", command: str = "") -> Record:
-    """Summarise a rule.
-
-    Args:
-        result: what :meth:`levelhead.auditing.postprocess_audit.Postprocessed.to_dict` returns, or the JSON of it.
-        source: what was decided, in a word, for example the file's name.
-        command: the command that made the page.
-
-    Returns:
-        the page as a plain dict, for :func:`levelhead.report.render`.
-    """
+    """Return the page of a rule, from its JSON; arguments are those of :attr:`Report.make_page`."""
     rule = result["rule"]
     # A rule that was written before its sentences were.
     finding, *lines = result.get("sentences") or [f"The rule flips {result['flipped']:,} decisions."]
