@@ -168,15 +168,7 @@ def explain_file(
         label: name of the column with the true classes.
         score: name of the column with the scores.
         groups: names of the group columns, each explained on its own.
-        positive: as :func:`explain_gap` takes it, like all that follows.
-        threshold: see there.
-        scale: see there.
-        min_count: see there.
-        level: see there.
-        replicates: see there.
-        seed: see there.
         cluster: name of the column that rows which belong together have in common.
-        label_map: see there.
 
     Returns:
         what :func:`explain_gap` returns for the same rows.

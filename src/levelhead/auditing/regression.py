@@ -230,18 +230,15 @@ def regression_audit_file(
 ) -> RegressionAudit:
     """Audit a file of predicted numbers of any length: batches of rows are counted and forgotten.
 
+    Options that are not named below are those of :func:`regression_audit`.
+
     Args:
         path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one prediction a row.
         label: name of the column with the true numbers.
         prediction: name of the column with the predicted numbers.
         groups: names of the group columns.
         continuous: names of columns of numbers, as :func:`regression_audit` takes them; these are held in memory.
-        intersect: see there.
-        min_count: see there.
-        level: see there.
-        bins: see there; or ``column=...`` texts.
-        missing: see there.
-        about: see there.
+        bins: as :func:`regression_audit` takes them, or ``column=...`` texts.
 
     Returns:
         what :func:`regression_audit` returns for the same rows.
