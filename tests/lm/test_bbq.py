@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import gzip
 import json
 import math
@@ -19,7 +20,8 @@ from levelhead.lm.base import Answer, Item
 from levelhead.lm.bbq import BBQ, match_option, read_predictions
 from levelhead.lm.bbq.data import biased_options
 from levelhead.lm.model import LanguageModel
-from levelhead.lm.runner import run_benchmark, take
+from levelhead.lm.runner import UNASKED_CHAT, run_benchmark, take
+from levelhead.storage import read_json
 from levelhead.types import ConfigError, DataError, LevelheadError
 
 
@@ -68,6 +70,7 @@ class FakeModel:
     """Gives the log-likelihoods and texts it was told to, in reversed order, and keeps what it was asked."""
 
     causal = True
+    has_chat_template = True
 
     def __init__(self, found: Sequence[Any]) -> None:
         self.found = list(found)
@@ -340,12 +343,27 @@ def test_mean_and_sum_choose_from_the_same_kept_answers(tmp_path: Path) -> None:
 
     assert scored("mean") == 1.0
     assert model.asked
+    assert read_json(tmp_path / "scores-bbq.json")["notes"][-1] == UNASKED_CHAT
     assert scored("sum") == 0.0
     assert model.asked == []
     assert scored("mean") == 1.0
     model.found = ["Not known"] * 4
     with pytest.raises(ConfigError, match="other options"):
         scored("generate")
+
+
+def test_a_chat_is_an_option_that_answers_depend_on() -> None:
+    items = make_items(1, context="A lamp.", question="Which?")
+    model = FakeModel([[(-3.0, 1), (-4.0, 4), (-9.0, 2)]])
+    model.dialogues = lambda prompts, system: [f"[{system}] {prompt} [you] " for prompt in prompts]  # type: ignore[attr-defined]
+    list(BBQ(chat=True, system="short").ask(cast(LanguageModel, model), items))
+    assert model.asked == [("[short] A lamp. Which? Answer: [you] ", ["The lamp", "Not known", "The kettle"])]
+    plain, chat, other = (dataclasses.asdict(BBQ(**given)) for given in ({}, {"chat": True}, {"choose": "sum"}))
+    kept = {name: value for name, value in plain.items() if name not in ("chat", "system")}  # of an earlier run
+    assert BBQ.asking(plain) == BBQ.asking(kept) == BBQ.asking(other)
+    assert BBQ.asking(chat) != BBQ.asking(plain)
+    with pytest.raises(ConfigError, match="give --chat, too"):
+        BBQ(system="short")
 
 
 def test_a_limit_draws_over_templates_conditions_and_polarities(tmp_path: Path) -> None:

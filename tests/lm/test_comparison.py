@@ -29,7 +29,7 @@ TERMS = "abcdefghijkl"
 class Fake:
     """A model that counts the letters of options, and continues every prompt alike."""
 
-    causal, longest, beginning = True, None, "Texts begin somehow."
+    causal, longest, beginning, has_chat_template = True, None, "Texts begin somehow.", False
 
     def __init__(self, name: str, text: str, lead: float) -> None:
         self.name, self.text, self.lead = name, text, lead

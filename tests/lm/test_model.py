@@ -440,6 +440,48 @@ def test_draws_follow_the_models_distribution_and_end_at_the_end() -> None:
     assert dict(model.generate(["a", "a red"], seed=0, max_new_tokens=5)) == {0: "", 1: ""}
 
 
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}[you] {% if enable_thinking is not false %}<think>{% endif %}{% endif %}"
+)
+
+
+def test_a_prompt_becomes_a_dialogue_and_begins_once() -> None:
+    model = make()
+    with pytest.raises(ConfigError, match="no chat template: leave --chat out"):
+        model.dialogues(["a red"])
+    assert not model.has_chat_template
+    model.tokenizer.chat_template = TEMPLATE
+    assert model.has_chat_template
+    assert model.dialogues(["a red"]) == ["<s>[user] a red[you] "]
+    assert model.dialogues(["a red"], "be short") == ["<s>[system] be short[user] a red[you] "]
+    ((_, [(value, count)]),) = model.option_log_likelihoods(model.dialogues(["a red"]), [["bird"]])
+    whole = model.tokenizer("<s>[user] a red[you] bird", add_special_tokens=False).input_ids
+    assert whole.count(0) == 1  # the template's own, and no second one
+    assert value == pytest.approx(naive(model, whole, len(whole) - count), abs=1e-4)
+    model.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>\n"
+    assert model.dialogues(["a red"]) == ["a red<think>\n\n</think>\n\n"]  # a thought that is begun is ended
+    model.tokenizer.chat_template = "{{ raise_exception('no system role') if messages[0].role == 'system' }}x"
+    with pytest.raises(ConfigError, match=r"fails \(no system role\): leave --system out"):
+        model.dialogues(["a red"], "be short")
+
+
+def test_types_and_devices_are_chosen(tmp_path: Path) -> None:
+    model = make("gpt2")
+    model.network.to(torch.bfloat16).save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+    plain = LanguageModel.load(tmp_path, "cpu")
+    chosen = LanguageModel.load(tmp_path, "cpu", dtype="auto")
+    assert chosen.network.dtype == torch.float32  # bfloat16 is slow on a CPU, and rounds
+    assert chosen.fingerprint() == plain.fingerprint()
+    with pytest.raises(ConfigError, match="leave --device cpu out"):
+        LanguageModel.load(tmp_path, "cpu", device_map="auto")
+    if not torch.cuda.is_available():
+        spread = LanguageModel.load(tmp_path, device_map="auto")
+        assert spread.log_likelihoods(TEXTS) == pytest.approx(plain.log_likelihoods(TEXTS), abs=1e-5)
+        assert spread.fingerprint() == plain.fingerprint()
+
+
 def test_a_gguf_file_is_refused_with_the_way_to_convert_it(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(ConfigError, match=r"is a GGUF file: convert it .*docs/lm-bias.md"):

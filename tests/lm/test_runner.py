@@ -97,6 +97,7 @@ class Oracle:
 
     causal = True
     beginning = "Texts begin somehow."
+    has_chat_template = False
 
     def __init__(self, name: str = "oracle", wrong_from: int = 99, stop: int = 99, how: str = "raise") -> None:
         self.name, self.wrong_from, self.stop, self.how, self.asked = name, wrong_from, stop, how, 0

@@ -39,7 +39,9 @@ def gap_command(
     ] = 0.2,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many pairs.", show_default=False)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    precision: Annotated[Precision, typer.Option(help="The number type that the model is run in.")] = Precision.float32,
+    precision: Annotated[
+        Precision, typer.Option(help="Number type; auto: the model's own on a GPU.")
+    ] = Precision.float32,
     allow_mismatched_weights: MismatchedWeights = False,
     html_file: HtmlFile = None,
 ) -> None:

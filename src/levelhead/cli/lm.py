@@ -22,9 +22,16 @@ console = Terminal()
 class Precision(StrEnum):
     """The number types that a model can be run in."""
 
+    auto = "auto"
     float32 = "float32"
     bfloat16 = "bfloat16"
     float16 = "float16"
+
+
+class DeviceMap(StrEnum):
+    """How layers are spread over GPUs."""
+
+    auto = "auto"
 
 
 @lm_app.command("bench")
@@ -80,6 +87,8 @@ def bench_command(
         str | None,
         typer.Option(help="BBQ: prompt, with {context}, {question}, {ans0}, {ans1}, {ans2}.", show_default=False),
     ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="BBQ: ask in the tokenizer's chat template.")] = False,
+    system: Annotated[str | None, typer.Option(help="BBQ: system prompt of --chat.", show_default=False)] = None,
     per_template: Annotated[
         int | None,
         typer.Option(
@@ -94,7 +103,12 @@ def bench_command(
         typer.Option(help="Also measure perplexity on this text, one document a line.", show_default=False),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    precision: Annotated[Precision, typer.Option(help="The number type that the model is run in.")] = Precision.float32,
+    device_map: Annotated[
+        DeviceMap | None, typer.Option(help="auto: spread the layers over all GPUs.", show_default=False)
+    ] = None,
+    precision: Annotated[
+        Precision, typer.Option(help="Number type; auto: the model's own on a GPU.")
+    ] = Precision.float32,
     allow_mismatched_weights: MismatchedWeights = False,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
@@ -122,11 +136,11 @@ def bench_command(
     if cluster or by:
         raise ConfigError("--cluster and --by are options of --samples: give a samples_*.jsonl.")
     from levelhead.lm.benchmarks import make_benchmark, recorded_class
-    from levelhead.lm.runner import run_benchmark, score_predictions, scores_file, scores_to_dict
+    from levelhead.lm.runner import UNASKED_CHAT, run_benchmark, score_predictions, scores_file, scores_to_dict
 
     options: dict[str, dict[str, Any]] = {
         "stereoset": _given(terms=None if terms is None else _terms(terms), normalise=normalise),
-        "bbq": _given(choose=choose, template=template, per_template=per_template),
+        "bbq": _given(choose=choose, template=template, per_template=per_template, chat=chat or None, system=system),
         "bold": {} if bold_per_group is None else {"per_group": bold_per_group},
         "perplexity": {} if perplexity is None else {"file": perplexity},
     }
@@ -161,8 +175,14 @@ def bench_command(
     from levelhead.lm.model import LanguageModel
 
     loaded = LanguageModel.load(
-        str(model), device, dtype=precision.value, allow_mismatched_weights=allow_mismatched_weights
+        str(model),
+        device,
+        dtype=precision.value,
+        device_map=None if device_map is None else "auto",
+        allow_mismatched_weights=allow_mismatched_weights,
     )
+    if loaded.has_chat_template and not all(getattr(benchmark, "chat", True) for benchmark in chosen):
+        console.print(f"Warning: {UNASKED_CHAT}", soft_wrap=True)
     results = []
     try:
         for benchmark in chosen:

@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 
 from levelhead.lm.loading import Beginning, load_checkpoint, place_of, to_device, tokens_known
@@ -62,7 +63,8 @@ class LanguageModel:
 
     ``causal`` is False for a masked model. ``long_texts`` says what happens to a context with an option beyond the
     model's limit: ``error``, or ``cut`` the context from the left. ``batch_tokens`` bounds a batch (None: 2,048 on a
-    CPU, 8,192 elsewhere). A tokenizer without padding token is fine. Chat templates are not applied.
+    CPU, 8,192 elsewhere). A tokenizer without padding token is fine. Texts are read as they stand, see
+    :meth:`dialogues` for chat templates.
     """
 
     def __init__(
@@ -94,7 +96,8 @@ class LanguageModel:
         name: str | Path,
         device: str = "auto",
         *,
-        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+        dtype: Literal["auto", "float32", "bfloat16", "float16"] = "float32",
+        device_map: Literal["auto"] | None = None,
         long_texts: Literal["error", "cut"] = "error",
         allow_mismatched_weights: bool = False,
     ) -> LanguageModel:
@@ -102,20 +105,29 @@ class LanguageModel:
 
         A model type that can be both (such as BERT) is causal only if its checkpoint names the causal class. Code that
         comes with a model is never run. ``allow_mismatched_weights`` takes weights all the same that do not fit the
-        model's own config.json.
+        model's own config.json. ``dtype`` "auto" is the checkpoint's own type on a GPU, and float32 on a CPU.
+        ``device_map`` "auto" spreads the layers over all GPUs; ``device`` is then left alone.
 
         Raises:
-            ConfigError: if there is no such model, if it is no language model, or if the device cannot be used.
+            ConfigError: if there is no such model, if it is no language model, if the device cannot be used, or if the
+                GPUs cannot hold it.
         """
         place = place_of(name)
+        if device_map is not None and device != "auto":
+            raise ConfigError(f"--device-map {device_map} chooses the devices: leave --device {device} out.")
+        on_gpu = torch.cuda.is_available() and device != "cpu"
         network, tokenizer, causal = load_checkpoint(
             "--model",
             place,
-            dtype=getattr(torch, dtype),
+            dtype=("auto" if on_gpu else torch.float32) if dtype == "auto" else getattr(torch, dtype),
             masked=True,
+            device_map=device_map,
             allow_mismatched_weights=allow_mismatched_weights,
         )
-        to_device(network, device)
+        if device_map is None:
+            to_device(network, device)
+        elif any(weights.device.type in ("meta", "cpu") for weights in network.parameters()) and on_gpu:
+            raise ConfigError(f"--device-map auto: the GPUs cannot hold {place}: add GPUs, or --precision bfloat16.")
         return cls(network, tokenizer, causal=causal, name=place, long_texts=long_texts)
 
     def fingerprint(self) -> str:
@@ -144,6 +156,36 @@ class LanguageModel:
             positions -= config.pad_token_id + 1
         limits = [value for value in (positions, self.tokenizer.model_max_length) if value and 0 < value < 10**9]
         return min(limits) if limits else None
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the tokenizer has a chat template: the model was trained to answer in a dialogue."""
+        return bool(getattr(self.tokenizer, "chat_template", None))
+
+    def dialogues(self, prompts: Sequence[str], system: str = "") -> list[str]:
+        """Return each prompt as a user's message in the tokenizer's chat template, up to where the answer begins.
+
+        ``system`` is a system prompt; without one, the template's own is used, if it has any. Thinking is switched off
+        where the template can; a template that begins a thought has it ended.
+
+        Raises :class:`~levelhead.types.ConfigError` for a tokenizer without a template, and for a template that takes
+        no system prompt.
+        """
+        if not self.has_chat_template:
+            raise ConfigError(f"--chat: the tokenizer of --model {self.name} has no chat template: leave --chat out.")
+        before = [{"role": "system", "content": system}] if system else []
+        found = []
+        for prompt in prompts:
+            messages = [*before, {"role": "user", "content": prompt}]
+            try:
+                text = self.tokenizer.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+                )
+            except (TemplateError, TypeError, ValueError) as error:
+                hint = "leave --system out" if system else "leave --chat out"
+                raise ConfigError(f"--chat: the chat template of {self.name} fails ({error}): {hint}.") from error
+            found.append(f"{text.rstrip()}\n\n</think>\n\n" if text.rstrip().endswith("<think>") else text)
+        return found
 
     @torch.inference_mode()
     def log_likelihoods(self, texts: Sequence[str], names: Sequence[str] | None = None) -> list[float]:
@@ -531,7 +573,9 @@ class LanguageModel:
         if not texts:
             return []
         rows = self._known(self.tokenizer(list(texts), add_special_tokens=False).input_ids)
-        return [[*self.beginning.every, *row] for row in rows]
+        first = list(self.beginning.every)
+        # A chat template writes these tokens itself.
+        return [row if row[: len(first)] == first else [*first, *row] for row in rows]
 
     def _known(self, rows: list[list[int]]) -> list[list[int]]:
         """Return token ids, all of which the network has an embedding for."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
 
 FORMAT = 1
+UNASKED_CHAT = "The model has a chat template and was asked without it: --chat asks as its users do."
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def run_benchmark(
                 advance()
     scores = _scored(benchmark, items, [answers[item.id] for item in items if item.id in answers], limit)
     if model.causal:
-        scores = dataclasses.replace(scores, notes=(*scores.notes, str(model.beginning)))
+        asked = [UNASKED_CHAT] if model.has_chat_template and not getattr(benchmark, "chat", True) else []
+        scores = dataclasses.replace(scores, notes=(*scores.notes, str(model.beginning), *asked))
     options = options_of(benchmark)
     about = {"model": header["name"], "fingerprint": header["model"], "options": options, "limit": limit}
     about |= recorded_class(benchmark)

@@ -31,7 +31,8 @@ class BBQ(Benchmark):
     {ans2} if the prompt shall list the options); an option follows after one blank. ``choose`` says how an answer is
     found: ``mean`` log-likelihood per token of each option, ``sum`` of it (longer options lose), or ``generate``: read
     it from up to ``max_new_tokens`` tokens, each the likeliest. The first two score the same kept answers.
-    ``replicates`` and ``bootstrap_seed`` are of the intervals.
+    ``chat`` asks in the tokenizer's chat template, with a ``system`` prompt if one is given; options are then the
+    answer, without a blank. ``replicates`` and ``bootstrap_seed`` are of the intervals.
     """
 
     categories: tuple[str, ...] = ()
@@ -39,6 +40,8 @@ class BBQ(Benchmark):
     template: str = "{context} {question} Answer:"
     choose: Literal["mean", "sum", "generate"] = "mean"
     max_new_tokens: int = 16
+    chat: bool = False
+    system: str = ""
     replicates: int = 1000
     bootstrap_seed: int = 0
 
@@ -79,6 +82,8 @@ class BBQ(Benchmark):
             raise ConfigError(f"bbq.choose is {self.choose!r}; known are mean, sum and generate.")
         if self.per_template is not None and self.per_template < 1:
             raise ConfigError(f"bbq.per_template is {self.per_template}; it must be at least 1.")
+        if self.system and not self.chat:
+            raise ConfigError("--system is a part of a chat: give --chat, too.")
 
     def read(self, root: Path | None) -> list[Item]:
         """Read the items, see :func:`levelhead.lm.bbq.data.read_items`."""
@@ -91,6 +96,8 @@ class BBQ(Benchmark):
     def asking(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options that answers depend on: ``mean`` and ``sum`` choose from the same log-likelihoods."""
         needed = super().asking(options)
+        if not needed.get("chat"):  # as answers are kept that know no chat
+            needed.pop("chat", None), needed.pop("system", None)
         if needed.get("choose") in ("mean", "sum"):
             needed["choose"] = "log-likelihoods"
             needed.pop("max_new_tokens", None)
@@ -113,13 +120,16 @@ class BBQ(Benchmark):
                 "BBQ scores how a model continues a prompt, and a masked model does not. Use a causal one."
             )
         prompts, names = [self.prompt(item) for item in items], [item.id for item in items]
+        if self.chat:
+            prompts = model.dialogues(prompts, self.system)
         if self.choose == "generate":
             generated = model.generate(prompts, seed=0, max_new_tokens=self.max_new_tokens, greedy=True, names=names)
             first = first_number(self.template)
             for index, text in generated:
                 yield Answer(items[index].id, {"answer": match_option(text, items[index], first), "text": text})
             return
-        options = [[f" {text}" for text in item.content["options"]] for item in items]
+        blank = "" if self.chat else " "
+        options = [[f"{blank}{text}" for text in item.content["options"]] for item in items]
         for index, found in model.option_log_likelihoods(prompts, options, names):
             tokens = [count for _, count in found]
             # Half precision can overflow: such an option has no number, and such an item no answer.
