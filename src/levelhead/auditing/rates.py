@@ -132,6 +132,33 @@ class _Counted(NamedTuple):
         worth = np.maximum(self.robust.worth_at(level)[0], LEAST)
         return np.where(self.of > 0, self.robust.value[0], 0) * worth, worth
 
+    def share(self, i: int, min_count: int, level: float) -> Estimate:
+        """Return the share of a group; undefined, with the reason, of fewer than ``min_count`` rows."""
+        n = int(self.of[i])
+        if n < min_count:
+            return Estimate.undefined(f"{n:,} {self.what}, fewer than {min_count}", n)
+        if self.robust is None:
+            low, high = proportion_ends(self.hits[[i]], self.of[[i]], 1 - level)
+            return Estimate(int(self.hits[i]) / n, float(low[0]), float(high[0]), n)
+        if (clusters := self.clusters(i)) < FEWEST:
+            return Estimate.undefined(f"{self.what} from {counted(clusters, 'cluster')}, fewer than {FEWEST}", n)
+        return weighted_proportion(self.robust, (0, i), level)
+
+    def ratios(self, place: int | None, error: float, min_count: int, level: float) -> list[Estimate | None]:
+        """Return the ratio of each group to that at ``place``, for which there is none."""
+        every = range(len(self.of))
+        if place is None:
+            return [None for _ in every]
+        hits, of = self.counts_at(1 - error)
+        lows, highs = proportion_ends(hits, of, error)
+        told = unlike(hits, of, np.arange(len(of)), np.full(len(of), place), error)
+        sides = [self.share(i, min_count, level) for i in every]
+        sides = [
+            replace(side, low=float(low), high=float(high)) if side.defined else side
+            for side, low, high in zip(sides, lows, highs, strict=True)
+        ]
+        return [None if i == place else ratio_of(sides[i], sides[place], alike=not told[i]) for i in every]
+
 
 def more_rates(
     counts: Counts,
@@ -171,95 +198,54 @@ def more_rates(
     table = counts.table
     right = table[:, positive, positive]
     positives, selected, rows = table[:, positive].sum(-1), table[:, :, positive].sum(-1), table.sum((-2, -1))
-    negatives, alarms = rows - positives, selected - right
-
     by_label = {} if clustered is None else _robust(clustered, positive)
+
+    def one(hits: IntArray, of: IntArray, what: str, robust: str) -> _Counted:
+        return _Counted(hits, of, what, by_label.get(robust))
+
     of_positives, of_all = "rows with the positive label", "rows"
-    recall = _Counted(right, positives, of_positives, by_label.get("found"))
-
-    def share(one: _Counted, i: int) -> Estimate:
-        n = int(one.of[i])
-        if n < min_count:
-            return Estimate.undefined(f"{n:,} {one.what}, fewer than {min_count}", n)
-        if one.robust is None:
-            value = int(one.hits[i]) / n
-            low, high = proportion_ends(one.hits[[i]], one.of[[i]], 1 - level)
-            return Estimate(value, float(low[0]), float(high[0]), n)
-        if (clusters := one.clusters(i)) < FEWEST:
-            return Estimate.undefined(f"{one.what} from {counted(clusters, 'cluster')}, fewer than {FEWEST}", n)
-        return weighted_proportion(one.robust, (0, i), level)
-
+    chosen = one(selected, rows, of_all, "selected")
+    precise = one(right, selected, "rows that are predicted positive", "precise")
+    missing = one(positives - right, positives, of_positives, "missed")
+    alarms = one(selected - right, rows - positives, "rows with another label", "alarm")
     usable = [i for i in range(len(keys)) if rows[i] >= min_count]
     # Whichever group turned out to be highest: the level holds for all pairs then.
     compared = max(1, len(usable) - 1 if reference is not None else math.comb(len(usable), 2))
-    error = (1 - level) / compared
+    asked = (1 - level) / compared, min_count, level
 
-    def referred(hits: IntArray) -> int | None:
+    def referred(of: _Counted) -> int | None:
         """Return the place of the reference group: that of the highest rate unless the user named one."""
-        best = max(usable, key=lambda i: hits[i] / rows[i], default=None)
+        best = max(usable, key=lambda i: of.hits[i] / rows[i], default=None)
         return names.index(reference) if reference is not None else best
 
-    def ratios(one: _Counted, place: int | None) -> list[Estimate | None]:
-        """Return the ratio of each group to that at ``place``, for which there is none."""
-        if place is None:
-            return [None] * len(keys)
-        hits, of = one.counts_at(1 - error)
-        lows, highs = proportion_ends(hits, of, error)
-        told = unlike(hits, of, np.arange(len(keys)), np.full(len(keys), place), error)
-        sides = [share(one, i) for i in range(len(keys))]
-        sides = [
-            replace(side, low=float(low), high=float(high)) if side.defined else side
-            for side, low, high in zip(sides, lows, highs, strict=True)
-        ]
-        return [None if i == place else ratio_of(sides[i], sides[place], alike=not told[i]) for i in range(len(keys))]
-
-    place = referred(selected)
-    by_selection = ratios(_Counted(selected, rows, of_all, by_label.get("selected")), place)
-    by_recall = ratios(recall, place)
+    place = referred(chosen)
+    ratios = [chosen.ratios(place, *asked), one(right, positives, of_positives, "found").ratios(place, *asked)]
     found: dict[Key, GroupRates] = {}
     for i, key in enumerate(keys):
-        missed = share(_Counted(positives - right, positives, of_positives, by_label.get("missed")), i)
-        alarm = share(_Counted(alarms, negatives, "rows with another label", by_label.get("alarm")), i)
-        found[key] = GroupRates(
-            share(_Counted(right, selected, "rows that are predicted positive", by_label.get("precise")), i),
-            missed,
-            mean_of(missed, alarm, together=clustered is not None),
-            by_selection[i],
-            by_recall[i],
-        )
+        share, missed, alarm = (each.share(i, min_count, level) for each in (precise, missing, alarms))
+        balanced = mean_of(missed, alarm, together=clustered is not None)
+        found[key] = GroupRates(share, missed, balanced, ratios[0][i], ratios[1][i])
     texts = [(words or {}).get(str(one), str(one)) for one in counts.classes]
-    wanted: list[tuple[str | None, _Counted]] = [
-        (texts[positive], _Counted(selected, rows, of_all, by_label.get("selected")))
-    ]
+    wanted: list[tuple[str | None, _Counted]] = [(texts[positive], chosen)]
     if favourable is not None:
         own = None if clustered is None else clustered.rate("selection_rate", favourable)
         wanted = [(texts[favourable], _Counted(table[:, :, favourable].sum(-1), rows, of_all, own))]
     elif len(texts) > 1:
-        rest = _Counted(rows - selected, rows, of_all, by_label.get("rejected"))
+        rest = one(rows - selected, rows, of_all, "rejected")
         wanted.append((texts[1 - positive] if len(texts) == 2 else None, rest))
     outcomes = []
-    for outcome, one in wanted:
-        to = referred(one.hits)
-        each = zip(keys, ratios(one, to), strict=True)
-        outcomes.append(
-            OutcomeRatios(outcome, None if to is None else keys[to], {key: one for key, one in each if one is not None})
-        )
-    kept = [names[i] for i in usable]
+    for outcome, of in wanted:
+        to = referred(of)
+        each = {key: ratio for key, ratio in zip(keys, of.ratios(to, *asked), strict=True) if ratio is not None}
+        outcomes.append(OutcomeRatios(outcome, None if to is None else keys[to], each))
+    options: dict[str, Any] = {"positive": 1, "level": level, "min_count": min_count}
+    used = [names[i] for i in usable]
     # One class against the rest, with label and prediction changed over.
-    swapped = Counts(_two_by_two(table, positive).swapaxes(1, 2), tuple(names), (0, 1)).keep(kept)
     if clustered is not None:
-        gaps = weighted_estimates(clustered.swapped(positive).keep(kept), positive=1, level=level, min_count=min_count)
-        gap = gaps["equal_opportunity"]
+        gap = weighted_estimates(clustered.swapped(positive).keep(used), **options)["equal_opportunity"]
     else:
-        gap = estimate(
-            swapped,
-            "equal_opportunity",
-            positive=1,
-            level=level,
-            replicates=replicates,
-            seed=seed,
-            min_count=min_count,
-        )
+        swapped = Counts(_two_by_two(table[usable], positive).swapaxes(1, 2), tuple(used), (0, 1))
+        gap = estimate(swapped, "equal_opportunity", replicates=replicates, seed=seed, **options)
     if not gap.defined:
         few = f"fewer than two groups have {min_count} rows that are predicted positive"
         gap = Estimate.undefined(few, gap.n)
