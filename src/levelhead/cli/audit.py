@@ -214,6 +214,7 @@ def audit_command(
 
 UNRECORDED_OPTIONS = ("labelled_group", "proxy", "inclusion", "randomized_response", "shares", "strata")
 WORDS_OF_PAGE = ("title", "model", "author", "purpose")
+CLASSES_ALONE = ("scale", "threshold", "weight", "with_", "against", "control", "adjust", "part", "positive_name")
 NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "example": (
         "--example brings its own file and columns: leave out {}, or --example.",
@@ -224,25 +225,18 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "decisions": (
         "{} needs outcomes: name their column with --label, or leave it out.",
-        (
-            "scale", "threshold", "weight", "cluster", "with_", "adjust", "part", "against", "on", "continuous",
-            "control", "regression", "positive", "positive_name", "label_map",
-        ),
+        (*CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive", "label_map"),
     ),
     "unrecorded": (
         "{} needs groups that are recorded: leave it out.",
         (
-            "score", "scale", "threshold", "weight", "cluster", "with_", "adjust", "part", "against", "on",
-            "continuous", "regression", "control", "intersect", "bins", "reference", "favourable", "positive_name",
-            *WORDS_OF_PAGE,
+            "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "intersect", "bins", "reference",
+            "favourable", *WORDS_OF_PAGE,
         ),
     ),
     "regression": (
         "{} is about classes, not numbers: leave it out, or --regression.",
-        (
-            "score", "scale", "threshold", "weight", "with_", "against", "part", "control", "reference", "adjust",
-            "positive", "favourable", "positive_name", "label_map",
-        ),
+        ("score", *CLASSES_ALONE, "reference", "positive", "favourable", "label_map"),
     ),
 }  # fmt: skip
 """By kind of audit: what it says of the options that do not go with it, and these options."""
