@@ -176,9 +176,9 @@ def test_old_verbs_are_hidden_and_do_what_they_did(verb: str, capsys: pytest.Cap
     [
         ("audit rows.csv --gedi 3", "`levelhead audit --gedi` was removed: leave it out"),
         ("audit rows.csv --gedi=3", "`levelhead audit --gedi` was removed: leave it out"),
-        ("certify runs/mine", "`levelhead certify` was removed: a bound follows from the groups' shares"),
-        ("bounds runs/mine --json b.json", "`levelhead bounds` was removed: a bound follows from"),
-        ("figure bounds runs/mine", "`levelhead figure bounds` was removed: a bound follows from"),
+        ("certify runs/mine", "`levelhead certify` was removed: in Python, type levelhead.inspecting.theory."),
+        ("bounds runs/mine --json b.json", "`levelhead bounds` was removed: in Python, type"),
+        ("figure bounds runs/mine", "`levelhead figure bounds` was removed: in Python, type"),
     ],
 )
 def test_what_was_removed_says_what_to_type(typed: str, instead: str, capsys: pytest.CaptureFixture[str]) -> None:

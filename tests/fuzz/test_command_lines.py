@@ -69,6 +69,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
     "figure pareto": [RUNS],
     "figure qk": [{"run": "given/run"}],
     "grid": [{"grid": "given/grid.yaml"}],
+    "info": [{}],
     "init": [{"path": "given/texts.csv"}],
     "list": [{"kind": "methods"}],
     "lm bench": [

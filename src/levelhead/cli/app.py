@@ -84,7 +84,7 @@ for old, new, command in (
     app.command(old, hidden=True)(renamed(command, old, new))
 
 
-BOUNDS = "a bound follows from the groups' shares, with levelhead.inspecting.theory in Python"
+BOUNDS = "in Python, type levelhead.inspecting.theory.distribution_free_bound(shares), with the groups' shares"
 GONE = {
     "bounds": BOUNDS,
     "certify": BOUNDS,
