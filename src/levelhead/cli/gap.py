@@ -21,15 +21,13 @@ RESULT, PICTURE = "result.json", "attention-gap"
 def gap_command(
     model: Annotated[str, typer.Option(help="A causal language model: a folder, or a name on the Hub.")],
     out: Annotated[Path, typer.Option(help="Folder of the result and the picture.")],
-    against: Annotated[str | None, typer.Option(help="The model before, to compare with.", show_default=False)] = None,
+    against: Annotated[str | None, typer.Option(help="The model before, to compare with.")] = None,
     data_root: DataRoot = None,
     triplets: Annotated[
-        Path | None,
-        typer.Option(help="Triplets other than StereoSet's: a table of stereo, anti, unrelated.", show_default=False),
+        Path | None, typer.Option(help="Triplets other than StereoSet's: a table of stereo, anti, unrelated.")
     ] = None,
     terms: Annotated[
-        Path | None,
-        typer.Option(help="Target terms to use, one a line. Default: those held out in training.", show_default=False),
+        Path | None, typer.Option(help="Target terms to use, one a line. Default: those held out in training.")
     ] = None,
     split_seed: Annotated[
         int, typer.Option("--split-seed", "--seed", min=0, help="Of the split by term, where no training tells it.")
@@ -37,7 +35,7 @@ def gap_command(
     held_out_share: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Of the split by term, where no training tells it.")
     ] = 0.2,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many pairs.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many pairs.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[
         Precision, typer.Option(help="Number type; auto: the model's own on a GPU.")

@@ -43,69 +43,44 @@ def bench_command(
             show_default=False,
         ),
     ] = "",
-    model: Annotated[
-        str | None, typer.Option(help="A language model: a folder, or a name on the Hub.", show_default=False)
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="A language model: a folder, or a name on the Hub.")] = None,
     predictions: Annotated[
-        Path | None,
-        typer.Option(help="Score the answers of any system from this JSONL file instead.", show_default=False),
+        Path | None, typer.Option(help="Score the answers of any system from this JSONL file instead.")
     ] = None,
     samples: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Score this samples_*.jsonl of lm-evaluation-harness instead; several are compared.",
-            show_default=False,
-        ),
+        typer.Option(help="Score this samples_*.jsonl of lm-evaluation-harness instead; several are compared."),
     ] = None,
     cluster: Annotated[str, typer.Option(help="--samples: documents equal in this field are drawn together.")] = "",
     by: Annotated[str, typer.Option(help="--samples: field of a document that is its category.")] = "",
     data_root: DataRoot = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.")] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Only so many items of each category; of BBQ, spread over templates.", show_default=False
-        ),
+        int | None, typer.Option(min=1, help="Only so many items of each category; of BBQ, spread over templates.")
     ] = None,
     terms: Annotated[
-        Path | None,
-        typer.Option(help="StereoSet: only these target terms, one a line, e.g. held-out ones.", show_default=False),
+        Path | None, typer.Option(help="StereoSet: only these target terms, one a line, e.g. held-out ones.")
     ] = None,
     normalise: Annotated[
-        str | None,
-        typer.Option(help="StereoSet: mean log-likelihood per token, or sum. Default: mean.", show_default=False),
+        str | None, typer.Option(help="StereoSet: mean log-likelihood per token, or sum. Default: mean.")
     ] = None,
     choose: Annotated[
-        str | None,
-        typer.Option(
-            help="BBQ: choose by mean or sum of log-likelihoods, or generate. Default: mean.", show_default=False
-        ),
+        str | None, typer.Option(help="BBQ: choose by mean or sum of log-likelihoods, or generate. Default: mean.")
     ] = None,
     template: Annotated[
-        str | None,
-        typer.Option(help="BBQ: prompt, with {context}, {question}, {ans0}, {ans1}, {ans2}.", show_default=False),
+        str | None, typer.Option(help="BBQ: prompt, with {context}, {question}, {ans0}, {ans1}, {ans2}.")
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="BBQ: ask in the tokenizer's chat template.")] = False,
-    system: Annotated[str | None, typer.Option(help="BBQ: system prompt of --chat.", show_default=False)] = None,
+    system: Annotated[str | None, typer.Option(help="BBQ: system prompt of --chat.")] = None,
     per_template: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="BBQ: only so many items of each template, condition and polarity.", show_default=False
-        ),
+        int | None, typer.Option(min=1, help="BBQ: only so many items of each template, condition and polarity.")
     ] = None,
-    bold_per_group: Annotated[
-        int | None, typer.Option(min=1, help="BOLD: only so many prompts of each group.", show_default=False)
-    ] = None,
+    bold_per_group: Annotated[int | None, typer.Option(min=1, help="BOLD: only so many prompts of each group.")] = None,
     perplexity: Annotated[
-        Path | None,
-        typer.Option(help="Also measure perplexity on this text, one document a line.", show_default=False),
+        Path | None, typer.Option(help="Also measure perplexity on this text, one document a line.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    device_map: Annotated[
-        DeviceMap | None, typer.Option(help="auto: spread the layers over all GPUs.", show_default=False)
-    ] = None,
+    device_map: Annotated[DeviceMap | None, typer.Option(help="auto: spread the layers over all GPUs.")] = None,
     precision: Annotated[
         Precision, typer.Option(help="Number type; auto: the model's own on a GPU.")
     ] = Precision.float32,
