@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,73 +12,12 @@ import numpy as np
 from levelhead.arrays import checked
 from levelhead.metrics.power import detectable_gap, rows_needed
 from levelhead.report import blocks
+from levelhead.report.record import Finding
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, level_text
 from levelhead.types import ConfigError, quoted
 
 MOST_ROWS, MOST_COMPARISONS, SMALLEST_SHARE = 10**12, 10**9, 1e-300
-
-
-@dataclass(frozen=True)
-class Plan(Report):
-    """What :func:`plan_audit` found; fractions.
-
-    ``rows`` of each group show a difference of ``gap`` between any two groups with probability ``power``, in an audit
-    that makes so many ``comparisons``. ``gap`` is NaN where so few rows show no gap, however large.
-
-    Examples:
-        >>> import levelhead as lh
-        >>> plan = lh.plan_audit(rows=2000, rate=0.3)
-        >>> isinstance(plan, lh.Plan), plan.total, round(plan.gap, 3)
-        (True, 2000, 0.066)
-    """
-
-    kind: ClassVar[str] = "plan"
-
-    gap: float
-    rate: float
-    rows: dict[str, int]
-    power: float
-    level: float
-    comparisons: int = 1
-
-    @property
-    def total(self) -> int:
-        """Rows of all groups together."""
-        return sum(self.rows.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dict."""
-        gap = None if math.isnan(self.gap) else self.gap
-        return {
-            "kind": self.kind,
-            "gap": gap,
-            "rate": self.rate,
-            "rows": dict(self.rows),
-            "total": self.total,
-            "power": self.power,
-            "level": self.level,
-            "comparisons": self.comparisons,
-        }
-
-    @property
-    def sentence(self) -> str:
-        """What was found, in one sentence."""
-        if math.isnan(self.gap):
-            return f"{self.total:,} rows are too few to show any gap in a rate of {100 * self.rate:g}%."
-        pairs = len(self.rows) * (len(self.rows) - 1) // 2
-        which = "the two groups" if pairs == 1 else f"any two of {len(self.rows)} groups"
-        return (
-            f"{self.total:,} rows show a gap of {100 * self.gap:.1f} points between {which} in {100 * self.power:g} of "
-            f"100 audits, where the rate of one of them is {100 * self.rate:g}%."
-        )
-
-    def page(self, *, source: str = "", command: str = "") -> Record:
-        """Return the page as a plain dict."""
-        return plan_page(self.to_dict(), source=source, command=command)
-
-    def __str__(self) -> str:
-        return self.sentence
 
 
 def plan_page(record: Record, *, source: str = "", command: str = "") -> Record:
@@ -103,6 +42,55 @@ def plan_page(record: Record, *, source: str = "", command: str = "") -> Record:
     table = blocks.table("Rows that the rate is about", heads, rows, notes=notes, where=blocks.BOTH)
     parts = [blocks.part([blocks.section("The groups", [table])])]
     return blocks.page("Plan of an audit", plan.sentence, parts, title=source or "Plan of an audit", command=command)
+
+
+@dataclass(frozen=True)
+class Plan(Finding, Report):
+    """What :func:`plan_audit` found; fractions.
+
+    ``rows`` of each group show a difference of ``gap`` between any two groups with probability ``power``, in an audit
+    that makes so many ``comparisons``. ``gap`` is NaN where so few rows show no gap, however large.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> plan = lh.plan_audit(rows=2000, rate=0.3)
+        >>> isinstance(plan, lh.Plan), plan.total, round(plan.gap, 3)
+        (True, 2000, 0.066)
+    """
+
+    kind: ClassVar[str] = "plan"
+    make_page: ClassVar[Callable[..., Record]] = staticmethod(plan_page)
+
+    gap: float
+    rate: float
+    rows: dict[str, int]
+    power: float
+    level: float
+    comparisons: int = 1
+
+    @property
+    def total(self) -> int:
+        """Rows of all groups together."""
+        return sum(self.rows.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; a gap that no rows show is null."""
+        return {"kind": self.kind, **super().to_dict(), "total": self.total}
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in one sentence."""
+        if math.isnan(self.gap):
+            return f"{self.total:,} rows are too few to show any gap in a rate of {100 * self.rate:g}%."
+        pairs = len(self.rows) * (len(self.rows) - 1) // 2
+        which = "the two groups" if pairs == 1 else f"any two of {len(self.rows)} groups"
+        return (
+            f"{self.total:,} rows show a gap of {100 * self.gap:.1f} points between {which} in {100 * self.power:g} of "
+            f"100 audits, where the rate of one of them is {100 * self.rate:g}%."
+        )
+
+    def __str__(self) -> str:
+        return self.sentence
 
 
 @checked

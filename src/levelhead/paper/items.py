@@ -103,11 +103,6 @@ class Item:
     backbone: Mapping[Scale, str] = field(default_factory=dict)
     first: Mapping[Scale, str] = field(default_factory=dict)
 
-    @property
-    def is_figure(self) -> bool:
-        """Whether it is a picture."""
-        return self.name.startswith("figure")
-
     def source(self, scale: Scale, root: Path | None = None) -> str:
         """Return the first of its data sets that is below ``root``; the first of all if none is."""
         names = self.data[scale]
