@@ -153,7 +153,17 @@ def test_equal_groups_range_by_chance(rows: int, ranges: dict[int, float]) -> No
 
 
 def test_a_range_beyond_chance_has_a_small_p() -> None:
-    assert chance_range(np.array([10, 15, 40]), np.array([50, 50, 50])).p < 0.01
+    found = chance_range(np.array([10, 15, 40]), np.array([50, 50, 50]))
+    assert found.p < 0.01
+    assert found.value == pytest.approx(0.6)
+
+
+def test_the_range_of_very_many_rows_is_by_chance_what_the_binomial_law_says() -> None:
+    rows, hits = np.array([10**9, 10**9]), np.array([300_000_000, 300_030_000])
+    found = chance_range(hits, rows)
+    assert found.value == pytest.approx(3e-5)
+    # The mean absolute difference of two normal deviates.
+    assert found.expected == pytest.approx(2 / np.sqrt(np.pi) * np.sqrt(0.3 * 0.7 / 1e9), rel=0.05)
 
 
 def power_of(rows: tuple[int, int], rates: tuple[float, float], comparisons: int) -> float:

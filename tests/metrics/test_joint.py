@@ -191,6 +191,7 @@ def test_a_table_says_whom_it_compares_with_the_best() -> None:
     table = JointTable(rows, "a", 0.95, ("b",), ("c",), 0.03, ("d",))
     assert [table.can_be_best(name) for name in rows] == [True, False, False, False, True]
     assert not JointTable({"a": rows["a"]}, "a", 0.95).can_be_best("a")
+    assert JointTable({"a": rows["a"], "b": rows["b"]}, "a", 0.95).can_be_best("b")
     assert (table.verdict("b", "accuracy"), JointTable(rows, "a", 0.97).verdict("b", "accuracy")) == (
         "smaller", "undecided",
     )  # fmt: skip

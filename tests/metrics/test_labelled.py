@@ -55,7 +55,8 @@ def rows_as_moments(a: Array, y: Array, hit: Array, h: Array, weight: Array) -> 
 def test_moments_give_what_rows_give() -> None:
     rng = np.random.default_rng(2)
     n, more = 400, 3000
-    a, y, hit = (rng.integers(0, 2, n) for _ in range(3))
+    a, y = (rng.integers(0, 2, n) for _ in range(2))
+    hit = (rng.random(n) < 0.45 + 0.06 * a).astype(int)
     h, other_hit, other_h = rng.random(n), rng.integers(0, 2, more), rng.random(more)
     h = 0.5 * h + 0.5 * a
     rest = np.zeros((2, 2, 3))
@@ -77,6 +78,7 @@ def test_moments_give_what_rows_give() -> None:
     half = found.classical.high - found.classical.value
     assert half == pytest.approx(stats.t.ppf(0.975, min(np.bincount(a)) - 1) * true.std(ddof=1) / np.sqrt(n))
     correlation = np.corrcoef(true, mine)[0, 1]
+    assert found.more_labels  # neither decided nor hopeless
     assert found.more_labels == _more_labels(abs(found.estimate.value), half, n, more, correlation)
     assert found.narrower == pytest.approx(error / (true.std(ddof=1) / np.sqrt(n)))
 
@@ -250,3 +252,19 @@ def test_five_labelled_rows_of_a_group_and_a_prediction_are_enough(rows: int, n:
     assert found.estimate.defined == (reason is None)
     if reason is None:  # without other rows, those that are labelled say all
         assert (found.lam, found.estimate.value, found.narrower) == (0, found.classical.value, 1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_proxy_that_says_the_share_of_the_group_says_nothing(weighted: bool) -> None:
+    a, y = np.repeat([0, 1], 200), np.ones(400, int)
+    hit = np.tile(np.repeat([0, 1], 100), 2)
+    hit[:10] = 1  # a gap of 5 points that is not decided
+    half = np.full(400, 0.5)
+    moments = rows_as_moments(a, y, hit, half, np.full(400, 3.0 if weighted else 1.0))
+    rest = 4 * moments[..., 0, :].sum(0)
+    found = by_labelled_rows(moments, rest, weighted=weighted)["equal_opportunity"]
+    assert (found.lam, found.narrower) == (0, 1)
+    assert found.estimate.value == found.classical.value == pytest.approx(-0.05)
+    width = found.classical.high - found.classical.value
+    assert found.more_labels == _more_labels(abs(found.classical.value), width, 400, 1600, 0)
+    assert found.more_labels

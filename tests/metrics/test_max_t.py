@@ -29,6 +29,20 @@ def test_equal_groups_have_the_studentized_range(groups: int) -> None:
     assert 1 < allowed < groups * (groups - 1) / 2
 
 
+def test_pairs_that_share_a_noisy_group_need_less_allowance() -> None:
+    # Of rates of 5%, 50% and 95% the one in the middle varies most, and both pairs have it.
+    rows, hits = np.array([400, 400, 400]), np.array([20, 200, 380])
+    first, second = np.array([0, 1]), np.array([1, 2])
+    allowed = comparisons_by_max_t([PairBlock(hits, rows, first, second)])
+    share = (hits + 0.5) / (rows + 1)
+    variance = share * (1 - share)
+    together = -variance[1] / np.sqrt((variance[0] + variance[1]) * (variance[1] + variance[2]))
+    drawn = np.random.default_rng(0).multivariate_normal([0, 0], [[1, together], [together, 1]], 1_000_000)
+    critical = np.quantile(np.abs(drawn).max(1), 0.95)
+    assert together < -0.8
+    assert allowed == pytest.approx(0.05 / (2 * stats.norm.sf(critical)), rel=0.04)
+
+
 def test_it_is_never_wider_and_always_the_same() -> None:
     blocks = [block([50, 60, 300, 20]), block([30, 90, 200, 40], 0.05)]
     allowed = comparisons_by_max_t(blocks, seed=4)

@@ -273,8 +273,8 @@ def test_shares_that_are_no_probabilities_are_refused(shares: object) -> None:
 
 
 def test_bounds_of_the_rates_of_three_groups_are_those_of_each_group_alone() -> None:
-    counts = np.array([[500.0, 100.0], [150.0, 250.0]])
-    shares = np.array([0.5, 0.3, 0.2])
+    counts = np.array([[500.0, 100.0], [50.0, 350.0]])
+    shares = np.array([0.85, 0.1, 0.05])
     found = by_shares(counts, shares)
     for gap, own in (("equal_opportunity", counts), ("false_positive_rate", counts[::-1])):
         hit, miss, negative = own[1, 1] / 1000, own[1, 0] / 1000, own[0].sum() / 1000
@@ -286,3 +286,11 @@ def test_bounds_of_the_rates_of_three_groups_are_those_of_each_group_alone() -> 
         for (a, b), one in found[gap].items():
             bounds = max(-1, ends[a][0] - ends[b][1]), min(1, ends[a][1] - ends[b][0])
             assert (one.low, one.high) == pytest.approx(bounds, abs=1e-12)
+
+
+def test_rates_of_a_label_without_rows_may_be_anything_that_is_finite() -> None:
+    for shares in ((0.4, 0.6), (0.2, 0.3, 0.5)):
+        for one in by_shares([[60, 40], [0, 0]], shares)["equal_opportunity"].values():
+            assert one.n == 0
+            assert -1 <= one.reach_low <= one.low <= one.high <= one.reach_high <= 1
+            assert one.reach_high - one.reach_low > 0.9
