@@ -56,7 +56,7 @@ def test_moments_give_what_rows_give() -> None:
     rng = np.random.default_rng(2)
     n, more = 400, 3000
     a, y = (rng.integers(0, 2, n) for _ in range(2))
-    hit = (rng.random(n) < 0.45 + 0.06 * a).astype(int)
+    hit = (rng.random(n) < 0.45 + 0.1 * a).astype(int)
     h, other_hit, other_h = rng.random(n), rng.integers(0, 2, more), rng.random(more)
     h = 0.5 * h + 0.5 * a
     rest = np.zeros((2, 2, 3))
@@ -78,7 +78,7 @@ def test_moments_give_what_rows_give() -> None:
     half = found.classical.high - found.classical.value
     assert half == pytest.approx(stats.t.ppf(0.975, min(np.bincount(a)) - 1) * true.std(ddof=1) / np.sqrt(n))
     correlation = np.corrcoef(true, mine)[0, 1]
-    assert found.more_labels  # neither decided nor hopeless
+    assert 0 < found.more_labels < more - 500  # neither decided nor beyond the other rows, so that the proxy counts
     assert found.more_labels == _more_labels(abs(found.estimate.value), half, n, more, correlation)
     assert found.narrower == pytest.approx(error / (true.std(ddof=1) / np.sqrt(n)))
 
