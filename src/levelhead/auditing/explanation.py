@@ -86,7 +86,7 @@ class ExplainedAttribute(Finding):
 
 
 @dataclass(frozen=True)
-class Explanation(Report):
+class Explanation(Finding, Report):
     """What :func:`levelhead.auditing.explain.explain_gap` found.
 
     ``by_attribute`` has the figures of every sensitive column; ``pairs`` and ``groups`` are those of the first.
@@ -128,18 +128,8 @@ class Explanation(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
-        return {
-            "kind": self.kind,
-            "by_attribute": {name: part.to_dict() for name, part in self.by_attribute.items()},
-            "sentences": self.sentences(),
-            "warnings": list(self.warnings),
-            "positive": self.positive,
-            "threshold": self.threshold,
-            "scale": self.scale,
-            "level": self.level,
-            "replicates": self.replicates,
-            **({"reading": list(self.reading)} if self.reading else {}),
-        }
+        found = {"kind": self.kind, **super().to_dict(), "sentences": self.sentences()}
+        return {name: value for name, value in found.items() if name != "reading" or value}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the figures of every group, and of every pair of them, with their attribute and their name."""

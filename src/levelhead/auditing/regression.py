@@ -31,10 +31,9 @@ from levelhead.auditing.own_metrics import PairDifference
 from levelhead.auditing.regression_page import QUANTITIES, regression_page
 from levelhead.metrics.between import Differences, check_level, mover, shared
 from levelhead.metrics.contrasts import pair_indices
-from levelhead.metrics.intervals import finite_or_none
 from levelhead.metrics.moments import Moments
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name, parts_of
-from levelhead.report.record import Finding
+from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, digits
 from levelhead.tables.bins import Bins, cuts_of, ordered_groups
@@ -69,7 +68,7 @@ class RegressionFigures(Finding):
 
 
 @dataclass(frozen=True)
-class RegressionPair:
+class RegressionPair(Finding):
     """The largest of two groups' means less the other's: ``quantity`` is one of :data:`QUANTITIES`."""
 
     attribute: str
@@ -82,7 +81,7 @@ class RegressionPair:
 
 
 @dataclass(frozen=True)
-class RegressionAudit(Report):
+class RegressionAudit(Finding, Report):
     """What :func:`regression_audit` found, in the unit of the label.
 
     ``by_attribute`` has the groups of each sensitive column, and of the crossing under the tuple of their names;
@@ -117,30 +116,18 @@ class RegressionAudit(Report):
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; undefined figures are null with a ``reason``."""
         names = attribute_names(self.by_attribute)
-        found: dict[str, Any] = {
+        found = super().to_dict()
+        found |= {
             "kind": self.kind,
-            "label": self.label,
-            "level": self.level,
             "rows": self.overall.n,
-            "overall": self.overall.to_dict(),
-            "explained": finite_or_none(self.explained),
-            "by_attribute": {
-                names[key]: {group_name(group): figures.to_dict() for group, figures in groups.items()}
-                for key, groups in self.by_attribute.items()
-            },
-            "comparisons": self.comparisons,
-            "pairs": [pair.to_dict() for pair in self.pairs],
+            "by_attribute": {names[key]: as_json(groups) for key, groups in self.by_attribute.items()},
             "continuous": {
                 name: {"sentences": [_along_sentence(name, one)], **one.to_dict()}
                 for name, one in self.continuous.items()
             },
-            "warnings": list(self.warnings),
+            "sentences": regression_sentences(self),
         }
-        if self.about:
-            found["about"] = dict(self.about)
-        if self.reading:
-            found["reading"] = list(self.reading)
-        return {**found, "sentences": regression_sentences(self)}
+        return {name: value for name, value in found.items() if name not in ("about", "reading") or value}
 
     def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
         """Yield the means of every group with its attribute and its name."""
