@@ -15,6 +15,7 @@ from levelhead.bench.comparison import LEAKING
 from levelhead.bench.tables import RunSet
 from levelhead.paper.published import Published, present_row, published, published_row
 from levelhead.paper.results import choice_of_epochs, minus_published, published_gain
+from levelhead.report.text import cell_lines
 from levelhead.types import Estimate
 
 
@@ -71,10 +72,10 @@ def test_a_difference_joins_both_intervals() -> None:
 
 
 def test_the_same_epochs_are_called_so() -> None:
-    assert choice_of_epochs(Estimate(0.0, 0.0, 0.0, 100)) == "same epochs"
-    assert choice_of_epochs(Estimate(0.0, -0.01, 0.01, 100)) == "+0.00\n[-1.0, +1.0]"
-    assert "no positives" not in choice_of_epochs(Estimate.undefined("no positives"))
-    assert choice_of_epochs(None) == ""
+    assert cell_lines(choice_of_epochs(Estimate(0.0, 0.0, 0.0, 100))) == ["same epochs"]
+    assert cell_lines(choice_of_epochs(Estimate(0.0, -0.01, 0.01, 100))) == ["0.00", "[−1.0, +1.0]"]
+    assert cell_lines(choice_of_epochs(Estimate.undefined("no positives"))) == ["undefined"]
+    assert cell_lines(choice_of_epochs(None)) == [""]
 
 
 def test_a_published_gain_takes_the_two_as_independent() -> None:

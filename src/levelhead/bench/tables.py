@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -142,58 +142,37 @@ class RunSet:
         predictions, count together; None: those of one person, where the evaluation wrote them down.
         """
         check_grouping(1, min_count, False, missing)
-        rows = self.rows()
-        wanted = baseline.lower()
-        names = [name for name in rows if name == baseline] or [name for name in rows if name.lower() == wanted]
-        names = names or [name for name in rows if name.lower().startswith((f"{wanted} ", f"{wanted},"))]
-        if len(names) > 1:
-            raise ConfigError(
-                f"Several variants could be the baseline {baseline!r}: {', '.join(names)}. Name one of them."
-            )
-        if not names:
-            raise ConfigError(f"There is no run of the baseline {baseline!r}. {nearest(baseline, rows)}")
+        rows, first = self.rows(), self.runs[0]
+        name = _baseline_of(baseline, rows)
         if not self.ordered:
-            rows = {names[0]: rows[names[0]]} | rows
-        first = self.runs[0]
-        labels, classes = first.predictions["label"], self.classes
+            rows = {name: rows[name]} | rows
+        labels, classes, positive = first.predictions["label"], self.classes, self.positive
         group, left_out = members(first.predictions, self.attribute, missing)
-        fold, clusters = (first.predictions.get(column) for column in ("fold", "cluster"))
-        together = []
-        if cluster is not None:
-            require_columns(list(map(str, first.predictions)), [cluster], f"{first.folder}, its predictions")
-            clusters = pd.Series(pd.factorize(first.predictions[cluster], use_na_sentinel=False)[0])
-        if clusters is not None and (number := clusters.nunique()) < len(labels):
-            together.append(f"Rows that belong together count together: {len(labels):,} rows in {number:,} clusters.")
-        positive = self.positive
-        probabilities = {name: self.probabilities(runs, selection, min_count) for name, runs in rows.items()}
-        predictions = {name: np.array(classes)[values.argmax(-1)] for name, values in probabilities.items()}
+        fold = first.predictions.get("fold")
+        clusters, together = _clusters(first, cluster)
+        probabilities = {row: self.probabilities(runs, selection, min_count) for row, runs in rows.items()}
+        predictions = {row: np.array(classes)[values.argmax(-1)] for row, values in probabilities.items()}
         rate, areas = None, None
         if threshold == "matched":
             if positive is None:
                 raise ConfigError(f"Thresholds can be matched for two classes only; there are {len(classes)}.")
-            rate = float((predictions[names[0]] == classes[1]).mean())
-            # The networks of two folds need not mean the same by one score.
-            parts = [np.arange(len(labels))] if fold is None else [np.flatnonzero(fold == one) for one in fold.unique()]
-            chosen = {name: np.empty(values.shape[:2], np.int64) for name, values in probabilities.items()}
-            for part in parts:
-                count = round(float((predictions[names[0]][:, part] == classes[1]).mean()) * len(part))
-                for name, values in probabilities.items():
-                    chosen[name][:, part] = _highest(_log_odds(values[:, part]), count)
-            predictions = {name: np.array(classes)[one] for name, one in chosen.items()}
+            called = predictions[name] == classes[1]
+            rate = float(called.mean())
+            predictions = {row: np.array(classes)[one] for row, one in _at_rate_of(called, probabilities, fold).items()}
         if positive is not None and fold is None:  # scores of several networks have no common ROC curve
-            scores = {name: _log_odds(values) for name, values in probabilities.items()}
+            scores = {row: _log_odds(values) for row, values in probabilities.items()}
             areas = area_under_roc(
-                labels, group, scores, positive=classes[1], baseline=names[0], level=level, clusters=clusters
+                labels, group, scores, positive=classes[1], baseline=name, level=level, clusters=clusters
             )
             areas = {
-                name: {where: area for where, area in each.items() if where not in left_out}
-                for name, each in areas.items()
+                row: {where: area for where, area in each.items() if where not in left_out}
+                for row, each in areas.items()
             }
         table = joint(
             labels.to_numpy(),
             group,
             predictions,
-            baseline=names[0],
+            baseline=name,
             positive=positive,
             clusters=None if clusters is None else clusters.to_numpy(),
             margin=margin,
@@ -202,13 +181,25 @@ class RunSet:
             min_count=min_count,
             left_out=left_out,
         )
-        whole = JointCounts.from_rows(labels.to_numpy(), group, [predictions[names[0]][0]], classes).marginal(0)
+        whole = JointCounts.from_rows(labels.to_numpy(), group, [predictions[name][0]], classes).marginal(0)
+        warnings = [*together, *left_out_sentences(self.attribute, whole, positive, min_count, missing)]
+        warnings += _not_recorded(self.runs)
+        return self._comparison(
+            rows, table, selection=selection, positive_rate=rate, areas=areas, warnings=tuple(warnings)
+        )
+
+    def _comparison(self, rows: Mapping[str, list[Run]], table: JointTable, **more: Any) -> Comparison:
+        """Return a table with what is on record of the runs."""
+        first = self.runs[0]
         recipe, data = first.experiment.to_dict()["data"], named(first.experiment.data)
+        changed = data.changed if isinstance(data, StandIn) else None
+        parts = [part for run in self.runs for part in run.trained]
+        environments = [json.loads(text) for text in dict.fromkeys(json.dumps(part.environment) for part in parts)]
         return Comparison(
             data={key: value for key, value in recipe.items() if key not in ("root", "fold")},
             split=self.split,
             attribute=self.attribute,
-            rows=len(labels),
+            rows=len(first.predictions),
             seeds={name: [run.experiment.seed for run in runs] for name, runs in rows.items()},
             settings={name: runs[0].settings for name, runs in rows.items()},
             oracle={name: oracle_reason(runs[0].experiment) for name, runs in rows.items()},
@@ -220,22 +211,10 @@ class RunSet:
                 )
                 for name, runs in rows.items()
             },
-            environments=[
-                json.loads(text)
-                for text in dict.fromkeys(json.dumps(part.environment) for run in self.runs for part in run.trained)
-            ],
+            environments=environments,
             table=table,
-            selection=selection,
-            positive_rate=rate,
-            areas=areas,
-            warnings=(
-                *together,
-                *left_out_sentences(self.attribute, whole, positive, min_count, missing),
-                *_not_recorded(self.runs),
-            ),
-            data_changed=tuple(sorted(data.changed))
-            if isinstance(data, StandIn) and data.changed is not None
-            else None,
+            data_changed=None if changed is None else tuple(sorted(changed)),
+            **more,
         )
 
     @property
@@ -329,6 +308,46 @@ class RunSet:
                 )
             rows[name] = group
         return rows
+
+
+def _baseline_of(baseline: str, rows: Collection[str]) -> str:
+    """Return the row that is called ``baseline``, or is the only one whose name begins with it."""
+    wanted = baseline.lower()
+    names = [name for name in rows if name == baseline] or [name for name in rows if name.lower() == wanted]
+    names = names or [name for name in rows if name.lower().startswith((f"{wanted} ", f"{wanted},"))]
+    if len(names) > 1:
+        raise ConfigError(f"Several variants could be the baseline {baseline!r}: {', '.join(names)}. Name one of them.")
+    if not names:
+        raise ConfigError(f"There is no run of the baseline {baseline!r}. {nearest(baseline, rows)}")
+    return names[0]
+
+
+def _clusters(run: Run, cluster: str | None) -> tuple[pd.Series | None, list[str]]:
+    """Return which rows count together, and a sentence on it; None: each alone."""
+    clusters = run.predictions.get("cluster")
+    if cluster is not None:
+        require_columns(list(map(str, run.predictions)), [cluster], f"{run.folder}, its predictions")
+        clusters = pd.Series(pd.factorize(run.predictions[cluster], use_na_sentinel=False)[0])
+    if clusters is None or (number := clusters.nunique()) == (rows := len(clusters)):
+        return clusters, []
+    return clusters, [f"Rows that belong together count together: {rows:,} rows in {number:,} clusters."]
+
+
+def _at_rate_of(
+    called: np.ndarray, probabilities: Mapping[str, np.ndarray], fold: pd.Series | None
+) -> dict[str, np.ndarray]:
+    """Return by row the classes (runs, rows), of 0 and 1, where each run calls as many positive as ``called`` does.
+
+    Within each fold: the networks of two folds need not mean the same by one score.
+    """
+    count = called.shape[1]
+    parts = [np.arange(count)] if fold is None else [np.flatnonzero(fold == one) for one in fold.unique()]
+    chosen = {name: np.empty(values.shape[:2], np.int64) for name, values in probabilities.items()}
+    for part in parts:
+        positive = round(float(called[:, part].mean()) * len(part))
+        for name, values in probabilities.items():
+            chosen[name][:, part] = _highest(_log_odds(values[:, part]), positive)
+    return chosen
 
 
 def members(frame: pd.DataFrame, attribute: str, missing: str = LEAVE_OUT) -> tuple[np.ndarray, tuple[str, ...]]:
