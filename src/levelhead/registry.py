@@ -170,8 +170,8 @@ class Registry(Mapping[str, type[Base]], Generic[Base]):
 
     def source(self, name: str) -> str:
         """Return the package that offers ``name``, with its version and the class; ``levelhead`` for our own."""
-        if name in self._own:
-            return "levelhead"
+        if name in self._own or name in self._registered:
+            return "levelhead" if name in self._own else self._registered[name].__module__
         point = self._offered()[name]
         package = "an installed package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
         return f"{package} ({point.value})"

@@ -163,6 +163,10 @@ def test_a_class_that_is_no_part_or_has_the_name_of_ours_is_refused() -> None:
         PARTS.register(Without)
     with pytest.raises(ConfigError, match="is not a part"):
         PARTS.register(dict)  # type: ignore[type-var]
+    assert list(PARTS)[-1] == "errors"
+    assert (PARTS.source("errors"), PARTS.source("scores")) == (__name__, "levelhead")
+    assert PARTS.offers("errors")
+    assert not PARTS.is_own("errors")
 
 
 @pytest.mark.parametrize("kind", [["--regression"], ["--shares", "f=0.5", "--shares", "m=0.5"]])
