@@ -82,6 +82,13 @@ class DecisionAudit(Report):
 
     ``overall`` is the selection rate of all rows, ``favourable`` the decision it is about, and ``decision`` the column.
     Intervals and p-values allow for ``comparisons``: all groups and columns together.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> loans, sexes = ["yes", "no", "yes", "yes"] * 40, ["f", "f", "m", "m"] * 40
+        >>> result = lh.audit_decisions(loans, sensitive_features={"sex": sexes}, favourable="yes")
+        >>> isinstance(result, lh.DecisionAudit), result.overall.value
+        (True, 0.75)
     """
 
     kind: ClassVar[str] = "decisions"
