@@ -16,6 +16,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from levelhead.cli.lm import lm_app
+from levelhead.cli.report import page_of
 from levelhead.lm.intervals import cluster_count, paired_difference
 from levelhead.lm.samples import read_log
 from levelhead.lm.samples_page import samples_page, samples_summary
@@ -322,6 +323,7 @@ def test_the_command_prints_and_writes(tmp_path: Path) -> None:
     record = json.loads(json_file.read_text())
     assert [log["name"] for log in record["logs"]] == ["a", "b"]
     assert "Paired differences" in html_file.read_text()
+    assert page_of(json_file)["finding"] == samples_page(record)["finding"]  # as `levelhead report` shows it
     for wrong in (["bbq", "--samples", first], ["--samples", first, "--model", "m"], ["bbq", "--by", "x"]):
         result = CliRunner().invoke(lm_app, ["bench", *wrong])
         assert isinstance(result.exception, ConfigError)
