@@ -46,6 +46,7 @@ def test_the_printed_command_gives_the_same_tables(capsys: pytest.CaptureFixture
 def test_further_options_hold_for_the_example_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     shown(capsys, "--example", "--positive", "dark", "--json", tmp_path / "a.json", "--html", tmp_path / "a.html")
     figures = json.loads((tmp_path / "a.json").read_text())
+    assert figures.pop("made")["inputs"][0]["file"] == "example.csv"
     assert figures == audit_file(EXAMPLE, LABEL, PREDICTION, [GROUP], positive="dark").to_dict()
     assert "example.csv" in (tmp_path / "a.html").read_text()
 

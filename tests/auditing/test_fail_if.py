@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from xml.etree import ElementTree
@@ -9,6 +10,7 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
+import levelhead
 from command_line import run, said
 
 DECISIONS = ["audit", "rows.csv", "--prediction", "decision", "--favourable", "yes", "--group", "race"]
@@ -83,3 +85,17 @@ def test_an_unknown_figure_costs_no_result(capsys: pytest.CaptureFixture[str]) -
     assert "No figure is called 'selection_rato'. Did you mean 'selection_ratio'?" in said(capsys)
     assert "gate" not in json.loads(Path("a.json").read_text())
     assert not Path("a.xml").exists()
+
+
+def test_the_json_says_what_made_it_and_of_what() -> None:
+    command = [*DECISIONS, "--json", "a.json"]
+    assert run(*command) == 0
+    first = Path("a.json").read_bytes()
+    made = json.loads(first)["made"]
+    assert made["tool"] == "levelhead"
+    assert made["version"].startswith(levelhead.__version__)
+    content = Path("rows.csv").read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    assert made["inputs"] == [{"file": "rows.csv", "bytes": len(content), "sha256": digest}]
+    assert run(*command) == 0
+    assert Path("a.json").read_bytes() == first

@@ -323,7 +323,10 @@ def _audit(asked: SimpleNamespace) -> None:
         words += ["--favourable", asked.favourable] if asked.favourable else []
         above = [ABOUT, "This is the command for it, and for a file of your own:", Text(shlex.join(words))]
     source = asked.predictions.name if asked.predictions else ""
-    finish(found, asked.json_file, asked.html_file, source=source, above=above, fail_if=conditions, junit=asked.junit)
+    finish(
+        found, asked.json_file, asked.html_file, source=source, above=above, fail_if=conditions, junit=asked.junit,
+        inputs=[asked.predictions, asked.against, asked.join],
+    )  # fmt: skip
 
 
 def _conditions(texts: Sequence[str]) -> list[Condition]:

@@ -108,5 +108,5 @@ def explain_command(
     known = {"signals": {name: area.to_dict() for name, area in areas.items()}} if areas else None
     finish(
         result, json_file, html_file, source=scores.name, more=known, above=[matched] if matched else [],
-        below=[area.sentence(printable(name)) for name, area in areas.items()],
+        below=[area.sentence(printable(name)) for name, area in areas.items()], inputs=[scores, join],
     )  # fmt: skip

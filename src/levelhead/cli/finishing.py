@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.text import Text
 
+from levelhead._version import __version__, commit
 from levelhead.storage import write_json, write_text
 from levelhead.terminal import Terminal
 from levelhead.types import ConfigError
@@ -18,6 +20,20 @@ if TYPE_CHECKING:
 
     from levelhead.report.gate import Condition
     from levelhead.report.result import Report
+
+
+def _made(inputs: Sequence[Path | None]) -> dict[str, Any]:
+    """Return what made a result, and of what: no time, so that the same work gives the same file."""
+    from levelhead.report.page import command_line
+
+    known, files = commit(), []
+    for path in inputs:
+        if path is not None and path.is_file():  # a pipe is gone once it is read
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            files.append({"file": path.name, "bytes": path.stat().st_size, "sha256": digest})
+    version = __version__ if known is None else f"{__version__} ({known})"
+    return {"tool": "levelhead", "version": version, "command": command_line(), "inputs": files}
 
 
 def finish(
@@ -32,6 +48,7 @@ def finish(
     written: Sequence[Path] = (),
     fail_if: Sequence[Condition] = (),
     junit: Path | None = None,
+    inputs: Sequence[Path | None] = (),
 ) -> None:
     """Write a result's files before anything is printed, so that a terminal that goes away costs no result.
 
@@ -46,6 +63,7 @@ def finish(
         written: files that are written already, to be named.
         fail_if: conditions: the command ends with exit status 1 if one holds, with 3 if one is undecided.
         junit: where the conditions go as JUnit XML.
+        inputs: the files that were read: name, size and SHA-256 of each stand in the JSON, beside tool and command.
 
     Raises:
         ConfigError: a condition names no figure; the files are written all the same.
@@ -59,7 +77,8 @@ def finish(
         except ConfigError as error:
             wrong = error
     if json_file is not None:
-        write_json(json_file, {**result.to_dict(), **(more or {}), **({"gate": gate.to_dict()} if gate else {})})
+        added = {**(more or {}), **({"gate": gate.to_dict()} if gate else {}), "made": _made(inputs)}
+        write_json(json_file, {**result.to_dict(), **added})
     if junit is not None and gate is not None:
         write_text(junit, gate.junit(source))
     if html_file is not None:

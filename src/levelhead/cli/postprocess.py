@@ -122,7 +122,8 @@ def postprocess_command(
     )
     if out is not None:
         write_atomically(out, partial(_write_decisions, found, id_column))
-    finish(found, json_file, html_file, source=scores.name, written=[] if out is None else [out])
+    written = [] if out is None else [out]
+    finish(found, json_file, html_file, source=scores.name, written=written, inputs=[scores, validation, rule])
 
 
 def _write_decisions(found: Postprocessed, id_column: str | None, path: Path) -> None:
