@@ -60,6 +60,7 @@ def test_a_joined_file_is_audited_as_one_file_is(
         )
         assert ("400 of 400 rows (100.0%) found their id" in said) == bool(more)
     joined, alone = (json.loads(Path(f"{whole}.{length}").read_text()) for length in (4, 0))
+    assert len(joined.pop("made")["inputs"]) == len(alone.pop("made")["inputs"]) + 1
     assert joined == alone
 
 
