@@ -133,7 +133,7 @@ def randomize(
         seed: of the generator. None: the system's own randomness, which is what you want for people's data: who knows
             the seed can undo the noise.
         categories: all possible answers. None: those that occur in ``values``; name them where a rare one may not
-        occur.
+            occur.
 
     Returns:
         (rows,) reports, of the kind of ``values``. Audit them with ``levelhead audit --randomized-response epsilon=E``.
