@@ -212,10 +212,10 @@ def _some(texts: Sequence[str]) -> str:
 
 
 def _named(one: Record) -> str:
-    return _spaced(": ".join(filter(None, (one["benchmark"], one["part"], one["score"]))))
+    return spaced(": ".join(filter(None, (one["benchmark"], one["part"], one["score"]))))
 
 
-def _spaced(name: str) -> str:
+def spaced(name: str) -> str:
     """Return a name that a narrow table may break between words."""
     return name.replace("_", " ")
 
@@ -273,15 +273,15 @@ def _unbounded(ones: Sequence[Record]) -> list[str]:
 
 def _benchmark(benchmark: Record, names: tuple[str, str]) -> list[Record]:
     columns = ["Score", *names, "Difference"]
-    rows = [(_spaced(one["score"]), _cells(one)) for one in benchmark["overall"]]
-    units = [f"{_spaced(score)}: {unit}" for score, unit in benchmark["units"].items()]
+    rows = [(spaced(one["score"]), _cells(one)) for one in benchmark["overall"]]
+    units = [f"{spaced(score)}: {unit}" for score, unit in benchmark["units"].items()]
     figures = [*benchmark["overall"], *(one for some in benchmark["categories"].values() for one in some)]
     whole = f"The whole of {short(benchmark['name'], 60)}; differences are {names[1]} minus {names[0]}"
     found = [blocks.table(whole, columns, rows, notes=[*units, *_unbounded(figures)], where=blocks.BOTH)]
     by_score: dict[str, list[tuple[str, Record]]] = {}
     for part, figures in benchmark["categories"].items():
         for one in figures:
-            by_score.setdefault(_spaced(one["score"]), []).append((_spaced(part), one))
+            by_score.setdefault(spaced(one["score"]), []).append((spaced(part), one))
     for score, ones in by_score.items():
         found.append(_forest(score, ones, names))
         found.append(
@@ -296,14 +296,14 @@ def _benchmark(benchmark: Record, names: tuple[str, str]) -> list[Record]:
 
 def _scores(record: Record, about: Record) -> list[Record]:
     """Return the sections of one model's benchmark."""
-    units = [f"{_spaced(score)}: {unit}" for score, unit in record["units"].items()]
+    units = [f"{spaced(score)}: {unit}" for score, unit in record["units"].items()]
     every = [
-        (_spaced(part) or "all", _spaced(score), figure)
+        (spaced(part) or "all", spaced(score), figure)
         for part, figures in {"": record["overall"], **record["parts"]}.items()
         for score, figure in figures.items()
     ]
     reasons = [f"{part}, {score}: {figure['reason']}." for part, score, figure in every if figure.get("reason")]
-    rows = [(_spaced(score), [_cell(figure)]) for score, figure in record["overall"].items()]
+    rows = [(spaced(score), [_cell(figure)]) for score, figure in record["overall"].items()]
     whole = [{"figure": figure} for some in (record["overall"], *record["parts"].values()) for figure in some.values()]
     found = [
         blocks.table("The whole benchmark", ["Score", "Value"], rows, notes=[*units, *_unbounded(whole)]),
@@ -322,7 +322,7 @@ def _scores(record: Record, about: Record) -> list[Record]:
     by_score: dict[str, list[tuple[str, Record]]] = {}
     for part, figures in record["parts"].items():
         for score, figure in figures.items():
-            by_score.setdefault(_spaced(score), []).append((_spaced(part), figure))
+            by_score.setdefault(spaced(score), []).append((spaced(part), figure))
     for score, ones in by_score.items():
         drawn = [(part, estimate_from_dict(figure)) for part, figure in ones]
         found.append(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from levelhead.lm.intervals import FEW_CLUSTERS, at_level, cluster_count, p_value, paired_difference
+from levelhead.lm.page import spaced
 from levelhead.lm.runner import scores_to_dict
 from levelhead.lm.samples import SampleLog, common_documents, worst_parts
 from levelhead.metrics import estimate_to_dict, holm
@@ -97,14 +98,14 @@ def samples_sentence(record: Record) -> str:
     """Say what the models score, or which of them differ."""
     task, logs = record["task"], record["logs"]
     if len(logs) == 1:
-        said = [f"{_spaced(score)} {_figure(logs[0]['scores']['overall'][score])}" for score in record["headlines"][:3]]
+        said = [f"{spaced(score)} {_figure(logs[0]['scores']['overall'][score])}" for score in record["headlines"][:3]]
         return f"{short(logs[0]['name'], 60)} on {task}, {counted(record['documents'], 'document')}: {joined(said)}."
     apart = [one for one in record["differences"] if one["p_holm"] is not None and one["p_holm"] < 0.05]
     of = counted(len(record["differences"]), "paired difference")
     if not apart:
         return f"On {task} none of {of} between models is decided at 5% after Holm's correction."
     said = [
-        f"{_spaced(one['score'])}, {short(one['second'], 60)} minus {short(one['first'], 60)}: "
+        f"{spaced(one['score'])}, {short(one['second'], 60)} minus {short(one['first'], 60)}: "
         f"{_figure(one['difference'], signed=True)}"
         for one in apart
     ]
@@ -124,17 +125,13 @@ def _cell(figure: Record | None, *, signed: bool = False) -> Record:
     return blocks.no_cell() if figure is None else blocks.figure_cell(figure, DIGITS, scale=1, signed=signed)
 
 
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")
-
-
 def _scores(record: Record, names: Sequence[str]) -> list[Record]:
     every = dict.fromkeys(score for log in record["logs"] for score in log["scores"]["overall"])
-    rows = [(_spaced(score), [_cell(log["scores"]["overall"].get(score)) for log in record["logs"]]) for score in every]
+    rows = [(spaced(score), [_cell(log["scores"]["overall"].get(score)) for log in record["logs"]]) for score in every]
     units = {score: unit for log in record["logs"] for score, unit in log["scores"]["units"].items()}
     notes = ["95% intervals, each by itself."]
     for unit in dict.fromkeys(units.values()):
-        of = [_spaced(score) for score, one in units.items() if one == unit]
+        of = [spaced(score) for score, one in units.items() if one == unit]
         notes.append(f"{'All' if len(of) == len(units) else joined(of)}: {unit}.")
     caption = f"{record['task']}, {counted(record['documents'], 'document')}"
     return [blocks.table(caption, ["Score", *names], rows, notes=notes, where=blocks.BOTH)]
@@ -145,7 +142,7 @@ def _differences(record: Record) -> list[Record]:
         return []
     rows = [
         (
-            f"{_spaced(one['score'])}: {short(one['second'], 60)} minus {short(one['first'], 60)}",
+            f"{spaced(one['score'])}: {short(one['second'], 60)} minus {short(one['first'], 60)}",
             [
                 _cell(one["difference"], signed=True),
                 blocks.no_cell() if one["p_holm"] is None else blocks.cell(number(one["p_holm"], 4)),
@@ -163,8 +160,8 @@ def _differences(record: Record) -> list[Record]:
 def _worst(record: Record) -> list[Record]:
     rows = [
         (
-            f"{short(log['name'], 60)}: {_spaced(one['score'])}",
-            [blocks.cell(_spaced(one["part"]), f"of {one['of']}"), _cell(one["figure"])],
+            f"{short(log['name'], 60)}: {spaced(one['score'])}",
+            [blocks.cell(spaced(one["part"]), f"of {one['of']}"), _cell(one["figure"])],
         )
         for log in record["logs"]
         for one in log["worst"]
@@ -181,10 +178,10 @@ def _categories(record: Record, names: Sequence[str]) -> list[Record]:
     for score in record["headlines"]:
         parts = dict.fromkeys(part for log in record["logs"] for part in log["scores"]["parts"])
         figures = {part: [log["scores"]["parts"].get(part, {}).get(score) for log in record["logs"]] for part in parts}
-        rows = [(_spaced(part), [_cell(one) for one in some]) for part, some in figures.items() if any(some)]
+        rows = [(spaced(part), [_cell(one) for one in some]) for part, some in figures.items() if any(some)]
         if all(figure is None or figure["value"] is None for some in figures.values() for figure in some):
             continue
         if rows:
-            caption = f"{_spaced(score)} by category"
+            caption = f"{spaced(score)} by category"
             found.append(blocks.table(caption, ["Category", *names], rows, where=blocks.BOTH))
     return found
