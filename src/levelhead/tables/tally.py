@@ -249,9 +249,11 @@ def _text(value: Hashable, title: str) -> str:
 
 def crossed(columns: Sequence[Column]) -> NDArray[np.int64]:
     """Return one code for each row, of what it has in all columns."""
-    flat = columns[0][0]
+    flat = columns[0][0].astype(np.int64)  # a copy, counted on in place
     for codes, values in columns[1:]:
-        flat = flat * len(values) + codes
+        if len(values) > 1:
+            flat *= len(values)
+            flat += codes
     return flat
 
 

@@ -5,8 +5,11 @@ A row is counted and forgotten, whatever the method: no figure about one row is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +20,7 @@ from levelhead.metrics.group import FloatArray
 from levelhead.metrics.labelled import FOLDS
 from levelhead.report.text import counted
 from levelhead.tables.columns import Column
-from levelhead.tables.tally import crossed, occurring_codes, patterns_at
+from levelhead.tables.tally import MOST_COUNTED_CELLS, crossed, occurring_codes, patterns_at
 from levelhead.types import DataError, quoted
 
 BINS = 100
@@ -173,17 +176,19 @@ class Tally:
         return np.where(known, 1 / np.where(known, chance, 1.0), 1.0)
 
     def _count(self, parts: Sequence[Column], h: FloatArray | None, weight: FloatArray | None) -> None:
-        if np.prod([float(len(values)) for _, values in parts]) >= 2**62:
+        size = np.prod([float(len(values)) for _, values in parts])
+        if size >= 2**62:
             raise DataError("These columns have too many different values together: leave one out, or merge rare ones.")
         flat = crossed(parts)
         places, rows = occurring_codes(flat, parts)
         found = np.tile(rows.astype(np.float64)[:, None, None], (1, 3, 3))
         if h is not None or weight is not None:
-            within = np.searchsorted(places, flat)
-            for i in range(1 if weight is None else 3):
-                for j in range(1 if h is None else 3):
-                    factor = (1.0 if weight is None else weight**i) * (1.0 if h is None else h**j)
-                    found[:, i, j] = np.bincount(within, weights=factor, minlength=len(places))
+            few = size <= MOST_COUNTED_CELLS  # they are looked up faster than they are searched for
+            within, there = (flat, places) if few else (np.searchsorted(places, flat), np.arange(len(places)))
+            for i, j in itertools.product(range(1 if weight is None else 3), range(1 if h is None else 3)):
+                if i or j:
+                    factors = (one**power for one, power in ((weight, i), (h, j)) if one is not None and power)
+                    found[:, i, j] = np.bincount(within, weights=reduce(mul, factors))[there]
             if weight is None:
                 found[:, 1:] = found[:, :1]
             if h is None:
