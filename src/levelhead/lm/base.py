@@ -95,7 +95,7 @@ def spread_over(items: Sequence[Item], keys: Sequence[str], count: int) -> list[
     """
     cells = sorted(_cells(items, keys), key=lambda cell: _draw(cell[0]))
     turns = (item for turn in itertools.zip_longest(*cells) for item in turn if item is not None)
-    kept = {item.id for item in itertools.islice(turns, count)}
+    kept = {item.id for item in itertools.islice(turns, min(count, len(items)))}
     return [item for item in items if item.id in kept]
 
 
