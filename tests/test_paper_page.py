@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 import re
 from pathlib import Path
@@ -152,3 +154,16 @@ def test_seeds_and_rows_of_the_grid_are_not_named_as_options(tool: ModuleType) -
     assert tool.made_with(item, {"grids": {name: record["grids"][name] | {"label_only": label_only}}}) == (
         " with `--seeds 0,1`"
     )
+
+
+def test_the_functions_named_for_the_method_are_in_their_files() -> None:
+    page = ROOT / "docs" / "methods" / "dam.md"
+    section = page.read_text(encoding="utf-8").partition("## In code\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| .+ \| (`.+`) \| \[(\w+)\.py\]\((.+)\) \|$", section, flags=re.M)
+    assert len(rows) >= 9
+    for names, module, link in rows:
+        file = (page.parent / link).resolve()
+        assert file.name == f"{module}.py"
+        room = importlib.import_module(f"levelhead.{file.parent.name}.{module}")
+        for name in re.findall(r"`(.+?)`", names):
+            assert callable(functools.reduce(getattr, name.split("."), room)), name
