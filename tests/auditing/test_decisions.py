@@ -148,6 +148,21 @@ def test_what_is_missing_or_small_is_shown_and_not_compared() -> None:
     assert one_row.overall.value == 1
 
 
+def test_it_says_which_difference_so_many_rows_detect() -> None:
+    rng = np.random.default_rng(2)
+    group = np.repeat(["a", "b"], [300, 100])
+    found = lh.audit_decisions(["yes", "no"] * 200, sensitive_features=group, favourable="yes", reference="a")
+    column = found.by_attribute["group"]
+    assert column.smallest == "b"
+    assert f"a difference of {100 * column.detectable:.1f} percentage points" in " ".join(str(found).split())
+    told = 0
+    for _ in range(400):
+        hits = rng.binomial([300, 100], [0.5, 0.5 - column.detectable])
+        found = _compared(hits, np.array([300, 100]), [1], 0, 1, 0.95)
+        told += found[1][0].excludes_zero
+    assert told / 400 > 0.8 - 3 * math.sqrt(0.8 * 0.2 / 400)
+
+
 def test_nobody_selected_has_no_ratio() -> None:
     found = lh.audit_decisions(["no"] * 50 + ["yes"], sensitive_features=["a", "b"] * 25 + ["c"], favourable="yes")
     ratio = found.by_attribute["group"].groups["b"].selection_ratio

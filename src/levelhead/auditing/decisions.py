@@ -33,6 +33,7 @@ from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.between import check_level, differences, fisher_p, proportion_ends, ratio_of
 from levelhead.metrics.counts import IntArray
 from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name, parts_of
+from levelhead.metrics.power import detectable_gap
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted
@@ -43,6 +44,9 @@ from levelhead.tables.source import Arrays, Source
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import alike, check_labels, in_order
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
+
+MOST_COMPARISONS = 1_000_000
+"""Of which a plan is made; more make no difference that could be seen."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +68,23 @@ class GroupDecisions(Finding):
 
 @dataclass(frozen=True)
 class ColumnDecisions(Finding):
-    """One sensitive column. ``demographic_parity`` is the largest difference of two groups' selection rates."""
+    """One sensitive column. ``demographic_parity`` is the largest difference of two groups' selection rates.
+
+    ``detectable`` is the difference between the ``smallest`` group and the reference that so many rows show with a
+    probability of 80%, as a fraction; NaN where none, however large.
+    """
 
     groups: dict[Key, GroupDecisions]
     reference: Key | None
     reference_is_given: bool
     demographic_parity: Estimate
+    smallest: Key | None = None
+    detectable: float = math.nan
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict."""
-        return {**super().to_dict(), "reference": None if self.reference is None else group_name(self.reference)}
+        named = {"reference": self.reference, "smallest": self.smallest}
+        return super().to_dict() | {key: None if one is None else group_name(one) for key, one in named.items()}
 
 
 @dataclass(frozen=True)
@@ -340,7 +351,15 @@ def _column(
         counts.keep([counts.groups[at] for at in usable]), "demographic_parity", positive=chosen, level=asked.level,
         replicates=asked.replicates, seed=asked.seed, min_count=asked.min_count,
     )  # fmt: skip
-    return ColumnDecisions(figures, None if to is None else groups[to], named is not None, gap)
+    reference = None if to is None else groups[to]
+    if to is None or not others:
+        return ColumnDecisions(figures, reference, named is not None, gap)
+    few = min(others, key=lambda at: rows[at])
+    detectable = detectable_gap(
+        float(hits[to] / rows[to]), float(rows[few]), float(rows[to]), level=asked.level,
+        comparisons=min(comparisons, MOST_COMPARISONS),
+    )  # fmt: skip
+    return ColumnDecisions(figures, reference, named is not None, gap, groups[few], detectable)
 
 
 def _left_out(name: str, column: ColumnDecisions, asked: _Asked) -> list[str]:

@@ -166,7 +166,7 @@ def _section(name: str, column: Record, level: str) -> Record:
             ("p", "Fisher’s exact test, adjusted for all comparisons."),
         ],
         rows,
-        notes=[to],
+        notes=[to, _room(column)],
         page_columns=[6],
         where=blocks.BOTH,
     )
@@ -174,6 +174,20 @@ def _section(name: str, column: Record, level: str) -> Record:
     return blocks.section(
         "Selection rates",
         [table, *([blocks.forest(f"Difference to {short(reference)}", drawn, heads=heads)] if drawn else [])],
+    )
+
+
+def _room(column: Record) -> str:
+    """Say which difference these rows could have shown."""
+    if column["smallest"] is None:
+        return ""
+    few, other = (short(quoted(column[name])) for name in ("smallest", "reference"))
+    pair = f"{few}, the smallest group compared, and {other}"
+    if column["detectable"] is None:
+        return f"Between {pair}, no difference could be detected with so few rows."
+    return (
+        f"With this many rows, a difference of {number(100 * column['detectable'])} percentage points between {pair}, "
+        "is detected with a probability of 80%."
     )
 
 
