@@ -58,8 +58,7 @@ print(audits["dam"].table())
 
 # %%
 comparison = collect([folder / "erm", folder / "dam"], "test")[0].compare("erm")
-print(*comparison.tables())
-print("\n".join(comparison.findings()))
+print(comparison.report.table())
 
 # %% [markdown]
 # ## Where does the last layer look, by group?

@@ -114,9 +114,11 @@ def test_no_process_of_a_pool_imports_a_file_of_the_current_folder(hostile: Path
     (hostile / "aside").mkdir()
     script = hostile / "aside" / "pool.py"
     script.write_text(
-        "from contextlib import suppress\nfrom levelhead.cli import main\nfrom levelhead.demo import _pool\n"
+        "from concurrent.futures import ProcessPoolExecutor\nfrom contextlib import suppress\n"
+        "from multiprocessing import get_context\nfrom levelhead.cli import main\n"
         "if __name__ == '__main__':\n    with suppress(SystemExit):\n        main(['--version'])\n"
-        "    with _pool(1) as pool:\n        pool.submit(abs, -3).result()\n"
+        "    with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:\n"
+        "        pool.submit(abs, -3).result()\n"
     )
     levelhead(hostile, command=(str(script),))
 
@@ -135,9 +137,9 @@ def test_no_worker_of_ray_imports_a_file_of_the_current_folder(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "object_store_memory": 10**8}
     )
     try:
-        (hostile / "own.py").write_text(FOCAL)
+        (hostile / "mine.py").write_text(FOCAL)
         monkeypatch.chdir(hostile)
-        grid = compare_methods(GRID_BASE, ["own:Focal"], [0], {})
+        grid = compare_methods(GRID_BASE, ["mine:Focal"], [0], {})
         with connected(cluster.address, tmp_path / "ray") as (launch, slots):
             failures = run_grid(make_cells(grid, tmp_path / "ray"), workers=slots, launch=launch)
         assert [failure.message for failure in failures] == []

@@ -220,6 +220,13 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         lh.audit, lambda: {"y_true": LABEL, "scores": SCORE, "sensitive_features": SEX, "replicates": 100},
     ),
     "audit_file": (lh.audit_file, lambda: {**OF_FILE, "replicates": 100}),
+    "audit_decisions": (
+        lh.audit_decisions, lambda: {"decisions": PREDICTION, "sensitive_features": SEX, "favourable": 1},
+    ),
+    "audit_decisions_file": (
+        lh.audit_decisions_file,
+        lambda: {"path": "rows.csv", "decision": "p", "groups": ["g"], "favourable": 1, "replicates": 100},
+    ),
     "explain_gap": (
         lh.explain_gap,
         lambda: {"y_true": LABEL, "score": SCORE, "sensitive_features": SEX, "replicates": 100, "min_count": 2},
@@ -341,8 +348,8 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "lm.comparison_summary": (lh.lm.comparison_summary, lambda: {"before": Path("a"), "after": Path("b")}),
 }  # fmt: skip
 MADE_BY_OTHERS = {  # records that functions return, and what nobody calls
-    "AuditResult", "Batch", "Estimate", "Explanation", "IndirectAudit", "LevelheadError", "ModelComparison", "Plan",
-    "RegressionAudit", "DebiasLog", "lm.TripletBatch", "Counts", "JointCounts", "JointRow", "JointTable", "gaps",
+    "AuditResult", "Batch", "DecisionAudit", "Estimate", "Explanation", "IndirectAudit", "LevelheadError",
+    "ModelComparison", "Plan", "RegressionAudit", "DebiasLog", "lm.TripletBatch", "Counts", "JointCounts", "JointRow", "JointTable", "gaps",
 }  # fmt: skip
 
 
