@@ -349,7 +349,8 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
 }  # fmt: skip
 MADE_BY_OTHERS = {  # records that functions return, and what nobody calls
     "AuditResult", "Batch", "DecisionAudit", "Estimate", "Explanation", "IndirectAudit", "LevelheadError",
-    "ModelComparison", "Plan", "RegressionAudit", "DebiasLog", "lm.TripletBatch", "Counts", "JointCounts", "JointRow", "JointTable", "gaps",
+    "ModelComparison", "Plan", "RegressionAudit", "DebiasLog", "lm.TripletBatch", "Counts", "JointCounts", "JointRow",
+    "JointTable", "gaps",
 }  # fmt: skip
 
 
