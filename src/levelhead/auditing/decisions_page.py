@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from levelhead.auditing.rates import FOUR_FIFTHS, four_fifths, ratio_cell, ratio_span
 from levelhead.report import blocks
 from levelhead.report.definitions import CAUTION
 from levelhead.report.text import (
@@ -19,9 +20,6 @@ from levelhead.report.text import (
     short,
 )
 from levelhead.types import Estimate, printable, quoted
-
-FOUR_FIFTHS = 0.8
-SENTENCES_PRINTED = 10
 
 _TERMS = (
     ("Selection rate", "The share of a group’s rows with the favourable decision."),
@@ -129,17 +127,7 @@ def _told(name: str, column: Record, result: Record) -> Iterator[_Told]:
 def _verdict(ratio: Estimate) -> str:
     if not ratio.defined:
         return f"The impact ratio is undefined: {ratio.reason}."
-    if ratio.high < FOUR_FIFTHS:
-        verdict = "below four fifths"
-    elif ratio.low >= FOUR_FIFTHS:
-        verdict = "not below four fifths"
-    else:
-        verdict = "these rows cannot tell whether it is below four fifths"
-    return f"The impact ratio is {number(ratio.value, 2)} (interval {_span(ratio)}): {verdict}."
-
-
-def _span(ratio: Estimate) -> str:
-    return f"[{number(ratio.low, 2)}, {number(ratio.high, 2) if math.isfinite(ratio.high) else 'any size'}]"
+    return f"The impact ratio is {number(ratio.value, 2)} (interval {ratio_span(ratio)}): {four_fifths(ratio)}."
 
 
 def _section(name: str, column: Record, level: str) -> Record:
@@ -196,11 +184,9 @@ def _beside(group: str, found: Record, reference: str | None) -> list[Record]:
         return [blocks.cell("the reference", quiet=True), blocks.no_cell(), blocks.no_cell()]
     if found["selection_ratio"] is None:
         return [blocks.cell("not compared", quiet=True), blocks.no_cell(), blocks.no_cell()]
-    ratio = estimate_from_dict(found["selection_ratio"])
-    shown = blocks.cell(number(ratio.value, 2), _span(ratio)) if ratio.defined else blocks.undefined_cell(ratio.reason)
     p_value: Any = found["p_value"]
     return [
         blocks.figure_cell(found["difference"], signed=True),
-        shown,
+        ratio_cell(estimate_from_dict(found["selection_ratio"])),
         blocks.cell("< 0.001" if p_value < 0.001 else number(p_value, 3)),
     ]

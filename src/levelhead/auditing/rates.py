@@ -295,16 +295,30 @@ def rate_sentences(name: str, part: MoreRates) -> list[str]:
         for key, one in outcome.lowest_first:
             if sentences and one.value >= FOUR_FIFTHS:
                 break
-            if one.high < FOUR_FIFTHS:
-                verdict = "below four fifths"
-            elif one.low >= FOUR_FIFTHS:
-                verdict = "not below four fifths"
-            else:
-                verdict = "these rows cannot tell whether it is below four fifths"
-            sentences.append(
-                f"By {printable(name)}, {_compared_ratios(outcome, key, one, ', the favourable outcome,')}: {verdict}."
-            )
+            said = _compared_ratios(outcome, key, one, ", the favourable outcome,")
+            sentences.append(f"By {printable(name)}, {said}: {four_fifths(one)}.")
     return sentences
+
+
+def four_fifths(ratio: Estimate) -> str:
+    """Say how a ratio stands to four fifths, as far as its interval tells."""
+    if ratio.high < FOUR_FIFTHS:
+        return "below four fifths"
+    if ratio.low >= FOUR_FIFTHS:
+        return "not below four fifths"
+    return "these rows cannot tell whether it is below four fifths"
+
+
+def ratio_span(ratio: Estimate) -> str:
+    """Return the interval of a ratio, whose upper end may be infinite."""
+    return f"[{number(ratio.low, 2)}, {number(ratio.high, 2) if math.isfinite(ratio.high) else 'any size'}]"
+
+
+def ratio_cell(ratio: Estimate) -> Record:
+    """Return a ratio with its interval, or why it is undefined, as a table's cell."""
+    return (
+        blocks.cell(number(ratio.value, 2), ratio_span(ratio)) if ratio.defined else blocks.undefined_cell(ratio.reason)
+    )
 
 
 def _both_ratios(name: str, part: MoreRates) -> list[str]:
@@ -473,8 +487,4 @@ def _amplified(name: str, found: Record, level: str) -> list[Record]:
 def _ratio(record: Record | None) -> Record:
     if record is None:
         return blocks.cell("1", "the reference", quiet=True)
-    figure = estimate_from_dict(record)
-    if not figure.defined:
-        return blocks.undefined_cell(figure.reason)
-    high = "any size" if math.isnan(figure.high) or math.isinf(figure.high) else number(figure.high, 2)
-    return blocks.cell(number(figure.value, 2), f"[{number(figure.low, 2)}, {high}]")
+    return ratio_cell(estimate_from_dict(record))
