@@ -107,6 +107,13 @@ def test_pipelines_read_the_xml_whatever_a_group_is_called() -> None:
     assert [[child.tag for child in case] for case in suite] == [["failure"], ["error"]]
 
 
+def test_pipelines_read_the_xml_whatever_a_column_is_called() -> None:
+    found = Result(ratio(0.5, 0.4, 0.6, attribute="race\x1b"))
+    gate = check(found, [Condition.parse("race\x1b: selection_ratio < 0.8")])
+    (case,) = ElementTree.fromstring(gate.junit("rows.csv").encode("utf-8"))
+    assert case.get("name") == "not race\\x1b: selection_ratio < 0.8 (race\\x1b, group b)"
+
+
 def test_an_audit_is_a_test_in_one_line() -> None:
     labels, predictions, groups = [1, 0] * 50, [1, 0, 1, 1] * 25, ["a", "a", "b", "b"] * 25
     result = lh.audit(labels, predictions, sensitive_features={"sex": groups})

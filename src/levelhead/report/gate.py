@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
 from levelhead.metrics.names import group_name
-from levelhead.types import ConfigError, Estimate, listed, printable, quoted
+from levelhead.types import ConfigError, Estimate, listed, printable, quoted, visible
 
 if TYPE_CHECKING:
     from levelhead.report.result import Report
@@ -124,7 +124,7 @@ class Gate:
             suite.set(f"{kind}s", str(sum(kinds.get(one.answer) == kind for one in self.checks)))
         for one in self.checks:
             group = "" if one.group is None else f", group {printable(one.group)}"
-            name = f"not {one.condition} ({printable(one.attribute)}{group})"
+            name = f"not {visible(one.condition)} ({printable(one.attribute)}{group})"
             case = ElementTree.SubElement(suite, "testcase", classname="levelhead.fail-if", name=name)
             if one.answer in kinds:
                 ElementTree.SubElement(case, kinds[one.answer], message=one.about)
