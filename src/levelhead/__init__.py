@@ -41,6 +41,8 @@ if _typing.TYPE_CHECKING:
     from levelhead.auditing.regression import regression_audit as regression_audit
     from levelhead.auditing.regression import regression_audit_file as regression_audit_file
     from levelhead.auditing.result import AuditResult as AuditResult
+    from levelhead.auditing.scoring import gap_metrics as gap_metrics
+    from levelhead.auditing.scoring import gap_score as gap_score
     from levelhead.auditing.signal import signal_area as signal_area
     from levelhead.auditing.unknown.answer import IndirectAudit as IndirectAudit
     from levelhead.auditing.unknown.audit import indirect_audit as indirect_audit
@@ -90,6 +92,8 @@ _HOME = {
     "detach": "attention",
     "explain_file": "auditing.explain",
     "explain_gap": "auditing.explain",
+    "gap_metrics": "auditing.scoring",
+    "gap_score": "auditing.scoring",
     "indirect_audit": "auditing.unknown.audit",
     "indirect_audit_file": "auditing.unknown.audit",
     "signal_area": "auditing.signal",

@@ -1,0 +1,177 @@
+"""Gaps as plain functions: ``compute_metrics`` of Hugging Face's Trainer, and scores of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from levelhead.arrays import any_array, array_of, checked
+from levelhead.metrics import Counts, estimate
+from levelhead.metrics.counts import distinct
+from levelhead.metrics.names import gaps
+from levelhead.tables.columns import positive_index
+from levelhead.types import ConfigError, DataError, listed, quoted
+
+GAPS = ("demographic_parity", "equal_opportunity", "equalized_odds_worst")
+"""What :func:`gap_metrics` logs; equalized odds as fairlearn has it, the larger of the two differences."""
+IGNORED = -100
+"""Hugging Face's label of rows that do not count."""
+
+
+@checked
+def gap_score(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    *,
+    groups: ArrayLike,
+    metric: str = "equalized_odds_worst",
+    positive: Hashable = None,
+    min_count: int = 10,
+) -> float:
+    """Return the largest difference between groups: a function for ``sklearn.metrics.make_scorer``.
+
+    Args:
+        y_true: (rows,) labels.
+        y_pred: (rows,) predicted classes.
+        groups: (rows,) the group of each row; rows without one are left out.
+        metric: ``demographic_parity``, ``equal_opportunity``, ``equalized_odds`` or ``equalized_odds_worst``.
+        positive: the positive class; None: the second of two, and of more classes the one with the largest gap.
+        min_count: smallest denominator for a rate to enter the gap.
+
+    Returns:
+        the gap as a fraction, smaller is better; NaN where fewer than two groups have enough rows.
+
+    Raises:
+        DataError: lengths differ, or a label or a prediction is missing.
+        ConfigError: unknown metric or class.
+
+    Example:
+        ```python
+        import levelhead as lh
+
+        gap = lh.gap_score([1, 1, 1, 1], [1, 1, 1, 0], groups=list("aabb"), metric="demographic_parity", min_count=2)
+        print(gap)  # 0.5
+        ```
+    """
+    _known([metric])
+    codes, _ = distinct(groups, "groups", hint="")
+    labels, predictions = array_of(y_true, "y_true"), array_of(y_pred, "y_pred")
+    if len({len(codes), len(labels), len(predictions)}) > 1:
+        raise DataError(
+            f"{len(labels)} labels, {len(predictions)} predictions and {len(codes)} groups. Pass one of each a row."
+        )
+    known = codes >= 0
+    if not known.any():
+        return float("nan")
+    counts = Counts.from_rows(labels[known], predictions[known], codes[known])
+    place = positive_index(list(counts.classes), positive)
+    return estimate(counts, metric, positive=place, min_count=min_count, replicates=100).value
+
+
+@checked
+def gap_metrics(
+    groups: Any,
+    *,
+    metrics: Sequence[str] = GAPS,
+    positive: int | None = None,
+    min_count: int = 10,
+    level: float = 0.95,
+) -> Callable[[Any], dict[str, float]]:
+    """Return a ``compute_metrics`` for ``transformers.Trainer`` that logs gaps between groups of evaluation rows.
+
+    Groups stay in this function: the model and the training rows never get them. It is for watching. With
+    ``load_best_model_at_end`` and a gap as ``metric_for_best_model``, groups would choose the checkpoint.
+
+    Args:
+        groups: (rows,) the group of each row of ``eval_dataset``, in its order; or several columns by name. Rows
+            without a group count for accuracy alone.
+        metrics: gaps to log.
+        positive: index of the positive class; None: 1 of two, and of more classes the one with the largest gap.
+        min_count: smallest denominator for a rate to enter a gap.
+        level: of the intervals.
+
+    Returns:
+        a function of an ``EvalPrediction``. It returns ``accuracy``, and each gap with the ends of its interval under
+        ``NAME_low`` and ``NAME_high``, all as fractions; with several columns, under ``COLUMN_NAME``. A gap that
+        cannot be computed is NaN.
+
+    Raises:
+        DataError: there are no groups, or columns differ in length. The function raises it where the evaluation has
+            another number of rows, or its predictions are not logits or classes.
+        ConfigError: unknown metric.
+
+    Example:
+        ```python
+        import numpy as np
+        from transformers import EvalPrediction
+
+        import levelhead as lh
+
+        watch = lh.gap_metrics(["a", "b"] * 20)
+        logits = np.stack([np.zeros(40), np.linspace(-1, 1, 40)], 1)
+        print(watch(EvalPrediction(logits, np.arange(40) // 20))["accuracy"])  # 1.0
+        ```
+    """
+    _known(metrics)
+    columns = {str(name): one for name, one in groups.items()} if isinstance(groups, Mapping) else {"": groups}
+    read = {
+        name: distinct(one, f"groups {quoted(name)}" if name else "groups", hint="") for name, one in columns.items()
+    }
+    sizes = {len(codes) for codes, _ in read.values()}
+    if len(sizes) != 1 or 0 in sizes:
+        raise DataError(f"The columns of groups have lengths {sorted(sizes)}. Pass one value for each evaluation row.")
+    (size,) = sizes
+
+    def compute(prediction: Any) -> dict[str, float]:
+        labels, predictions, classes = _classes(prediction)
+        if len(labels) != size:
+            raise DataError(
+                f"The evaluation has {len(labels)} rows, and gap_metrics was given {size} groups. "
+                "Pass the groups of this eval_dataset, in its order."
+            )
+        counted = labels != IGNORED
+        found = {"accuracy": float(np.mean(labels[counted] == predictions[counted])) if counted.any() else float("nan")}
+        for name, (codes, values) in read.items():
+            known = counted & (codes >= 0)
+            counts = Counts.from_codes(
+                codes[known], labels[known], predictions[known], [str(value) for value in values], range(classes)
+            )
+            for metric in metrics:
+                gap = estimate(counts, metric, positive=positive, min_count=max(1, min_count), level=level)
+                title = f"{name}_{metric}" if name else metric
+                found |= {title: gap.value, f"{title}_low": gap.low, f"{title}_high": gap.high}
+        return found
+
+    return compute
+
+
+def _known(metrics: Sequence[str]) -> None:
+    if unknown := [one for one in metrics if one not in gaps()]:
+        raise ConfigError(f"Unknown gap {quoted(unknown[0])}. Known: {listed(gaps())}.")
+
+
+def _classes(prediction: Any) -> tuple[Any, Any, int]:
+    """Return labels and predicted classes (rows,) int64, and how many classes there are."""
+    given, labels = prediction.predictions, prediction.label_ids
+    # A model that returns more than logits gives a tuple, with the logits first.
+    logits = any_array(given[0] if isinstance(given, tuple) else given, "predictions", False)
+    labels = any_array(labels[0] if isinstance(labels, tuple) else labels, "label_ids", False)
+    whole = logits.ndim == 1 and logits.dtype.kind in "iu"
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not (whole or (logits.ndim == 2 and logits.shape[1] > 1)):
+        raise DataError(
+            f"gap_metrics needs one label a row and logits (rows, classes) or classes (rows,); predictions have shape "
+            f"{logits.shape}, labels {labels.shape}."
+        )
+    predictions = logits if whole else logits.argmax(1)
+    if len(predictions) != len(labels):
+        raise DataError(f"There are {len(predictions)} predictions for {len(labels)} labels.")
+    if not whole and (np.isnan(logits).any()):
+        raise DataError(f"{int(np.isnan(logits).any(1).sum())} rows have logits that are NaN. Lower the learning rate.")
+    highest = int(max(predictions.max(initial=0), labels.max(initial=0)))
+    classes = highest + 1 if whole else logits.shape[1]
+    if highest >= classes or predictions.min(initial=0) < 0 or labels[labels != IGNORED].min(initial=0) < 0:
+        raise DataError(f"A label or a prediction is not a class from 0 to {classes - 1}.")
+    return labels.astype(np.int64), predictions.astype(np.int64), max(2, classes)

@@ -1,0 +1,119 @@
+"""Gaps as functions for Trainer and scikit-learn."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import fairlearn.metrics as theirs
+import numpy as np
+import pytest
+
+import levelhead as lh
+
+
+def given(logits, labels):
+    return SimpleNamespace(predictions=logits, label_ids=np.asarray(labels))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_values_are_fairlearns(seed):
+    draw = np.random.default_rng(seed)
+    labels, chosen, groups = draw.integers(0, 2, 400), draw.integers(0, 2, 400), draw.choice(["a", "b", "c"], 400)
+    logits = np.stack([np.zeros(400), 2.0 * chosen - 1], 1)
+    found = lh.gap_metrics(groups)(given(logits, labels))
+    for metric, function in {
+        "demographic_parity": theirs.demographic_parity_difference,
+        "equal_opportunity": theirs.equal_opportunity_difference,
+        "equalized_odds_worst": theirs.equalized_odds_difference,
+    }.items():
+        expected = function(labels, chosen, sensitive_features=groups)
+        assert found[metric] == pytest.approx(expected, abs=1e-12)
+        assert found[f"{metric}_low"] <= found[metric] <= found[f"{metric}_high"]
+        assert lh.gap_score(labels, chosen, groups=groups, metric=metric) == pytest.approx(expected, abs=1e-12)
+    assert found["accuracy"] == pytest.approx(np.mean(labels == chosen))
+
+
+def test_a_search_of_scikit_learn_takes_it_as_a_score():
+    import sklearn
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import make_scorer
+    from sklearn.model_selection import GridSearchCV
+
+    draw = np.random.default_rng(0)
+    inputs, groups = draw.normal(size=(900, 3)), draw.choice(["a", "b"], 900)
+    labels = (inputs[:, 0] + (groups == "a") + draw.normal(size=900) > 0).astype(int)
+    with sklearn.config_context(enable_metadata_routing=True):
+        scorer = make_scorer(lh.gap_score, greater_is_better=False).set_score_request(groups=True)
+        search = GridSearchCV(LogisticRegression(), {"C": [0.01, 1.0]}, scoring=scorer, cv=3)
+        search.fit(inputs, labels, groups=groups)
+    assert np.all(search.cv_results_["mean_test_score"] <= 0)
+
+
+def test_what_trainer_gives_is_read():
+    logits = np.array([[2.0, 1.0], [0.0, 1.0]] * 20)
+    groups = {"sex": ["f", "m", "f", "m"] * 10, "site": [None, *"ab" * 19, "a"]}
+    watch = lh.gap_metrics(groups, metrics=["demographic_parity"])
+    assert watch(given(logits, [0, 1] * 20))["sex_demographic_parity"] == 1.0
+    assert set(watch(given((logits, np.ones((40, 3))), [0, 1] * 20))) == {
+        "accuracy",
+        *(f"{name}_demographic_parity{end}" for name in ("sex", "site") for end in ("", "_low", "_high")),
+    }
+    assert watch(given(logits.argmax(1), [0, 1] * 20))["sex_demographic_parity"] == 1.0
+    assert watch(given(logits, [-100, 1] * 20))["accuracy"] == 1.0
+    assert math.isnan(watch(given(logits, [-100, -100] * 20))["sex_demographic_parity"])
+
+
+def test_a_gap_that_cannot_be_computed_is_not_0():
+    assert math.isnan(lh.gap_score([1, 0], [1, 0], groups=["a", "b"]))
+    assert math.isnan(lh.gap_score([1, 0], [1, 0], groups=[None, None]))
+    found = lh.gap_metrics(["a"] * 12)(given(np.eye(2)[[0, 1] * 6], [0, 1] * 6))
+    assert found["accuracy"] == 1.0
+    assert math.isnan(found["demographic_parity"])
+    assert math.isnan(found["demographic_parity_low"])
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: lh.gap_metrics([]), r"lengths \[0\]"),
+        (lambda: lh.gap_metrics({}), r"lengths \[\]"),
+        (lambda: lh.gap_metrics({"a": [1], "b": [1, 2]}), r"lengths \[1, 2\]"),
+        (lambda: lh.gap_metrics(["a"], metrics=["gap"]), "Unknown gap"),
+        (lambda: lh.gap_metrics(["a"] * 3)(given(np.eye(2), [0, 1])), "2 rows, and gap_metrics was given 3"),
+        (lambda: lh.gap_metrics(["a"] * 2)(given(np.ones((2, 1)), [0, 1])), "shape"),
+        (lambda: lh.gap_metrics(["a"] * 2)(given(np.eye(2), [0.5, 1.0])), "one label a row"),
+        (lambda: lh.gap_metrics(["a"] * 2)(given(np.eye(2), [0, 2])), "class from 0 to 1"),
+        (lambda: lh.gap_metrics(["a"] * 2)(given(np.array([[np.nan, 1], [1, 0]]), [0, 1])), "1 rows have logits"),
+        (lambda: lh.gap_score([1, 0], [1, 0], groups=["a"]), "2 labels, 2 predictions and 1 groups"),
+        (lambda: lh.gap_score([1, 0], [1, 0], groups=["a", "b"], positive=7), "not among the classes"),
+        (lambda: lh.gap_score([1, None], [1, 0], groups=["a", "b"]), "missing"),
+    ],
+)
+def test_what_cannot_be_scored_says_why(call, words):
+    with pytest.raises(lh.LevelheadError, match=words):
+        call()
+
+
+def test_a_trainer_logs_gaps(tmp_path):
+    import torch
+    from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
+
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8, "patch_size": 4}
+    rows = [{"pixel_values": torch.randn(3, 8, 8) + at % 2, "labels": at % 2} for at in range(40)]
+    arguments = TrainingArguments(
+        str(tmp_path),
+        num_train_epochs=1,
+        eval_strategy="epoch",
+        report_to="none",
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+    model = lh.attach(ViTForImageClassification(ViTConfig(**size)))
+    watch = lh.gap_metrics(["a", "b", "b", "a"] * 10)
+    trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, compute_metrics=watch)
+    trainer.train()
+    logged = next(one for one in trainer.state.log_history if "eval_accuracy" in one)
+    assert 0 <= logged["eval_demographic_parity_low"] <= logged["eval_demographic_parity"] <= 1
