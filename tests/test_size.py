@@ -42,3 +42,12 @@ def test_it_counts_the_package() -> None:
     assert int(total[2]) == sum(
         file.read_text(encoding="utf-8").count("\n") for file in (ROOT / "src" / "levelhead").rglob("*.py")
     )
+
+
+def test_tests_lie_as_the_package_does() -> None:
+    """A folder of tests is called after a room; pytest imports test files by their base name, so each has its own."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    assert len({file.name for file in files}) == len(files)
+    rooms = {file.parent.relative_to(ROOT / "tests").as_posix() for file in files}
+    own = {".", "fuzz", "golden", "attention/families"}
+    assert not [room for room in rooms - own if not (ROOT / "src" / "levelhead" / room / "__init__.py").is_file()]

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_reading import Reader, difference, made_up, read
 from test_page_in_browser import browse, chromium  # noqa: F401  (a fixture)
 from test_pages import colours, contrast
 
@@ -25,6 +24,7 @@ from levelhead.auditing.audit import audit
 from levelhead.auditing.page import audit_page
 from levelhead.bench.page import Compared, Comparisons
 from levelhead.report import render
+from page_reading import Reader, difference, made_up, read
 
 NAMED_BY_THEIR_WORDS = ("a", "button", "summary")
 INTERACTIVE = ("a", "button", "input", "select", "textarea", "summary")

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from page_reading import difference, made_up
 from PIL import Image
 
 from levelhead.auditing.audit import audit
 from levelhead.auditing.page import audit_page
 from levelhead.bench.page import Compared, Comparisons
 from levelhead.report import render
+from page_reading import difference, made_up
 
 pytestmark = pytest.mark.e2e
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from page_reading import Reader, difference, figure, made_up, read
 from rich.console import Console
 
 from levelhead.auditing.audit import audit
@@ -32,6 +31,7 @@ from levelhead.report.marks import AT_CHANCE, FEW_SEEDS, MEANINGS
 from levelhead.report.terminal import drawn
 from levelhead.runs.page import run_page
 from levelhead.types import DataError, Estimate
+from page_reading import Reader, difference, figure, made_up, read
 
 MARKS = {"at_chance": AT_CHANCE, "few_seeds": FEW_SEEDS}
 DAY = datetime.date(2026, 1, 2)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from page_reading import difference, figure, made_up
 
 from levelhead.bench.ladder import RUNGS, Step, draw_ladder, steps_of
 from levelhead.metrics import JointRow
 from levelhead.types import DataError, Estimate
+from page_reading import difference, figure, made_up
 
 
 def row(gap: float, accuracy: float) -> dict[str, JointRow]:

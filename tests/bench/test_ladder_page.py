@@ -10,7 +10,7 @@ import pytest
 from levelhead.storage import read_json
 from scripts import load_script
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ladder = load_script(ROOT / "benchmarks" / "ladder.py")
 RESULT = ROOT / "results" / "ladder_small.json"
 

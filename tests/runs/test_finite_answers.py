@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from test_refit import RECIPE
 
 from levelhead.bench.tables import collect
 from levelhead.cli.app import main
@@ -20,7 +21,6 @@ from levelhead.runs.refit import Refitting
 from levelhead.runs.train import train_run
 from levelhead.training.finite import refuse_not_finite
 from levelhead.types import LevelheadError
-from test_refit import RECIPE
 from tiny import make_examples
 
 

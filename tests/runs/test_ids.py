@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from test_own_csv import own, recipe
 
 import levelhead as lh
 from command_line import run, said
@@ -16,7 +17,6 @@ from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.tables.join import both_ids
 from levelhead.types import ConfigError, DataError
-from test_own_csv import own, recipe
 
 __all__ = ["own"]
 

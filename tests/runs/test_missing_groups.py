@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from test_own_csv import own, recipe
 
 import levelhead as lh
 from command_line import run, said
@@ -17,7 +18,6 @@ from levelhead.runs.recipe import build_experiment
 from levelhead.runs.train import train_run
 from levelhead.storage import read_json
 from levelhead.types import DataError
-from test_own_csv import own, recipe
 
 __all__ = ["own"]
 

@@ -208,7 +208,7 @@ def test_from_a_csv_to_a_served_model_without_an_editor(
     answers = classify(list(table["review"][:3]))
     assert {answer["label"] for answer in answers} <= set(table["verdict"])
     pytest.importorskip("onnxruntime")
-    script = str(Path(__file__).parent.parent / "examples" / "export_onnx.py")
+    script = str(Path(__file__).parents[2] / "examples" / "export_onnx.py")
     monkeypatch.setattr(sys, "argv", [script, "--model", str(folder / "model"), "--out", "model.onnx"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter's own code

@@ -15,7 +15,7 @@ from levelhead.paper.items import ITEMS
 from levelhead.storage import write_json
 from scripts import load_script
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
