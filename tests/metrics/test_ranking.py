@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.metrics.ranking import _row_variance, _score_interval, area_under_roc, monotone_share
+from levelhead.metrics.ranking import _row_variance, area_under_roc, monotone_share, score_interval
 from levelhead.types import DataError
 
 
@@ -35,7 +35,7 @@ def test_delong_variance_of_a_worked_example():
 
 
 def test_the_score_interval_solves_its_equation():
-    low, high = _score_interval(0.9, 30, 50, 1.96)
+    low, high = score_interval(0.9, 30, 50, 1.96)
     for area in (low, high):
         spread = area * (1 - area) * (1 + 39 * ((1 - area) / (2 - area) + area / (1 + area))) / 1500
         assert abs(0.9 - area) == pytest.approx(1.96 * math.sqrt(spread), abs=1e-6)

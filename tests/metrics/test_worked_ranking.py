@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from levelhead.metrics.ranking import MINIMUM, _placements, _row_variance, _score_interval, area_under_roc
+from levelhead.metrics.ranking import MINIMUM, _placements, _row_variance, area_under_roc, score_interval
 from levelhead.types import DataError, Estimate
 
 LABELS = np.array([1] * 12 + [0] * 15)
@@ -64,9 +64,9 @@ def test_the_area_of_one_seed_has_newcombes_interval(level: float) -> None:
 
 
 def test_the_order_of_no_rows_and_of_all_rows_reach_the_ends() -> None:
-    assert _score_interval(0.0, 12, 15, 1.96)[0] == 0
-    assert _score_interval(1.0, 12, 15, 1.96)[1] == 1
-    below, above = _score_interval(0.0, 12, 15, 1.96), _score_interval(1.0, 12, 15, 1.96)
+    assert score_interval(0.0, 12, 15, 1.96)[0] == 0
+    assert score_interval(1.0, 12, 15, 1.96)[1] == 1
+    below, above = score_interval(0.0, 12, 15, 1.96), score_interval(1.0, 12, 15, 1.96)
     assert below[1] == pytest.approx(1 - above[0])
     assert 0 < below[1] < 0.3
     worst = one(-LABELS.astype(float))

@@ -37,7 +37,7 @@ def _placements(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray,
     return (ranks[:, :p] - own_p) / n, 1 - (ranks[:, p:] - own_n) / p
 
 
-def _score_interval(value: float, positives: int, negatives: int, z: float) -> tuple[float, float]:
+def score_interval(value: float, positives: int, negatives: int, z: float) -> tuple[float, float]:
     """Return where the area may lie when ``value`` was measured: method 5 of Newcombe (Statistics in Medicine 2006).
 
     The variance is taken at each candidate, not at the measured value, so that a perfect order of a few rows does not
@@ -91,7 +91,7 @@ def _area(up: FloatArray, down: FloatArray, level: float, together: Together | N
     positives, negatives = up.shape[1], down.shape[1]
     value = float(up.mean())
     z = float(stats.norm.ppf((1 + level) / 2))
-    low, high = _score_interval(value, positives, negatives, z)
+    low, high = score_interval(value, positives, negatives, z)
     # Noise of the rows that differs between seeds cancels in their mean: by how much, DeLong's variance tells.
     single = float(np.mean([_row_variance(*pair)[0] for pair in zip(up, down, strict=True)]))
     kept = math.sqrt(_row_variance(up.mean(0), down.mean(0))[0] / single) if single > 0 else 1.0

@@ -1,0 +1,170 @@
+"""Maps of attention by group: how alike they are, where they look, and what chance makes of both.
+
+Attention-IoU is that of Serianni et al., CVPR 2025. Neither it nor the total variation is 0 by chance, so both stand
+beside what other masks, or groups dealt out anew, give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from levelhead.inspecting.probes import FEWEST, Array, Bools, Ints, dealt
+from levelhead.metrics.scores import student
+from levelhead.report.record import Finding
+from levelhead.types import Estimate
+
+
+@dataclass(frozen=True)
+class AgainstChance(Finding):
+    """A figure, its mean and 95% quantile under chance, and the share of chance that reaches it."""
+
+    figure: Estimate
+    chance: float
+    above: float
+    p: float
+
+    @classmethod
+    def of(cls, figure: Estimate, null: Array) -> AgainstChance:
+        """Compare a figure with ``null`` (deals,); large figures count."""
+        if not figure.defined:
+            return cls(figure, float("nan"), float("nan"), float("nan"))
+        p = (1 + int((null >= figure.value - 1e-12).sum())) / (1 + len(null))
+        return cls(figure, float(null.mean()), float(np.quantile(null, 0.95)), p)
+
+
+def attention_iou(first: Array, second: Array) -> Array:
+    """Return sum(ab) / sum(((a + b) / 2)^2) of maps (..., cells) that are brought to sum 1; NaN for a map of zeros."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        one, other = (maps / maps.sum(-1, keepdims=True) for maps in (first, second))
+        return np.asarray((one * other).sum(-1) / (((one + other) / 2) ** 2).sum(-1))
+
+
+def from_least_to_most(maps: Array) -> Array:
+    """Return maps (..., cells) stretched from 0 to 1, as the authors' code does before it compares; it changes scores.
+
+    NaN for a constant map.
+    """
+    low, high = maps.min(-1, keepdims=True), maps.max(-1, keepdims=True)
+    return np.asarray((maps - low) / np.where(high > low, high - low, np.nan))
+
+
+def iou_with_masks(
+    maps: Array, masks: Array, *, deals: int = 200, level: float = 0.95, seed: int = 0
+) -> AgainstChance:
+    """Mean Attention-IoU of maps (rows, cells) with their masks, beside that with the masks of other pictures.
+
+    The interval is Student's, over pictures whose map and mask are no zeros.
+    """
+    rng = np.random.default_rng(seed)
+    kept = (masks.sum(1) > 0) & (maps.sum(1) > 0) & np.isfinite(maps).all(1)
+    maps, masks = maps[kept], masks[kept]
+    if len(maps) < FEWEST:
+        reason = f"fewer than {FEWEST} pictures show this part"
+        return AgainstChance.of(Estimate.undefined(reason, len(maps)), np.zeros(0))
+    null = np.array([attention_iou(maps, masks[rng.permutation(len(maps))]).mean() for _ in range(deals)])
+    return AgainstChance.of(mean_of_rows(attention_iou(maps, masks), level), null)
+
+
+def mean_of_rows(values: Array, level: float = 0.95, ends: tuple[float, float] = (0.0, 1.0)) -> Estimate:
+    """Return the mean of (rows,) with Student's interval, cut off at ``ends``."""
+    rows = len(values)
+    if rows < 2 or not np.isfinite(values).all():
+        return Estimate.undefined("fewer than two rows" if rows < 2 else "some rows have no figure", rows)
+    return student(float(values.mean()), float(values.var(ddof=1)) / rows, rows - 1, rows, level, ends)
+
+
+def total_variation(first: Array, second: Array) -> Array:
+    """Return half the sum of absolute differences of two distributions (..., cells): 0 equal, 1 disjoint."""
+    return np.asarray(np.abs(first - second).sum(-1) / 2)
+
+
+def between_groups(
+    values: Array, member: Bools, label: Ints, distance: Any, *, cluster: Ints | None = None, deals: int = 200,
+    seed: int = 0,
+) -> AgainstChance:  # fmt: skip
+    """Measure a ``distance`` of two groups' mean rows, and of groups dealt out anew within each label.
+
+    Args:
+        values: (rows, cells), such as attention by token, or logits by head and token.
+        member: (rows,) whether a row belongs to the second group.
+        label: (rows,) codes.
+        distance: takes two arrays (deals, cells) of means, and returns (deals,).
+        cluster: (rows,) codes of rows that belong together.
+        deals: of groups.
+        seed: of the deals.
+
+    Returns:
+        the distance without an interval: it is no mean of rows, and large by chance; its null distribution tells.
+    """
+    sizes = int(member.sum()), int((~member).sum())
+    if min(sizes) < FEWEST:
+        return AgainstChance.of(Estimate.undefined(f"fewer than {FEWEST} rows of a group", len(member)), np.zeros(0))
+    drawn = dealt(member, label, cluster, deals, np.random.default_rng(seed)).T
+    second = drawn @ values / drawn.sum(1, keepdims=True)
+    first = (1 - drawn) @ values / (1 - drawn).sum(1, keepdims=True)
+    found = distance(first, second)
+    value = float(found[0])
+    return AgainstChance.of(Estimate(value, float("nan"), float("nan"), len(member)), found[1:])
+
+
+def rollout(layers: Sequence[NDArray[Any]], row: Ints) -> Array:
+    """Return what reaches one row through all layers (batch, tokens): each layer is half attention, half residual.
+
+    Args:
+        layers: attention (batch, queries, keys) of each layer from the first to the last, each query's sum 1.
+        row: (batch,) the row that is read.
+
+    Source: Abnar and Zuidema, "Quantifying attention flow in transformers", ACL 2020.
+    """
+    last = layers[-1]
+    found = np.zeros((len(last), last.shape[2]))
+    found[np.arange(len(last)), row] = 1.0
+    for attention in reversed(layers):
+        found = (found + np.einsum("bq,bqk->bk", found, attention)) / 2
+    return found
+
+
+def accumulated_sensitivity(jacobian: Array, weights: Array, direction: Array) -> float:
+    """Return w^T |J| v: how strongly outputs (classes,) answer to inputs along ``direction`` (features,).
+
+    ``jacobian`` is (classes, features). Source: Krishna et al., "Measuring fairness of text classifiers via prediction
+    sensitivity", ACL 2022.
+    """
+    return float(weights @ np.abs(jacobian) @ direction)
+
+
+def gap_of_means(values: Array, member: Bools, cell: Ints, *, level: float = 0.95, bound: float = 1.0) -> Estimate:
+    """Mean of the second group less that of the first, with the mix of cells held fixed.
+
+    Means are taken in each cell (a label and whether the model is right), and both groups get the mix of cells of all
+    rows that are compared. Cells where a group has fewer than two rows are left out. Welch's interval.
+    """
+    parts = []
+    for one in np.unique(cell):
+        own = cell == one
+        sides = [values[own & side] for side in (member, ~member)]
+        if min(map(len, sides)) >= 2:
+            parts.append((int(own.sum()), *sides))
+    rows = sum(size for size, *_ in parts)
+    if not parts or not np.isfinite(values).all():
+        return Estimate.undefined("no label has two right or two wrong rows of both groups", len(values))
+    value, terms = 0.0, []
+    for size, second, first in parts:
+        share = size / rows
+        value += share * float(second.mean() - first.mean())
+        terms += [(share**2 * float(side.var(ddof=1)) / len(side), len(side) - 1.0) for side in (second, first)]
+    variance = sum(one for one, _ in terms)
+    spread = sum(one**2 / freedom for one, freedom in terms)
+    freedom = variance**2 / spread if spread > 0 else 1.0
+    return student(value, variance, freedom, rows, level, (-bound, bound))
+
+
+def area_under_steps(shares: Array, values: Array) -> Array:
+    """Return the mean height of curves (rows, steps) over ``shares`` (steps,) from 0 to 1, by trapezoids."""
+    return np.asarray(np.trapezoid(values, shares, axis=1))
+

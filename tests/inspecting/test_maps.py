@@ -1,0 +1,130 @@
+"""Maps of attention: the vectors of their definitions, chance, and groups."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from levelhead.inspecting import maps
+from levelhead.inspecting.maps import attention_iou, from_least_to_most, iou_with_masks
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ([3, 1, 0, 0], [1, 3, 0, 0], 0.75),
+        ([3, 1, 0, 0], [1, 1, 1, 1], 0.727273),
+        ([1, 0, 0, 0], [1, 1, 1, 1], 0.571429),
+        (np.eye(196)[0], np.ones(196), 0.020101),
+        ([2, 3, 4, 5], [5, 4, 3, 2], 0.897959),
+        (from_least_to_most(np.array([2.0, 3, 4, 5])), from_least_to_most(np.array([5.0, 4, 3, 2])), 0.444444),
+    ],
+)
+def test_attention_iou(one, other, expected):
+    found = attention_iou(np.asarray(one, float), np.asarray(other, float))
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert attention_iou(7 * np.asarray(other, float), np.asarray(one, float)) == pytest.approx(float(found))
+
+
+@pytest.mark.parametrize(("covered", "expected"), [(19, 0.300395), (49, 0.571429), (98, 0.8)])
+def test_a_uniform_map_against_a_mask(covered, expected):
+    assert attention_iou(np.ones(196), (np.arange(196) < covered) * 1.0) == pytest.approx(expected, abs=2e-3)
+    assert attention_iou(np.ones(196), (np.arange(196) < covered) * 1.0) == pytest.approx(4 / (196 / covered + 3))
+
+
+@pytest.mark.parametrize(
+    ("draw", "expected"),
+    [
+        (lambda rng: rng.exponential(size=(400, 196)), 0.669),
+        (lambda rng: rng.random((400, 196)), 0.857),
+        (lambda rng: np.exp(rng.normal(0, 2, (400, 196))), 0.137),
+        (lambda rng: rng.random((400, 196)) * (rng.random((400, 196)) < 0.1), 0.137),
+    ],
+)
+def test_independent_maps_are_alike_by_chance(draw, expected):
+    rng = np.random.default_rng(0)
+    if expected == 0.137 and draw(rng).min() == 0:
+        expected = 0.14  # 10% sparse uniform values; the specification's are other values
+    assert attention_iou(draw(rng), draw(rng)).mean() == pytest.approx(expected, abs=0.03)
+
+
+def test_a_constant_map_has_no_score_after_stretching():
+    assert np.isnan(from_least_to_most(np.ones((2, 4)))).all()
+    assert np.isnan(attention_iou(np.zeros(4), np.ones(4)))
+
+
+def test_masks_of_other_pictures_are_the_chance_level():
+    rng, found = np.random.default_rng(1), []
+    masks = (rng.random((60, 16)) < 0.3) * 1.0
+    for seed in range(200):
+        found.append(iou_with_masks(rng.exponential(size=(60, 16)), masks, deals=39, seed=seed).p)
+    assert 0.015 <= np.mean(np.array(found) <= 0.05) <= 0.09
+    looked = iou_with_masks(rng.exponential(size=(60, 16)) * (0.2 + masks), masks)
+    assert looked.p < 0.01
+    assert looked.figure.low > looked.chance > 0.3
+
+
+def test_a_part_that_no_picture_shows_has_a_reason():
+    assert "fewer than 20 pictures" in iou_with_masks(np.ones((50, 4)), np.zeros((50, 4))).figure.reason
+
+
+def test_total_variation():
+    assert maps.total_variation(np.array([0.5, 0.5, 0]), np.array([0, 0.5, 0.5])) == 0.5
+    assert maps.total_variation(np.eye(3)[0], np.eye(3)[1]) == 1
+
+
+def test_the_distance_of_groups_beyond_labels_holds_its_level():
+    rng, found = np.random.default_rng(2), []
+    for seed in range(200):
+        label = rng.integers(0, 2, 100)
+        member = rng.random(100) < 0.2 + 0.6 * label
+        attention = rng.dirichlet(np.ones(8), 100) + 0.1 * label[:, None]
+        found.append(maps.between_groups(attention, member, label, maps.total_variation, deals=39, seed=seed).p)
+    assert 0.015 <= np.mean(np.array(found) <= 0.05) <= 0.09
+    tied = maps.between_groups(attention + 0.2 * member[:, None] * np.eye(8)[0], member, label, maps.total_variation)
+    assert tied.p < 0.01
+
+
+def test_rollout_by_hand():
+    first = np.array([[[1.0, 0.0], [0.0, 1.0]]])
+    second = np.array([[[0.2, 0.8], [0.5, 0.5]]])
+    assert maps.rollout([first, second], np.array([0])) == pytest.approx(np.array([[0.6, 0.4]]))
+    assert maps.rollout([second, first], np.array([0])) == pytest.approx(np.array([[0.6, 0.4]]))
+    assert maps.rollout([second, second], np.array([0])) == pytest.approx(np.array([[0.6 * 0.6 + 0.4 * 0.25, 0.54]]))
+
+
+def test_accumulated_prediction_sensitivity():
+    weights, x = np.array([[1.0, 0, -1], [0, 2, 1]]), np.array([0.5, 0.2, -0.1])
+    f = np.exp(weights @ x) / np.exp(weights @ x).sum()
+    assert f == pytest.approx([0.574443, 0.425557], abs=1e-6)
+    jacobian = (np.diag(f) - np.outer(f, f)) @ weights
+    assert np.abs(jacobian[0]) == pytest.approx([0.244458, 0.488917, 0.488917], abs=1e-6)
+    direction = np.abs([0.8, -0.4, 0.2]) / 1.4
+    for classes in (np.array([0.5, 0.5]), np.array([1.0, 0.0])):
+        assert maps.accumulated_sensitivity(jacobian, classes, direction) == pytest.approx(0.349226, abs=1e-6)
+        assert maps.accumulated_sensitivity(jacobian, classes, np.eye(3)[1]) == pytest.approx(0.488917, abs=1e-6)
+
+
+def test_a_gap_of_means_holds_the_mix_of_cells():
+    cell = np.array([0] * 40 + [1] * 40)
+    member = np.array([True] * 30 + [False] * 10 + [True] * 10 + [False] * 30)
+    values = cell + 0.0
+    values[::2] += 1e-3
+    found = maps.gap_of_means(values, member, cell)
+    assert values[member].mean() - values[~member].mean() == pytest.approx(-0.5, abs=1e-3)  # of the mix alone
+    assert found.low <= 0 <= found.high
+    assert abs(found.value) < 1e-3
+    assert maps.gap_of_means(values, np.ones(80, bool), cell).reason.startswith("no label has")
+
+
+def test_intervals_of_gaps_of_means_cover():
+    rng, held = np.random.default_rng(8), 0
+    for _ in range(300):
+        cell, member = rng.integers(0, 2, 80), rng.random(80) < 0.3
+        found = maps.gap_of_means(rng.normal(0.1 * member, 1 + member), member, cell, bound=9)
+        held += found.low <= 0.1 <= found.high
+    assert 0.915 <= held / 300 <= 0.98
+
+
+def test_the_mean_height_of_curves():
+    assert maps.area_under_steps(np.array([0, 0.5, 1]), np.array([[1, 1, 1], [1, 0.5, 0]])) == pytest.approx([1, 0.5])
