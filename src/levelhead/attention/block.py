@@ -71,7 +71,8 @@ class BlockAttention(nn.Module):
         self.tap.take(query, key, value, row, valid, scaling)
         mask = None if valid is None else valid[:, None, None, :]
         if interface.is_observed():
-            interface.show(interface.Attended(self, raw_query, raw_key, query, key, mask, scaling, row))
+            query, key, value = interface.edit(self, query, key, value)
+            interface.show(interface.Attended(self, raw_query, raw_key, query, key, mask, scaling, row, value))
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
         self.tap.watch(mixed, self)
         return cast(Tensor, self.output(mixed.transpose(1, 2).flatten(2)))

@@ -74,11 +74,11 @@ def capture(model: nn.Module, inputs: Inputs, batch_size: int, device: torch.dev
             continue
         seen = _of_interface(model, batch, len(index))
         if rule is None:
-            rule = _readout_rule(model, seen.module)
+            rule = readout_rule(model, seen.module)
         valid = interface.valid_keys(seen.mask, len(index))
         if valid is not None and bool(valid.all()):
             valid = None
-        captured = _captured(seen, valid, _row(rule, seen, valid))
+        captured = captured_of(seen, valid, _row(rule, seen, valid))
         yield replace(captured, other_rows=not _row_alone(seen.module._modules.get("debias")))
 
 
@@ -115,7 +115,9 @@ def attention_logits(captured: Captured) -> Tensor:
     return logits
 
 
-def _captured(seen: interface.Attended, valid: Tensor | None, row: Tensor | None) -> Captured:
+def captured_of(seen: interface.Attended, valid: Tensor | None, row: Tensor | None) -> Captured:
+    """Take what a layer worked with off its device, in float32."""
+
     def settled(tensor: Tensor) -> Tensor:
         return tensor.detach().float().cpu()
 
@@ -159,7 +161,7 @@ def _of_interface(model: nn.Module, batch: dict[str, Tensor], size: int) -> inte
     return seen
 
 
-def _readout_rule(model: Any, module: nn.Module) -> str:
+def readout_rule(model: Any, module: nn.Module) -> str:
     """``first``, ``last`` or ``none``: as recorded by attach, otherwise proved with noise."""
     tap = getattr(module, "tap", None)
     if isinstance(tap, Tap):
@@ -221,7 +223,7 @@ def _of_block(model: nn.Module, appended: AppendedClassifier, batch: dict[str, T
     split = {name: output.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for name, output in raw.items()}
     mask = None if valid is None else valid[:, None, None, :]
     seen = interface.Attended(attention, split["query"], split["key"], query, key, mask, scaling, row)
-    return replace(_captured(seen, valid, row), other_rows=not _row_alone(attention.debias))
+    return replace(captured_of(seen, valid, row), other_rows=not _row_alone(attention.debias))
 
 
 def _row_alone(debias: Any) -> bool:

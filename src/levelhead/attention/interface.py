@@ -55,6 +55,7 @@ class Attended:
 
     ``raw_query`` and ``raw_key`` as projected, ``query`` and ``key`` as the softmax got them; ``mask`` boolean (True:
     may look) or additive, broadcastable to (batch, heads, queries, keys), or None; ``row`` (batch,) of a tapped module.
+    ``value`` (batch, key heads, keys, value size) is never debiased.
     """
 
     module: nn.Module
@@ -65,6 +66,7 @@ class Attended:
     mask: Tensor | None
     scaling: float
     row: Tensor | None
+    value: Tensor | None = None
 
 
 _watchers: list[Callable[[Attended], None]] = []
@@ -84,6 +86,27 @@ def show(attended: Attended) -> None:
     """Give what a module worked with to whoever watches now."""
     for take in _watchers:
         take(attended)
+
+
+Edit = Callable[[nn.Module, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+_edits: list[Edit] = []
+
+
+@contextmanager
+def edited(change: Edit) -> Iterator[None]:
+    """Let ``change`` replace queries, keys and values just before each softmax inside the block."""
+    _edits.append(change)
+    try:
+        yield
+    finally:
+        _edits.remove(change)
+
+
+def edit(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what the softmax of ``module`` gets; without :func:`edited` what it had."""
+    for change in _edits:
+        query, key, value = change(module, query, key, value)
+    return query, key, value
 
 
 _wanting: list[bool] = []
@@ -119,7 +142,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scaling: 
 
 def is_observed() -> bool:
     """Return whether somebody collects calls now, who would miss a layer that attends without this function."""
-    return bool(_recorders or _watchers)
+    return bool(_recorders or _watchers or _edits)
 
 
 def whole_mask(module: nn.Module, query: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor | None:
@@ -184,10 +207,11 @@ def levelhead_attention(
         if "debias" in module._modules:
             query, key = module.debias(query, key, valid, row)  # type: ignore[operator]
         tap.take(query, key, value, row, valid, scaling)
+    query, key, value = edit(module, query, key, value)
     if _watchers:
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
         mask = whole_mask(module, query, attention_mask, kwargs.get("is_causal"))
-        show(Attended(module, raw_query, raw_key, query, key, mask, factor, row))
+        show(Attended(module, raw_query, raw_key, query, key, mask, factor, row, value))
     weights = None
     if _wanting or kwargs.get("output_attentions"):
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling

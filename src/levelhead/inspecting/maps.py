@@ -53,9 +53,7 @@ def from_least_to_most(maps: Array) -> Array:
     return np.asarray((maps - low) / np.where(high > low, high - low, np.nan))
 
 
-def iou_with_masks(
-    maps: Array, masks: Array, *, deals: int = 200, level: float = 0.95, seed: int = 0
-) -> AgainstChance:
+def iou_with_masks(maps: Array, masks: Array, *, deals: int = 200, level: float = 0.95, seed: int = 0) -> AgainstChance:
     """Mean Attention-IoU of maps (rows, cells) with their masks, beside that with the masks of other pictures.
 
     The interval is Student's, over pictures whose map and mask are no zeros.
@@ -167,4 +165,3 @@ def gap_of_means(values: Array, member: Bools, cell: Ints, *, level: float = 0.9
 def area_under_steps(shares: Array, values: Array) -> Array:
     """Return the mean height of curves (rows, steps) over ``shares`` (steps,) from 0 to 1, by trapezoids."""
     return np.asarray(np.trapezoid(values, shares, axis=1))
-

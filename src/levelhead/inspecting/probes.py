@@ -102,11 +102,15 @@ def readability(
         scores[own] = _ridge(vectors[train], drawn[train], stratum[train], vectors[own])
     areas, area, variance = _areas(scores, drawn, cell, cluster)
     if not np.isfinite(area):
-        return _undefined("no fold has two rows of both groups" + (" with one label" if label is not None else ""), rows)
+        return _undefined(
+            "no fold has two rows of both groups" + (" with one label" if label is not None else ""), rows
+        )
     null = areas[1:]
     p = (1 + int((null >= area - 1e-12).sum())) / (1 + deals)
     sizes = int(member.sum()), int((~member).sum())
-    return Readability(area_estimate(area, variance, sizes, level), float(null.mean()), float(np.quantile(null, 0.95)), p)
+    return Readability(
+        area_estimate(area, variance, sizes, level), float(null.mean()), float(np.quantile(null, 0.95)), p
+    )
 
 
 def varying(vectors: Array) -> Array:
@@ -138,9 +142,7 @@ def dealt(member: Bools, cell: Ints, cluster: Ints | None, deals: int, rng: np.r
             drawn[own, 1:] = rng.permuted(np.repeat(member[own, None], deals, axis=1), axis=0)
         return drawn
     _, first, block = np.unique(np.stack([cell, cluster]), axis=1, return_index=True, return_inverse=True)
-    block = block.ravel()
-    blocks = dealt(member[first], cell[first], None, deals, rng)
-    drawn[:, 1:] = blocks[block, 1:]
+    drawn[:, 1:] = dealt(member[first], cell[first], None, deals, rng)[block.ravel(), 1:]
     return drawn
 
 
@@ -172,7 +174,7 @@ def _within(values: Array, stratum: Ints) -> Array:
 def _areas(scores: Array, drawn: Array, cell: Ints, cluster: Ints | None) -> tuple[Array, float, float]:
     """Areas of all columns from pairs of one cell; of the first column its variance, too."""
     wins, pairs = np.zeros(scores.shape[1]), np.zeros(scores.shape[1])
-    influence = np.zeros(len(scores))
+    influence: Array = np.zeros(len(scores))
     kept = []
     for one in np.unique(cell):
         own = np.flatnonzero(cell == one)
@@ -190,7 +192,7 @@ def _areas(scores: Array, drawn: Array, cell: Ints, cluster: Ints | None) -> tup
         # What a row adds to the weighted mean over cells: its own pairs, over all pairs.
         influence[own] = np.where(yes, (~yes).sum(), yes.sum()) * (placed - area) / pairs[0]
     if cluster is not None:
-        influence = np.bincount(np.unique(cluster, return_inverse=True)[1], influence)
+        influence = np.bincount(np.unique(cluster, return_inverse=True)[1], influence).astype(float)
     number = max(2, int((influence != 0).sum()))
     return areas, area, float((influence**2).sum()) * number / (number - 1)
 
@@ -220,7 +222,7 @@ def _undefined(reason: str, rows: int) -> Readability:
 
 @dataclass(frozen=True)
 class Shifts:
-    """How the group moves vectors: ``difference`` (folds, features) of its means given the label, and ``along`` (rows,).
+    """How a group moves vectors: ``difference`` (folds, features) of its means given the label; ``along`` (rows,).
 
     ``vectors - along[:, None] * difference[fold]`` has no covariance with the group given the label, as far as the
     other folds can tell: no linear probe reads the group there. It changes no more than it must (Belrose et al.,
@@ -236,9 +238,7 @@ class Shifts:
         return np.asarray(self.along[:, None] * self.difference[self.fold])
 
 
-def group_shifts(
-    vectors: Array, member: Bools, label: Ints, *, cluster: Ints | None = None, seed: int = 0
-) -> Shifts:
+def group_shifts(vectors: Array, member: Bools, label: Ints, *, cluster: Ints | None = None, seed: int = 0) -> Shifts:
     """Find the direction of the group in each fold from the other folds; arguments as :func:`readability` has them."""
     fold = folds(len(vectors), cluster, np.random.default_rng(seed))
     stratum = np.unique(label, return_inverse=True)[1]

@@ -1,0 +1,298 @@
+"""Places inside a classifier's last layer: what stands there, and what the classifier answers if it is changed.
+
+Works for plain and debiased models, of recipes and of users. A network is run once to find its layers; a change of the
+last layer runs that layer and the head alone, because the layers below give again what they gave before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from levelhead.attention import interface
+from levelhead.attention.aligning import Tap
+from levelhead.attention.block import AppendedClassifier
+from levelhead.attention.capture import Captured, attention_logits, captured_of, readout_rule
+from levelhead.attention.contrastive import rank_tokens, select_top_values
+from levelhead.attention.probe import as_probed, layer_of
+from levelhead.attention.watching import attention_map, refuse_unreachable
+from levelhead.types import UnsupportedModelError
+
+PLACES = {
+    "input": "input of the last layer",
+    "query": "query",
+    "key": "keys",
+    "selected": "values selected by attention",
+    "other": "other values",
+    "context": "output of attention",
+    "output": "output of the last layer",
+}
+"""From the bottom up, all of the row that the classifier reads; keys and other values are means over tokens."""
+
+ONLY_READ = {
+    "query before": "query before debiasing",
+    "key before": "keys before debiasing",
+    "scores": "attention logits",
+}
+"""Places whose change is not tried: before debiasing, and the readout row's logits by head and token."""
+
+NO_MOVE = "key"
+"""What is added to all keys adds the same to all logits of a query, and the softmax takes it off again."""
+
+
+@dataclass(frozen=True)
+class Inside:
+    """One batch, float32 on the CPU.
+
+    ``vectors`` has (batch, width) for each of :data:`PLACES`, and of :data:`ONLY_READ` where there is one;
+    ``layers`` the same for the output of every layer from the first; ``attention`` (batch, tokens) is the mean over
+    heads of the readout row's attention, ``flow`` the layers' (batch, queries, keys) for a rollout, empty where a layer
+    attends elsewhere; ``row`` (batch,), or None where the classifier reads no single row; ``selected`` (batch, top_t);
+    ``logits`` (batch, classes). ``below`` is what the lower layers returned, in the model's own type and place.
+    """
+
+    captured: Captured
+    vectors: dict[str, Tensor]
+    layers: list[Tensor]
+    attention: Tensor
+    flow: list[Tensor]
+    row: Tensor | None
+    selected: Tensor
+    logits: Tensor
+    below: list[Any]
+
+
+class Dissection:
+    """A classifier whose layers are known, and which of its rows is read.
+
+    ``top_t`` is how many tokens are selected: as the model aligns them, else 2.
+
+    Errors: :class:`~levelhead.types.UnsupportedModelError` for a network whose attention cannot be reached, or whose
+    last attention does not see one sequence per example.
+    """
+
+    def __init__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> None:
+        self.model: Any = model
+        self.inner: Any = getattr(model, "get_base_model", lambda: model)()  # PEFT wraps what it adapts
+        name = type(self.inner).__name__
+        if getattr(getattr(self.inner, "config", None), "is_encoder_decoder", True):
+            raise UnsupportedModelError(
+                f"{name} is not a Hugging Face encoder or decoder: its attention cannot be read."
+            )
+        seen: list[interface.Attended] = []
+        with as_probed(self.model), interface.watched(seen.append):
+            self.model(**batch)
+        refuse_unreachable(name, bool(seen))
+        rows = len(next(iter(batch.values())))
+        if seen[-1].raw_query.shape[0] != rows or seen[-1].raw_query.shape[2] != seen[-1].raw_key.shape[2]:
+            raise UnsupportedModelError(
+                f"The last attention of {name} does not see one sequence per example (windows or cross-attention)."
+            )
+        paths = {id(module): path for path, module in self.model.named_modules()}
+        self.attentions = [one.module for one in seen]
+        self.rule: str
+        self.appended = isinstance(self.inner, AppendedClassifier)
+        own = self.attentions[:-1] if self.appended else self.attentions
+        self.layers: list[nn.Module] = [layer_of(self.model, paths[id(one)]) for one in own]
+        if self.appended:
+            inner: Any = self.inner
+            self.layers.append(inner.block)
+            self.rule = inner.readout.readout
+        else:
+            self.rule = readout_rule(self.model, self.attentions[-1])
+        options = getattr(getattr(self.attentions[-1], "tap", None), "debias", None)
+        self.top_t = 2 if options is None else options.top_t
+        self.debiased = "debias" in self.attentions[-1]._modules and self.attentions[-1].debias is not None
+
+    def look(self, batch: Mapping[str, Tensor]) -> Inside:
+        """Run a batch as it is."""
+        seen: list[interface.Attended] = []
+        outputs: list[Any] = []
+        entered: list[Tensor] = []
+
+        def keep(module: nn.Module, args: Any, output: Any) -> None:
+            outputs.append(output)
+
+        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+            entered.append(_hidden(args, kwargs))
+
+        with ExitStack() as stack:
+            stack.enter_context(as_probed(self.model))
+            stack.enter_context(interface.watched(seen.append))
+            for layer in self.layers:
+                stack.callback(layer.register_forward_hook(keep).remove)
+            stack.callback(self.layers[-1].register_forward_pre_hook(enter, with_kwargs=True).remove)
+            logits = self.model(**batch).logits
+        last = seen[-1]
+        valid = interface.valid_keys(last.mask, len(logits))
+        row = last.row
+        if row is None:
+            row = Tap(self.rule).row(last.raw_query, valid, first_real=self.appended)
+        shown = valid if valid is not None and not bool(valid.all()) else None
+        captured = captured_of(last, shown, row)
+        value = _settled(last.value)
+        row = captured.readout
+        scores = attention_logits(captured)
+        attention = scores.softmax(-1)
+        if row is None and captured.valid is not None:
+            weight = captured.valid[:, None, :, None].float()
+            attention = (attention.nan_to_num() * weight).sum(2) / weight.sum(2).clamp(min=1)
+        else:
+            attention = attention.mean(2)
+        selecting: dict[str, Any] = {"readout": row, "valid": captured.valid}
+        of_selection = scores.mean(2) if row is None else scores[:, :, 0]
+        selected, found = rank_tokens(of_selection, self.top_t, **selecting)
+        key = captured.debiased_key
+        rest = torch.ones(key.shape[0], key.shape[2]) if captured.valid is None else captured.valid.float()
+        tokens = rest.clone()
+        rest.scatter_(1, selected[:, 0], torch.where(found[:, 0], 0.0, rest.gather(1, selected[:, 0])))
+        shared = attention.unflatten(1, (value.shape[1], -1)).mean(2)  # query heads that share a value
+        vectors = {
+            "input": _at(_settled(entered[-1]), row, captured.valid),
+            "query": _at(captured.debiased_query.transpose(1, 2).flatten(2), row, captured.valid),
+            "key": _mean(key.transpose(1, 2).flatten(2), tokens),
+            "selected": select_top_values(of_selection, value, self.top_t, **selecting),
+            "other": _mean(value.transpose(1, 2).flatten(2), rest),
+            "context": (shared[:, :, None] @ value).flatten(1),
+            "output": _at(_settled(_tensor(outputs[-1])), row, captured.valid),
+        }
+        if self.debiased:
+            vectors["query before"] = _at(captured.query.transpose(1, 2).flatten(2), row, captured.valid)
+            vectors["key before"] = _mean(captured.key.transpose(1, 2).flatten(2), tokens)
+        if row is not None and captured.valid is None and captured.mask is None:
+            vectors["scores"] = of_selection.flatten(1)
+        whole = len(seen) == len(self.layers) and len({one.raw_key.shape[2] for one in seen}) == 1
+        return Inside(
+            captured,
+            vectors,
+            [_at(_settled(_tensor(one)), row, captured.valid) for one in outputs],
+            attention.mean(1),
+            [_settled(attention_map(one)).nan_to_num() for one in seen] if whole else [],
+            row,
+            selected[:, 0],
+            _settled(logits),
+            outputs[:-1],
+        )
+
+    def without(self, batch: Mapping[str, Tensor], seen: Inside, shifts: Mapping[str, Tensor]) -> Tensor:
+        """Return the logits (batch, classes) after ``shifts`` (batch, width) are taken off at their places."""
+        with self._shifted(seen, shifts):
+            return self.model(**batch).logits.float()
+
+    def slopes(self, batch: Mapping[str, Tensor], seen: Inside, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return how the predicted class's log odds (batch,) answer to a move along each place's direction.
+
+        ``directions`` are (batch, width); a slope is the derivative for a move by the whole direction.
+        """
+        device = next(self.model.parameters()).device
+        steps = {place: torch.zeros(len(seen.logits), 1, device=device, requires_grad=True) for place in directions}
+        with torch.inference_mode(False), torch.enable_grad():
+            moves = {place: -steps[place] * directions[place].to(device) for place in directions}
+            with self._shifted(seen, moves), torch.enable_grad():
+                logits = self.model(**batch).logits.float()
+            found = torch.autograd.grad(log_odds(logits, seen.logits.argmax(1)).sum(), list(steps.values()))
+        return {place: slope[:, 0].cpu() for place, slope in zip(steps, found, strict=True)}
+
+    @contextmanager
+    def _shifted(self, seen: Inside, shifts: Mapping[str, Tensor]) -> Iterator[None]:
+        """Take shifts off inside the block; the layers below return what they returned before."""
+        device = next(self.model.parameters()).device
+        moved = {place: shift.to(device) for place, shift in shifts.items()}
+        row = None if seen.row is None else seen.row.to(device)
+        here = torch.arange(len(seen.logits), device=device)
+        chosen = seen.selected.to(device)
+
+        def at_row(hidden: Tensor, shift: Tensor) -> Tensor:
+            if row is None:
+                return hidden - shift[:, None]
+            hidden = hidden.clone()
+            hidden[here, row] = hidden[here, row] - shift
+            return hidden
+
+        def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            hidden = at_row(_hidden(args, kwargs), moved["input"])
+            return ((hidden, *args[1:]), kwargs) if args else ((), kwargs | {"hidden_states": hidden})
+
+        def leave(module: nn.Module, args: Any, output: Any) -> Any:
+            hidden = at_row(_tensor(output), moved["output"])
+            return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
+
+        def change(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            if module is not self.attentions[-1]:
+                return query, key, value
+            if "query" in moved:
+                query = at_row(query.transpose(1, 2), moved["query"].unflatten(1, query.shape[1:4:2])).transpose(1, 2)
+            heads, size = value.shape[1], value.shape[3]
+            if "context" in moved:  # attention sums to 1: what is taken off all values is taken off their mean
+                value = value - moved["context"].unflatten(1, (heads, 1, size))
+            if "selected" in moved or "other" in moved:
+                value = value.clone()
+                own = value[here[:, None], :, chosen]
+                if "other" in moved:
+                    value = value - moved["other"].unflatten(1, (heads, 1, size))
+                if "selected" in moved:
+                    own = own - moved["selected"].unflatten(1, (self.top_t, heads, size))
+                value[here[:, None], :, chosen] = own
+            return query, key, value
+
+        with ExitStack() as stack:
+            stack.enter_context(as_probed(self.model))
+            stack.enter_context(interface.edited(change))
+            stack.enter_context(_returning(self.layers[:-1], seen.below))
+            if "input" in moved:
+                stack.callback(self.layers[-1].register_forward_pre_hook(enter, with_kwargs=True).remove)
+            if "output" in moved:
+                stack.callback(self.layers[-1].register_forward_hook(leave).remove)
+            yield
+
+
+def log_odds(logits: Tensor, chosen: Tensor) -> Tensor:
+    """Return the log odds (batch,) of the class ``chosen`` (batch,) against all others."""
+    chosen = chosen.to(logits.device)[:, None]
+    others = logits.scatter(1, chosen, -torch.inf)
+    return logits.gather(1, chosen)[:, 0] - others.logsumexp(1)
+
+
+@contextmanager
+def _returning(layers: list[nn.Module], outputs: list[Any]) -> Iterator[None]:
+    """Let layers return given outputs without computing anything inside the block."""
+    for layer, output in zip(layers, outputs, strict=True):
+        vars(layer)["forward"] = lambda *args, output=output, **kwargs: output
+    try:
+        yield
+    finally:
+        for layer in layers:
+            vars(layer).pop("forward", None)
+
+
+def _tensor(output: Any) -> Tensor:
+    found: Tensor = output[0] if isinstance(output, tuple) else output
+    return found
+
+
+def _hidden(args: Any, kwargs: Any) -> Tensor:
+    found: Tensor = args[0] if args else kwargs["hidden_states"]
+    return found
+
+
+def _settled(tensor: Any) -> Tensor:
+    found: Tensor = tensor.detach().float().cpu()
+    return found
+
+
+def _at(hidden: Tensor, row: Tensor | None, valid: Tensor | None) -> Tensor:
+    """The readout row of (batch, tokens, width); the mean over tokens where the classifier reads no single row."""
+    if hidden.ndim == 2:  # a last layer that computed its one row alone
+        return hidden
+    if row is not None:
+        return hidden[torch.arange(len(hidden)), row]
+    return hidden.mean(1) if valid is None else _mean(hidden, valid.float())
+
+
+def _mean(hidden: Tensor, weight: Tensor) -> Tensor:
+    return (hidden * weight[:, :, None]).sum(1) / weight.sum(1, keepdim=True).clamp(min=1)

@@ -1,0 +1,120 @@
+"""Places inside a classifier: nothing changes without a change, slopes are derivatives, all kinds of classifiers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForSequenceClassification
+
+import levelhead as lh
+from levelhead.attention.places import NO_MOVE, PLACES, Dissection, log_odds
+from levelhead.types import UnsupportedModelError
+from tiny import tiny_appended, tiny_bert, tiny_vit
+
+MOVED = [place for place in PLACES if place != NO_MOVE]
+
+
+def texts() -> dict[str, torch.Tensor]:
+    ids = torch.randint(4, 40, (6, 9), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    mask[2, 5:], mask[3, 7:] = 0, 0
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def pictures() -> dict[str, torch.Tensor]:
+    return {"pixel_values": torch.randn(6, 3, 16, 16, generator=torch.Generator().manual_seed(1))}
+
+
+def trained(model: Any, batch: dict[str, torch.Tensor]) -> Any:
+    model.train()(**batch)
+    return model
+
+
+def llama() -> Any:
+    return LlamaForSequenceClassification(
+        LlamaConfig(
+            vocab_size=40,
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            pad_token_id=0,
+            num_labels=3,
+        )
+    )
+
+
+KINDS = {
+    "vit": lambda: (tiny_vit(), pictures()),
+    "debiased vit": lambda: (trained(lh.attach(tiny_vit()), pictures()), pictures()),
+    "bert": lambda: (tiny_bert(), texts()),
+    "debiased bert": lambda: (trained(lh.attach(tiny_bert()), texts()), texts()),
+    "appended": lambda: (tiny_appended(), texts()),
+    "two appended": lambda: (tiny_appended(2), texts()),
+    "llama": lambda: (llama(), texts()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_places_of_every_kind_of_classifier(kind):
+    torch.manual_seed(0)
+    model, batch = KINDS[kind]()
+    model.eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with torch.no_grad():
+        plain = model(**batch).logits
+    opened = Dissection(model, batch)
+    seen = opened.look(batch)
+    torch.testing.assert_close(seen.logits, plain)
+    assert len(seen.layers) == len(opened.layers)
+    torch.testing.assert_close(seen.layers[-1], seen.vectors["output"])
+    torch.testing.assert_close(seen.attention.sum(1), torch.ones(6))
+    still = {place: torch.zeros_like(seen.vectors[place]) for place in MOVED}
+    torch.testing.assert_close(opened.without(batch, seen, still), plain)
+    draw = torch.Generator().manual_seed(2)
+    for place in MOVED:
+        size = seen.vectors[place].abs().mean()
+        direction = torch.randn(seen.vectors[place].shape, generator=draw) * size
+        slope = opened.slopes(batch, seen, {place: direction})[place]
+        moved = [
+            log_odds(opened.without(batch, seen, {place: -step * direction}), plain.argmax(1)) for step in (1e-3, -1e-3)
+        ]
+        torch.testing.assert_close(slope, (moved[0] - moved[1]) / 2e-3, rtol=0.02, atol=2e-3)
+    torch.testing.assert_close(model(**batch).logits.detach(), plain)
+    assert not any("forward" in vars(layer) for layer in opened.layers)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_what_is_added_to_all_keys_never_reaches_the_softmax():
+    query, key = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 7, 5)
+    one, other = ((query @ (key + shift).transpose(2, 3)).softmax(-1) for shift in (0, torch.randn(2, 3, 1, 5)))
+    torch.testing.assert_close(one, other)
+
+
+def test_selected_values_alone_move_with_their_shift():
+    torch.manual_seed(0)
+    model, batch = tiny_vit().eval(), pictures()
+    opened = Dissection(model, batch)
+    seen = opened.look(batch)
+    with torch.no_grad():
+        own, all_places = seen.vectors["selected"], torch.ones_like(seen.vectors["selected"])
+        both = {"selected": all_places, "other": torch.ones_like(seen.vectors["other"])}
+        context = {"context": torch.ones_like(seen.vectors["context"])}
+    assert own.shape == (6, 2 * 16)
+    # What is taken off selected and other values alike is taken off the output of attention.
+    torch.testing.assert_close(opened.without(batch, seen, both), opened.without(batch, seen, context))
+
+
+def test_what_has_no_attention_of_one_sequence_is_refused():
+    with pytest.raises(UnsupportedModelError, match="encoder or decoder"):
+        Dissection(torch.nn.Linear(2, 2), {"input": torch.ones(2, 2)})
+
+
+def test_log_odds_of_two_and_three_classes():
+    assert log_odds(torch.tensor([[1.0, 3.0]]), torch.tensor([1])).item() == 2
+    expected = 3 - torch.tensor([1.0, 2.0]).logsumexp(0).item()
+    assert log_odds(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([2])).item() == pytest.approx(expected)
