@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +63,23 @@ def test_imports_for_type_checkers_alone_do_not_count(tmp_path: Path) -> None:
     text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from levelhead.data import a\n"
     (source / "metrics" / "a.py").write_text(text, encoding="utf-8")
     assert check(source).returncode == 0
+
+
+def test_the_picture_of_the_rooms_is_that_of_today(tmp_path: Path) -> None:
+    """docs/images/house.svg; where rooms or arrows changed: python tools/house.py docs/images/house.svg."""
+    subprocess.run([sys.executable, str(ROOT / "tools" / "house.py"), str(tmp_path / "house.svg")], check=True)
+    picture = (tmp_path / "house.svg").read_text(encoding="utf-8")
+    assert picture == (ROOT / "docs" / "images" / "house.svg").read_text(encoding="utf-8")
+    rooms = {file.parent.name for file in (ROOT / "src" / "levelhead").glob("*/__init__.py")}
+    rooms |= {"lh.*", "files that every room may import"}
+    assert set(re.findall(r'class="name"[^>]*>([^<]*)<', picture)) == rooms
+    assert "></text>" not in picture, "each room has its words in tools/house.py"
+
+
+def test_what_the_architecture_says_where_it_is_is_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+ \| `([\w/]+\.py)`: `(\w+)` \|", page, re.MULTILINE)
+    assert len(rows) >= 12
+    for file, name in rows:
+        text = (ROOT / "src" / "levelhead" / file).read_text(encoding="utf-8")
+        assert re.search(rf"^(def |class )?{name}\b", text, re.MULTILINE), f"{file} has no {name}"
