@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from coverage_scores import cells as cells_of_scores
 from numpy.typing import NDArray
 from scipy import special, stats
 
@@ -537,6 +538,7 @@ def cells() -> Iterator[tuple[str, tuple[str, ...], Once]]:
             f"changes of clusters, right 0.75 and {new:g}, {people} people, correlation {icc:g}, {sizes} records",
             *_clustered_changes(people, new, icc, sizes),
         )
+    yield from cells_of_scores()
 
 
 def simulate_more(trials: int, seed: int, word: str = "") -> list[dict[str, Any]]:

@@ -37,6 +37,9 @@ if _typing.TYPE_CHECKING:
     from levelhead.auditing.explanation import Explanation as Explanation
     from levelhead.auditing.plan import Plan as Plan
     from levelhead.auditing.plan import plan_audit as plan_audit
+    from levelhead.auditing.ranking import RankingAudit as RankingAudit
+    from levelhead.auditing.ranking import audit_ranking as audit_ranking
+    from levelhead.auditing.ranking import audit_ranking_file as audit_ranking_file
     from levelhead.auditing.regression import RegressionAudit as RegressionAudit
     from levelhead.auditing.regression import regression_audit as regression_audit
     from levelhead.auditing.regression import regression_audit_file as regression_audit_file
@@ -77,6 +80,7 @@ _HOME = {
     "Plan": "auditing.plan",
     "PretrainConfig": "pretraining.config",
     "QueryKeyStandardizer": "attention",
+    "RankingAudit": "auditing.ranking",
     "RegressionAudit": "auditing.regression",
     "TrainConfig": "training.config",
     "alignment": "attention",
@@ -86,6 +90,8 @@ _HOME = {
     "audit_decisions": "auditing.decisions",
     "audit_decisions_file": "auditing.decisions",
     "audit_file": "auditing.audit",
+    "audit_ranking": "auditing.ranking",
+    "audit_ranking_file": "auditing.ranking",
     "calibrate": "attention",
     "compare_models": "own.compare",
     "describe": "attention",

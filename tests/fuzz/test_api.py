@@ -227,6 +227,10 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         lh.audit_decisions_file,
         lambda: {"path": "rows.csv", "decision": "p", "groups": ["g"], "favourable": 1, "replicates": 100},
     ),
+    "audit_ranking": (lh.audit_ranking, lambda: {"scores": SCORE, "sensitive_features": SEX, "top": 3}),
+    "audit_ranking_file": (
+        lh.audit_ranking_file, lambda: {"path": "rows.csv", "score": "s", "groups": ["g"], "top": 3},
+    ),
     "explain_gap": (
         lh.explain_gap,
         lambda: {"y_true": LABEL, "score": SCORE, "sensitive_features": SEX, "replicates": 100, "min_count": 2},
@@ -351,8 +355,8 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
 }  # fmt: skip
 MADE_BY_OTHERS = {  # records that functions return, and what nobody calls
     "AuditResult", "Batch", "DecisionAudit", "Estimate", "Explanation", "IndirectAudit", "LevelheadError",
-    "ModelComparison", "Plan", "RegressionAudit", "DebiasLog", "lm.TripletBatch", "Counts", "JointCounts", "JointRow",
-    "JointTable", "gaps",
+    "ModelComparison", "Plan", "RankingAudit", "RegressionAudit", "DebiasLog", "lm.TripletBatch", "Counts",
+    "JointCounts", "JointRow", "JointTable", "gaps",
 }  # fmt: skip
 
 

@@ -330,6 +330,12 @@ def decisions() -> Any:
     return lh.audit_decisions(ROWS["answer"], sensitive_features=groups, favourable=1, reference="sex=f")
 
 
+@case
+def ranking() -> Any:
+    groups = ROWS[["sex", "known"]]
+    return lh.audit_ranking(ROWS["score"], sensitive_features=groups, top="20%", reference="sex=f")
+
+
 @without_page
 def numbers() -> Any:
     return lh.regression_audit(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from levelhead.auditing.decisions import DecisionAudit
+    from levelhead.auditing.ranking import RankingAudit
     from levelhead.auditing.regression import RegressionAudit
     from levelhead.auditing.result import AuditResult
     from levelhead.auditing.unknown.answer import IndirectAudit
@@ -78,6 +79,13 @@ def audit_command(
         _option(COLUMNS, "Scores from here on are positive. Default: 0.5; 0 for log odds. Repeatable."),
     ] = None,
     scale: Annotated[str, _option(COLUMNS, SCALES, "--scores", rare=True, show_default=True, metavar="SCALE")] = "auto",
+    rank: Annotated[
+        Text, _option(COLUMNS, "Column that rows are ranked by: says who is in the first --top places.")
+    ] = None,
+    top: Annotated[Text, _option(COLUMNS, "With --rank: number of places, or a share of the rows: 100, 10%.")] = None,
+    lowest_first: Annotated[
+        bool, _option(COLUMNS, "With --rank: the lowest number is the first place.", "--lowest-first", rare=True)
+    ] = False,
     weight: Annotated[
         Text, _option(COLUMNS, "Column with how many rows each row stands for: rates are weighted.", rare=True)
     ] = None,
@@ -205,7 +213,7 @@ def audit_command(
 
     Try it: levelhead audit --example. More options (weights, clusters, strata, words): levelhead audit --help-all.
 
-    Decisions without outcomes: leave out --label, and name the --favourable one.
+    Decisions without outcomes: leave out --label, and name the --favourable one. Rankings: --rank and --top.
 
     How many rows an audit needs: levelhead audit --plan gap=5 --rate 0.3 --groups 0.5,0.3,0.2
     """
@@ -226,6 +234,11 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "decisions": (
         "{} needs outcomes: name their column with --label, or leave it out.",
         (*CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive", "label_map"),
+    ),
+    "ranking": (
+        "{} cannot be used with --rank, which needs no outcomes: leave it out.",
+        ("label", "prediction", "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive",
+         "favourable", "label_map"),
     ),
     "unrecorded": (
         "{} needs groups that are recorded: leave it out.",
@@ -299,10 +312,12 @@ def _audit(asked: SimpleNamespace) -> None:
     outputs = {"--json": asked.json_file, "--html": asked.html_file, "--junit": asked.junit}
     check_outputs(outputs, inputs=[asked.predictions, asked.against, asked.join])
     rows, matched = _rows(asked)
-    found: AuditResult | DecisionAudit | IndirectAudit | RegressionAudit
+    found: AuditResult | DecisionAudit | IndirectAudit | RankingAudit | RegressionAudit
     about = {name: getattr(asked, name) for name in WORDS_OF_PAGE if getattr(asked, name)}
     if _given(asked, UNRECORDED_OPTIONS):
         found = _unrecorded(rows, asked)
+    elif asked.rank is not None or asked.top is not None:
+        found = _ranking(rows, asked, about)
     elif rows is not None and asked.label is None and asked.prediction and asked.group and asked.favourable:
         found = _decisions(rows, asked, about)
     else:
@@ -383,7 +398,13 @@ def _rows(asked: SimpleNamespace) -> tuple[Path | Stored | None, str | None]:
     if asked.predictions is None or asked.on is None or asked.against is not None:
         raise ConfigError("--join needs FILE and --on, the column of ids in both files, and goes without --against.")
     lists = (asked.group, asked.continuous, asked.control, asked.proxy)
-    columns = [asked.label, asked.prediction, asked.score, *(name for names in lists for name in names or ())]
+    columns = [
+        asked.label,
+        asked.prediction,
+        asked.score,
+        asked.rank,
+        *(name for names in lists for name in names or ()),
+    ]
     columns += [asked.labelled_group, asked.inclusion, asked.strata, asked.weight, asked.without, asked.cluster]
     on, asked.on = asked.on, None
     return source_joined(asked.predictions, asked.join, on, columns)
@@ -432,6 +453,25 @@ def _decisions(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str
         missing=asked.missing.words,
         about=about,
         **{name: getattr(asked, name) for name in ("favourable", "reference", "intersect", "min_count", "bins")},
+    )
+
+
+def _ranking(rows: Path | Stored | None, asked: SimpleNamespace, about: dict[str, str]) -> RankingAudit:
+    """Audit who is in the first places."""
+    _refuse(asked, "ranking")
+    if rows is None or not asked.rank or not asked.top or not asked.group:
+        lacking = _lacking(asked, ("predictions", "rank", "top", "group"))
+        raise ConfigError(f"An audit of a ranking needs FILE, --rank, --top and --group; missing: {lacking}.")
+    from levelhead.auditing.ranking import audit_ranking_file
+
+    same = ("top", "lowest_first", "reference", "intersect", "min_count", "bins")
+    return audit_ranking_file(
+        rows,
+        asked.rank,
+        asked.group,
+        missing=asked.missing.words,
+        about=about,
+        **{name: getattr(asked, name) for name in same},
     )
 
 

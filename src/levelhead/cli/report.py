@@ -82,6 +82,7 @@ PAGES = {
     "audit": "auditing.page:audit_page",
     "comparison": "bench.comparison:comparisons_page",
     "decisions": "auditing.decisions_page:decisions_page",
+    "ranking": "auditing.ranking_page:ranking_page",
     "evaluation": "auditing.overall:overall_page",
     "explanation": "auditing.explain_page:explain_page",
     "indirect audit": "auditing.unknown.page:indirect_page",

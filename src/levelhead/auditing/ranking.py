@@ -1,0 +1,434 @@
+"""Audit a ranking, without outcomes: who is in the first places, and how exposed each group is there.
+
+Groups are compared with their share of all rows (representation; its logarithm is the skew of Geyik, Ambler and
+Kenthapadi, KDD 2019), and with a reference group (impact ratio). Arithmetic, ties and intervals:
+:mod:`levelhead.metrics.top`. Intervals of a kind hold together over all groups and columns (Bonferroni); impact ratios
+count every pair of a column where the data choose the reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from levelhead.arrays import aligned, checked
+from levelhead.auditing.clusters import repeating_id
+from levelhead.auditing.finding import Reference, references
+from levelhead.auditing.options import LEAVE_OUT, Roles, about_of, check_grouping, find_quantiles
+from levelhead.auditing.ranking_page import ranking_page
+from levelhead.auditing.score_rows import ScoreRows
+from levelhead.metrics.between import check_level
+from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_name, parts_of
+from levelhead.metrics.top import Places, TopLaw, exposure_ends, ratio_ends
+from levelhead.report.record import Finding
+from levelhead.report.result import Report
+from levelhead.report.text import counted
+from levelhead.tables.bins import Bins, cuts_of, ordered_groups
+from levelhead.tables.columns import Column, name_of
+from levelhead.tables.files import Stored, source_of
+from levelhead.tables.source import Arrays, Source
+from levelhead.tables.tally import Tally
+from levelhead.tables.vocabulary import alike
+from levelhead.types import ConfigError, Estimate, listed, printable, quoted
+
+CURVE = 40
+"""Places, in equal ratios, at which representation is drawn."""
+OF_RANKS = "Pass the number that the rows are ranked by."
+
+
+@dataclass(frozen=True)
+class GroupPlaces(Finding):
+    """One group: ``in_top`` of its ``n`` rows are in the top; a fraction where rows tie at the cut.
+
+    ``share_of_rows`` and ``share_of_top`` are its shares of all rows and of the top; ``representation`` is the second
+    divided by the first, ``exposure`` the same with places discounted. ``selection_ratio`` is the share of its rows in
+    the top divided by that of the reference group; None for the reference. ``chance`` has the counts that chance makes,
+    and ``p_value`` is that of the hypergeometric law, adjusted; all NaN where the group is not ``included``.
+    """
+
+    n: int
+    in_top: float
+    share_of_rows: float
+    share_of_top: Estimate
+    representation: Estimate
+    exposure: Estimate
+    selection_ratio: Estimate | None = None
+    chance: tuple[float, float] = (math.nan, math.nan)
+    p_value: float = math.nan
+    included: bool = True
+
+
+@dataclass(frozen=True)
+class ColumnPlaces(Finding):
+    """One sensitive column: its groups, the reference, and representation over the size of the top.
+
+    ``curve`` has the sizes under ``top``, and for each compared group its ``representation`` there with the ``low`` and
+    ``high`` that chance makes at each size by itself.
+    """
+
+    groups: dict[Key, GroupPlaces]
+    reference: Key | None
+    reference_is_given: bool
+    curve: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict."""
+        return super().to_dict() | {"reference": None if self.reference is None else group_name(self.reference)}
+
+
+@dataclass(frozen=True)
+class RankingAudit(Report):
+    """What :func:`audit_ranking` found, by sensitive column, and by their crossing under the tuple of their names.
+
+    Of ``rows`` rows the first ``top`` by ``score`` are the top; ``tied`` rows have the score of the last place, for
+    ``places`` places.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> result = lh.audit_ranking([9, 8, 7, 6] * 20, sensitive_features={"sex": ["m", "m", "f", "f"] * 20}, top=30)
+        >>> isinstance(result, lh.RankingAudit), result.by_attribute["sex"].groups["m"].in_top
+        (True, 30.0)
+    """
+
+    kind: ClassVar[str] = "ranking"
+    make_page: ClassVar[Any] = staticmethod(ranking_page)
+
+    by_attribute: dict[Key, ColumnPlaces]
+    rows: int
+    top: int
+    tied: int
+    places: int
+    score: str
+    warnings: list[str]
+    level: float = 0.95
+    lowest_first: bool = False
+    about: Mapping[str, str] = field(default_factory=dict)
+    reading: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; undefined figures are null with a ``reason``."""
+        names = attribute_names(self.by_attribute)
+        plain = ("rows", "top", "tied", "places", "score", "level", "lowest_first")
+        found = {"kind": self.kind} | {name: getattr(self, name) for name in plain}
+        found["by_attribute"] = {names[key]: one.to_dict() for key, one in self.by_attribute.items()}
+        found["warnings"] = list(self.warnings)
+        more = {"about": dict(self.about), "reading": list(self.reading)}
+        return found | {name: one for name, one in more.items() if one}
+
+    def figures(self) -> Iterator[tuple[str, Key | None, str, Estimate]]:
+        """Yield every figure with its attribute, its group and its name."""
+        for key, name in attribute_names(self.by_attribute).items():
+            for group, found in self.by_attribute[key].groups.items():
+                for figure in ("share_of_top", "representation", "exposure", "selection_ratio"):
+                    if (one := getattr(found, figure)) is not None:
+                        yield name, group, figure, one
+
+
+@checked
+def audit_ranking(
+    scores: ArrayLike,
+    *,
+    sensitive_features: ArrayLike | pd.Series | pd.DataFrame | Mapping[str, ArrayLike],
+    top: int | str,
+    lowest_first: bool = False,
+    reference: Reference = None,
+    intersect: bool = False,
+    min_count: int = 10,
+    level: float = 0.95,
+    bins: Bins | Sequence[str] | str | None = None,
+    missing: str = LEAVE_OUT,
+    about: Mapping[str, str] | None = None,
+) -> RankingAudit:
+    """Say who is in the first places of a ranking; nobody's outcome is needed.
+
+    Args:
+        scores: (rows,) what the rows are ranked by, the highest first. Rows of one score share their places.
+        sensitive_features: (rows,) group of each row, or a frame or dict of such columns, each audited on its own.
+        top: how many places are the top, or a share of the rows, as ``"10%"``.
+        lowest_first: the lowest score is the first place, as in a column of ranks.
+        reference: the group that impact ratios are to, as :func:`levelhead.audit` takes it. None: the group with the
+            largest share of its rows in the top.
+        intersect: also audit the crossing of all columns, under the tuple of their names.
+        min_count: rows of a group that is compared; smaller ones are shown, and named in a warning.
+        level: confidence level of the intervals.
+        bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
+        missing: "leave out" or "group", as there; rows without a group keep their places.
+        about: title, model, author and purpose, for the page and the JSON.
+
+    Returns:
+        the figures; undefined ones are NaN with a reason.
+
+    Raises:
+        DataError: no rows, unequal lengths, a missing score, or more than 1,000 groups.
+        ConfigError: ``top`` is no number of places, or an option is out of range.
+
+    Examples:
+        >>> import levelhead as lh
+        >>> scores, sex = range(100), ["f", "m"] * 50
+        >>> result = lh.audit_ranking(scores, sensitive_features={"sex": sex}, top=10)
+        >>> result.by_attribute["sex"].groups["f"].representation.value
+        1.0
+    """
+    given, matched = aligned({"scores": scores, "sensitive_features": sensitive_features})
+    source = Arrays({"The score": name_of(scores, "score")}, "score")
+    source.add_numbers("The score", given["scores"], "The score", "scores", OF_RANKS)
+    roles = Roles(None, None, source.add_words(given["sensitive_features"]), "The score")
+    asked = _Asked(top, lowest_first, reference, intersect, min_count, level, bins, missing, about_of(about))
+    found = _audit(source, roles, asked, name_of(scores, "score"))
+    return replace(found, warnings=[*matched, *found.warnings])
+
+
+@checked
+def audit_ranking_file(
+    path: Path | str | Stored,
+    score: str,
+    groups: Sequence[str],
+    *,
+    top: int | str,
+    lowest_first: bool = False,
+    reference: Reference = None,
+    intersect: bool = False,
+    min_count: int = 10,
+    level: float = 0.95,
+    bins: Bins | Sequence[str] | str | None = None,
+    missing: str = LEAVE_OUT,
+    about: Mapping[str, str] | None = None,
+) -> RankingAudit:
+    """Audit a ranking in a file with one row for each who is ranked.
+
+    Args:
+        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file.
+        score: name of the column that the rows are ranked by.
+        groups: names of the group columns.
+        top: as :func:`audit_ranking` takes it, like all that follows.
+        lowest_first: see there.
+        reference: see there.
+        intersect: see there.
+        min_count: see there.
+        level: see there.
+        bins: see there; or ``column=...`` texts.
+        missing: see there.
+        about: see there.
+
+    Returns:
+        what :func:`audit_ranking` returns for the same rows.
+
+    Raises:
+        DataError: as there, and a file that is missing, unreadable, empty or lacks a column.
+        ConfigError: as there.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import levelhead as lh
+        >>> pd.DataFrame({"points": range(100), "sex": ["f", "m"] * 50}).to_csv("ranked.csv", index=False)
+        >>> lh.audit_ranking_file("ranked.csv", "points", ["sex"], top="10%").top
+        10
+    """
+    source, names = source_of(path), list(dict.fromkeys(groups))
+    if score in names:
+        raise ConfigError(f"{quoted(score)} is named as score and as group. Leave it out of one of them.")
+    asked = _Asked(top, lowest_first, reference, intersect, min_count, level, bins, missing, about_of(about))
+    found = _audit(source, Roles(None, None, tuple(names), score), asked, score)
+    hint = repeating_id(source, [score, *names], "keep one row of each {name}, or read the intervals as too narrow")
+    return replace(found, reading=tuple(source.taken([score, *names])), warnings=[*found.warnings, *hint])
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The options, as :func:`audit_ranking` describes them."""
+
+    top: int | str
+    lowest_first: bool
+    reference: Reference
+    intersect: bool
+    min_count: int
+    level: float
+    bins: Bins | Sequence[str] | str | None
+    missing: str
+    about: Mapping[str, str]
+
+    def places(self, rows: int | None = None) -> int:
+        """Return how many places are the top; without ``rows``, only check that it is a number or a share."""
+        text = str(self.top).strip()
+        try:
+            number = float(text.removesuffix("%"))
+        except ValueError:
+            number = math.nan
+        if text.endswith("%"):
+            good, most = 0 < number < 100, number / 100
+        else:
+            good, most = number >= 1 and number == int(number) if math.isfinite(number) else False, number
+        if not good:
+            raise ConfigError(
+                f"top={quoted(self.top)} is no number of places: pass for example 100 or '10%' (--top on the command "
+                "line)."
+            )
+        if rows is None:
+            return 0
+        found = max(1, math.floor(most * rows + 1e-9)) if text.endswith("%") else int(number)
+        if found >= rows:
+            raise ConfigError(
+                f"top={found:,} leaves no row out of the top: there are {counted(rows, 'row')}. Pass fewer places."
+            )
+        return found
+
+    def absent(self, group: Key) -> bool:
+        """Whether a group stands for rows without one, and is not compared."""
+        return self.missing == LEAVE_OUT and MISSING_GROUP in parts_of(group)
+
+
+def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> RankingAudit:
+    """Read a table, rank its rows, and compare its groups."""
+    check_grouping(len(roles.groups), asked.min_count, asked.intersect, asked.missing)
+    check_level(asked.level)
+    asked.places()
+    cuts = cuts_of(asked.bins, list(roles.groups))
+    find_quantiles(source, cuts)
+    rows = ScoreRows(roles.titles(source))
+    title = rows.titles["score"]
+    tally = Tally(title, title, {name: source.title(name) for name in roles.groups}, asked.intersect, frozenset(cuts))
+    for columns in roles.batches(source, cuts):
+        words: dict[str, Any] = columns
+        ranked: Column = np.zeros(len(words["score"]), np.int64), ["ranked"]
+        tally.add(ranked, ranked, {name: words[f"group {name}"] for name in roles.groups})
+        rows.add(columns)
+    rows.check_finite()
+    top, score = asked.places(len(rows)), rows.whole("score")
+    members, warnings = {}, []
+    for key, patterns in tally.counts.items():
+        members[key] = ordered_groups([group for _, _, group in patterns], key, cuts)[1]
+        if isinstance(key, str) and (key not in cuts or cuts[key].values):
+            warnings += alike(key, "groups", members[key])
+    named, names, held = references(asked.reference, members), attribute_names(members), {}
+    whole = {role: rows.whole(role) for role in rows.parts}
+    for key, groups in members.items():
+        places = Places.of(score, rows.members(key, groups)(whole), lowest_first=asked.lowest_first)
+        sizes = np.bincount(places.group, minlength=len(groups))
+        held[key] = _Column(places, groups, sizes, top, named.get(key), asked)
+    shown = sum(len(one.usable) if len(one.usable) > 2 else 1 for one in held.values())
+    pairs = sum(one.comparisons for one in held.values())
+    found = {key: one.found(max(1, shown), max(1, pairs)) for key, one in held.items()}
+    warnings += [said for key, one in found.items() for said in _left_out(names[key], one, asked)]
+    first, last = next(iter(held.values())).places.run_at(top)
+    tied, left = last - first, top - first
+    if left < tied:
+        warnings.append(
+            f"{counted(tied, 'row')} tie at the cut (score {score_at(score, top, asked.lowest_first):g}) for "
+            f"{counted(left, 'place')}: each counts as {left:,}/{tied:,} of a row in the top."
+        )
+    return RankingAudit(
+        found, len(rows), top, tied, left, called, warnings, asked.level, asked.lowest_first, asked.about
+    )
+
+
+def score_at(score: np.ndarray, place: int, lowest_first: bool) -> float:
+    """Return the score of a place, from 1."""
+    at = place - 1 if lowest_first else len(score) - place
+    return float(np.partition(score, at)[at])
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The ranked rows of one column, and how many are of each of its groups."""
+
+    places: Places
+    groups: Sequence[Key]
+    sizes: np.ndarray
+    top: int
+    named: Key | None
+    asked: _Asked
+
+    @property
+    def usable(self) -> list[int]:
+        """Places of the groups that are compared; none where there is only one."""
+        absent = self.asked.absent
+        large = [at for at, one in enumerate(self.groups) if self.sizes[at] >= self.asked.min_count and not absent(one)]
+        return large if len(large) > 1 else []
+
+    @property
+    def comparisons(self) -> int:
+        """Pairs that an impact ratio may be of."""
+        return math.comb(len(self.usable), 2) if self.named is None else max(0, len(self.usable) - 1)
+
+    def found(self, shown: int, pairs: int) -> ColumnPlaces:
+        """Return the figures; intervals allow for so many groups and pairs."""
+        rows, usable, level = len(self.places.group), self.usable, self.asked.level
+        tops = sorted({*np.unique(np.geomspace(min(5, rows - 1), rows - 1, CURVE).astype(int)).tolist(), self.top})
+        counts = self.places.counts(len(self.groups), tops)
+        hits, share = counts[tops.index(self.top)], self.sizes / rows
+        to = max(usable, key=lambda at: hits[at] / self.sizes[at], default=None)
+        to = to if self.named is None else self.groups.index(self.named)
+        worth = self.places.exposure(len(self.groups), self.top)
+        exposed = worth / worth.sum()
+        low, high = exposure_ends(exposed, rows, self.top, (1 - level) / shown)
+        few = Estimate.undefined("too few rows to be compared")
+        found, lines = {}, {}
+        for at, group in enumerate(self.groups):
+            n, own = int(self.sizes[at]), float(hits[at])
+            if at not in usable:
+                found[group] = GroupPlaces(n, own, float(share[at]), few, few, few, included=False)
+                continue
+            law = TopLaw(n, rows, self.top)
+            ends = law.expected(own, (1 - level) / shown)
+            kept = (
+                _divided(own, ends, n, self.top),
+                _divided(own, ends, n, self.top * share[at]),
+                _divided(exposed[at], (low[at], high[at]), n, share[at]),
+            )
+            ratio = None if at == to or to not in usable else self._ratio(at, int(to), hits, (1 - level) / pairs)
+            chance, p_value = law.by_chance((1 - level) / shown), min(1.0, shown * law.p_value(own))
+            found[group] = GroupPlaces(n, own, float(share[at]), *kept, ratio, chance, p_value)
+            spans = [TopLaw(n, rows, one).by_chance(1 - level) for one in tops]
+            scale = share[at] * np.array(tops)
+            lines[group_name(group)] = {
+                "representation": (counts[:, at] / scale).tolist(),
+                "low": (np.array(spans)[:, 0] / scale).tolist(),
+                "high": (np.array(spans)[:, 1] / scale).tolist(),
+            }
+        reference = None if to is None else self.groups[to]
+        return ColumnPlaces(found, reference, self.named is not None, {"top": tops, "groups": lines})
+
+    def _ratio(self, at: int, to: int, hits: np.ndarray, error: float) -> Estimate:
+        """Return the impact ratio of two groups."""
+        n = int(self.sizes[at] + self.sizes[to])
+        if not hits[to]:
+            return Estimate.undefined("no row of the reference group is in the top", n)
+        low, high = ratio_ends((hits[at], hits[to]), (int(self.sizes[at]), int(self.sizes[to])), error)
+        return Estimate(float(hits[at] / self.sizes[at] / (hits[to] / self.sizes[to])), low, high, n)
+
+
+def _divided(value: float, ends: tuple[float, float], n: int, scale: float) -> Estimate:
+    return Estimate(float(value / scale), float(ends[0] / scale), float(ends[1] / scale), n)
+
+
+def _left_out(name: str, column: ColumnPlaces, asked: _Asked) -> list[str]:
+    """Return sentences on the groups that are not compared."""
+    compared = [group for group, one in column.groups.items() if one.included]
+    if not compared:
+        large = [quoted(group_name(group)) for group, one in column.groups.items() if one.n >= asked.min_count]
+        return [
+            f"{printable(name)}: fewer than two groups have {asked.min_count} rows ({listed(large) or 'none'}): "
+            "nothing is compared."
+        ]
+    said = []
+    for group, one in column.groups.items():
+        if asked.absent(group):
+            said.append(
+                f"{printable(name)}: {counted(one.n, 'row')} without a group keep their places and are not compared; "
+                "with --missing group they are a group."
+            )
+        elif not one.included:
+            said.append(
+                f"{printable(name)}: group {quoted(group_name(group))} has {counted(one.n, 'row')}, fewer than "
+                f"{asked.min_count}, and is not compared."
+            )
+    if column.reference not in compared:
+        said.append(f"{printable(name)}: the reference group is too small: there are no impact ratios.")
+    return said

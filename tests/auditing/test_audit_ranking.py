@@ -1,0 +1,133 @@
+"""Audits of rankings without outcomes: figures, ties, hostile columns, the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fairlearn.metrics import MetricFrame, demographic_parity_ratio, selection_rate
+from scipy import stats
+
+import levelhead as lh
+from command_line import run
+from levelhead.cli.report import page_of
+from levelhead.types import ConfigError, DataError
+
+
+def drawn(seed: int, rows: int = 300, shift: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    group = rng.choice(["a", "b", "c"], rows, p=[0.5, 0.3, 0.2])
+    return rng.normal(shift * (group == "a")), group
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_ratios_are_fairlearns_and_p_values_scipys(seed: int) -> None:
+    score, group = drawn(seed)
+    found = lh.audit_ranking(score, sensitive_features={"group": group}, top=60).by_attribute["group"]
+    selected = (score >= np.sort(score)[-60]).astype(int)
+    rates = MetricFrame(metrics=selection_rate, y_true=selected, y_pred=selected, sensitive_features=group).by_group
+    assert found.reference == rates.idxmax()
+    ratios = [one.selection_ratio.value for one in found.groups.values() if one.selection_ratio is not None]
+    lowest = demographic_parity_ratio(selected, selected, sensitive_features=group)
+    assert min(ratios) == pytest.approx(lowest, abs=1e-12)
+    for name, one in found.groups.items():
+        n, hits = (group == name).sum(), selected[group == name].sum()
+        assert (one.n, one.in_top) == (n, hits)
+        assert one.representation.value == pytest.approx(hits / 60 / (n / 300))
+        law = stats.hypergeom(300, n, 60)
+        assert one.p_value == pytest.approx(min(1, 3 * min(1, 2 * min(law.cdf(hits), law.sf(hits - 1)))))
+
+
+def test_ties_at_the_cut_are_said_and_shared() -> None:
+    result = lh.audit_ranking([2] * 10 + [1] * 90, sensitive_features={"g": ["a", "b"] * 50}, top=40)
+    assert {one.in_top for one in result.by_attribute["g"].groups.values()} == {20.0}
+    assert result.warnings[-1] == (
+        "90 rows tie at the cut (score 1) for 30 places: each counts as 30/90 of a row in the top."
+    )
+    order = np.random.default_rng(0).permutation(100)
+    score, group = np.repeat([2, 1], [10, 90])[order], np.array(["a", "b"] * 50)[order]
+    again = lh.audit_ranking(score, sensitive_features={"g": group}, top=40)
+    assert again.to_dict() == result.to_dict()  # no order of the file decides
+
+
+def test_the_first_places_can_be_the_lowest_and_a_share() -> None:
+    score, group = drawn(1)
+    highest = lh.audit_ranking(score, sensitive_features={"g": group}, top=30)
+    ranks = stats.rankdata(-score)
+    lowest = lh.audit_ranking(ranks, sensitive_features={"g": group}, top="10%", lowest_first=True)
+    assert lowest.by_attribute["g"] == highest.by_attribute["g"]
+
+
+@pytest.mark.parametrize("top", ["0", "-3", "1.5", "100%", "0%", "many", "nan", "inf", 300, ""])
+def test_a_top_that_is_none_is_refused(top: object) -> None:
+    score, group = drawn(2)
+    with pytest.raises(ConfigError, match="top="):
+        lh.audit_ranking(score, sensitive_features={"g": group}, top=top)  # type: ignore[arg-type]
+
+
+def test_small_absent_and_lonely_groups_are_said() -> None:
+    score, group = drawn(3)
+    group = np.where(np.arange(300) < 5, "tiny", group).astype(object)
+    group[5:20] = None
+    result = lh.audit_ranking(score, sensitive_features={"g": group}, top=50)
+    assert any("'tiny' has 5 rows, fewer than 10" in said for said in result.warnings)
+    assert any("15 rows without a group keep their places" in said for said in result.warnings)
+    assert not result.by_attribute["g"].groups["tiny"].included
+    alone = lh.audit_ranking(score, sensitive_features={"g": ["one"] * 300}, top=50)
+    assert alone.by_attribute["g"].groups["one"].representation.reason == "too few rows to be compared"
+    assert "nothing is compared" in alone.warnings[0]
+    assert "No two groups" in str(alone)
+
+
+def test_nobody_of_the_reference_in_the_top_has_no_ratio() -> None:
+    score, group = np.arange(100.0), np.repeat(["low", "high"], 50)
+    found = lh.audit_ranking(score, sensitive_features={"g": group}, top=20, reference="low").by_attribute["g"].groups
+    assert found["high"].selection_ratio.reason == "no row of the reference group is in the top"
+    assert found["low"].representation.value == 0 < found["low"].representation.high
+
+
+def test_missing_scores_are_errors() -> None:
+    with pytest.raises(DataError, match="missing or not finite"):
+        lh.audit_ranking([1.0, float("nan"), 2.0], sensitive_features={"g": list("aab")}, top=1)
+    with pytest.raises(DataError):
+        lh.audit_ranking([], sensitive_features={"g": []}, top=1)
+
+
+def test_the_command_writes_a_page_and_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    score, group = drawn(4, rows=2000, shift=1.0)
+    hostile = np.where(group == "a", "<b>&\x1b[31m", group)
+    pd.DataFrame({"points": score, "who": hostile}).to_csv(tmp_path / "rows.csv", index=False)
+    args = ["audit", str(tmp_path / "rows.csv"), "--rank", "points", "--top", "200", "--group", "who"]
+    files = ["--json", str(tmp_path / "out.json"), "--html", str(tmp_path / "out.html")]
+    assert run(*args, *files, "--fail-if", "selection_ratio < 0.8") == 1
+    shown = capsys.readouterr().out
+    assert "\x1b[31m" not in shown
+    assert "of the first 200 places" in shown
+    html = (tmp_path / "out.html").read_text()
+    assert "<b>&" not in html
+    assert "Representation by who over the size of the top" in html
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert record["kind"] == "ranking"
+    assert (
+        page_of(tmp_path / "out.json")["finding"]
+        == lh.audit_ranking_file(tmp_path / "rows.csv", "points", ["who"], top=200).page()["finding"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--top", "5"], "missing: --rank"),
+        (["--rank", "points"], "missing: --top"),
+        (["--rank", "points", "--top", "5", "--label", "y"], "--label cannot be used with --rank"),
+    ],
+)
+def test_options_of_rankings_go_together(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pd.DataFrame({"points": [1, 2], "who": ["a", "b"]}).to_csv(tmp_path / "rows.csv", index=False)
+    assert run("audit", tmp_path / "rows.csv", "--group", "who", *options) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
