@@ -200,7 +200,7 @@ def _other(against: Any, without: Any) -> Any:
 
 @checked
 def audit_file(
-    path: Path | str | Stored,
+    path: Path | str | Stored | Sequence[Path | str],
     label: str,
     prediction: str | None,
     groups: Sequence[str],
@@ -231,11 +231,15 @@ def audit_file(
     cluster: str | None = None,
     join: Path | str | None = None,
     parts: Sequence[str] = (),
+    workers: int = 1,
+    ray: str | None = None,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
     Args:
-        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one prediction a row.
+        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one prediction a row. Or several:
+            a list, a glob such as ``2024-*.parquet``, or a folder of parquet files, whose own folders may name values
+            of a column, ``state=CA``.
         label: name of the column with the true classes.
         prediction: name of the column with the predicted classes, in the same words; None: those of the score.
         groups: names of the group columns, each audited on its own.
@@ -267,6 +271,9 @@ def audit_file(
         cluster: name of the column that rows which belong together have in common, as ``cluster`` of :func:`audit`.
         join: a file with groups for ids, one row an id; rows of ``path`` without one have no group.
         parts: as :func:`audit` takes them.
+        workers: processes that count several files side by side; figures do not depend on it. A script starts them
+            below ``if __name__ == "__main__":``.
+        ray: ``auto`` or the address of a Ray cluster that counts the files, which all of its nodes see.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -289,15 +296,19 @@ def audit_file(
             f"{quoted(label)} is named as label and as prediction. For decisions without outcomes leave out --label, "
             "and type --favourable CLASS (audit_decisions_file)."
         )
-    names, source = list(dict.fromkeys(groups)), source_of(path)
+    names, source = list(dict.fromkeys(groups)), source_of(path, workers, ray)
     theirs = None if against is None else source_of(against)
     left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())
     said = []
     if join is not None:
         if left is None or against is not None:
             raise ConfigError("join= needs on=, the column of ids in both files, and goes without against=.")
+        if workers > 1 or ray is not None:
+            raise ConfigError(
+                "--workers and --ray count files side by side, and --join makes one table: leave one out."
+            )
         every = [label, prediction, score, *names, *continuous, weight, *control, without, cluster]
-        joined = Joined(source.file_of("").path, Path(join), left, [name for name in every if name], right)
+        joined = Joined(source, Path(join), left, [name for name in every if name], right)
         source, said = joined, [joined.said]
     roles = Roles(
         label, prediction, tuple(names), score, weight, cluster, without, tuple(dict.fromkeys(control)),

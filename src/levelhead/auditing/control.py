@@ -299,6 +299,11 @@ class Control(Part):
             both = {name: columns.get(f"group {name}") or columns[f"level {name}"] for name in tally.groups}
             tally.add(columns["label"], columns["prediction"], both)
 
+    def merge(self, other: Control) -> None:
+        """Add the counts of other rows."""
+        for key, tally in self.tallies.items():
+            tally.merge(other.tallies[key])
+
     def find(self, frame: Frame) -> Found:
         """Return what :func:`controlled` does."""
         control, options = group_name(self.levels), frame.options

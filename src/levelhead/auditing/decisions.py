@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,10 +38,10 @@ from levelhead.metrics.power import detectable_gap
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted
-from levelhead.tables.bins import Bins, cuts_of, ordered_groups
+from levelhead.tables.bins import Bins, Cuts, cuts_of, ordered_groups
 from levelhead.tables.columns import name_of, outcomes_of, positive_index
 from levelhead.tables.files import Stored, source_of
-from levelhead.tables.source import Arrays, Source
+from levelhead.tables.source import Arrays, Source, gathered
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import alike, check_labels, in_order
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
@@ -202,7 +203,7 @@ def audit_decisions(
 
 @checked
 def audit_decisions_file(
-    path: Path | str | Stored,
+    path: Path | str | Stored | Sequence[Path | str],
     decision: str,
     groups: Sequence[str],
     *,
@@ -216,11 +217,14 @@ def audit_decisions_file(
     bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
     about: Mapping[str, str] | None = None,
+    workers: int = 1,
+    ray: str | None = None,
 ) -> DecisionAudit:
     """Audit a file of decisions of any length: batches of rows are counted and forgotten.
 
     Args:
-        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one decision a row.
+        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one decision a row; or several,
+            as :func:`levelhead.audit_file` takes them.
         decision: name of the column with the decisions.
         groups: names of the group columns.
         favourable: as :func:`audit_decisions` takes it, like all that follows.
@@ -233,6 +237,8 @@ def audit_decisions_file(
         bins: see there; or ``column=...`` texts.
         missing: see there.
         about: see there.
+        workers: processes that count several files side by side.
+        ray: ``auto`` or the address of a Ray cluster that does.
 
     Returns:
         what :func:`audit_decisions` returns for the same rows.
@@ -248,7 +254,7 @@ def audit_decisions_file(
         >>> lh.audit_decisions_file("loans.csv", "loan", ["sex"], favourable="yes").overall.value
         0.5
     """
-    source, names = source_of(path), list(dict.fromkeys(groups))
+    source, names = source_of(path, workers, ray), list(dict.fromkeys(groups))
     if decision in names:
         raise ConfigError(f"{quoted(decision)} is named as decision and as group. Leave it out of one of them.")
     asked = _Asked(favourable, reference, intersect, min_count, level, replicates, seed, missing, bins, about_of(about))
@@ -280,12 +286,7 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> Decision
     check_level(asked.level)
     cuts = cuts_of(asked.bins, list(roles.groups))
     find_quantiles(source, cuts)
-    title = source.title(str(roles.prediction))
-    tally = Tally(title, title, {name: source.title(name) for name in roles.groups}, asked.intersect, frozenset(cuts))
-    for columns in roles.batches(source, cuts):
-        words: dict[str, Any] = columns
-        decided = words["prediction"]
-        tally.add(decided, decided, {name: words[f"group {name}"] for name in roles.groups})
+    tally = gathered(source, partial(_tally, roles, asked.intersect, frozenset(cuts)), partial(_count, roles, cuts))
     check_labels(tally.labels)
     classes = in_order(tally.labels)
     if asked.favourable is None:
@@ -315,6 +316,18 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> Decision
     pooled = next(iter(counted_by.values())).table.sum((0, 1))
     overall = proportion(int(pooled[chosen]), int(pooled.sum()), level=asked.level)
     return DecisionAudit(found, overall, str(classes[chosen]), called, warnings, comparisons, asked.level, asked.about)
+
+
+def _tally(roles: Roles, intersect: bool, numbered: frozenset[str], source: Source) -> Tally:
+    title = source.title(str(roles.prediction))
+    return Tally(title, title, {name: source.title(name) for name in roles.groups}, intersect, numbered)
+
+
+def _count(roles: Roles, cuts: Mapping[str, Cuts], tally: Tally, source: Source) -> None:
+    for columns in roles.batches(source, cuts):
+        words: dict[str, Any] = columns
+        decided = words["prediction"]
+        tally.add(decided, decided, {name: words[f"group {name}"] for name in roles.groups})
 
 
 def _usable(counts: Counts, groups: Sequence[Key], asked: _Asked) -> list[int]:
