@@ -64,8 +64,7 @@ def audit_command(
         list[Path] | None,
         typer.Argument(
             metavar="FILE...",
-            help="One prediction a row: .csv, .tsv (also .gz) or .parquet; several, a glob, or a folder of parquet. Or "
-            "an evaluated run's folder.",
+            help="One prediction a row: .csv, .tsv or .parquet files, or a glob. Or an evaluated run.",
         ),
     ] = None,
     label: Annotated[Text, _option(COLUMNS, "Column with the true class.")] = None,
@@ -245,7 +244,7 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "ranking": (
         "{} cannot be used with --rank, which needs no outcomes: leave it out.",
         ("label", "prediction", "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive",
-         "favourable", "label_map"),
+         "favourable", "label_map", "workers", "ray"),
     ),
     "unrecorded": (
         "{} needs groups that are recorded: leave it out.",
