@@ -318,3 +318,73 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys: pytest.Capt
     assert "--label-map" not in shown["--help"]
     for option in ("--label-map", "--weight", "--cluster", "--control", "--part", "--strata", "--comparisons"):
         assert option in shown["--help-all"]
+
+
+def cells(table: pd.DataFrame) -> pd.DataFrame:
+    """A frequency table of the same rows, and one row that nobody has."""
+    found = table.value_counts(sort=False).rename("n").reset_index()
+    return pd.concat([found, found[:1].assign(n=0)])
+
+
+@pytest.mark.parametrize("name", [*sorted(PARTS.keys() - OF_ARRAYS_ALONE), "errors"])
+def test_a_frequency_table_says_what_its_rows_say(name: str) -> None:
+    columns, options = ASKED[name]
+    table = rows()[list(dict.fromkeys(["y", "answer", "sex", *columns.values()]))].sort_values(["y", "sex"])
+    table = table.sort_values(list(table.columns), kind="stable")
+    few = cells(table)
+    few.to_csv("cells.csv", index=False)
+    table.to_csv("rows.csv", index=False)
+    settings: dict[str, Any] = {"replicates": 100, "parts": ["errors"] if name == "errors" else [], **options}
+    of_rows = lh.audit_file("rows.csv", "y", "answer", ["sex"], **settings)
+    of_cells = lh.audit_file("cells.csv", "y", "answer", ["sex"], count="n", **settings)
+    pd.testing.assert_frame_equal(of_rows.to_frame(), of_cells.to_frame(), check_exact=True)
+    found, said = of_rows.to_dict(), of_cells.to_dict()
+    assert said.pop("reading") == ["Each row counts as often as n says: 400 in all."]
+    assert found == said
+    arrays = lh.audit(few.y, few.answer, sensitive_features=few[["sex"]], counts=few.n, replicates=100).to_frame()
+    pd.testing.assert_frame_equal(arrays, lh.audit_file("rows.csv", "y", "answer", ["sex"], replicates=100).to_frame())
+
+
+def test_a_frequency_table_of_two_files_and_of_decisions_says_what_its_rows_say() -> None:
+    table = rows().sort_values(["y", "answer", "other", "sex"])[["y", "answer", "other", "sex"]]
+    few = cells(table[["y", "answer", "other", "sex"]]).assign(key=lambda one: range(len(one)))
+    few.to_csv("new.csv", index=False)
+    few.assign(answer=few.other)[::-1].to_csv("old.csv", index=False)
+    table.to_csv("rows.csv", index=False)
+    one = lh.audit_file("new.csv", "y", "answer", ["sex"], against="old.csv", on="key", count="n", replicates=100)
+    other = lh.audit_file("rows.csv", "y", "answer", ["sex"], without="other", replicates=100)
+    assert one.against is not None
+    assert other.against is not None
+    assert one.against.by_attribute == other.against.by_attribute
+    decided = lh.audit_decisions(table.answer, sensitive_features=table[["sex"]], favourable=1)
+    for again in (
+        lh.audit_decisions(few.answer, sensitive_features=few[["sex"]], counts=few.n, favourable=1),
+        lh.audit_decisions_file("new.csv", "answer", ["sex"], count="n", favourable=1),
+    ):
+        pd.testing.assert_frame_equal(decided.to_frame(), again.to_frame(), check_exact=True)
+        assert again.reading == ("Each row counts as often as n says: 400 in all.",)
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ([1, 2.5, 1], r"the count in row 2 is not a whole number: 2\.5\. A count says"),
+        ([1, -2, -3], r"the count in row 2 \(and 1 more\) is negative: -2"),
+        ([1, 1e300, 1], "too large"),
+        ([1, float("nan"), 1], "missing"),
+        ([1, "many", 1], "many"),
+        ([0, 0, 0], "All counts in 'n' are 0"),
+        ([10**9, 1, 1], "counts add up to 1,000,000,002 rows or more"),
+    ],
+)
+def test_counts_that_are_none_are_refused(counts: list[Any], said: str) -> None:
+    table = pd.DataFrame({"y": [0, 1, 1], "answer": [0, 1, 0], "other": [0, 0, 1], "sex": ["f", "m", "m"], "n": counts})
+    table.to_csv("cells.csv", index=False)
+    more: dict[str, Any] = {"without": "other"} if counts[0] == 10**9 else {}
+    with pytest.raises(DataError, match=said if said != "many" else "'aaaa'"):
+        lh.audit_file("cells.csv", "y", "answer", ["sex"], count="n", **more)
+    if not more and counts[0]:
+        with pytest.raises(DataError):
+            lh.audit_decisions(table.answer, sensitive_features=table[["sex"]], counts=table.n, favourable=1)
+    with pytest.raises(ConfigError, match=r"sample_weight= cannot be used with a column of counts"):
+        lh.audit([1], [1], sensitive_features=["f"], counts=[1], sample_weight=[1])

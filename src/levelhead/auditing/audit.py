@@ -24,9 +24,10 @@ from levelhead.auditing.scale import AUTO, check_scale
 from levelhead.auditing.score_rows import check_thresholds
 from levelhead.auditing.weights import OF_WEIGHTS
 from levelhead.tables.bins import Bins
-from levelhead.tables.columns import by_name, name_of, outcome_of, outcomes_of
+from levelhead.tables.columns import by_name, finite, name_of, outcome_of, outcomes_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.join import Joined, both_ids
+from levelhead.tables.repeated import OF_COUNTS
 from levelhead.tables.source import Arrays
 from levelhead.tables.vocabulary import LabelMap
 from levelhead.types import ConfigError, quoted
@@ -63,6 +64,7 @@ def audit(
     favourable: Hashable = None,
     cluster: ArrayLike | None = None,
     parts: Sequence[str] = (),
+    counts: ArrayLike | None = None,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -120,6 +122,8 @@ def audit(
             not compared. Not with ``without``, ``continuous``, ``control_features``, ``metrics`` or ``sample_weight``.
         parts: questions of your own, by the names that their classes are registered under, or as ``module:Class``
             (:class:`~levelhead.auditing.part.Part`): what they find is in ``result.parts``.
+        counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more. Figures
+            are those of so many rows. Not with ``sample_weight`` or ``cluster``.
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -143,7 +147,7 @@ def audit(
     given: dict[str, Any] = {
         "y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "scores": scores,
         "against": against, "without": without, "continuous": continuous, "sample_weight": sample_weight,
-        "control_features": control_features, "cluster": cluster,
+        "control_features": control_features, "cluster": cluster, "counts": counts,
     }  # fmt: skip
     given, matched_by_index = aligned(given)
     control, weight, other = (
@@ -156,7 +160,8 @@ def audit(
     if cluster is not None:
         columns["cluster"] = outcome_of(given["cluster"], "cluster")
     called = {"The label": name_of(y_true), "The cluster": name_of(cluster, "cluster")}
-    source = Arrays(called | {"sample_weight": name_of(weight, "sample_weight")})
+    called |= {"sample_weight": name_of(weight, "sample_weight"), "The count": name_of(counts, "counts")}
+    source = Arrays(called)
     source.add_outcomes(columns)
     along = {} if continuous is None else by_name(given["continuous"], "number", "columns of numbers")
     roles = Roles(
@@ -169,6 +174,7 @@ def audit(
         None if other is None else "The prediction of the other model",
         () if control is None else source.add_words(control, "control", "control columns"),
         tuple(along),
+        count=None if counts is None else "The count",
     )
     names = ("the other model", "this model") if without is None else ("without", "with")
     options = AuditOptions(
@@ -185,6 +191,10 @@ def audit(
         source.add_numbers("The score", given["scores"], "The score", "scores")
     if weight is not None:
         source.add_numbers("sample_weight", weight, "sample_weight", "weights", OF_WEIGHTS)
+    if counts is not None:
+        finite(
+            source.add_numbers("The count", given["counts"], "The count", "counts", OF_COUNTS), "The count", OF_COUNTS
+        )
     for name, values in along.items():
         source.add_numbers(name, values, f"The column {quoted(name)}", f"values of {quoted(name)}")
     result = run(source, roles, options)
@@ -212,6 +222,7 @@ def audit_file(
     on: str | None = None,
     continuous: Sequence[str] = (),
     weight: str | None = None,
+    count: str | None = None,
     control: Sequence[str] = (),
     positive: Hashable = None,
     intersect: bool = False,
@@ -252,6 +263,7 @@ def audit_file(
             file has another name for it. None: by their order; ``join`` needs it.
         continuous: names of columns of numbers.
         weight: name of a column of weights, as ``sample_weight`` of :func:`audit`.
+        count: name of the column of a frequency table that says how many people each row stands for.
         control: names of columns, crossed, as ``control_features`` of :func:`audit`.
         positive: as :func:`audit` takes it, like all that follows.
         intersect: see there.
@@ -307,12 +319,12 @@ def audit_file(
             raise ConfigError(
                 "--workers and --ray count files side by side, and --join makes one table: leave one out."
             )
-        every = [label, prediction, score, *names, *continuous, weight, *control, without, cluster]
+        every = [label, prediction, score, *names, *continuous, weight, count, *control, without, cluster]
         joined = Joined(source, Path(join), left, [name for name in every if name], right)
         source, said = joined, [joined.said]
     roles = Roles(
         label, prediction, tuple(names), score, weight, cluster, without, tuple(dict.fromkeys(control)),
-        tuple(dict.fromkeys(continuous)), left if against is not None else None,
+        tuple(dict.fromkeys(continuous)), left if against is not None else None, count,
     )  # fmt: skip
     other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left)
     if without is not None and prediction is not None:
@@ -339,4 +351,4 @@ def audit_file(
     reading = [*said, *source.taken(used)]
     if theirs is not None:
         reading += theirs.taken([*(name for name in roles.columns if name != left), *filter(None, [right or left])])
-    return run(source, roles, options, reading, repeating_id(source, used) if cluster is None else [])
+    return run(source, roles, options, reading, repeating_id(source, used) if cluster is count is None else [])

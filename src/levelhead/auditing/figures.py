@@ -39,6 +39,7 @@ class Classes(Part):
 
     name = "classes"
     excludes = ()
+    counted = True
 
     def __init__(self, asked: Asked) -> None:
         super().__init__(asked)
@@ -57,7 +58,9 @@ class Classes(Part):
             return
         label, groups = columns["label"], {name: columns[f"group {name}"] for name in self.tally.groups}
         if self.weights is None:
-            self.tally.add(label, columns["prediction"], groups, cluster=columns.get("cluster"))
+            self.tally.add(
+                label, columns["prediction"], groups, cluster=columns.get("cluster"), count=columns.get("count")
+            )
         elif used := self.weights.use(columns["weight"], label, columns["prediction"], groups):
             self.tally.add(*used)
 

@@ -13,9 +13,10 @@ from levelhead.auditing.scale import AUTO
 from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
 from levelhead.tables.bins import Bins, Cuts
 from levelhead.tables.columns import Column, FloatArray
+from levelhead.tables.repeated import kept, whole_counts
 from levelhead.tables.source import Source
 from levelhead.tables.vocabulary import LabelMap
-from levelhead.types import ConfigError, DataError, listed, quoted
+from levelhead.types import ConfigError, DataError, listed, printable, quoted
 
 LEAVE_OUT, AS_GROUP = "leave out", "group"
 """What becomes of rows without a group."""
@@ -29,7 +30,7 @@ Metric = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column of a table is what; None or empty where there is none.
+    """Which column of a table is what; None or empty where there is none. A row stands for ``count`` rows.
 
     ``other`` has the predictions of another model, ``levels`` are the control columns, ``along`` columns of numbers.
     """
@@ -44,11 +45,13 @@ class Roles:
     levels: tuple[str, ...] = ()
     along: tuple[str, ...] = ()
     id: str | None = None
+    count: str | None = None
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns whose reading is told."""
-        named = [self.label, self.prediction, self.score, self.weight, *self.along, *self.groups, *self.levels, self.id]
+        named = [self.label, self.prediction, self.score, self.weight, self.count, *self.along, *self.groups]
+        named += [*self.levels, self.id]
         return list(dict.fromkeys(name for name in named if name is not None))
 
     def titles(self, source: Source) -> dict[str, str]:
@@ -71,7 +74,8 @@ class Roles:
         outcomes = {"label": self.label, "prediction": self.prediction, "other": self.other}
         outcomes |= {"cluster": self.cluster, "id": self.id}
         known = {role: name for role, name in outcomes.items() if name is not None}
-        numbers = {role: name for role, name in (("score", self.score), ("weight", self.weight)) if name is not None}
+        named = {"score": self.score, "weight": self.weight, "count": self.count}
+        numbers, before = {role: name for role, name in named.items() if name is not None}, 0
         words = {f"group {name}": name for name in self.groups} | {f"level {name}": name for name in self.levels}
         wanted = list(known.values()), list(dict.fromkeys(words.values())), list(numbers.values())
         for batch in source.batches(*wanted, self.along, cuts):
@@ -86,7 +90,22 @@ class Roles:
                 texts = np.empty(len(values), object)
                 texts[:] = values
                 found["id"] = texts[codes]
+            if self.count is not None:
+                given = found["count"]
+                counts = found["count"] = whole_counts(given, source.title(self.count), before)
+                before += len(counts)
+                if not counts.all():
+                    found = kept(found, counts > 0)
+                if not len(found["count"]):
+                    continue
             yield found
+
+
+def count_sentence(name: str, people: int) -> str:
+    """Say how many people the rows of a frequency table are; raise an error where they are none."""
+    if not people:
+        raise DataError(f"All counts in {quoted(name)} are 0, so that no row counts.")
+    return f"Each row counts as often as {printable(name)} says: {people:,} in all."
 
 
 def find_quantiles(source: Source, cuts: Mapping[str, Cuts]) -> None:
@@ -210,9 +229,10 @@ EXCLUDED = {
         "a cluster column: the intervals would take rows for independent",
         ("weight", "metrics", "without", "continuous", "control"),
     ),
+    "count": ("a column of counts: rows of a frequency table stand for people who differ", ("weight", "cluster")),
 }
 """What cannot be used with a column, and why."""
-ARGUMENTS = {"score": "scores=", "weight": "sample_weight=", "control": "control_features="}
+ARGUMENTS = {"score": "scores=", "weight": "sample_weight=", "control": "control_features=", "count": "counts="}
 """What Python calls it, where that is another name."""
 
 
@@ -223,7 +243,7 @@ def refuse_excluded(roles: Roles, options: AuditOptions, argument: bool = False)
         "score": roles.score, "weight": roles.weight, "cluster": roles.cluster,
         "against": None if personal else options.other, "without": options.other if personal else None,
         "continuous": roles.along or None, "control": roles.levels or None, "metrics": options.metrics,
-        "favourable": options.favourable,
+        "favourable": options.favourable, "count": roles.count,
     }  # fmt: skip
     there = [name for name, value in asked.items() if value is not None]
     for column, (why, excluded) in EXCLUDED.items():

@@ -38,18 +38,16 @@ from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, digits
 from levelhead.tables.bins import Bins, Cuts, cuts_of, ordered_groups
-from levelhead.tables.columns import Column, by_name, name_of
+from levelhead.tables.columns import Column, by_name, finite, name_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.source import Arrays, Source, gathered
 from levelhead.tables.tally import Tally
-from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
+from levelhead.types import ConfigError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
 NAMED_PAIRS = 50
 """Pairs that are kept of all columns and quantities together, the clearest and largest first."""
-LARGEST = 1e100
-"""Beyond this, squares of numbers can no longer be told from infinity."""
 ENOUGH_FOR_TAILS, LONG_TAIL = 60, 1.5
 """Rows whose mean absolute error holds with a long tail, and the skewness of one."""
 ADVICE = "Pass a number for every row, written like 0.25."
@@ -189,12 +187,12 @@ def regression_audit(
     y_true, y_pred, sensitive_features, continuous = given.values()
     source = Arrays()
     for title, values in (("The label", y_true), ("The prediction", y_pred)):
-        _finite(source.add_numbers(title, values, title, title.removeprefix("The ") + "s", ADVICE), title)
+        finite(source.add_numbers(title, values, title, title.removeprefix("The ") + "s", ADVICE), title, ADVICE)
     columns = source.add_words(sensitive_features)
     along = {} if continuous is None else by_name(continuous, "number", "columns of numbers")
     for name, one in along.items():
         title = f"The column {quoted(name)}"
-        _finite(source.add_numbers(name, one, title, f"values of {quoted(name)}", ADVICE), title)
+        finite(source.add_numbers(name, one, title, f"values of {quoted(name)}", ADVICE), title, ADVICE)
     asked = _Asked("The label", "The prediction", columns, tuple(along), intersect, min_count, level, missing)
     counts = _read(source, asked, bins)
     found = counts.audit(name_of(y_true), about_of(about))
@@ -261,18 +259,6 @@ def regression_audit_file(
     return replace(found, reading=tuple(source.taken(used)), warnings=[*found.warnings, *hint])
 
 
-def _finite(values: FloatArray, title: str) -> FloatArray:
-    wrong = np.flatnonzero(~(np.abs(values) <= LARGEST))
-    if len(wrong):
-        value = float(values[wrong[0]])
-        kind = "missing" if math.isnan(value) else "infinite" if math.isinf(value) else f"beyond {LARGEST:g}"
-        raise DataError(
-            f"{title}: {counted(len(wrong), 'value')} {'is' if len(wrong) == 1 else 'are'} missing or too large, the "
-            f"first, in row {wrong[0] + 1:,} (counted from 1), {kind}. {ADVICE}"
-        )
-    return values
-
-
 @dataclass(frozen=True)
 class _Asked:
     """Columns and options, as :func:`regression_audit` describes them."""
@@ -321,12 +307,12 @@ class _Rows:
             wanted = {name: batch.numbers[name] for name in along}
             for name in along:
                 if name in batch.words:
-                    _finite(wanted[name], source.title(name))
+                    finite(wanted[name], source.title(name), ADVICE)
             # A missing number is an error of the reader's after the last batch, which names the first rows.
             both = batch.numbers[label], batch.numbers[prediction]
             if all(np.isfinite(one).all() for one in (*both, *wanted.values())):
                 for one, name in zip(both, (label, prediction), strict=True):
-                    _finite(one, source.title(name))
+                    finite(one, source.title(name), ADVICE)
                 self.add(*both, batch.words, wanted)
 
     def add(

@@ -7,12 +7,20 @@ from dataclasses import replace
 from functools import partial
 
 from levelhead.auditing.figures import Classes
-from levelhead.auditing.options import EXCLUDED, AuditOptions, Roles, find_quantiles, refuse_excluded
+from levelhead.auditing.options import (
+    EXCLUDED,
+    AuditOptions,
+    Roles,
+    count_sentence,
+    find_quantiles,
+    refuse_excluded,
+)
 from levelhead.auditing.part import Asked, Part
 from levelhead.auditing.parts import PARTS
 from levelhead.auditing.result import AuditResult
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.tables.bins import cuts_of
+from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows
 from levelhead.tables.source import Source, gathered
 from levelhead.types import ConfigError, listed, quoted
@@ -48,11 +56,11 @@ def _named(name: str) -> type[Part]:
 
 
 class _Counts:
-    """All parts of an audit with the rows that they keep."""
+    """All parts of an audit with the rows that they keep; ``people``: how many the rows of a frequency table are."""
 
     def __init__(self, asked: Asked, own: Mapping[str, type[Part]]) -> None:
         roles, titles = asked.roles, asked.roles.titles(asked.source)
-        self.asked, self.classes = asked, Classes(asked)
+        self.asked, self.classes, self.people = asked, Classes(asked), 0
         self.ours = {one.name: one(asked) for one in PARTS.own() if not one.lacks(roles, asked.options)}
         self.own = {name: one(asked) for name, one in own.items()}
         self.rows: Rows = Rows(titles) if roles.score is None else ScoreRows(titles)
@@ -65,16 +73,22 @@ class _Counts:
         """Count all rows of a table."""
         roles = self.asked.roles
         kept = {role for part in self.parts for role in roles.kept(part.keeps)}
+        each = kept or any(type(part).update is not Part.update and not part.counted for part in self.parts)
         for columns in roles.batches(source, self.asked.cuts):
+            alone = columns
+            if "count" in columns:
+                alone = repeated(columns, self.people) if each else columns
+                self.people += int(columns["count"].sum())  # type: ignore[union-attr]
             for part in self.parts:
-                part.update(columns)
-            self.rows.add({role: column for role, column in columns.items() if role in kept})
+                part.update(columns if part.counted else alone)
+            self.rows.add({role: column for role, column in alone.items() if role in kept})
 
     def merge(self, other: _Counts) -> None:
         """Add the rows of another table."""
         for mine, its in zip(self.parts, other.parts, strict=True):
             mine.merge(its)
         self.rows.extend(other.rows)
+        self.people += other.people
 
 
 def _begin(asked: Asked, own: Mapping[str, type[Part]], source: Source) -> _Counts:
@@ -112,6 +126,8 @@ def run(
     begin = partial(_begin, Asked(source, roles, options, cuts), own)
     counts = gathered(source, begin, _Counts.count, apart=not alone)
     classes, rows = counts.classes, counts.rows
+    if roles.count is not None:
+        reading = [*reading, count_sentence(source.called(roles.count), counts.people)]
     # An audit of scores joins labels of one class: memory is shared until then.
     as_read = options.other is not None or options.metrics is not None
     frame = classes.frame(rows, rows.only({*rows.parts} - {"score"}) if as_read else rows)

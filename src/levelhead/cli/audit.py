@@ -87,7 +87,10 @@ def audit_command(
         bool, _option(COLUMNS, "With --rank: the lowest number is the first place.", "--lowest-first", rare=True)
     ] = False,
     weight: Annotated[
-        Text, _option(COLUMNS, "Column with how many rows each row stands for: rates are weighted.", rare=True)
+        Text, _option(COLUMNS, "Column with sampling weights: intervals use the effective sample size.", rare=True)
+    ] = None,
+    count: Annotated[
+        Text, _option(COLUMNS, "Frequency table: column with how many people each row stands for.", rare=True)
     ] = None,
     cluster: Annotated[
         Text,
@@ -244,23 +247,23 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "ranking": (
         "{} cannot be used with --rank, which needs no outcomes: leave it out.",
         ("label", "prediction", "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive",
-         "favourable", "label_map", "workers", "ray"),
+         "favourable", "label_map", "count", "workers", "ray"),
     ),
     "unrecorded": (
         "{} needs groups that are recorded: leave it out.",
         (
             "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "intersect", "bins", "reference",
-            "favourable", "workers", "ray", *WORDS_OF_PAGE,
+            "favourable", "count", "workers", "ray", *WORDS_OF_PAGE,
         ),
     ),
     "regression": (
         "{} is about classes, not numbers: leave it out, or --regression.",
-        ("score", *CLASSES_ALONE, "reference", "positive", "favourable", "label_map"),
+        ("score", *CLASSES_ALONE, "count", "reference", "positive", "favourable", "label_map"),
     ),
 }  # fmt: skip
 """By kind of audit: what it says of the options that do not go with it, and these options."""
 OF_CLASSES = (
-    "score", "threshold", "scale", "against", "on", "weight", "cluster", "without", "positive", "intersect",
+    "score", "threshold", "scale", "against", "on", "weight", "count", "cluster", "without", "positive", "intersect",
     "min_count", "bins", "reference", "label_map", "positive_name", "favourable",
 )  # fmt: skip
 """Options that an audit of classes takes as they are."""
@@ -430,7 +433,15 @@ def _rows(asked: SimpleNamespace) -> tuple[Path | Stored | None, str | None]:
         asked.rank,
         *(name for names in lists for name in names or ()),
     ]
-    columns += [asked.labelled_group, asked.inclusion, asked.strata, asked.weight, asked.without, asked.cluster]
+    columns += [
+        asked.labelled_group,
+        asked.inclusion,
+        asked.strata,
+        asked.weight,
+        asked.count,
+        asked.without,
+        asked.cluster,
+    ]
     on, asked.on = asked.on, None
     return source_joined(asked.predictions, asked.join, on, columns)
 
@@ -477,7 +488,10 @@ def _decisions(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str
         asked.group,
         missing=asked.missing.words,
         about=about,
-        **{name: getattr(asked, name) for name in ("favourable", "reference", "intersect", "min_count", "bins")},
+        **{
+            name: getattr(asked, name)
+            for name in ("favourable", "reference", "intersect", "min_count", "bins", "count")
+        },
     )
 
 

@@ -76,6 +76,7 @@ class Tally:
         groups: Mapping[str, Column],
         weight: NDArray[np.float64] | None = None,
         cluster: Column | None = None,
+        count: NDArray[np.int64] | None = None,
     ) -> None:
         """Count the rows of a batch.
 
@@ -85,13 +86,14 @@ class Tally:
             groups: each group column, by name.
             weight: (rows,) positive weights; None: all rows count alike.
             cluster: what tells which rows belong together; None: they are independent.
+            count: (rows,) how many rows each row stands for, at least 1, without ``weight`` and ``cluster``; None: 1.
 
         Raises:
             DataError: there are more than 200 classes, more than 1,000 groups of a column or of the crossing, or more
                 than 20,000 characters in a value; or a group has the name that missing values get.
         """
-        label = self._classes(self.label, label, self.labels)
-        prediction = self._classes(self.prediction, prediction, self.predictions)
+        label = self._classes(self.label, label, self.labels, count)
+        prediction = self._classes(self.prediction, prediction, self.predictions, count)
         self._check_classes()
         of_clusters = None if cluster is None else self._clusters(cluster)
         for key, column in self.group_columns(groups).items():
@@ -100,6 +102,8 @@ class Tally:
             columns = (label, prediction, column)
             flat = crossed(columns)
             places, rows = occurring_codes(flat, columns)
+            if count is not None:
+                rows = _summed(np.searchsorted(places, flat), count, len(places))
             there = patterns_at(places, columns)
             for pattern, number in zip(there, rows.tolist(), strict=True):
                 counts[pattern] = counts.get(pattern, 0) + number
@@ -211,12 +215,16 @@ class Tally:
                 "Rename the group, or leave its field empty."
             )
 
-    def _classes(self, title: str, column: Column, rows_of: dict[Hashable, int]) -> Column:
+    def _classes(
+        self, title: str, column: Column, rows_of: dict[Hashable, int], count: NDArray[np.int64] | None
+    ) -> Column:
         codes, values, rows = occurring(column)
+        if count is not None:
+            rows = _summed(codes, count, len(values)).tolist()
         if len(values) <= MOST_CLASSES:
-            for value, count in zip(values, rows, strict=True):
+            for value, number in zip(values, rows, strict=True):
                 _text(value, title)
-                rows_of[value] = rows_of.get(value, 0) + count
+                rows_of[value] = rows_of.get(value, 0) + number
         if max(len(values), len(rows_of)) > MOST_CLASSES:
             raise self._too_many_classes(title, values)
         return codes, values
@@ -268,6 +276,13 @@ class Tally:
             else "Is one of these columns an id or a score? Cross fewer columns, or merge rare groups."
         )
         return DataError(f"{self._title(key)} has more than {MOST_GROUPS:,} different groups. {way_out}")
+
+
+def _summed(codes: NDArray[np.int64], count: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Return the sum of the counts of each code, (size,), exactly."""
+    found = np.zeros(size, np.int64)
+    np.add.at(found, codes, count)
+    return found
 
 
 def _add(mine: dict[Any, Any], its: Mapping[Any, Any]) -> None:
