@@ -28,8 +28,9 @@ from levelhead.cli.gap import gap_command
 from levelhead.cli.info import info_command
 from levelhead.cli.klaad import train_command as lm_train_command
 from levelhead.cli.ladder import ladder_command
-from levelhead.cli.lm import bench_command, lm_app
 from levelhead.cli.lm import compare_command as lm_compare_command
+from levelhead.cli.lm import lm_app
+from levelhead.cli.lm_bench import bench_command
 from levelhead.cli.options import renamed
 from levelhead.cli.pareto import pareto_command
 from levelhead.cli.postprocess import postprocess_command
