@@ -5,13 +5,16 @@ BIN := .venv/bin
 RUNTIME := .venv/.runtime
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-quick fuzz check docs bench bench-quick mutants release-check clean
+.PHONY: demo test test-all test-quick fuzz check docs bench bench-quick mutants release-check clean
 
 demo: $(RUNTIME)  ## compare four methods where it is known why a gap arises; writes a page and a picture
 	$(BIN)/levelhead demo --out demo
 
 test: $(INSTALLED)  ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-all: $(INSTALLED)  ## run the tests marked long, too, and every drawn case, as continuous integration does
+	LEVELHEAD_FUZZ=full $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-quick: $(INSTALLED)  ## run the tests without the marker slow: no long trainings, simulations, processes or drawn hostile input
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"

@@ -17,6 +17,14 @@ import torch  # noqa: E402
 torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked ``long``, unless LEVELHEAD_FUZZ=full, as in continuous integration."""
+    if os.environ.get("LEVELHEAD_FUZZ") != "full":
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
 def pytest_collection_finish() -> None:
     """Collect garbage again, now that every test file is imported, and never search what has been imported."""
     gc.freeze()

@@ -81,6 +81,7 @@ def test_no_audit_imports_a_file_of_the_current_folder(line: str, hostile: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_no_training_or_reading_of_runs_imports_a_file_of_the_current_folder(hostile: Path) -> None:
     levelhead(hostile, "train", "portraits_dam", *TINY, "--out", "run")
@@ -99,6 +100,7 @@ def test_no_training_or_reading_of_runs_imports_a_file_of_the_current_folder(hos
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_no_worker_of_a_comparison_imports_a_file_of_the_current_folder(hostile: Path) -> None:
     (hostile / "focal.py").write_text("import beside\n" + FOCAL)
@@ -124,6 +126,7 @@ def test_no_process_of_a_pool_imports_a_file_of_the_current_folder(hostile: Path
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_no_worker_of_ray_imports_a_file_of_the_current_folder(

@@ -90,6 +90,7 @@ def test_the_core_audits_explains_and_writes_pages(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_wheel_alone_brings_all_that_an_audit_needs(tmp_path: Path) -> None:
     """In an empty environment; without a package registry, this cannot be seen."""
     venv.create(tmp_path / "alone", with_pip=True)

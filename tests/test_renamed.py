@@ -14,7 +14,8 @@ from levelhead.lm import BENCHMARKS
 from levelhead.methods import METHODS
 from levelhead.renamed import renamed
 from levelhead.runs.folder import load_run, refuse_changes
-from levelhead.runs.recipe import assign, build_experiment, load_experiment, override
+from levelhead.runs.recipe import Experiment, assign, load_experiment, override, present_recipe
+from levelhead.runs.recipe import build_experiment as build_present
 from levelhead.types import ConfigError
 
 NAMES = {"a": "b", "c": "inner.c", "x.y": "x.z"}
@@ -31,6 +32,11 @@ PRESENT: dict[str, Any] = {
     },
     "model": {"readout_only": True},
 }
+
+
+def build_experiment(recipe: dict[str, Any]) -> Experiment:
+    """As reading a file and assigning options do: earlier names become present ones at the door."""
+    return build_present(present_recipe(recipe))
 
 
 def test_keys_are_renamed_in_a_copy() -> None:
@@ -66,7 +72,7 @@ def test_earlier_and_present_recipes_are_one_experiment() -> None:
     ],
 )
 def test_overrides_win_whichever_name_they_use(recipe: dict[str, Any], settings: list[str]) -> None:
-    experiment = build_experiment(override(recipe, settings))
+    experiment = build_experiment(override(present_recipe(recipe), settings))
     debias = experiment.method.debias  # type: ignore[attr-defined]
     assert (debias.ranking, debias.notebook.queue, debias.readout_only) == ("per_head", 9, False)
     assert experiment.model.readout_only is False  # type: ignore[attr-defined]
@@ -83,7 +89,7 @@ def test_options_beside_a_preset_win_one_by_one() -> None:
 
 def test_mistakes_name_the_present_option() -> None:
     with pytest.raises(ConfigError, match=r"method\.debias\.notebook\.queue"):
-        build_experiment(assign(EARLIER, "method.debias.queue", "many"))
+        build_experiment(assign(present_recipe(EARLIER), "method.debias.queue", "many"))
     with pytest.raises(ConfigError, match=r"Unknown key method\.debias\.notebook\.quue\. Did you mean 'queue'"):
         build_experiment(assign(PRESENT, "method.debias.notebook.quue", 3))
     with pytest.raises(ConfigError, match=r"method\.debias\.selection is the earlier name of method\.debias\.ranking"):

@@ -7,6 +7,7 @@ from levelhead.types import ConfigError
 EXTRAS = {
     "torch": {"torch", "transformers", "accelerate", "safetensors", "PIL"},
     "plot": {"matplotlib"},
+    "app": {"gradio"},
 }
 """Each extra of pyproject.toml that the core may meet, with the modules it brings."""
 

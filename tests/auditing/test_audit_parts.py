@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from levelhead.cli.app import main
 from levelhead.report import blocks, render
 from levelhead.tables import files
 from levelhead.terminal import plain_text
-from levelhead.types import ConfigError
+from levelhead.types import ConfigError, DataError
 
 HOSTILE = "\x1b[31m<b>& a very long name of a group\u202e"
 
@@ -50,6 +51,9 @@ class Counting(Part):
         codes, groups = columns["group sex"]
         self.wrong.update(groups[code] for code in codes[texts[0] != texts[1]].tolist())
 
+    def merge(self, other: Counting) -> None:
+        self.wrong += other.wrong
+
     def find(self, frame: Frame) -> Errors:
         return Errors({str(group): np.int64(self.wrong[str(group)]) for group in frame.groups["sex"]})
 
@@ -74,7 +78,6 @@ ASKED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "control": ({"control_features": "site"}, {"control": ["site"]}),
     "continuous": ({"continuous": "age"}, {"continuous": ["age"]}),
     "against": ({"without": "other"}, {"without": "other"}),
-    "over_time": ({"time": "age"}, {"time": "age"}),
     "scores": ({"scores": "score"}, {"score": "score"}),
     "rates": ({}, {}),
     "amplification": ({}, {}),
@@ -89,7 +92,7 @@ def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.M
     table.to_csv("rows.csv", index=False)
     parts = ["errors"] if name == "errors" else []
     given = {
-        one: table[column] if one in ("without", "scores", "time") else table[[column]]
+        one: table[[column]] if one != "without" and one != "scores" else table[column]
         for one, column in columns.items()
     }
     settings: dict[str, Any] = {"replicates": 100, "parts": parts}
@@ -98,11 +101,135 @@ def test_arrays_a_file_and_batches_say_the_same(name: str, monkeypatch: pytest.M
     for size in (1 << 18, 37):
         monkeypatch.setattr(files, "BATCH_ROWS", size)
         found.append(lh.audit_file("rows.csv", "y", "answer", ["sex"], **options, **settings).to_dict())
+    halves = [table[:170], table[170:], table[:0]]
+    for at, half in enumerate(halves):
+        half.to_parquet(f"half{at}.parquet", index=False)
+    found.append(lh.audit_file("half?.parquet", "y", "answer", ["sex"], **options, **settings).to_dict())
     part = [one["parts"] if parts else one[name] for one in found]
     if name == "against":
         part = [one["by_attribute"] for one in part]
-    assert part[0] == part[1] == part[2]
+    assert part[0] == part[1] == part[2] == part[3]
     assert json.loads(json.dumps(part[0], allow_nan=False)) == part[0]
+
+
+# Sums of weights are rounded, so that several processes must add them up in the order of one.
+MERGED: list[dict[str, Any]] = [
+    {"control": ["site"], "without": "other", "continuous": ["age"], "parts": ["errors"]},
+    {"weight": "weight"},
+    {"cluster": "person", "score": "score"},
+]
+
+
+@pytest.mark.parametrize("options", MERGED, ids=["rows", "weights", "clusters"])
+def test_merged_files_give_the_figures_of_one(options: dict[str, Any]) -> None:
+    table = rows(1200).assign(weight=np.random.default_rng(1).random(1200), person=np.arange(1200) // 3 % 200)
+    table.to_parquet("whole.parquet", row_group_size=100)
+    table.to_parquet("parts", partition_cols=["site"])
+    for at in range(3):
+        table[at * 400 : (at + 1) * 400].to_parquet(f"part{at}.parquet")
+    found = []
+    for path in ("whole.parquet", ["part0.parquet", "part[12].parquet"]):
+        found.append(lh.audit_file(path, "y", "answer", ["sex"], replicates=100, **options).to_frame())
+    exact = "weight" not in options
+    pd.testing.assert_frame_equal(*found, check_exact=exact, **({} if exact else {"rtol": 1e-13}))
+    if "cluster" not in options and "control" not in options:
+        columns = lh.audit_file("parts", "y", "answer", ["sex", "site"], replicates=100, **options)
+        assert columns.to_frame().dropna(subset="value").value.gt(-1).all()
+        assert {group: one.n for group, one in columns.by_attribute["site"].groups.items()} == (
+            table.site.value_counts().to_dict()
+        )
+
+
+def test_processes_give_the_figures_of_one_to_the_bit(two_workers: dict[str, Any]) -> None:
+    table = rows(600).assign(weight=np.random.default_rng(1).random(600))
+    for at in range(3):
+        table[at * 200 : (at + 1) * 200].to_parquet(f"part{at}.parquet")
+    calls: list[Any] = [
+        lambda **more: lh.audit_file("part*.parquet", "y", "answer", ["sex"], weight="weight", **more),
+        lambda **more: lh.regression_audit_file(
+            "part*.parquet", "score", "age", ["sex"], continuous=["weight"], **more
+        ),
+    ]
+    for call in calls:
+        assert json.dumps(call(**two_workers).to_dict()) == json.dumps(call().to_dict())
+
+
+@pytest.fixture(params=["processes", pytest.param("ray", marks=pytest.mark.slow)])
+def two_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Options that count files on two processes of this machine, or on a Ray cluster of two nodes."""
+    if request.param == "processes":
+        yield {"workers": 2}
+        return
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    monkeypatch.setenv("PYTHONPATH", str(Path(lh.__file__).parents[1]))
+    head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 10**8}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(num_cpus=1, object_store_memory=10**8)
+    yield {"ray": cluster.address}
+    cluster.shutdown()
+
+
+def test_what_cannot_be_counted_side_by_side_is_said_before_anything_is_read() -> None:
+    class Alone(Counting):
+        name = "alone"
+        merge = Part.merge
+
+    PARTS.register(Alone)
+    rows(20).to_parquet("part0.parquet")
+    (Path.cwd() / "part1.parquet").write_bytes(b"PAR1 no")
+    for path, more, said in (
+        ("part0.parquet", {}, "--workers and --ray count files side by side, and this is one table"),
+        (["part0.parquet"] * 2, {"parts": ["alone"]}, r"The part 'alone' has no merge\(\)"),
+        (["part0.parquet"] * 2, {"workers": 0}, "workers=0 is out of range"),
+        (["part0.parquet"] * 2, {"ray": "auto"}, "pass one"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            lh.audit_file(path, "y", "answer", ["sex"], **{"workers": 2, **more})
+    assert lh.audit_file(["part0.parquet"] * 2, "y", "answer", ["sex"], parts=["alone"]).parts["alone"].wrong
+    for missing, wrong in (
+        ("none*.csv", r"No file is named like none\*\.csv"),
+        (".", r"part1\.parquet cannot be read as parquet"),
+        (["part0.parquet", "gone.parquet"], r"There is no file gone\.parquet"),
+    ):
+        with pytest.raises(DataError, match=wrong):
+            lh.audit_file(missing, "y", "answer", ["sex"])
+    rows(20).to_csv("part.csv")
+    with pytest.raises(ConfigError, match="parquet and some are text"):
+        lh.audit_file(["part0.parquet", "part.csv"], "y", "answer", ["sex"])
+    (Path.cwd() / "empty").mkdir()
+    with pytest.raises(DataError, match=r"The folder empty has no \.parquet file"):
+        lh.audit_file("empty", "y", "answer", ["sex"])
+
+
+def test_the_command_takes_several_files(capsys: pytest.CaptureFixture[str]) -> None:
+    table = rows()
+    for at in range(2):
+        table[at * 200 : (at + 1) * 200].to_csv(f"part{at}.csv", index=False)
+    said, options = {}, ["--label", "y", "--prediction", "answer", "--group", "sex"]
+    for given in (["part*.csv"], ["part0.csv", "part1.csv", "--json", "found.json"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["audit", *given, *options])
+        assert ended.value.code == 0
+        said[given[0]] = capsys.readouterr().out
+    assert said["part*.csv"].strip() in said["part0.csv"]
+    assert [one["file"] for one in json.loads(Path("found.json").read_text())["made"]["inputs"]] == [
+        "part0.csv",
+        "part1.csv",
+    ]
+    for wrong, error in (
+        (["part0.csv", "--workers", "2"], "this is one table"),
+        (["part*.csv", "--workers", "2", "--shares", "f=0.5"], "--workers needs groups that are recorded"),
+        (["part*.csv", "--workers", "2", "--on", "y", "--join", "part0.csv"], "--join makes one table"),
+        (["part*.csv", "--json", "part1.csv"], "part1.csv"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["audit", *wrong, *options])
+        assert ended.value.code == 2
+        assert error in capsys.readouterr().err
 
 
 def test_a_part_counts_what_it_is_given_and_is_drawn_everywhere() -> None:
@@ -191,3 +318,73 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys: pytest.Capt
     assert "--label-map" not in shown["--help"]
     for option in ("--label-map", "--weight", "--cluster", "--control", "--part", "--strata", "--comparisons"):
         assert option in shown["--help-all"]
+
+
+def cells(table: pd.DataFrame) -> pd.DataFrame:
+    """A frequency table of the same rows, and one row that nobody has."""
+    found = table.value_counts(sort=False).rename("n").reset_index()
+    return pd.concat([found, found[:1].assign(n=0)])
+
+
+@pytest.mark.parametrize("name", [*sorted(PARTS.keys() - OF_ARRAYS_ALONE), "errors"])
+def test_a_frequency_table_says_what_its_rows_say(name: str) -> None:
+    columns, options = ASKED[name]
+    table = rows()[list(dict.fromkeys(["y", "answer", "sex", *columns.values()]))].sort_values(["y", "sex"])
+    table = table.sort_values(list(table.columns), kind="stable")
+    few = cells(table)
+    few.to_csv("cells.csv", index=False)
+    table.to_csv("rows.csv", index=False)
+    settings: dict[str, Any] = {"replicates": 100, "parts": ["errors"] if name == "errors" else [], **options}
+    of_rows = lh.audit_file("rows.csv", "y", "answer", ["sex"], **settings)
+    of_cells = lh.audit_file("cells.csv", "y", "answer", ["sex"], count="n", **settings)
+    pd.testing.assert_frame_equal(of_rows.to_frame(), of_cells.to_frame(), check_exact=True)
+    found, said = of_rows.to_dict(), of_cells.to_dict()
+    assert said.pop("reading") == ["Each row counts as often as n says: 400 in all."]
+    assert found == said
+    arrays = lh.audit(few.y, few.answer, sensitive_features=few[["sex"]], counts=few.n, replicates=100).to_frame()
+    pd.testing.assert_frame_equal(arrays, lh.audit_file("rows.csv", "y", "answer", ["sex"], replicates=100).to_frame())
+
+
+def test_a_frequency_table_of_two_files_and_of_decisions_says_what_its_rows_say() -> None:
+    table = rows().sort_values(["y", "answer", "other", "sex"])[["y", "answer", "other", "sex"]]
+    few = cells(table[["y", "answer", "other", "sex"]]).assign(key=lambda one: range(len(one)))
+    few.to_csv("new.csv", index=False)
+    few.assign(answer=few.other)[::-1].to_csv("old.csv", index=False)
+    table.to_csv("rows.csv", index=False)
+    one = lh.audit_file("new.csv", "y", "answer", ["sex"], against="old.csv", on="key", count="n", replicates=100)
+    other = lh.audit_file("rows.csv", "y", "answer", ["sex"], without="other", replicates=100)
+    assert one.against is not None
+    assert other.against is not None
+    assert one.against.by_attribute == other.against.by_attribute
+    decided = lh.audit_decisions(table.answer, sensitive_features=table[["sex"]], favourable=1)
+    for again in (
+        lh.audit_decisions(few.answer, sensitive_features=few[["sex"]], counts=few.n, favourable=1),
+        lh.audit_decisions_file("new.csv", "answer", ["sex"], count="n", favourable=1),
+    ):
+        pd.testing.assert_frame_equal(decided.to_frame(), again.to_frame(), check_exact=True)
+        assert again.reading == ("Each row counts as often as n says: 400 in all.",)
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ([1, 2.5, 1], r"the count in row 2 is not a whole number: 2\.5\. A count says"),
+        ([1, -2, -3], r"the count in row 2 \(and 1 more\) is negative: -2"),
+        ([1, 1e300, 1], "too large"),
+        ([1, float("nan"), 1], "missing"),
+        ([1, "many", 1], "many"),
+        ([0, 0, 0], "All counts in 'n' are 0"),
+        ([10**9, 1, 1], "counts add up to 1,000,000,002 rows or more"),
+    ],
+)
+def test_counts_that_are_none_are_refused(counts: list[Any], said: str) -> None:
+    table = pd.DataFrame({"y": [0, 1, 1], "answer": [0, 1, 0], "other": [0, 0, 1], "sex": ["f", "m", "m"], "n": counts})
+    table.to_csv("cells.csv", index=False)
+    more: dict[str, Any] = {"without": "other"} if counts[0] == 10**9 else {}
+    with pytest.raises(DataError, match=said if said != "many" else "'aaaa'"):
+        lh.audit_file("cells.csv", "y", "answer", ["sex"], count="n", **more)
+    if not more and counts[0]:
+        with pytest.raises(DataError):
+            lh.audit_decisions(table.answer, sensitive_features=table[["sex"]], counts=table.n, favourable=1)
+    with pytest.raises(ConfigError, match=r"sample_weight= cannot be used with a column of counts"):
+        lh.audit([1], [1], sensitive_features=["f"], counts=[1], sample_weight=[1])

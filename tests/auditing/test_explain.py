@@ -56,6 +56,7 @@ def test_the_share_and_the_gaps_of_drawn_scores_are_found(rho: float) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("rho", "seed"), [(1.0, 1), (0.4, 2)])
 def test_intervals_cover_what_they_estimate(rho: float, seed: int) -> None:
     trials, expected = 300, truth(rho)

@@ -507,6 +507,7 @@ def test_an_undefined_score_is_never_preferred(finished: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_grid_leaves_no_run_behind(tmp_path: Path) -> None:
     grid = write_grid(tmp_path, seeds=[0], rows={"long": {"train.epochs": 100_000}})
     command = [sys.executable, "-m", "levelhead", "grid", str(grid), "--out", str(tmp_path / "runs")]

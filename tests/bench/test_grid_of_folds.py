@@ -105,6 +105,7 @@ def test_folds_of_other_rows_and_mixed_up_predictions_are_refused(tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_folds_killed_with_signal_9_go_on_to_the_same_answers(tmp_path: Path) -> None:
     """The first fold is kept, and the second goes on amid its training."""

@@ -43,6 +43,7 @@ def two_nodes() -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_a_cluster_gives_the_table_of_a_local_run(two_nodes: str, tmp_path: Path) -> None:
     grid = compare_methods(BASE, ["erm", "balanced"], [0], {})
@@ -62,6 +63,7 @@ def test_a_cluster_gives_the_table_of_a_local_run(two_nodes: str, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_address_that_does_not_answer(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     with (

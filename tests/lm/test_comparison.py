@@ -11,7 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from levelhead.cli.lm import bench_command, compare_command
+from levelhead.cli.lm import compare_command
+from levelhead.cli.lm_bench import bench_command
 from levelhead.lm import BENCHMARKS
 from levelhead.lm.base import Answer, Benchmark, drawn_by
 from levelhead.lm.bold import BOLD

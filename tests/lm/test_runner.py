@@ -18,7 +18,8 @@ import typer
 from typer.testing import CliRunner
 
 from levelhead import lm
-from levelhead.cli.lm import bench_command, compare_command
+from levelhead.cli.lm import compare_command
+from levelhead.cli.lm_bench import bench_command
 from levelhead.cli.report import page_of
 from levelhead.data.base import Card
 from levelhead.lm.base import Answer, Benchmark, Item, Scores

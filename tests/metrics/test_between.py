@@ -11,16 +11,24 @@ from scipy import stats
 from levelhead.metrics.between import (
     Differences,
     chance_range,
+    check_level,
+    clearest,
     difference_of,
     differences,
+    fisher_p,
+    mean_of,
+    mover,
+    proportion,
     proportion_ends,
+    ratio_of,
     shared,
     unlike,
     variance_between,
+    wilson,
 )
 from levelhead.metrics.contrasts import pair_indices
 from levelhead.metrics.power import detectable_gap, rows_needed
-from levelhead.types import Estimate
+from levelhead.types import ConfigError, DataError, Estimate
 
 HITS, ROWS = np.array([12, 20, 9, 30]), np.array([40, 50, 40, 60])
 
@@ -229,3 +237,127 @@ def test_the_difference_of_two_figures_combines_their_arms() -> None:
     found = difference_of(Estimate(0.7, 0.6, 0.75, 40), Estimate(0.4, 0.35, 0.52, 60))
     low, high = 0.3 - math.hypot(0.1, 0.12), 0.3 + math.hypot(0.05, 0.05)
     assert (found.value, found.low, found.high, found.n) == pytest.approx((0.3, low, high, 100))
+
+
+def test_movers_arms_with_a_correlation() -> None:
+    first, second = np.array([0.6]), np.array([0.35])
+    ends = (np.array([0.5]), np.array([0.72])), (np.array([0.3]), np.array([0.43]))
+    low, high = mover(first, ends[0], second, ends[1], 0.25)
+    assert low[0] == pytest.approx(0.25 - math.sqrt(0.1**2 + 0.08**2 - 2 * 0.25 * 0.1 * 0.08))
+    assert high[0] == pytest.approx(0.25 + math.sqrt(0.12**2 + 0.05**2 - 2 * 0.25 * 0.12 * 0.05))
+    equal = mover(first, ends[0], first, (np.array([0.48]), np.array([0.70])), 1.0)
+    assert equal[0] == pytest.approx(0.0)
+
+
+def test_correlated_rates_are_told_apart_as_if_they_had_more_rows() -> None:
+    hits, rows = np.array([30.0, 18.0]), np.array([60.0, 60.0])
+    place, error = (np.array([0]), np.array([1])), 0.05 / 2
+    found = differences(hits, rows, *place, comparisons=2, correlation=np.array([0.5]))
+    low, high = proportion_ends(hits, rows, error)
+    down, up = mover(np.array([0.5]), (low[:1], high[:1]), np.array([0.3]), (low[1:], high[1:]), 0.5)
+    assert found.low == pytest.approx(down)
+    assert found.high == pytest.approx(up)
+    assert unlike(2 * hits, 2 * rows, *place, error)[0], "the exact test of twice the rows agrees"
+    assert not unlike(hits, rows, *place, error)[0]
+    assert differences(hits, rows, *place, comparisons=2).low[0] <= 0
+    alike = differences(hits, rows, *place, comparisons=2, correlation=np.array([1.0]))
+    assert alike.value == pytest.approx([0.2])
+    most = differences(np.array([9.0, 0.0]), np.array([9.0, 9.0]), *place)
+    assert most.high[0] == 1.0
+    assert differences(np.array([0.0, 9.0]), np.array([9.0, 9.0]), *place).low[0] == -1.0
+
+
+def test_rows_of_next_to_no_worth_decide_nothing() -> None:
+    found = differences(np.array([0.0, 30.0]), np.array([0.0, 60.0]), np.array([0]), np.array([1]))
+    assert not found.decided[0]
+
+
+def test_the_ratio_of_two_rates_is_donner_and_zous() -> None:
+    """Equation 9, with the arms of two rates written out."""
+    first, second = Estimate(0.3, 0.2, 0.42, 50), Estimate(0.6, 0.48, 0.71, 70)
+    p, q = 0.3, 0.6
+    low = (p * q - math.sqrt((p * q) ** 2 - 0.2 * 0.71 * (2 * p - 0.2) * (2 * q - 0.71))) / (0.71 * (2 * q - 0.71))
+    high = (p * q + math.sqrt((p * q) ** 2 - 0.42 * 0.48 * (2 * p - 0.42) * (2 * q - 0.48))) / (0.48 * (2 * q - 0.48))
+    found = ratio_of(first, second)
+    assert (found.value, found.low, found.high, found.n) == pytest.approx((0.5, low, high, 120))
+    assert ratio_of(first, second, alike=True).high == 1.0
+    assert ratio_of(Estimate(0.6, 0.55, 0.65, 9), Estimate(0.3, 0.25, 0.35, 9), alike=True).low == 1.0
+    none = ratio_of(Estimate(0.0, 0.0, 0.1, 20), second)
+    assert (none.value, none.low) == (0.0, 0.0)
+    assert ratio_of(first, Estimate(0.1, 0.0, 0.3, 20)).high == math.inf
+    assert ratio_of(first, Estimate(0.0, 0.0, 0.3, 20)).reason == "the reference group's rate is 0"
+    lacking = ratio_of(Estimate.undefined("no rows", 3), second)
+    assert (lacking.reason, lacking.n) == ("no rows", 73)
+    assert ratio_of(first, Estimate.undefined("no rows", 3)).reason == "no rows"
+
+
+def test_the_mean_of_two_rates() -> None:
+    first, second = Estimate(0.3, 0.2, 0.42, 50), Estimate(0.6, 0.48, 0.71, 70)
+    found = mean_of(first, second)
+    ends = 0.45 - math.hypot(0.1, 0.12) / 2, 0.45 + math.hypot(0.12, 0.11) / 2
+    assert (found.value, found.low, found.high, found.n) == pytest.approx((0.45, *ends, 120))
+    together = mean_of(first, second, together=True)
+    assert (together.low, together.high) == pytest.approx((0.45 - 0.11, 0.45 + 0.115))
+    assert mean_of(Estimate(0.0, -0.3, 0.1, 1), Estimate(0.1, -0.3, 0.2, 1)).low == 0.0
+    assert mean_of(Estimate(1.0, 0.9, 1.3, 1), Estimate(0.9, 0.8, 1.3, 1)).high == 1.0
+    lacking = Estimate.undefined("no rows")
+    assert mean_of(first, lacking) is lacking
+    assert mean_of(lacking, second) is lacking
+
+
+def test_the_clearest_difference_is_a_decided_one_then_the_largest() -> None:
+    figures = [Estimate(0.3, -0.1, 0.7, 9), Estimate(-0.1, -0.2, -0.01, 9), Estimate(0.2, 0.1, 0.3, 9)]
+    assert sorted(figures, key=clearest) == [figures[2], figures[1], figures[0]]
+    found = Differences(*np.array([[one.value, one.low, one.high] for one in figures]).T)
+    assert found.order.tolist() == [2, 1, 0]
+
+
+def test_wilsons_ends_by_hand() -> None:
+    z = stats.norm.ppf(0.95)
+    middle, half = (0.3 + z**2 / 80) / (1 + z**2 / 40), z * math.sqrt(0.3 * 0.7 / 40 + z**2 / 6400) / (1 + z**2 / 40)
+    low, high = wilson([12, 0, 40, 0], [40, 40, 40, 0], 0.9)
+    assert (low[0], high[0]) == pytest.approx((middle - half, middle + half))
+    assert (low[1], high[2], low[3], high[3]) == (0.0, 1.0, 0.0, 1.0)
+    one = proportion(12, 40, level=0.9)
+    assert (one.value, one.low, one.high, one.n) == pytest.approx((0.3, middle - half, middle + half, 40))
+    assert proportion(0, 0).reason == "no rows"
+    assert (proportion(0, 5).value, proportion(5, 5).value) == (0.0, 1.0)
+    for hits, rows in ((-1, 4), (5, 4)):
+        with pytest.raises(DataError, match="no more hits than rows"):
+            proportion(hits, rows)
+
+
+@pytest.mark.parametrize("level", [0, 1, -0.5, 5e-10, 1 - 5e-10])
+def test_levels_that_no_interval_has(level: float) -> None:
+    with pytest.raises(ConfigError, match="level="):
+        check_level(level)
+    for possible in (1e-9, 1 - 1e-9):
+        check_level(possible)
+
+
+def test_fishers_p_is_twice_the_smaller_tail_and_at_most_1() -> None:
+    hits, rows = np.array([9, 1, 5, 5]), np.array([30, 30, 11, 10])
+    found = fisher_p(hits, rows, np.array([0, 1, 2]), np.array([1, 0, 3]))
+    tail = stats.hypergeom.sf(8, 60, 10, 30)
+    assert found == pytest.approx([2 * tail, 2 * tail, 1.0])
+    assert fisher_p(hits + 0.4, rows - 0.4, np.array([0]), np.array([1])) == pytest.approx([2 * tail])
+    assert unlike(hits + 0.4, rows - 0.4, np.array([0]), np.array([1]), 2 * tail)[0]
+    assert not unlike(hits, rows, np.array([0]), np.array([1]), 1.99 * tail)[0]
+
+
+def test_a_range_beside_chance_is_counted_over_the_deals() -> None:
+    rng = np.random.default_rng([4, 3])
+    ranges = np.ptp(rng.multivariate_hypergeometric(ROWS, 71, size=500) / ROWS, axis=-1)
+    found = chance_range(HITS, ROWS, deals=500, seed=4)
+    assert found.value == pytest.approx(0.5 - 0.225)
+    assert found.expected == pytest.approx(ranges.mean())
+    assert found.high == pytest.approx(np.quantile(ranges, 0.95))
+    assert found.p == pytest.approx((1 + (ranges >= 0.275 - 1e-12).sum()) / 501)
+    assert chance_range(np.array([5, 5]), np.array([10, 10]), deals=50).spread == 0.0
+
+
+def test_groups_of_one_row_tell_nothing_of_the_variance_between() -> None:
+    assert variance_between(np.array([12, 20, 1]), np.array([40, 50, 1])) == pytest.approx(
+        variance_between(np.array([12, 20]), np.array([40, 50]))
+    )
+    assert variance_between(np.array([12, 1]), np.array([40, 1])) == 0.0

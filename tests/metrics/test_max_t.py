@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -96,3 +98,32 @@ def test_with_very_many_groups_the_answer_says_that_it_is_bonferroni() -> None:
     result = lh.audit(labels, predictions, sensitive_features={"g": groups}, adjust="max-t")
     assert result.to_dict()["finding"]["adjust"] == "bonferroni"
     assert "max-|t|" not in str(result)
+
+
+def test_comparisons_are_those_of_the_drawn_quantile() -> None:
+    """The same draws, pair by pair, and a quantile three standard errors further out."""
+    block = PairBlock(np.array([5, 9, 30]), np.array([20, 30, 50]), np.array([0, 0, 1]), np.array([1, 2, 2]))
+    other = PairBlock(np.array([7, 8]), np.array([20, 30]), np.array([0]), np.array([1]))
+    rng, largest = np.random.default_rng([6, 5]), np.zeros(200_000)
+    for one in (block, other):
+        share = (one.hits + 0.5) / (one.rows + 1)
+        spread = np.sqrt(share * (1 - share) / (one.rows + 1))
+        noise = rng.standard_normal((200_000, len(spread))) * spread
+        for i, j in zip(one.first, one.second, strict=True):
+            t = np.abs(noise[:, i] - noise[:, j]) / math.hypot(spread[i], spread[j])
+            largest = np.maximum(largest, t)
+    rank = math.ceil(200_000 * 0.9 + 3 * math.sqrt(200_000 * 0.9 * 0.1))
+    critical = np.sort(largest)[rank - 1]
+    expected = 0.1 / (2 * stats.norm.sf(critical))
+    assert 1 < expected < 4
+    assert comparisons_by_max_t([block, other], level=0.9, seed=6) == pytest.approx(expected, rel=1e-9)
+
+
+def test_no_pair_is_one_comparison_and_too_many_groups_are_not_drawn() -> None:
+    assert comparisons_by_max_t([]) == 1.0
+    wide = PairBlock(np.full(33, 5), np.full(33, 20), np.arange(32), np.arange(1, 33))
+    assert comparisons_by_max_t([wide]) == 32.0
+    narrow = PairBlock(np.full(32, 5), np.full(32, 20), np.arange(31), np.arange(1, 32))
+    assert comparisons_by_max_t([narrow]) < 31.0
+    single = PairBlock(np.array([5, 9]), np.array([20, 30]), np.array([0]), np.array([1]))
+    assert comparisons_by_max_t([single]) == 1.0

@@ -271,6 +271,7 @@ def test_one_table_rehearsed_twice_trains_once(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_everything_is_rehearsed_to_the_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = run("reproduce", "all", "--scale", "small", "--quick", "--out", tmp_path, "--set", "train.epochs=1")
     said = capsys.readouterr().out

@@ -266,6 +266,7 @@ def test_a_resumed_training_ends_in_the_same_weights(killed_at: int, checkpoint:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_kill_minus_nine(checkpoint: Path, tmp_path: Path) -> None:
     """A process of its own, killed between two checkpoints, and resumed."""
     folder = tmp_path / "m"

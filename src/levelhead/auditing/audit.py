@@ -24,9 +24,10 @@ from levelhead.auditing.scale import AUTO, check_scale
 from levelhead.auditing.score_rows import check_thresholds
 from levelhead.auditing.weights import OF_WEIGHTS
 from levelhead.tables.bins import Bins
-from levelhead.tables.columns import by_name, name_of, outcome_of, outcomes_of
+from levelhead.tables.columns import by_name, finite, name_of, outcome_of, outcomes_of
 from levelhead.tables.files import Stored, source_of
 from levelhead.tables.join import Joined, both_ids
+from levelhead.tables.repeated import OF_COUNTS
 from levelhead.tables.source import Arrays
 from levelhead.tables.vocabulary import LabelMap
 from levelhead.types import ConfigError, quoted
@@ -62,8 +63,8 @@ def audit(
     scale: str = AUTO,
     favourable: Hashable = None,
     cluster: ArrayLike | None = None,
-    time: ArrayLike | None = None,
     parts: Sequence[str] = (),
+    counts: ArrayLike | None = None,
 ) -> AuditResult:
     """Measure accuracy and the gaps between groups.
 
@@ -119,11 +120,10 @@ def audit(
         cluster: (rows,) what rows that belong together have in common, such as a person's id. Intervals then allow for
             the correlation within clusters (:mod:`levelhead.metrics.clustered`); a rate with fewer than 8 clusters is
             not compared. Not with ``without``, ``continuous``, ``control_features``, ``metrics`` or ``sample_weight``.
-        time: (rows,) the period of each row, such as ``"2024-03"``; dates are counted by month. How differences between
-            groups change is in ``result.over_time`` (:mod:`levelhead.auditing.over_time`). Not with ``sample_weight``
-            or ``cluster``.
         parts: questions of your own, by the names that their classes are registered under, or as ``module:Class``
             (:class:`~levelhead.auditing.part.Part`): what they find is in ``result.parts``.
+        counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more. Figures
+            are those of so many rows. Not with ``sample_weight`` or ``cluster``.
 
     Returns:
         the figures. What cannot be computed is NaN with a reason, and a warning.
@@ -147,7 +147,7 @@ def audit(
     given: dict[str, Any] = {
         "y_true": y_true, "y_pred": y_pred, "sensitive_features": sensitive_features, "scores": scores,
         "against": against, "without": without, "continuous": continuous, "sample_weight": sample_weight,
-        "control_features": control_features, "cluster": cluster, "time": time,
+        "control_features": control_features, "cluster": cluster, "counts": counts,
     }  # fmt: skip
     given, matched_by_index = aligned(given)
     control, weight, other = (
@@ -159,14 +159,9 @@ def audit(
     columns, (positive, favourable), by_position = outcomes_of(outcomes, positive, favourable)
     if cluster is not None:
         columns["cluster"] = outcome_of(given["cluster"], "cluster")
-    if time is not None:
-        columns["time"] = outcome_of(given["time"], "time")
-    called = {
-        "The label": name_of(y_true),
-        "The cluster": name_of(cluster, "cluster"),
-        "The time": name_of(time, "time"),
-    }
-    source = Arrays(called | {"sample_weight": name_of(weight, "sample_weight")})
+    called = {"The label": name_of(y_true), "The cluster": name_of(cluster, "cluster")}
+    called |= {"sample_weight": name_of(weight, "sample_weight"), "The count": name_of(counts, "counts")}
+    source = Arrays(called)
     source.add_outcomes(columns)
     along = {} if continuous is None else by_name(given["continuous"], "number", "columns of numbers")
     roles = Roles(
@@ -179,7 +174,7 @@ def audit(
         None if other is None else "The prediction of the other model",
         () if control is None else source.add_words(control, "control", "control columns"),
         tuple(along),
-        time=None if time is None else "The time",
+        count=None if counts is None else "The count",
     )
     names = ("the other model", "this model") if without is None else ("without", "with")
     options = AuditOptions(
@@ -196,6 +191,10 @@ def audit(
         source.add_numbers("The score", given["scores"], "The score", "scores")
     if weight is not None:
         source.add_numbers("sample_weight", weight, "sample_weight", "weights", OF_WEIGHTS)
+    if counts is not None:
+        finite(
+            source.add_numbers("The count", given["counts"], "The count", "counts", OF_COUNTS), "The count", OF_COUNTS
+        )
     for name, values in along.items():
         source.add_numbers(name, values, f"The column {quoted(name)}", f"values of {quoted(name)}")
     result = run(source, roles, options)
@@ -211,7 +210,7 @@ def _other(against: Any, without: Any) -> Any:
 
 @checked
 def audit_file(
-    path: Path | str | Stored,
+    path: Path | str | Stored | Sequence[Path | str],
     label: str,
     prediction: str | None,
     groups: Sequence[str],
@@ -223,6 +222,7 @@ def audit_file(
     on: str | None = None,
     continuous: Sequence[str] = (),
     weight: str | None = None,
+    count: str | None = None,
     control: Sequence[str] = (),
     positive: Hashable = None,
     intersect: bool = False,
@@ -240,14 +240,17 @@ def audit_file(
     scale: str = AUTO,
     favourable: Hashable = None,
     cluster: str | None = None,
-    time: str | None = None,
     join: Path | str | None = None,
     parts: Sequence[str] = (),
+    workers: int = 1,
+    ray: str | None = None,
 ) -> AuditResult:
     """Audit a file of predictions of any length: batches of rows are counted and forgotten.
 
     Args:
-        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one prediction a row.
+        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one prediction a row. Or several:
+            a list, a glob such as ``2024-*.parquet``, or a folder of parquet files, whose own folders may name values
+            of a column, ``state=CA``.
         label: name of the column with the true classes.
         prediction: name of the column with the predicted classes, in the same words; None: those of the score.
         groups: names of the group columns, each audited on its own.
@@ -260,6 +263,7 @@ def audit_file(
             file has another name for it. None: by their order; ``join`` needs it.
         continuous: names of columns of numbers.
         weight: name of a column of weights, as ``sample_weight`` of :func:`audit`.
+        count: name of the column of a frequency table that says how many people each row stands for.
         control: names of columns, crossed, as ``control_features`` of :func:`audit`.
         positive: as :func:`audit` takes it, like all that follows.
         intersect: see there.
@@ -277,9 +281,11 @@ def audit_file(
         scale: see there.
         favourable: see there.
         cluster: name of the column that rows which belong together have in common, as ``cluster`` of :func:`audit`.
-        time: name of a column of periods or dates, as ``time`` of :func:`audit`.
         join: a file with groups for ids, one row an id; rows of ``path`` without one have no group.
         parts: as :func:`audit` takes them.
+        workers: processes that count several files side by side; figures do not depend on it. A script starts them
+            below ``if __name__ == "__main__":``.
+        ray: ``auto`` or the address of a Ray cluster that counts the files, which all of its nodes see.
 
     Returns:
         what :func:`audit` returns for the same rows.
@@ -302,19 +308,23 @@ def audit_file(
             f"{quoted(label)} is named as label and as prediction. For decisions without outcomes leave out --label, "
             "and type --favourable CLASS (audit_decisions_file)."
         )
-    names, source = list(dict.fromkeys(groups)), source_of(path)
+    names, source = list(dict.fromkeys(groups)), source_of(path, workers, ray)
     theirs = None if against is None else source_of(against)
     left, right = (None, None) if on is None else both_ids(on, source.file_of("").header())
     said = []
     if join is not None:
         if left is None or against is not None:
             raise ConfigError("join= needs on=, the column of ids in both files, and goes without against=.")
-        every = [label, prediction, score, *names, *continuous, weight, *control, without, cluster, time]
-        joined = Joined(source.file_of("").path, Path(join), left, [name for name in every if name], right)
+        if workers > 1 or ray is not None:
+            raise ConfigError(
+                "--workers and --ray count files side by side, and --join makes one table: leave one out."
+            )
+        every = [label, prediction, score, *names, *continuous, weight, count, *control, without, cluster]
+        joined = Joined(source, Path(join), left, [name for name in every if name], right)
         source, said = joined, [joined.said]
     roles = Roles(
         label, prediction, tuple(names), score, weight, cluster, without, tuple(dict.fromkeys(control)),
-        tuple(dict.fromkeys(continuous)), left if against is not None else None, time,
+        tuple(dict.fromkeys(continuous)), left if against is not None else None, count,
     )  # fmt: skip
     other = None if theirs is None else Other((theirs.name, source.name), theirs, right or left)
     if without is not None and prediction is not None:
@@ -341,4 +351,4 @@ def audit_file(
     reading = [*said, *source.taken(used)]
     if theirs is not None:
         reading += theirs.taken([*(name for name in roles.columns if name != left), *filter(None, [right or left])])
-    return run(source, roles, options, reading, repeating_id(source, used) if cluster is None else [])
+    return run(source, roles, options, reading, repeating_id(source, used) if cluster is count is None else [])

@@ -77,7 +77,8 @@ def repeating_id(source: Source, used: Collection[str], advice: str = "add --clu
 
     Only columns with the name of an id are read, and of them the first batch of rows. ``advice`` says what to do.
     """
-    for name in source.header() if isinstance(source, File) else ():
+    first = source.pieces()[0]
+    for name in first.header() if isinstance(first, File) else ():
         if name in used or not ID.search(name):
             continue
         codes, values, _ = occurring(next(source.batches(words=[name])).words[name])

@@ -275,6 +275,7 @@ class Control(Part):
 
     name = "control"
     needs = ("levels",)
+    counted = True
 
     def __init__(self, asked: Asked) -> None:
         super().__init__(asked)
@@ -297,7 +298,12 @@ class Control(Part):
         """Count the rows of each group and level."""
         for tally in self.tallies.values():
             both = {name: columns.get(f"group {name}") or columns[f"level {name}"] for name in tally.groups}
-            tally.add(columns["label"], columns["prediction"], both)
+            tally.add(columns["label"], columns["prediction"], both, count=columns.get("count"))
+
+    def merge(self, other: Control) -> None:
+        """Add the counts of other rows."""
+        for key, tally in self.tallies.items():
+            tally.merge(other.tallies[key])
 
     def find(self, frame: Frame) -> Found:
         """Return what :func:`controlled` does."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,7 +29,7 @@ from levelhead.arrays import aligned, checked
 from levelhead.auditing.clusters import repeating_id
 from levelhead.auditing.decisions_page import decisions_page
 from levelhead.auditing.finding import Reference, references
-from levelhead.auditing.options import LEAVE_OUT, Roles, about_of, check_grouping, find_quantiles
+from levelhead.auditing.options import LEAVE_OUT, Roles, about_of, check_grouping, count_sentence, find_quantiles
 from levelhead.metrics import Counts, estimate, proportion
 from levelhead.metrics.between import check_level, differences, fisher_p, proportion_ends, ratio_of
 from levelhead.metrics.counts import IntArray
@@ -37,10 +38,11 @@ from levelhead.metrics.power import detectable_gap
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted
-from levelhead.tables.bins import Bins, cuts_of, ordered_groups
-from levelhead.tables.columns import name_of, outcomes_of, positive_index
+from levelhead.tables.bins import Bins, Cuts, cuts_of, ordered_groups
+from levelhead.tables.columns import finite, name_of, outcomes_of, positive_index
 from levelhead.tables.files import Stored, source_of
-from levelhead.tables.source import Arrays, Source
+from levelhead.tables.repeated import OF_COUNTS
+from levelhead.tables.source import Arrays, Source, gathered
 from levelhead.tables.tally import Tally
 from levelhead.tables.vocabulary import alike, check_labels, in_order
 from levelhead.types import ConfigError, Estimate, listed, printable, quoted
@@ -157,6 +159,7 @@ def audit_decisions(
     bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
     about: Mapping[str, str] | None = None,
+    counts: ArrayLike | None = None,
 ) -> DecisionAudit:
     """Compare how often groups get the favourable decision; nobody's outcome is needed.
 
@@ -175,6 +178,7 @@ def audit_decisions(
         bins: cuts columns of numbers into ranges, as :func:`levelhead.audit` takes them.
         missing: "leave out" or "group", as there.
         about: title, model, author and purpose, for the page and the JSON.
+        counts: (rows,) of a frequency table: how many people each row stands for, whole numbers of 0 or more.
 
     Returns:
         the figures; undefined ones are NaN with a reason.
@@ -190,11 +194,16 @@ def audit_decisions(
         >>> print(result.by_attribute["race"].groups["b"].selection_ratio.value)
         0.5
     """
-    given, matched = aligned({"decisions": decisions, "sensitive_features": sensitive_features})
+    given, matched = aligned({"decisions": decisions, "sensitive_features": sensitive_features, "counts": counts})
     columns, (wanted,), _ = outcomes_of({"decision": given["decisions"]}, favourable)
-    source = Arrays({"The decision": name_of(decisions, "decision")})
+    source = Arrays({"The decision": name_of(decisions, "decision"), "The count": name_of(counts, "counts")})
     source.add_outcomes(columns)
-    roles = Roles(None, "The decision", source.add_words(given["sensitive_features"]))
+    groups = source.add_words(given["sensitive_features"])
+    roles = Roles(None, "The decision", groups, count=None if counts is None else "The count")
+    if counts is not None:
+        finite(
+            source.add_numbers("The count", given["counts"], "The count", "counts", OF_COUNTS), "The count", OF_COUNTS
+        )
     asked = _Asked(wanted, reference, intersect, min_count, level, replicates, seed, missing, bins, about_of(about))
     found = _audit(source, roles, asked, name_of(decisions, "decision"))
     return replace(found, warnings=[*matched, *found.warnings])
@@ -202,7 +211,7 @@ def audit_decisions(
 
 @checked
 def audit_decisions_file(
-    path: Path | str | Stored,
+    path: Path | str | Stored | Sequence[Path | str],
     decision: str,
     groups: Sequence[str],
     *,
@@ -216,11 +225,15 @@ def audit_decisions_file(
     bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
     about: Mapping[str, str] | None = None,
+    count: str | None = None,
+    workers: int = 1,
+    ray: str | None = None,
 ) -> DecisionAudit:
     """Audit a file of decisions of any length: batches of rows are counted and forgotten.
 
     Args:
-        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one decision a row.
+        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one decision a row; or several,
+            as :func:`levelhead.audit_file` takes them.
         decision: name of the column with the decisions.
         groups: names of the group columns.
         favourable: as :func:`audit_decisions` takes it, like all that follows.
@@ -233,6 +246,9 @@ def audit_decisions_file(
         bins: see there; or ``column=...`` texts.
         missing: see there.
         about: see there.
+        count: name of the column of a frequency table that says how many people each row stands for.
+        workers: processes that count several files side by side.
+        ray: ``auto`` or the address of a Ray cluster that does.
 
     Returns:
         what :func:`audit_decisions` returns for the same rows.
@@ -248,14 +264,17 @@ def audit_decisions_file(
         >>> lh.audit_decisions_file("loans.csv", "loan", ["sex"], favourable="yes").overall.value
         0.5
     """
-    source, names = source_of(path), list(dict.fromkeys(groups))
+    source, names = source_of(path, workers, ray), list(dict.fromkeys(groups))
     if decision in names:
         raise ConfigError(f"{quoted(decision)} is named as decision and as group. Leave it out of one of them.")
     asked = _Asked(favourable, reference, intersect, min_count, level, replicates, seed, missing, bins, about_of(about))
-    found = _audit(source, Roles(None, decision, tuple(names)), asked, decision)
-    used = [decision, *names]
-    hint = repeating_id(source, used, "keep one row of each {name}, or read the intervals as too narrow")
-    return replace(found, reading=tuple(source.taken(used)), warnings=[*found.warnings, *hint])
+    roles = Roles(None, decision, tuple(names), count=count)
+    found = _audit(source, roles, asked, decision)
+    used, hint = roles.columns, []
+    if count is None:
+        hint = repeating_id(source, used, "keep one row of each {name}, or read the intervals as too narrow")
+    reading = [*source.taken(used), *found.reading]
+    return replace(found, reading=tuple(reading), warnings=[*found.warnings, *hint])
 
 
 @dataclass(frozen=True)
@@ -280,12 +299,8 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> Decision
     check_level(asked.level)
     cuts = cuts_of(asked.bins, list(roles.groups))
     find_quantiles(source, cuts)
-    title = source.title(str(roles.prediction))
-    tally = Tally(title, title, {name: source.title(name) for name in roles.groups}, asked.intersect, frozenset(cuts))
-    for columns in roles.batches(source, cuts):
-        words: dict[str, Any] = columns
-        decided = words["prediction"]
-        tally.add(decided, decided, {name: words[f"group {name}"] for name in roles.groups})
+    tally = gathered(source, partial(_tally, roles, asked.intersect, frozenset(cuts)), partial(_count, roles, cuts))
+    reading = () if roles.count is None else (count_sentence(source.called(roles.count), sum(tally.labels.values())),)
     check_labels(tally.labels)
     classes = in_order(tally.labels)
     if asked.favourable is None:
@@ -314,7 +329,21 @@ def _audit(source: Source, roles: Roles, asked: _Asked, called: str) -> Decision
         warnings += _left_out(names[key], found[key], asked)
     pooled = next(iter(counted_by.values())).table.sum((0, 1))
     overall = proportion(int(pooled[chosen]), int(pooled.sum()), level=asked.level)
-    return DecisionAudit(found, overall, str(classes[chosen]), called, warnings, comparisons, asked.level, asked.about)
+    return DecisionAudit(
+        found, overall, str(classes[chosen]), called, warnings, comparisons, asked.level, asked.about, reading
+    )
+
+
+def _tally(roles: Roles, intersect: bool, numbered: frozenset[str], source: Source) -> Tally:
+    title = source.title(str(roles.prediction))
+    return Tally(title, title, {name: source.title(name) for name in roles.groups}, intersect, numbered)
+
+
+def _count(roles: Roles, cuts: Mapping[str, Cuts], tally: Tally, source: Source) -> None:
+    for columns in roles.batches(source, cuts):
+        words: dict[str, Any] = columns
+        decided = words["prediction"]
+        tally.add(decided, decided, {name: words[f"group {name}"] for name in roles.groups}, count=words.get("count"))
 
 
 def _usable(counts: Counts, groups: Sequence[Key], asked: _Asked) -> list[int]:

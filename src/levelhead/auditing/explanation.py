@@ -197,7 +197,7 @@ def _sentences(pair: ExplainedPair, groups: Mapping[str, ExplainedGroup], positi
         rest = pair.rest
         given = "With that share" if rho.defined else "From how the score ranks and where it stands in each group"
         text = f"{given} the formula predicts a gap of {_points(pair.predicted)}"
-        if rest.low <= 0 <= rest.high:
+        if not rest.excludes_zero:
             text += f"; the rest, {_points(rest, signed=True)}, is not distinguishable from zero."
         else:
             text += (

@@ -39,6 +39,7 @@ class Classes(Part):
 
     name = "classes"
     excludes = ()
+    counted = True
 
     def __init__(self, asked: Asked) -> None:
         super().__init__(asked)
@@ -57,9 +58,17 @@ class Classes(Part):
             return
         label, groups = columns["label"], {name: columns[f"group {name}"] for name in self.tally.groups}
         if self.weights is None:
-            self.tally.add(label, columns["prediction"], groups, cluster=columns.get("cluster"))
+            self.tally.add(
+                label, columns["prediction"], groups, cluster=columns.get("cluster"), count=columns.get("count")
+            )
         elif used := self.weights.use(columns["weight"], label, columns["prediction"], groups):
             self.tally.add(*used)
+
+    def merge(self, other: Classes) -> None:
+        """Add the counts of other rows."""
+        self.tally.merge(other.tally)
+        if self.weights is not None and other.weights is not None:
+            self.weights.merge(other.weights)
 
     def frame(self, rows: Rows, given: Rows) -> Frame:
         """Return what all parts share; ``rows`` and ``given`` are those of :class:`Frame`."""
@@ -102,7 +111,7 @@ class Classes(Part):
                 weighted[key] = clustered_counts(counts, self.tally, key, codes, labels, predictions)
         return Frame(
             asked, rows, given, counted, members, weighted, classes, as_prediction, chosen,
-            references(options.reference, members), favourable, scale, label, as_label, warnings,
+            references(options.reference, members), favourable, scale, label, warnings,
         )  # fmt: skip
 
     def find(self, frame: Frame) -> AuditResult:

@@ -13,10 +13,10 @@ from levelhead.auditing.scale import AUTO
 from levelhead.metrics.names import MISSING_GROUP, Key, parts_of
 from levelhead.tables.bins import Bins, Cuts
 from levelhead.tables.columns import Column, FloatArray
-from levelhead.tables.periods import as_periods
+from levelhead.tables.repeated import kept, whole_counts
 from levelhead.tables.source import Source
 from levelhead.tables.vocabulary import LabelMap
-from levelhead.types import ConfigError, DataError, listed, quoted
+from levelhead.types import ConfigError, DataError, listed, printable, quoted
 
 LEAVE_OUT, AS_GROUP = "leave out", "group"
 """What becomes of rows without a group."""
@@ -30,7 +30,7 @@ Metric = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column of a table is what; None or empty where there is none.
+    """Which column of a table is what; None or empty where there is none. A row stands for ``count`` rows.
 
     ``other`` has the predictions of another model, ``levels`` are the control columns, ``along`` columns of numbers.
     """
@@ -45,19 +45,19 @@ class Roles:
     levels: tuple[str, ...] = ()
     along: tuple[str, ...] = ()
     id: str | None = None
-    time: str | None = None
+    count: str | None = None
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns whose reading is told."""
-        named = [self.label, self.prediction, self.score, self.weight, *self.along, *self.groups, *self.levels, self.id]
-        named.append(self.time)
+        named = [self.label, self.prediction, self.score, self.weight, self.count, *self.along, *self.groups]
+        named += [*self.levels, self.id]
         return list(dict.fromkeys(name for name in named if name is not None))
 
     def titles(self, source: Source) -> dict[str, str]:
         """Return what errors call the columns that hold few values, and the score and id, by role."""
         named = {"label": self.label, "prediction": self.prediction, "other": self.other, "score": self.score}
-        named |= {"id": self.id, "time": self.time} | {f"group {name}": name for name in self.groups}
+        named |= {"id": self.id} | {f"group {name}": name for name in self.groups}
         return {role: source.title(name) for role, name in named.items() if name is not None}
 
     def kept(self, fields: Collection[str]) -> set[str]:
@@ -72,9 +72,10 @@ class Roles:
     def batches(self, source: Source, cuts: Mapping[str, Cuts]) -> Iterator[dict[str, Column | FloatArray]]:
         """Yield the columns of a table by role, batch by batch; groups and levels are cut, ids are texts."""
         outcomes = {"label": self.label, "prediction": self.prediction, "other": self.other}
-        outcomes |= {"cluster": self.cluster, "id": self.id, "time": self.time}
+        outcomes |= {"cluster": self.cluster, "id": self.id}
         known = {role: name for role, name in outcomes.items() if name is not None}
-        numbers = {role: name for role, name in (("score", self.score), ("weight", self.weight)) if name is not None}
+        named = {"score": self.score, "weight": self.weight, "count": self.count}
+        numbers, before = {role: name for role, name in named.items() if name is not None}, 0
         words = {f"group {name}": name for name in self.groups} | {f"level {name}": name for name in self.levels}
         wanted = list(known.values()), list(dict.fromkeys(words.values())), list(numbers.values())
         for batch in source.batches(*wanted, self.along, cuts):
@@ -84,14 +85,27 @@ class Roles:
             for role, name in words.items():
                 column = batch.words[name]
                 found[role] = cuts[name].cut(column, source.title(name)) if name in cuts else column
-            if self.time is not None:
-                found["time"] = as_periods(found["time"])
             if self.id is not None:
                 codes, values = found["id"]
                 texts = np.empty(len(values), object)
                 texts[:] = values
                 found["id"] = texts[codes]
+            if self.count is not None:
+                given = found["count"]
+                counts = found["count"] = whole_counts(given, source.title(self.count), before)
+                before += len(counts)
+                if not counts.all():
+                    found = kept(found, counts > 0)
+                if not len(found["count"]):
+                    continue
             yield found
+
+
+def count_sentence(name: str, people: int) -> str:
+    """Say how many people the rows of a frequency table are; raise an error where they are none."""
+    if not people:
+        raise DataError(f"All counts in {quoted(name)} are 0, so that no row counts.")
+    return f"Each row counts as often as {printable(name)} says: {people:,} in all."
 
 
 def find_quantiles(source: Source, cuts: Mapping[str, Cuts]) -> None:
@@ -209,15 +223,16 @@ def about_of(given: Mapping[str, str] | None) -> dict[str, str]:
 EXCLUDED = {
     "weight": (
         "weights: their figures would be those of unweighted rows",
-        ("metrics", "without", "continuous", "control", "score", "against", "favourable", "time"),
+        ("metrics", "without", "continuous", "control", "score", "against", "favourable"),
     ),
     "cluster": (
         "a cluster column: the intervals would take rows for independent",
-        ("weight", "metrics", "without", "continuous", "control", "time"),
+        ("weight", "metrics", "without", "continuous", "control"),
     ),
+    "count": ("a column of counts: rows of a frequency table stand for people who differ", ("weight", "cluster")),
 }
 """What cannot be used with a column, and why."""
-ARGUMENTS = {"score": "scores=", "weight": "sample_weight=", "control": "control_features="}
+ARGUMENTS = {"score": "scores=", "weight": "sample_weight=", "control": "control_features=", "count": "counts="}
 """What Python calls it, where that is another name."""
 
 
@@ -228,7 +243,7 @@ def refuse_excluded(roles: Roles, options: AuditOptions, argument: bool = False)
         "score": roles.score, "weight": roles.weight, "cluster": roles.cluster,
         "against": None if personal else options.other, "without": options.other if personal else None,
         "continuous": roles.along or None, "control": roles.levels or None, "metrics": options.metrics,
-        "favourable": options.favourable, "time": roles.time,
+        "favourable": options.favourable, "count": roles.count,
     }  # fmt: skip
     there = [name for name, value in asked.items() if value is not None]
     for column, (why, excluded) in EXCLUDED.items():

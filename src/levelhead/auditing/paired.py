@@ -41,6 +41,7 @@ from levelhead.metrics.scores import student
 from levelhead.metrics.weighted import WeightedRate
 from levelhead.report.record import Finding
 from levelhead.report.text import number
+from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows, matched
 from levelhead.tables.vocabulary import LabelMap, agree, check_predictions, in_order
 from levelhead.types import DataError, Estimate, printable, quoted
@@ -544,7 +545,7 @@ class Against(Part):
         assert other.source is not None
         rows = (Rows if score is None else ScoreRows)(its.titles(other.source))
         for columns in its.batches(other.source, asked.cuts):
-            rows.add(columns)
+            rows.add(repeated(columns, len(rows)) if "count" in columns else columns)
         if isinstance(rows, ScoreRows) and isinstance(own, ScoreRows) and scale is not None:
             found = rows.settle(asked.options.scale)
             if found.name != scale.name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,6 @@ class Frame:
         weighted: the same counts with weights or clusters, where rows have some.
         classes: all classes, in order.
         as_prediction: the class of each value of the predictions.
-        as_label: the class of each value of the labels.
         positive: place of the class that rates are about; None: every class against the rest.
         reference: the group that others are compared with, by column, where one was named.
         scale: what scores are; None without scores.
@@ -74,7 +73,6 @@ class Frame:
     favourable: int | None = None
     scale: Scale | None = None
     label: Hashable = None
-    as_label: Mapping[Hashable, Hashable] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -184,12 +182,15 @@ class Part(ABC):
         keeps: the columns of all rows that it wants in memory, such as ``("label", "score", "groups")``; a part that
             counts in :meth:`update` wants none.
         excludes: the columns that it makes no use of: an audit that has one refuses the part.
+        counted: whether :meth:`update` knows ``count``, how many rows each row of a frequency table stands for. To
+            other parts such a row is given so many times.
     """
 
     name: ClassVar[str]
     needs: ClassVar[Sequence[str]] = ()
     keeps: ClassVar[Sequence[str]] = ()
     excludes: ClassVar[Sequence[str]] = ("weight", "cluster")
+    counted: ClassVar[bool] = False
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
@@ -201,6 +202,17 @@ class Part(ABC):
             columns: codes (rows,) and values of ``label``, ``prediction``, ``cluster`` and each ``group NAME``, and
                 numbers (rows,) of ``score`` and ``weight``, as far as the audit has them.
         """
+
+    def merge(self, other: Self) -> None:  # noqa: B027  (a part that keeps rows needs none)
+        """Add what another process counted of rows that stand behind these; does nothing by default.
+
+        A part with :meth:`update` and without this counts in one process alone.
+        """
+
+    @classmethod
+    def merges(cls) -> bool:
+        """Whether counts of several processes can be added up."""
+        return cls.merge is not Part.merge or cls.update is Part.update
 
     @classmethod
     def lacks(cls, roles: Roles, options: AuditOptions) -> list[str]:

@@ -14,8 +14,9 @@ Rows are counted batch by batch: only their number, mean, squared and cubed devi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,19 +37,17 @@ from levelhead.metrics.names import MISSING_GROUP, Key, attribute_names, group_n
 from levelhead.report.record import Finding, as_json
 from levelhead.report.result import Report
 from levelhead.report.text import Record, counted, digits
-from levelhead.tables.bins import Bins, cuts_of, ordered_groups
-from levelhead.tables.columns import Column, by_name, name_of
+from levelhead.tables.bins import Bins, Cuts, cuts_of, ordered_groups
+from levelhead.tables.columns import Column, by_name, finite, name_of
 from levelhead.tables.files import Stored, source_of
-from levelhead.tables.source import Arrays, Source
+from levelhead.tables.source import Arrays, Source, gathered
 from levelhead.tables.tally import Tally
-from levelhead.types import ConfigError, DataError, Estimate, printable, quoted
+from levelhead.types import ConfigError, Estimate, printable, quoted
 
 FloatArray = NDArray[np.float64]
 
 NAMED_PAIRS = 50
 """Pairs that are kept of all columns and quantities together, the clearest and largest first."""
-LARGEST = 1e100
-"""Beyond this, squares of numbers can no longer be told from infinity."""
 ENOUGH_FOR_TAILS, LONG_TAIL = 60, 1.5
 """Rows whose mean absolute error holds with a long tail, and the skewness of one."""
 ADVICE = "Pass a number for every row, written like 0.25."
@@ -188,21 +187,21 @@ def regression_audit(
     y_true, y_pred, sensitive_features, continuous = given.values()
     source = Arrays()
     for title, values in (("The label", y_true), ("The prediction", y_pred)):
-        _finite(source.add_numbers(title, values, title, title.removeprefix("The ") + "s", ADVICE), title)
+        finite(source.add_numbers(title, values, title, title.removeprefix("The ") + "s", ADVICE), title, ADVICE)
     columns = source.add_words(sensitive_features)
     along = {} if continuous is None else by_name(continuous, "number", "columns of numbers")
     for name, one in along.items():
         title = f"The column {quoted(name)}"
-        _finite(source.add_numbers(name, one, title, f"values of {quoted(name)}", ADVICE), title)
-    counts = _Rows({name: source.title(name) for name in columns}, intersect, min_count, level, missing, bins)
-    counts.read(source, "The label", "The prediction", tuple(along))
+        finite(source.add_numbers(name, one, title, f"values of {quoted(name)}", ADVICE), title, ADVICE)
+    asked = _Asked("The label", "The prediction", columns, tuple(along), intersect, min_count, level, missing)
+    counts = _read(source, asked, bins)
     found = counts.audit(name_of(y_true), about_of(about))
     return replace(found, warnings=[*matched, *found.warnings])
 
 
 @checked
 def regression_audit_file(
-    path: Path | str | Stored,
+    path: Path | str | Stored | Sequence[Path | str],
     label: str,
     prediction: str,
     groups: Sequence[str],
@@ -214,18 +213,23 @@ def regression_audit_file(
     bins: Bins | Sequence[str] | str | None = None,
     missing: str = LEAVE_OUT,
     about: Mapping[str, str] | None = None,
+    workers: int = 1,
+    ray: str | None = None,
 ) -> RegressionAudit:
     """Audit a file of predicted numbers of any length: batches of rows are counted and forgotten.
 
     Options that are not named below are those of :func:`regression_audit`.
 
     Args:
-        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one prediction a row.
+        path: a ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file with one prediction a row; or several,
+            as :func:`levelhead.audit_file` takes them.
         label: name of the column with the true numbers.
         prediction: name of the column with the predicted numbers.
         groups: names of the group columns.
         continuous: names of columns of numbers, as :func:`regression_audit` takes them; these are held in memory.
         bins: as :func:`regression_audit` takes them, or ``column=...`` texts.
+        workers: processes that count several files side by side.
+        ray: ``auto`` or the address of a Ray cluster that does.
 
     Returns:
         what :func:`regression_audit` returns for the same rows.
@@ -243,29 +247,39 @@ def regression_audit_file(
         >>> result.by_attribute["sex"]["m"].mean_error.value
         1.0
     """
-    source, names = source_of(path), list(dict.fromkeys(groups))
+    source, names = source_of(path, workers, ray), list(dict.fromkeys(groups))
     if label == prediction:
         raise ConfigError(f"{quoted(label)} is named as label and as prediction. Name two columns.")
     along = list(dict.fromkeys(continuous))
-    titles = {name: source.title(name) for name in names}
-    counts = _Rows(titles, intersect, min_count, level, missing, bins)
-    counts.read(source, label, prediction, along)
+    asked = _Asked(label, prediction, tuple(names), tuple(along), intersect, min_count, level, missing)
+    counts = _read(source, asked, bins)
     found = counts.audit(label, about_of(about))
     used = list(dict.fromkeys([label, prediction, *along, *names]))
     hint = repeating_id(source, used, "average the errors of each {name} first")
     return replace(found, reading=tuple(source.taken(used)), warnings=[*found.warnings, *hint])
 
 
-def _finite(values: FloatArray, title: str) -> FloatArray:
-    wrong = np.flatnonzero(~(np.abs(values) <= LARGEST))
-    if len(wrong):
-        value = float(values[wrong[0]])
-        kind = "missing" if math.isnan(value) else "infinite" if math.isinf(value) else f"beyond {LARGEST:g}"
-        raise DataError(
-            f"{title}: {counted(len(wrong), 'value')} {'is' if len(wrong) == 1 else 'are'} missing or too large, the "
-            f"first, in row {wrong[0] + 1:,} (counted from 1), {kind}. {ADVICE}"
-        )
-    return values
+@dataclass(frozen=True)
+class _Asked:
+    """Columns and options, as :func:`regression_audit` describes them."""
+
+    label: str
+    prediction: str
+    groups: tuple[str, ...]
+    along: tuple[str, ...]
+    intersect: bool
+    min_count: int
+    level: float
+    missing: str
+
+
+def _read(source: Source, asked: _Asked, bins: Bins | Sequence[str] | None) -> _Rows:
+    """Count all rows of a table."""
+    check_grouping(len(asked.groups), asked.min_count, asked.intersect, asked.missing, fewest=2)
+    check_level(asked.level)
+    cuts = cuts_of(bins, list(asked.groups))
+    find_quantiles(source, cuts)
+    return gathered(source, partial(_Rows, asked, cuts), _Rows.read)
 
 
 class _Rows:
@@ -274,20 +288,10 @@ class _Rows:
     The moments by group are those of label, prediction, error and its size.
     """
 
-    def __init__(
-        self,
-        titles: Mapping[str, str],
-        intersect: bool,
-        min_count: int,
-        level: float,
-        missing: str,
-        bins: Bins | Sequence[str] | None,
-    ) -> None:
-        check_grouping(len(titles), min_count, intersect, missing, fewest=2)
-        check_level(level)
-        self.cuts, self.titles = cuts_of(bins, list(titles)), titles
-        self.min_count, self.level, self.missing = min_count, level, missing
-        self.tally = Tally("", "", titles, intersect, frozenset(self.cuts))
+    def __init__(self, asked: _Asked, cuts: Mapping[str, Cuts], source: Source) -> None:
+        self.asked, self.cuts, self.titles = asked, cuts, {name: source.title(name) for name in asked.groups}
+        self.min_count, self.level, self.missing = asked.min_count, asked.level, asked.missing
+        self.tally = Tally("", "", self.titles, asked.intersect, frozenset(cuts))
         self.places: dict[Key, dict[Any, int]] = {}
         self.moments: dict[Key, Moments] = {}
         self.whole: Moments | None = None
@@ -295,20 +299,20 @@ class _Rows:
         self.errors: list[FloatArray] = []
         self.numbers: dict[str, list[FloatArray]] = {}
 
-    def read(self, source: Source, label: str, prediction: str, along: Sequence[str]) -> None:
+    def read(self, source: Source) -> None:
         """Add all rows of a table."""
-        find_quantiles(source, self.cuts)
+        label, prediction, along = self.asked.label, self.asked.prediction, self.asked.along
         numbers = list(dict.fromkeys([label, prediction]))
         for batch in source.batches((), list(self.titles), numbers, along, self.cuts):
             wanted = {name: batch.numbers[name] for name in along}
             for name in along:
                 if name in batch.words:
-                    _finite(wanted[name], source.title(name))
+                    finite(wanted[name], source.title(name), ADVICE)
             # A missing number is an error of the reader's after the last batch, which names the first rows.
             both = batch.numbers[label], batch.numbers[prediction]
             if all(np.isfinite(one).all() for one in (*both, *wanted.values())):
                 for one, name in zip(both, (label, prediction), strict=True):
-                    _finite(one, source.title(name))
+                    finite(one, source.title(name), ADVICE)
                 self.add(*both, batch.words, wanted)
 
     def add(
@@ -326,24 +330,33 @@ class _Rows:
             for name, column in groups.items()
         }
         for key, (codes, members) in self.tally.group_columns(columns).items():
-            places = self.places.setdefault(key, {})
-            at = np.array([places.setdefault(member, len(places)) for member in members])
-            batch = Moments.of(at[codes], len(places), values)
-            if key not in self.moments:
-                self.moments[key] = batch
-            else:
-                self.moments[key].grow(len(places))
-                self.moments[key].add(batch)
+            self._add(key, members, Moments.of(codes, len(members), values))
         batch = Moments.of(np.zeros(len(label), np.int64), 1, values)
-        if self.whole is None:
-            self.whole = batch
-        else:
-            self.whole.add(batch)
+        self.whole = batch if self.whole is None else self.whole.add(batch)
         self.ends = [min(self.ends[0], float(prediction.min())), max(self.ends[1], float(prediction.max()))]
         if numbers:
             self.errors.append(error)
         for name, one in numbers.items():
             self.numbers.setdefault(name, []).append(one)
+
+    def _add(self, key: Key, members: Sequence[Hashable], moments: Moments) -> None:
+        """Add the moments of groups, (members,), to those of a sensitive column."""
+        places = self.places.setdefault(key, {})
+        at = np.array([places.setdefault(member, len(places)) for member in members], np.int64)
+        moments = moments.placed(at, len(places))
+        self.moments[key] = self.moments[key].grown(len(places)).add(moments) if key in self.moments else moments
+
+    def merge(self, other: _Rows) -> None:
+        """Add the rows of another table."""
+        self.tally.merge(other.tally)
+        for key, moments in other.moments.items():
+            self._add(key, list(other.places[key]), moments)
+        if other.whole is not None:
+            self.whole = other.whole if self.whole is None else self.whole.add(other.whole)
+        self.ends = [min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1])]
+        self.errors += other.errors
+        for name, parts in other.numbers.items():
+            self.numbers.setdefault(name, []).extend(parts)
 
     def audit(self, label: str, about: Mapping[str, str]) -> RegressionAudit:
         """Return the figures of all rows."""

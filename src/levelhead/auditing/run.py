@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 from levelhead.auditing.figures import Classes
-from levelhead.auditing.options import EXCLUDED, AuditOptions, Roles, find_quantiles, refuse_excluded
+from levelhead.auditing.options import (
+    EXCLUDED,
+    AuditOptions,
+    Roles,
+    count_sentence,
+    find_quantiles,
+    refuse_excluded,
+)
 from levelhead.auditing.part import Asked, Part
 from levelhead.auditing.parts import PARTS
 from levelhead.auditing.result import AuditResult
 from levelhead.auditing.score_rows import ScoreRows
 from levelhead.tables.bins import cuts_of
+from levelhead.tables.repeated import repeated
 from levelhead.tables.rows import Rows
-from levelhead.tables.source import Source
+from levelhead.tables.source import Source, gathered
 from levelhead.types import ConfigError, listed, quoted
 
 
@@ -46,6 +55,46 @@ def _named(name: str) -> type[Part]:
         ) from None
 
 
+class _Counts:
+    """All parts of an audit with the rows that they keep; ``people``: how many the rows of a frequency table are."""
+
+    def __init__(self, asked: Asked, own: Mapping[str, type[Part]]) -> None:
+        roles, titles = asked.roles, asked.roles.titles(asked.source)
+        self.asked, self.classes, self.people = asked, Classes(asked), 0
+        self.ours = {one.name: one(asked) for one in PARTS.own() if not one.lacks(roles, asked.options)}
+        self.own = {name: one(asked) for name, one in own.items()}
+        self.rows: Rows = Rows(titles) if roles.score is None else ScoreRows(titles)
+
+    @property
+    def parts(self) -> list[Part]:
+        return [self.classes, *self.ours.values(), *self.own.values()]
+
+    def count(self, source: Source) -> None:
+        """Count all rows of a table."""
+        roles = self.asked.roles
+        kept = {role for part in self.parts for role in roles.kept(part.keeps)}
+        each = kept or any(type(part).update is not Part.update and not part.counted for part in self.parts)
+        for columns in roles.batches(source, self.asked.cuts):
+            alone = columns
+            if "count" in columns:
+                alone = repeated(columns, self.people) if each else columns
+                self.people += int(columns["count"].sum())  # type: ignore[union-attr]
+            for part in self.parts:
+                part.update(columns if part.counted else alone)
+            self.rows.add({role: column for role, column in alone.items() if role in kept})
+
+    def merge(self, other: _Counts) -> None:
+        """Add the rows of another table."""
+        for mine, its in zip(self.parts, other.parts, strict=True):
+            mine.merge(its)
+        self.rows.extend(other.rows)
+        self.people += other.people
+
+
+def _begin(asked: Asked, own: Mapping[str, type[Part]], source: Source) -> _Counts:
+    return _Counts(replace(asked, source=source), own)
+
+
 def run(
     source: Source, roles: Roles, options: AuditOptions, reading: Collection[str] = (), warnings: Collection[str] = ()
 ) -> AuditResult:
@@ -61,6 +110,12 @@ def run(
     Returns:
         what all parts found.
     """
+    own = {one.name: one for one in map(_named, options.parts)}
+    if (alone := [name for name, one in own.items() if not one.merges()]) and (source.workers > 1 or source.ray):
+        raise ConfigError(
+            f"The part {quoted(alone[0])} has no merge(), so that one process must count all rows: leave out --workers "
+            "and --ray."
+        )
     cuts = cuts_of(options.bins, [*roles.groups, *roles.levels])
     find_quantiles(source, cuts)
     options = replace(
@@ -68,24 +123,18 @@ def run(
         label=source.called(str(roles.label)),
         cluster=None if roles.cluster is None else source.called(roles.cluster),
     )
-    asked = Asked(source, roles, options, cuts)
-    classes = Classes(asked)
-    ours = {one.name: one(asked) for one in PARTS.own() if not one.lacks(roles, options)}
-    own = {one.name: one(asked) for one in map(_named, options.parts)}
-    titles = roles.titles(source)
-    rows: Rows = Rows(titles) if roles.score is None else ScoreRows(titles)
-    kept = {role for part in (*ours.values(), *own.values()) for role in roles.kept(part.keeps)}
-    for columns in roles.batches(source, cuts):
-        for part in (classes, *ours.values(), *own.values()):
-            part.update(columns)
-        rows.add({role: column for role, column in columns.items() if role in kept})
+    begin = partial(_begin, Asked(source, roles, options, cuts), own)
+    counts = gathered(source, begin, _Counts.count, apart=not alone)
+    classes, rows = counts.classes, counts.rows
+    if roles.count is not None:
+        reading = [*reading, count_sentence(source.called(roles.count), counts.people)]
     # An audit of scores joins labels of one class: memory is shared until then.
     as_read = options.other is not None or options.metrics is not None
     frame = classes.frame(rows, rows.only({*rows.parts} - {"score"}) if as_read else rows)
     result = classes.find(frame)
     frame.warnings.extend(warnings)
-    found = {name: part.find(frame) for name, part in ours.items()}
-    answers = {name: part.find(frame) for name, part in own.items()}
+    found = {name: part.find(frame) for name, part in counts.ours.items()}
+    answers = {name: part.find(frame) for name, part in counts.own.items()}
     options.label_map.refuse_unused()
     more = {**result.more, "reading": list(dict.fromkeys(reading))} if reading else result.more
     return replace(result, more=more, findings=found, parts=answers)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.bench.grid import Cell, Failure, Launcher, LocalProcesses, order_of
-from levelhead.types import ConfigError, LevelheadError
+from levelhead.types import LevelheadError
+from levelhead.workers import cluster
 
 
 def _run_on_node(order: dict[str, Any], marker: str) -> str | None:
@@ -20,16 +18,6 @@ def _run_on_node(order: dict[str, Any], marker: str) -> str | None:
     if not Path(marker).exists():
         return f"this node does not see {marker}: the folder of the runs must be shared by all nodes"
     return LocalProcesses().run(order, Path(order["folder"]))
-
-
-@contextmanager
-def _hidden_folder() -> Iterator[None]:
-    """Be in an empty folder while Ray connects: its workers look for modules in the driver's folder before all others.
-
-    The folder is gone before a worker starts.
-    """
-    with tempfile.TemporaryDirectory(prefix="levelhead-ray-") as empty, contextlib.chdir(empty):
-        yield
 
 
 @contextmanager
@@ -43,27 +31,11 @@ def connected(address: str, out: Path, timeout: float = 30.0) -> Iterator[tuple[
 
     Errors: :class:`ConfigError` when Ray is not installed or nothing answers.
     """
-    try:
-        import ray
-    except ImportError:
-        raise ConfigError("--ray needs Ray: pip install 'levelhead[ray]'.") from None
-    out.mkdir(parents=True, exist_ok=True)
     out = out.absolute()
     marker = out / ".shared"
-    marker.touch()
-    if address != "auto":
-        _check_answers(address, timeout)
-    mine = not ray.is_initialized()
-    if mine:
-        try:
-            with _hidden_folder():
-                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ConfigError(
-                f"No Ray cluster answers at {address!r} ({str(error).splitlines()[0]}). Start one with `ray start "
-                "--head`, or give its address."
-            ) from None
-    try:
+    with cluster(address, timeout) as ray:
+        out.mkdir(parents=True, exist_ok=True)
+        marker.touch()
         remote = ray.remote(max_retries=0)(_run_on_node)
 
         def launch(cell: Cell) -> Failure | None:
@@ -78,23 +50,7 @@ def connected(address: str, out: Path, timeout: float = 30.0) -> Iterator[tuple[
         slots = int(ray.cluster_resources().get("CPU", 0))
         if slots < 1:
             raise LevelheadError(f"The Ray cluster at {address!r} offers no CPU.")
-        yield launch, slots
-    finally:
-        if mine:
-            ray.shutdown()
-        marker.unlink(missing_ok=True)
-
-
-def _check_answers(address: str, timeout: float) -> None:
-    """Ray itself waits for minutes at an address where nobody listens; a plain connection tells sooner."""
-    import socket
-
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigError(f"--ray {address!r} is neither 'auto' nor an address such as 10.0.0.5:6379.")
-    try:
-        socket.create_connection((host, int(port)), timeout=timeout).close()
-    except OSError as error:
-        raise ConfigError(
-            f"No Ray cluster answers at {address} ({error}). Is it running, and is this its port?"
-        ) from None
+        try:
+            yield launch, slots
+        finally:
+            marker.unlink(missing_ok=True)

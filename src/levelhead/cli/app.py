@@ -17,6 +17,7 @@ from rich.table import Table
 
 from levelhead._version import __version__
 from levelhead.cli.audit import audit_command
+from levelhead.cli.browser import app_command
 from levelhead.cli.card import card_command
 from levelhead.cli.compare import compare_command, grid_command
 from levelhead.cli.data import data_app, init_command
@@ -27,8 +28,9 @@ from levelhead.cli.gap import gap_command
 from levelhead.cli.info import info_command
 from levelhead.cli.klaad import train_command as lm_train_command
 from levelhead.cli.ladder import ladder_command
-from levelhead.cli.lm import bench_command, lm_app
 from levelhead.cli.lm import compare_command as lm_compare_command
+from levelhead.cli.lm import lm_app
+from levelhead.cli.lm_bench import bench_command
 from levelhead.cli.options import renamed
 from levelhead.cli.pareto import pareto_command
 from levelhead.cli.postprocess import postprocess_command
@@ -63,6 +65,7 @@ app.command("audit", rich_help_panel=AUDITING)(audit_command)
 app.command("explain", rich_help_panel=AUDITING)(explain_command)
 app.command("postprocess", rich_help_panel=AUDITING)(postprocess_command)
 app.command("report", rich_help_panel=AUDITING)(report_command)
+app.command("app", rich_help_panel=AUDITING)(app_command)
 app.add_typer(figure_app, name="figure", rich_help_panel=AUDITING)
 figure_app.command("pareto")(pareto_command)
 figure_app.command("ladder")(ladder_command)

@@ -14,7 +14,7 @@ import typer
 from levelhead.auditing.example import ABOUT, EXAMPLE, GROUP, LABEL, NAME, POSITIVE, PREDICTION
 from levelhead.cli.finishing import finish
 from levelhead.cli.options import SCALES, Missing, source_joined
-from levelhead.storage import check_outputs
+from levelhead.storage import check_outputs, is_run
 from levelhead.types import ConfigError, quoted
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ Texts: TypeAlias = list[str] | None
 # Options in the order of their panels. What an option adds to the audit, it adds to `audit_file`'s arguments.
 def audit_command(
     predictions: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Argument(
-            metavar="FILE",
-            help="One prediction a row: .csv, .tsv (also .gz) or .parquet. Or an evaluated run's folder.",
+            metavar="FILE...",
+            help="One prediction a row: .csv, .tsv or .parquet files, or a glob. Or an evaluated run.",
         ),
     ] = None,
     label: Annotated[Text, _option(COLUMNS, "Column with the true class.")] = None,
@@ -79,9 +79,6 @@ def audit_command(
         _option(COLUMNS, "Scores from here on are positive. Default: 0.5; 0 for log odds. Repeatable."),
     ] = None,
     scale: Annotated[str, _option(COLUMNS, SCALES, "--scores", rare=True, show_default=True, metavar="SCALE")] = "auto",
-    time: Annotated[
-        Text, _option(COLUMNS, "Column with the period, or a date (counted by month): do gaps change, and since when?")
-    ] = None,
     rank: Annotated[
         Text, _option(COLUMNS, "Column that rows are ranked by: says who is in the first --top places.")
     ] = None,
@@ -90,7 +87,10 @@ def audit_command(
         bool, _option(COLUMNS, "With --rank: the lowest number is the first place.", "--lowest-first", rare=True)
     ] = False,
     weight: Annotated[
-        Text, _option(COLUMNS, "Column with how many rows each row stands for: rates are weighted.", rare=True)
+        Text, _option(COLUMNS, "Column with sampling weights: intervals use the effective sample size.", rare=True)
+    ] = None,
+    count: Annotated[
+        Text, _option(COLUMNS, "Frequency table: column with how many people each row stands for.", rare=True)
     ] = None,
     cluster: Annotated[
         Text,
@@ -185,6 +185,12 @@ def audit_command(
     label_map: Annotated[
         Texts, _option(WORDS, "Which predicted class each label stands for: '>50K=1,<=50K=0'.", rare=True)
     ] = None,
+    workers: Annotated[
+        int, _option(GROUPS, "Processes that count several files side by side. Default: 1.", rare=True)
+    ] = 1,
+    ray: Annotated[
+        Text, _option(GROUPS, "Count the files on a Ray cluster: auto, or its address.", rare=True, metavar="ADDRESS")
+    ] = None,
     title: Annotated[Text, _option(WORDS, "Title of the page.", rare=True)] = None,
     model: Annotated[Text, _option(WORDS, "Model that was audited.", rare=True)] = None,
     author: Annotated[Text, _option(WORDS, "Who made the audit.", rare=True)] = None,
@@ -225,24 +231,13 @@ def audit_command(
 
 UNRECORDED_OPTIONS = ("labelled_group", "proxy", "inclusion", "randomized_response", "shares", "strata")
 WORDS_OF_PAGE = ("title", "model", "author", "purpose")
-CLASSES_ALONE = (
-    "scale",
-    "threshold",
-    "weight",
-    "with_",
-    "against",
-    "control",
-    "adjust",
-    "part",
-    "positive_name",
-    "time",
-)
+CLASSES_ALONE = ("scale", "threshold", "weight", "with_", "against", "control", "adjust", "part", "positive_name")
 NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "example": (
         "--example brings its own file and columns: leave out {}, or --example.",
         (
             "predictions", "label", "prediction", "group", "with_", "score", "weight", "cluster", "threshold",
-            "against", "on", "regression",
+            "against", "on", "regression", "workers", "ray",
         ),
     ),
     "decisions": (
@@ -252,28 +247,28 @@ NOT_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
     "ranking": (
         "{} cannot be used with --rank, which needs no outcomes: leave it out.",
         ("label", "prediction", "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "positive",
-         "favourable", "label_map"),
+         "favourable", "label_map", "count", "workers", "ray"),
     ),
     "unrecorded": (
         "{} needs groups that are recorded: leave it out.",
         (
             "score", *CLASSES_ALONE, "cluster", "on", "continuous", "regression", "intersect", "bins", "reference",
-            "favourable", *WORDS_OF_PAGE,
+            "favourable", "count", "workers", "ray", *WORDS_OF_PAGE,
         ),
     ),
     "regression": (
         "{} is about classes, not numbers: leave it out, or --regression.",
-        ("score", *CLASSES_ALONE, "reference", "positive", "favourable", "label_map"),
+        ("score", *CLASSES_ALONE, "count", "reference", "positive", "favourable", "label_map"),
     ),
 }  # fmt: skip
 """By kind of audit: what it says of the options that do not go with it, and these options."""
 OF_CLASSES = (
-    "score", "threshold", "scale", "against", "on", "weight", "cluster", "without", "time", "positive", "intersect",
+    "score", "threshold", "scale", "against", "on", "weight", "count", "cluster", "without", "positive", "intersect",
     "min_count", "bins", "reference", "label_map", "positive_name", "favourable",
 )  # fmt: skip
 """Options that an audit of classes takes as they are."""
 CALLED = {"predictions": "FILE", "with_": "--with", "scale": "--scores"}
-PLAIN = {"scale": "auto", "adjust": Adjust.bonferroni}
+PLAIN = {"scale": "auto", "adjust": Adjust.bonferroni, "workers": 1}
 """What an option is where nobody gave it, if that is something."""
 
 
@@ -304,7 +299,7 @@ def _audit(asked: SimpleNamespace) -> None:
         raise ConfigError("--fail-if asks about an audit: leave it out, or --plan.")
     conditions = _conditions(asked.fail_if or ())
     if asked.plan is not None:
-        if asked.predictions is not None or asked.example:
+        if asked.predictions or asked.example:
             raise ConfigError("--plan comes before there are data: leave out FILE and --example, or --plan.")
         check_outputs({"--json": asked.json_file, "--html": asked.html_file})
         from levelhead.auditing.plan import read_plan
@@ -317,14 +312,17 @@ def _audit(asked: SimpleNamespace) -> None:
             "--rate, --groups and --comparisons are about a plan: add for example --plan gap=5, or leave them out."
         )
     _take_two_predictions(asked)
+    _take_files(asked)
     _take_run(asked)
     if asked.example:
         _refuse(asked, "example")
         asked.predictions, asked.label, asked.prediction, asked.group = EXAMPLE, LABEL, PREDICTION, [GROUP]
+        asked.files = [EXAMPLE]
         if asked.positive in (None, POSITIVE):
             asked.positive_name = asked.positive_name or NAME
     outputs = {"--json": asked.json_file, "--html": asked.html_file, "--junit": asked.junit}
-    check_outputs(outputs, inputs=[asked.predictions, asked.against, asked.join])
+    inputs = [*asked.files, asked.against, asked.join]
+    check_outputs(outputs, inputs=inputs)
     rows, matched = _rows(asked)
     found: AuditResult | DecisionAudit | IndirectAudit | RankingAudit | RegressionAudit
     about = {name: getattr(asked, name) for name in WORDS_OF_PAGE if getattr(asked, name)}
@@ -354,7 +352,7 @@ def _audit(asked: SimpleNamespace) -> None:
     source = asked.predictions.name if asked.predictions else ""
     finish(
         found, asked.json_file, asked.html_file, source=source, above=above, fail_if=conditions, junit=asked.junit,
-        inputs=[asked.predictions, asked.against, asked.join],
+        inputs=inputs,
     )  # fmt: skip
 
 
@@ -383,14 +381,28 @@ def _take_two_predictions(asked: SimpleNamespace) -> None:
         asked.intersect = len(dict.fromkeys(asked.group)) > 1
 
 
+def _take_files(asked: SimpleNamespace) -> None:
+    """Read FILE: a path stays one; several, a glob and a folder are the rows of ``asked.files``."""
+    asked.files = given = asked.predictions or []
+    asked.predictions = given[0] if given else None
+    several = len(given) > 1 or any(path.is_dir() or set("*?[") & set(str(path)) for path in given)
+    if several and (runs := [path for path in given if is_run(path)]) and len(given) > 1:
+        raise ConfigError(f"{runs[0]} is a run, and runs are audited one at a time: leave out the other files.")
+    if given and not is_run(given[0]) and (several or asked.workers != 1 or asked.ray):
+        from levelhead.tables.files import source_of
+
+        asked.predictions = source_of(given, asked.workers, asked.ray)
+        asked.files = [file.path for file in asked.predictions.pieces()]
+
+
 def _take_run(asked: SimpleNamespace) -> None:
     """Read the predictions of a run in place of its folder, and what it says of its columns."""
     from levelhead.auditing.of_run import OUTCOMES, own_predictions
 
-    run = own_predictions(asked.predictions)
+    run = own_predictions(asked.predictions) if isinstance(asked.predictions, Path) else None
     if run is None:
         return
-    asked.predictions, asked.label = run.file, asked.label or OUTCOMES[0]
+    asked.predictions, asked.files, asked.label = run.file, [run.file], asked.label or OUTCOMES[0]
     asked.prediction = asked.prediction if asked.prediction or asked.score else OUTCOMES[1]
     if not (asked.group or asked.labelled_group or asked.proxy or asked.shares or asked.join):
         asked.group, bins = list(run.groups), asked.bins or []
@@ -411,6 +423,8 @@ def _rows(asked: SimpleNamespace) -> tuple[Path | Stored | None, str | None]:
         return asked.predictions, None
     if asked.predictions is None or asked.on is None or asked.against is not None:
         raise ConfigError("--join needs FILE and --on, the column of ids in both files, and goes without --against.")
+    if clash := _given(asked, ("workers", "ray")):
+        raise ConfigError(f"--join makes one table, which one process counts: leave out {', '.join(clash)}.")
     lists = (asked.group, asked.continuous, asked.control, asked.proxy)
     columns = [
         asked.label,
@@ -424,9 +438,9 @@ def _rows(asked: SimpleNamespace) -> tuple[Path | Stored | None, str | None]:
         asked.inclusion,
         asked.strata,
         asked.weight,
+        asked.count,
         asked.without,
         asked.cluster,
-        asked.time,
     ]
     on, asked.on = asked.on, None
     return source_joined(asked.predictions, asked.join, on, columns)
@@ -474,7 +488,10 @@ def _decisions(rows: Path | Stored, asked: SimpleNamespace, about: dict[str, str
         asked.group,
         missing=asked.missing.words,
         about=about,
-        **{name: getattr(asked, name) for name in ("favourable", "reference", "intersect", "min_count", "bins")},
+        **{
+            name: getattr(asked, name)
+            for name in ("favourable", "reference", "intersect", "min_count", "bins", "count")
+        },
     )
 
 

@@ -110,15 +110,15 @@ OnColumn = Annotated[
 
 
 def source_joined(
-    file: Path, join: Path | None, on: str | None, columns: Sequence[str | None]
+    file: Path | Stored, join: Path | None, on: str | None, columns: Sequence[str | None]
 ) -> tuple[Path | Stored, str | None]:
     """Return the rows of ``file``, joined with those of ``join`` where one is given, and how many were matched."""
     if join is None or on is None:
         return file, None
-    from levelhead.tables.files import File
+    from levelhead.tables.files import source_of
     from levelhead.tables.join import Joined, both_ids
 
-    left, right = both_ids(on, File(file).header())
+    left, right = both_ids(on, source_of(file).file_of("").header())
     joined = Joined(file, join, left, [name for name in columns if name], right)
     return joined, joined.said
 

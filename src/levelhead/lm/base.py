@@ -12,16 +12,26 @@ import itertools
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
-from levelhead.types import DataError, Estimate
+from levelhead.types import ConfigError, DataError, Estimate
 
 if TYPE_CHECKING:
     from levelhead.lm.model import LanguageModel
+
+
+LEADS = {
+    "none": "",
+    "labelled": "Sentence:",
+    "reading": "I read this today:",
+    "hearing": "Somebody told me the following.",
+    "text": "Here is a line of a text:",
+}
+"""Texts that a model reads before a sentence: wordings of the benchmarks that compare whole sentences."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,17 @@ class Scores:
 
 Headline = tuple[Literal["bias", "utility", "both"], Literal["high", "low", "half", "zero"], float | None]
 """What a main score tells of, where its ideal lies, and the ideal if there is one."""
+
+
+def without_lead(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options without an empty lead, as answers are kept that know no leads."""
+    return options if options.get("lead") else {name: value for name, value in options.items() if name != "lead"}
+
+
+def refuse_lead(lead: str, model: LanguageModel, benchmark: str) -> None:
+    """Raise :class:`~levelhead.types.ConfigError` for a lead before the sentences of a masked model."""
+    if lead and not model.causal:
+        raise ConfigError(f"{benchmark}: other wordings are for causal models; {model.name} is a masked one.")
 
 
 def answers_by_id(items: Sequence[Item], answers: Sequence[Answer], benchmark: str) -> dict[str, Answer]:
@@ -142,6 +163,17 @@ class Benchmark(ABC):
     @abstractmethod
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Score answers to ``items``; raises :class:`~levelhead.types.DataError` for missing or doubled ids."""
+
+    def wordings(self) -> dict[str, tuple[Benchmark, ...]]:
+        """Return this benchmark in each of a fixed set of wordings, under each order of the options that it lists.
+
+        The first of all is the benchmark itself. Empty: no other wording is known, and prompt noise cannot be measured.
+        """
+        return {}
+
+    def choice(self, item: Item, answer: Answer) -> Hashable:
+        """Return what an answer chose, in the same terms for every wording; None where it chose nothing."""
+        raise NotImplementedError
 
     @classmethod
     def asking(cls, options: Mapping[str, Any]) -> dict[str, Any]:

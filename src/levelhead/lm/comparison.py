@@ -13,6 +13,7 @@ from typing import Any
 from levelhead.arrays import checked
 from levelhead.lm.base import Benchmark
 from levelhead.lm.benchmarks import class_of
+from levelhead.lm.prompts import has_prompts, prompt_differences
 from levelhead.lm.runner import ScoreDifference, compare_runs, kept_answers, scored, scores_file, take
 from levelhead.metrics import estimate_to_dict
 from levelhead.runs.recipe import build_options
@@ -36,6 +37,7 @@ def comparison_summary(before: Path | str, after: Path | str, root: Path | str |
                           "options", "units": {score: unit}, "notes": {"before": [...], "after": [...]},
                           "overall": [figure, ...], "categories": {part: [figure, ...]}}
                           with figure = {"score", "before", "after", "difference"}
+        prompt_noise      what :func:`levelhead.lm.prompts.prompt_differences` finds where both have all wordings
         notes             list of sentences: what has no paired interval, and why
         examples          name of the file of generations in the folder of ``after``, or null; see write_examples
 
@@ -47,11 +49,15 @@ def comparison_summary(before: Path | str, after: Path | str, root: Path | str |
     Raises :class:`~levelhead.types.DataError` if the folders share no benchmark, or if options or items differ.
     """
     before, after, root = Path(before), Path(after), None if root is None else Path(root)
-    return summarized(before, after, *compare_runs(before, after, benchmarks_of(before), root))
+    return summarized(before, after, *compare_runs(before, after, benchmarks_of(before), root), root)
 
 
 def summarized(
-    before: Path, after: Path, differences: Sequence[ScoreDifference], notes: Sequence[str]
+    before: Path,
+    after: Path,
+    differences: Sequence[ScoreDifference],
+    notes: Sequence[str],
+    root: Path | None = None,
 ) -> dict[str, Any]:
     """Return :func:`comparison_summary` of what :func:`~levelhead.lm.runner.compare_runs` found."""
     names = list(dict.fromkeys(difference.benchmark for difference in differences))
@@ -62,6 +68,7 @@ def summarized(
         "after": {"folder": after.name, "models": {name: records[name][1].get("model") for name in names}},
         "headlines": [line for name in names for line in _headlines(by_name[name], records[name][0])],
         "benchmarks": [_benchmark(name, by_name[name], records[name]) for name in names],
+        "prompt_noise": _prompt_noise(before, after, root),
         "notes": list(notes),
         "examples": EXAMPLES if (after / EXAMPLES).is_file() else None,
     }
@@ -109,6 +116,19 @@ def write_examples(before: Path, after: Path, root: Path | None = None, *, count
     ]
     write_json(after / EXAMPLES, {"before": before.name, "after": after.name, "examples": examples})
     return after / EXAMPLES
+
+
+def _prompt_noise(before: Path, after: Path, root: Path | None) -> list[dict[str, Any]]:
+    found = []
+    for name, benchmark in benchmarks_of(before).items():
+        if not all(has_prompts(benchmark, folder) for folder in (before, after)):
+            continue
+        try:
+            limit = read_json(scores_file(before, name)).get("limit")
+            found += prompt_differences(benchmark, before, after, root, limit)
+        except DataError:  # without the data; the plain differences say so
+            continue
+    return found
 
 
 def _figures(one: ScoreDifference) -> dict[str, Any]:

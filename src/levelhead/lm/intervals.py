@@ -141,6 +141,26 @@ def at_level(figure: Estimate, level: float) -> Estimate:
     return _estimate(sample, replicates=10_000, seed=0, level=level, reason=figure.reason or "")
 
 
+def pooled(figures: Sequence[Estimate]) -> Estimate:
+    """Estimate the mean of figures of the same items: all are computed from the same draws, items alone are drawn.
+
+    Undefined where one of them is, or where they do not rest on the same rows.
+    """
+    samples: list[Sample] = [sample for figure in figures if (sample := getattr(figure, "sample", None)) is not None]
+    if not figures or not all(figure.defined for figure in figures):
+        return Estimate.undefined("one of the figures is undefined")
+    if len(samples) < len(figures) or not all(_same_rows(samples[0], sample) for sample in samples):
+        return Estimate.undefined("the figures do not keep the same items")
+    each = _together(samples)
+
+    def mean(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(each(sums).mean(0))
+
+    return _estimate(
+        _joined(samples, mean), replicates=1000, seed=0, level=0.95, reason="one of the figures is undefined"
+    )
+
+
 def over_seeds(
     after: Sequence[Estimate],
     before: Estimate | None = None,
@@ -165,20 +185,16 @@ def over_seeds(
     samples: list[Sample] = [sample for figure in figures if (sample := getattr(figure, "sample", None)) is not None]
     if len(samples) < len(figures) or not all(_same_rows(samples[0], sample) for sample in samples):
         return Estimate(value, np.nan, np.nan, count, "no interval: the figures do not keep the same items")
-    ends = np.cumsum([0, *(sample.values.shape[1] for sample in samples)])
+    together = _together(samples)
 
     def each(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        parts = [
-            np.asarray(sample.statistic(sums[:, start:end]))
-            for sample, start, end in zip(samples, ends[:-1], ends[1:], strict=True)
-        ]
-        return np.array(parts[: len(after)]) - (0.0 if before is None else parts[-1])
+        parts = together(sums)
+        return parts[: len(after)] - (0.0 if before is None else parts[-1])
 
     def mean(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(each(sums).mean(0))
 
-    first = samples[0]
-    both = Sample(np.concatenate([sample.values for sample in samples], axis=1), first.clusters, mean, first.ids)
+    both = _joined(samples, mean)
     joint = _estimate(both, replicates=replicates, seed=seed, level=level, reason="undefined for a seed")
     if len(after) == 1:
         why = joint.reason or "one seed: its variance over seeds is unknown and not in the interval"
@@ -192,6 +208,27 @@ def over_seeds(
     spread = OverSeeds.of([values], [seed_by_row([move - move.mean() for move in moves if move is not None])])
     half = spread.join(float(drawn.var(ddof=1))).arm(level)
     return Estimate(value, value - half, value + half, count)
+
+
+def _together(samples: Sequence[Sample]) -> Statistic:
+    """Return the statistics (samples, replicates) of sums that stand side by side."""
+    ends = np.cumsum([0, *(sample.values.shape[1] for sample in samples)])
+
+    def each(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.array(
+            [
+                np.asarray(sample.statistic(sums[:, start:end]))
+                for sample, start, end in zip(samples, ends[:-1], ends[1:], strict=True)
+            ]
+        )
+
+    return each
+
+
+def _joined(samples: Sequence[Sample], statistic: Statistic) -> Sample:
+    """Return one sample with the values of all, side by side."""
+    first = samples[0]
+    return Sample(np.concatenate([sample.values for sample in samples], axis=1), first.clusters, statistic, first.ids)
 
 
 def _seed(each: Statistic, position: int) -> Statistic:

@@ -34,7 +34,8 @@ def language_model_page(summary: Record, *, examples: Sequence[Record] = (), com
         the page as a plain dict, for :func:`levelhead.report.render`.
     """
     names = short(summary["before"]["folder"], 60), short(summary["after"]["folder"], 60)
-    parts = [blocks.part([blocks.section("Utility beside bias", _headlines(summary["headlines"], names))])]
+    main = [*_headlines(summary["headlines"], names), *_noisy_differences(summary.get("prompt_noise") or [], names)]
+    parts = [blocks.part([blocks.section("Utility beside bias", main)])]
     for benchmark in summary["benchmarks"]:
         parts.append(blocks.part(_benchmark(benchmark, names), title=benchmark.get("title") or benchmark["name"]))
     terms = [STATISTICS[name] for name in ("interval_over_items", "undefined")]
@@ -259,6 +260,22 @@ def _headlines(headlines: Sequence[Record], names: tuple[str, str]) -> list[Reco
     return [blocks.table("The main scores", columns, rows, notes=[*notes, *_unbounded(headlines)], text_columns=[1])]
 
 
+def _noisy_differences(found: Sequence[Record], names: tuple[str, str]) -> list[Record]:
+    if not found:
+        return []
+    rows: list[tuple[object, Sequence[Record]]] = [
+        (
+            spaced(f"{one['benchmark']}: {one['score']}"),
+            [_cell(one["items"], signed=True), _cell(one["both"], signed=True), blocks.cell(one["verdict"])],
+        )
+        for one in found
+    ]
+    caption = f"Over wordings: {names[1]} minus {names[0]}"
+    columns = ["Score", "Mean: items", "Mean: items and wordings", "Verdict"]
+    notes = ["Mean over the wordings of --prompt-noise; intervals draw items alone, then items and wordings."]
+    return [blocks.table(caption, columns, rows, notes=notes, text_columns=[2], where=blocks.BOTH)]
+
+
 def _about(one: Record) -> Record:
     ideal = "" if one["ideal"] is None else f" ({one['ideal']:g})"
     return blocks.cell(_SIDES[one["side"]], f"better: {_BETTER[one['better']]}{ideal}")
@@ -319,6 +336,7 @@ def _scores(record: Record, about: Record) -> list[Record]:
             where=blocks.TERMINAL,
         ),
     ]
+    found += _prompt_noise(record.get("prompt_noise"))
     by_score: dict[str, list[tuple[str, Record]]] = {}
     for part, figures in record["parts"].items():
         for score, figure in figures.items():
@@ -336,6 +354,34 @@ def _scores(record: Record, about: Record) -> list[Record]:
             )
         )
     return _sections(found, about, record["notes"])
+
+
+def _prompt_noise(noise: Record | None) -> list[Record]:
+    """Return the tables of a benchmark that was asked in several wordings."""
+    if not noise:
+        return []
+    rows: list[tuple[object, Sequence[Record]]] = []
+    for one in noise["scores"]:
+        extent = "" if one["lowest"] is None else f"{_number(one['lowest'])} to {_number(one['highest'])}"
+        deviation = blocks.no_cell() if one["deviation"] is None else blocks.cell(_number(one["deviation"]), extent)
+        across = f"{one['across']} of {noise['prompts']} prompts across" if one["across"] else ""
+        verdict = blocks.no_cell() if one["verdict"] is None else blocks.cell(one["verdict"], across)
+        figures = [_cell(one["first"]), _cell(one["items"]), _cell(one["both"])]
+        rows.append((spaced(one["score"]), [*figures, deviation, verdict]))
+    prompts = counted(noise["prompts"], "prompt")
+    columns = ["Score", "First wording", "Mean: items", "Mean: items and wordings", "Deviation", "Against the ideal"]
+    notes = [
+        "Mean over wordings; its interval draws items alone, then items and wordings. Deviation: standard deviation "
+        "between wordings, and the range over prompts. Across: prompts on the other side of the ideal than the mean.",
+    ]
+    names = {"prompts": f"all {prompts}", "wordings": f"{len(noise['wordings'])} wordings", "orders": "the orders"}
+    same: list[tuple[object, Sequence[Record]]] = [
+        (f"One answer under {names[key]}", [_cell(figure)]) for key, figure in noise["consistency"].items() if figure
+    ]
+    return [
+        blocks.table(f"Over {prompts}", columns, rows, notes=notes, text_columns=[4], where=blocks.BOTH),
+        blocks.table("Consistency", ["Share of items", "Value"], same, where=blocks.BOTH),
+    ]
 
 
 def _sections(found: Sequence[Record], about: Record, notes: Sequence[str]) -> list[Record]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from levelhead.lm.base import Answer, Benchmark, Item, Scores, answer_of, json_lines, spread_over
 from levelhead.lm.benchmarks import recorded_class
@@ -29,6 +29,7 @@ from levelhead.types import ConfigError, DataError, Estimate, quoted
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from levelhead.lm.endpoint import Endpoint
     from levelhead.lm.model import LanguageModel
 
 FORMAT = 1
@@ -54,7 +55,7 @@ class ScoreDifference:
 
 def run_benchmark(
     benchmark: Benchmark,
-    model: LanguageModel,
+    model: LanguageModel | Endpoint,
     root: Path | None,
     folder: Path,
     *,
@@ -85,7 +86,8 @@ def run_benchmark(
         missing = [item for item in items if item.id not in answers]
         with _bar(console, benchmark.name, len(items), len(items) - len(missing)) as advance:
             hashes = {item.id: _hash(item) for item in missing}
-            for answer in benchmark.ask(model, missing) if missing else ():
+            # An endpoint answers the same calls.
+            for answer in benchmark.ask(cast("LanguageModel", model), missing) if missing else ():
                 if answer.id not in hashes or answer.id in answers:
                     raise DataError(f"{benchmark.name} gave an answer that was not asked for: {quoted(answer.id)}.")
                 _append(file, {"id": answer.id, "item": hashes[answer.id], "content": dict(answer.content)})
@@ -95,11 +97,15 @@ def run_benchmark(
     if model.causal:
         asked = [UNASKED_CHAT] if model.has_chat_template and not getattr(benchmark, "chat", True) else []
         scores = dataclasses.replace(scores, notes=(*scores.notes, str(model.beginning), *asked))
+    used = None if not hasattr(model, "spent") else model.spent()
+    if used is not None and used.requests:
+        scores = dataclasses.replace(scores, notes=(*scores.notes, str(used)))
     options = options_of(benchmark)
     about = {"model": header["name"], "fingerprint": header["model"], "options": options, "limit": limit}
     about |= recorded_class(benchmark)
     seconds = round(time.monotonic() - began, 1)  # of this process alone
-    measured = {"items": len(items), "asked": len(missing), "seconds": seconds}
+    measured: dict[str, Any] = {"items": len(items), "asked": len(missing), "seconds": seconds}
+    measured |= {} if used is None else {"usage": dataclasses.asdict(used)}
     write_json(scores_file(folder, benchmark.name), scores_to_dict(scores) | about | measured)
     return scores
 
@@ -164,7 +170,9 @@ def compare_runs(
     found: list[ScoreDifference] = []
     notes: list[str] = []
     for name in names:
-        kept = [read_json(scores_file(folder, name)) for folder in (first, second)]
+        kept = [
+            _with_defaults(read_json(scores_file(folder, name)), benchmarks.get(name)) for folder in (first, second)
+        ]
         # Of one benchmark's items a smaller --limit takes some of those of a larger one: equal counts are equal items.
         for key, text in (("options", "other options"), ("items", "another number of items")):
             if kept[0].get(key) != kept[1].get(key):
@@ -182,6 +190,16 @@ def compare_runs(
             notes.append(f"{name}: differences have no interval, because there is no such benchmark to score with.")
         found += _differences(*both)
     return found, notes
+
+
+def _with_defaults(record: dict[str, Any], benchmark: Benchmark | None) -> dict[str, Any]:
+    """Return kept scores whose options have those that are newer than the file."""
+    kept = record.get("options")
+    if isinstance(kept, dict) and dataclasses.is_dataclass(benchmark):
+        fields = dataclasses.fields(benchmark)
+        plain = {one.name: one.default for one in fields if one.default is not dataclasses.MISSING}
+        record["options"] = json.loads(json.dumps(plain, default=_plain)) | kept
+    return record
 
 
 def _rescored(benchmark: Benchmark, folder: Path, root: Path | None, limit: int | None) -> Scores:

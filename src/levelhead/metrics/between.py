@@ -274,7 +274,7 @@ def unlike(
     with np.errstate(divide="ignore", invalid="ignore"):
         found = (ratio < 1) & (np.log(2) + chosen - np.log1p(-ratio) <= np.log(error))
     rest = ~found
-    found[rest] = 2 * stats.hypergeom.sf(x[rest] - 1, all_rows[rest], all_hits[rest], n[rest]) <= error
+    found[rest] = fisher_p(hits, rows, own[rest], other[rest]) <= error
     return found
 
 

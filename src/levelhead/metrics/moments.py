@@ -41,17 +41,19 @@ class Moments:
             cubes[at] = np.bincount(codes, apart**3, groups)
         return cls(rows, mean, squares, cubes)
 
-    def grow(self, groups: int) -> None:
-        """Make room for more groups."""
-        more = groups - len(self.rows)
-        if more > 0:
-            self.rows = np.pad(self.rows, (0, more))
-            self.mean, self.squares, self.cubes = (
-                np.pad(one, ((0, 0), (0, more))) for one in (self.mean, self.squares, self.cubes)
-            )
+    def placed(self, at: NDArray[np.int64], groups: int) -> Moments:
+        """Return the moments of so many groups, of which these are those ``at`` places; the others have no rows."""
+        parts = [np.zeros((*one.shape[:-1], groups), one.dtype) for one in vars(self).values()]
+        for part, one in zip(parts, vars(self).values(), strict=True):
+            part[..., at] = one
+        return Moments(*parts)
 
-    def add(self, other: Moments) -> None:
-        """Add the rows of a batch (Chan, Golub and LeVeque 1983: no large sums are subtracted)."""
+    def grown(self, groups: int) -> Moments:
+        """Return the moments with room for more groups."""
+        return self if groups == len(self.rows) else self.placed(np.arange(len(self.rows)), groups)
+
+    def add(self, other: Moments) -> Moments:
+        """Add the rows of a batch, and return all (Chan, Golub and LeVeque 1983: no large sums are subtracted)."""
         both = np.maximum(self.rows + other.rows, 1)
         apart = other.mean - self.mean
         share = other.rows / both, self.rows / both
@@ -64,6 +66,7 @@ class Moments:
         self.mean = self.mean + apart * other.rows / both
         self.squares = self.squares + other.squares + apart**2 * self.rows * other.rows / both
         self.rows = self.rows + other.rows
+        return self
 
     def estimate(self, quantity: int, at: int, level: float, *, skewed: bool = False) -> Estimate:
         """Return the mean of a quantity in the group at a place, with its interval.

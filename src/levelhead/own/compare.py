@@ -108,7 +108,7 @@ class ModelComparison(Report):
             f"{new} is right for {100 * one.new:.1f}% of {self.rows:,} rows, {old} for {100 * one.old:.1f}%: a change "
             f"of {100 * change.value:+.1f} points, interval {100 * change.low:+.1f} to {100 * change.high:+.1f}"
         )
-        return f"{first}." if change.low > 0 or change.high < 0 else f"{first}; these rows cannot tell the two apart."
+        return f"{first}." if change.excludes_zero else f"{first}; these rows cannot tell the two apart."
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict, without the predictions; undefined figures are null."""

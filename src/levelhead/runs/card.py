@@ -65,9 +65,9 @@ def model_card(run: Path) -> str:
 
 
 def _model_card(run: Path) -> str:
-    from levelhead.runs.recipe import present_recipe, read_recipe
+    from levelhead.runs.recipe import read_recipe
 
-    recipe = present_recipe(read_recipe(run / "config.yaml"))
+    recipe = read_recipe(run / "config.yaml")
     metrics = read_metrics(run)
     network = read_record(run / "model" / "config.json")
     record = network.get("levelhead") or {}

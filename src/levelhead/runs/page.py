@@ -12,7 +12,7 @@ from levelhead.report.sentences import one_run_sentence
 from levelhead.report.text import Record, number, short
 from levelhead.runs.cost_table import cost_table, mean_cost
 from levelhead.runs.finished import require_finished
-from levelhead.runs.recipe import present_recipe, read_recipe
+from levelhead.runs.recipe import read_recipe
 from levelhead.storage import as_written, read_json, read_record
 from levelhead.training.select import score_of
 
@@ -44,7 +44,7 @@ def run_page(folder: Path, *, split: str = "test", command: str = "") -> Record:
 
 
 def _run_page(folder: Path, split: str, command: str) -> Record:
-    config = present_recipe(read_recipe(folder / "config.yaml"))
+    config = read_recipe(folder / "config.yaml")
     metrics = read_record(folder / "metrics.json", selected_by=str, history=list)
     name = str(config.get("name") or config["method"]["name"])
     cautions = [f"ORACLE, by its {metrics['oracle']}: {marks.MEANINGS[marks.ORACLE]}"] if metrics.get("oracle") else []

@@ -200,7 +200,10 @@ def _refuse_table(path: Path) -> None:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping, or raise :class:`ConfigError` that names file and line."""
+    """Read a YAML mapping, or raise :class:`ConfigError` that names file and line.
+
+    Options and methods get their present names here, and where the user assigns them (:func:`assign`): nowhere later.
+    """
     _refuse_table(path)
     if not is_file(path):
         raise ConfigError(f"{path} is not a file. Give the path of a recipe.")
@@ -217,7 +220,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not UTF-8 text, at byte {error.start:,}: it is no recipe.") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold the sections data, method, model and train; it holds {_kind_of(content)}.")
-    return content
+    return present_recipe(content)
 
 
 def _kind_of(value: Any) -> str:
@@ -238,17 +241,17 @@ def override(recipe: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
 
 
 def assign(recipe: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """Return a copy of ``recipe`` in which the option with a dotted key has another value."""
+    """Return a copy of ``recipe`` in which an option, by its dotted key of any version, has another value."""
     *parents, last = present_key(key).split(".")
     if len(parents) >= DEEPEST:
         raise ConfigError(f"The key {quoted(key)} is nested more than {DEEPEST} deep: no option is.")
-    result = place = renamed(recipe, RENAMED)  # or an earlier name would stand beside the key
+    result = place = dict(recipe)
     for parent in parents:
         inner = place.get(parent)
         place[parent] = dict(inner) if isinstance(inner, dict) else {}
         place = place[parent]
     place[last] = value
-    return renamed(result, RENAMED)
+    return present_recipe(result)
 
 
 def present_key(key: str) -> str:
@@ -454,11 +457,10 @@ def build_data(options: Any, stand_in: Chosen | None = None) -> DataSet:
 
 
 def build_experiment(recipe: Mapping[str, Any], stand_in: Chosen | None = None) -> Experiment:
-    """Make a validated experiment from a recipe's content, of this version or an earlier one.
+    """Make a validated experiment from a recipe's content under present names.
 
     ``stand_in`` makes what takes the place of classes that are neither ours nor an installed package's.
     """
-    recipe = present_recipe(recipe)
     sections = [field.name for field in dataclasses.fields(Experiment)]
     for key in recipe:
         if key not in sections:

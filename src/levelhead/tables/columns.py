@@ -13,10 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from levelhead.arrays import array_of, as_decimals, class_names
 from levelhead.metrics.counts import distinct
+from levelhead.report.text import counted
 from levelhead.spelling import NUMBER, shape_of
 from levelhead.types import ConfigError, DataError, listed, quoted, refuse_duplicates
 
 FloatArray = NDArray[np.float64]
+LARGEST = 1e100
+"""Beyond this, squares of numbers can no longer be told from infinity."""
 OF_TWO = "Of predict_proba, pass the column of the positive class, [:, 1]."
 OF_SCORES = "Pass the probability or the log odds of the positive class, written like 0.25."
 
@@ -217,3 +220,16 @@ def numbers_of_column(values: Sequence[Any], title: str, advice: str = OF_SCORES
         except OverflowError:
             found[position] = math.inf
     return found
+
+
+def finite(values: FloatArray, title: str, advice: str) -> FloatArray:
+    """Return numbers (rows,); raise :class:`~levelhead.types.DataError` where one is missing, infinite or too large."""
+    wrong = np.flatnonzero(~(np.abs(values) <= LARGEST))
+    if len(wrong):
+        value = float(values[wrong[0]])
+        kind = "missing" if math.isnan(value) else "infinite" if math.isinf(value) else f"beyond {LARGEST:g}"
+        raise DataError(
+            f"{title}: {counted(len(wrong), 'value')} {'is' if len(wrong) == 1 else 'are'} missing or too large, the "
+            f"first, in row {wrong[0] + 1:,} (counted from 1), {kind}. {advice}"
+        )
+    return values

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import itertools
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -13,6 +15,8 @@ import pandas as pd
 import pyarrow
 import pyarrow.compute
 import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.fs
 import pyarrow.parquet
 from numpy.typing import NDArray
 
@@ -21,7 +25,8 @@ from levelhead.csv_form import Form, check_quotes, form_of, suffix_of
 from levelhead.spelling import shape_of
 from levelhead.tables.columns import Column, FloatArray, numbers_of_column
 from levelhead.tables.source import Batch, Source
-from levelhead.types import ConfigError, DataError, LevelheadError, quoted, require_columns
+from levelhead.types import ConfigError, DataError, LevelheadError, printable, quoted, require_columns
+from levelhead.workers import check_workers
 
 # What counts as missing in a label or prediction column of text. In a group column only an empty field does: "NA" or
 # "None" may well be the name of a group.
@@ -123,12 +128,17 @@ class _Missing:
 class File(Stored):
     """One ``.csv``, ``.tsv`` (both also with ``.gz``) or ``.parquet`` file.
 
+    Args:
+        path: the file.
+        beside: columns that are not in it and have one value in all of its rows, as the folders of a partitioned data
+            set name them.
+
     Raises:
         DataError: there is no such file, or it is of another kind.
     """
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path | str, beside: Mapping[str, str | int | None] | None = None) -> None:
+        self.path, self.beside = Path(path), dict(beside or {})
         self.kind = suffix_of(self.path)
         if "\0" in str(path) or not self.path.is_file():
             raise DataError(f"There is no file {path}. Check the path.")
@@ -175,7 +185,7 @@ class File(Stored):
 
     def header(self, wanted: Sequence[str] = ()) -> list[str]:
         """Return the names of the columns."""
-        return list(self.form(wanted).header) if self.is_text else list(self.schema().names)
+        return list(self.form(wanted).header) if self.is_text else [*self.schema().names, *self.beside]
 
     def has_commas(self, column: str) -> bool:
         """Whether a csv writes the numbers of a column with decimal commas."""
@@ -183,7 +193,7 @@ class File(Stored):
 
     def stores_fractions(self, column: str) -> bool:
         """Whether a parquet file stores a column as floating-point numbers."""
-        names = [] if self.is_text else self.header()
+        names = [] if self.is_text or column in self.beside else self.header()
         return names.count(column) == 1 and bool(pyarrow.types.is_floating(self.schema().field(column).type))
 
     def schema(self) -> pyarrow.Schema:
@@ -192,9 +202,21 @@ class File(Stored):
 
     def read(self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()) -> Iterator[Read]:
         """Yield columns batch by batch; each must be there once."""
-        rows = self._text(wanted, numbers, plain) if self.is_text else self._parquet(wanted, numbers, plain)
+        own = [name for name in wanted if name not in self.beside] or self.header()[:1]
+        rows = self._text(own, numbers, plain) if self.is_text else self._parquet(own, numbers, plain)
         while (batch := self._sure(lambda: next(rows, None))) is not None:
+            for name in self.beside.keys() & set(wanted):
+                kind = pyarrow.string() if self.beside[name] is None else None
+                batch[name] = pyarrow.repeat(pyarrow.scalar(self.beside[name], kind), len(batch[own[0]]))
             yield batch
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it holds a row; of a damaged file, too, which an error names where it is read."""
+        if not self.is_text:
+            return bool(self._sure(lambda: pyarrow.parquet.read_metadata(self.path)).num_rows)
+        first = self._text(self.form().header[:1], (), ())
+        return self._sure(lambda: next(first, None)) is not None
 
     def _sure(self, read: Callable[[], Found]) -> Found:
         """Return what is read; whatever a library says of a damaged file becomes one sentence."""
@@ -276,15 +298,127 @@ class File(Stored):
         return numbers_of(pyarrow.compute.replace_substring(pointed, ",", "."), self.title(name))
 
 
-def source_of(path: Path | str | Stored) -> Stored:
-    """Return a file of predictions, or the rows that are given.
+class Files(Stored):
+    """The rows of several files with the same columns, one file behind the other; files without rows are passed over.
+
+    Args:
+        files: at least one.
+        called: what errors and pages call them; None: by the first.
+    """
+
+    def __init__(self, files: Sequence[File], called: str | None = None) -> None:
+        self.label = f"{files[0]} and {len(files) - 1:,} more" if called is None else called
+        self.files = [one for one in files if one.has_rows] or list(files[:1])
+        if len({one.is_text for one in files}) > 1:
+            raise ConfigError(
+                "Some of the files are parquet and some are text, whose values have other types. Pass one kind."
+            )
+
+    def __str__(self) -> str:
+        return self.label
+
+    @property
+    def name(self) -> str:
+        """The end of what they are called."""
+        return Path(self.label).name
+
+    def title(self, column: str) -> str:
+        """Return the files and the column."""
+        return f"{self}, column {quoted(column)}"
+
+    def file_of(self, column: str) -> File:
+        """Return the first file."""
+        return self.files[0]
+
+    def pieces(self) -> Sequence[File]:
+        """Return the files."""
+        return self.files
+
+    def read(self, wanted: Sequence[str], numbers: Collection[str] = (), plain: Collection[str] = ()) -> Iterator[Read]:
+        """Yield columns of all files batch by batch."""
+        return itertools.chain.from_iterable(one.read(wanted, numbers, plain) for one in self.files)
+
+    def batches(
+        self,
+        outcomes: Sequence[str] = (),
+        words: Sequence[str] = (),
+        numbers: Sequence[str] = (),
+        along: Sequence[str] = (),
+        cut: Collection[str] = (),
+    ) -> Iterator[Batch]:
+        """Yield batches of the rows of all files; a missing value is an error at the end of its file."""
+        every = (one.batches(outcomes, words, numbers, along, cut) for one in self.files)
+        return itertools.chain.from_iterable(every)
+
+    def taken(self, columns: Sequence[str]) -> list[str]:
+        """Say how the first files were read that are not plain."""
+        said = [sentence for one in self.files for sentence in one.taken(columns)]
+        return said[:3] + ([f"{len(said) - 3:,} more such sentences on other files."] if len(said) > 3 else [])
+
+
+def source_of(path: Path | str | Stored | Sequence[Path | str], workers: int = 1, ray: str | None = None) -> Stored:
+    """Return the rows of a file of predictions, of several, or those that are given.
+
+    Args:
+        path: a file, a glob such as ``2024-*.parquet``, a folder of parquet files (the names of its folders may be
+            values, ``state=CA``), or several of these.
+        workers: processes that count several files side by side.
+        ray: ``auto`` or the address of a Ray cluster that does.
 
     Raises:
         DataError: there is no such file, or it is of an unknown kind.
+        ConfigError: the files are of two kinds, or one file is to be counted by several processes.
     """
-    if not isinstance(path, (Stored, Path, str)):
+    check_workers(workers, ray)
+    if isinstance(path, Stored):
+        source = path
+    elif isinstance(path, (Path, str)):
+        found = _files_of(path)
+        source = found[0] if len(found) == 1 else Files(found, str(path))
+    elif isinstance(path, Sequence) and path and all(isinstance(one, (Path, str)) for one in path):
+        found = [file for one in path for file in _files_of(one)]
+        source = found[0] if len(found) == 1 else Files(found)
+    else:
         raise ConfigError(f"A file of predictions is named by its path, not by {quoted(path)}.")
-    return path if isinstance(path, Stored) else File(path)
+    if (workers > 1 or ray is not None) and len(source.pieces()) < 2:
+        raise ConfigError("--workers and --ray count files side by side, and this is one table: leave them out.")
+    if ray is not None and isinstance(source, Files):  # its nodes work in other folders
+        source = Files([File(one.path.absolute(), one.beside) for one in source.files], source.label)
+    if workers > 1 or ray is not None:
+        source.workers, source.ray = workers, ray
+    return source
+
+
+def _files_of(path: Path | str) -> list[File]:
+    """Return the file of a path, or those of a glob or a folder, in the order of their names."""
+    text = str(path)
+    if "\0" in text or not Path(path).is_dir():
+        if any(sign in text for sign in "*?[") and "\0" not in text and not Path(path).exists():
+            if not (found := sorted(glob.glob(text, recursive=True))):  # noqa: PTH207  (of absolute paths, too)
+                raise DataError(f"No file is named like {printable(text)}. Check the path.")
+            return [file for one in found for file in _files_of(one)]
+        return [File(path)]
+    # What begins with "_" or "." is written beside data sets, and is none of them.
+    inside = [
+        one
+        for one in sorted(Path(path).rglob("*.parquet"))
+        if not set("_.") & {part[0] for part in one.relative_to(path).parts}
+    ]
+    if not inside:
+        raise DataError(
+            f"The folder {printable(text)} has no .parquet file. Pass files, or a glob: '{printable(text)}/*.csv'."
+        )
+    options = pyarrow.dataset.FileSystemFactoryOptions(
+        partition_base_dir=text, partitioning=pyarrow.dataset.HivePartitioning.discover()
+    )
+    try:
+        found = pyarrow.dataset.FileSystemDatasetFactory(
+            pyarrow.fs.LocalFileSystem(), [str(one) for one in inside], pyarrow.dataset.ParquetFileFormat(), options
+        ).finish()
+        parts = {one.path: one.partition_expression for one in found.get_fragments()}
+        return [File(one, pyarrow.dataset.get_partition_keys(parts[str(one)])) for one in inside]
+    except (pyarrow.ArrowException, OSError) as error:
+        raise _unreadable(Path(path), ".parquet", error) from None
 
 
 def _unreadable(path: Path, suffix: str, error: Exception) -> DataError:

@@ -12,7 +12,7 @@ import pyarrow.compute
 
 from levelhead.report.text import counted
 from levelhead.spelling import shape_of
-from levelhead.tables.files import File, Read, Stored
+from levelhead.tables.files import File, Read, Stored, source_of
 from levelhead.types import ConfigError, DataError, listed, quoted
 
 
@@ -23,7 +23,7 @@ class Joined(Stored):
     has no group; what is done with such rows is the audit's matter. ``said`` tells how many rows were matched.
 
     Args:
-        predictions: a ``.csv``, ``.tsv`` (also ``.gz``) or ``.parquet`` file with one prediction a row.
+        predictions: a ``.csv``, ``.tsv`` (also ``.gz``) or ``.parquet`` file with one prediction a row, or several.
         others: such a file with one row for each id.
         on: name of the column of ids in ``predictions``.
         columns: what the audit reads, from either file.
@@ -35,10 +35,15 @@ class Joined(Stored):
     """
 
     def __init__(
-        self, predictions: Path, others: Path, on: str, columns: Sequence[str], other_on: str | None = None
+        self,
+        predictions: Path | str | Stored,
+        others: Path,
+        on: str,
+        columns: Sequence[str],
+        other_on: str | None = None,
     ) -> None:
-        self.predictions, self.others, key = File(predictions), File(others), on if other_on is None else other_on
-        there, here = self.others.header([key]), self.predictions.header([on])
+        self.predictions, self.others, key = source_of(predictions), File(others), on if other_on is None else other_on
+        there, here = self.others.header([key]), self.predictions.file_of(on).header([on])
         for file, header, name in ((self.predictions, here, on), (self.others, there, key)):
             if name not in header:
                 raise DataError(f"{file} has no column {quoted(name)} (--on). Columns there: {listed(header, 20)}.")
@@ -65,7 +70,7 @@ class Joined(Stored):
 
     def file_of(self, column: str) -> File:
         """Return the file that holds a column."""
-        return self.others if column in self._joined else self.predictions
+        return self.others if column in self._joined else self.predictions.file_of(column)
 
     def taken(self, columns: Sequence[str]) -> list[str]:
         """Say how both files were read."""
@@ -119,7 +124,7 @@ def both_ids(on: str, names: Sequence[str] = ()) -> tuple[str, str | None]:
     return left, right
 
 
-def _ids(file: File, column: str) -> pyarrow.ChunkedArray:
+def _ids(file: Stored, column: str) -> pyarrow.ChunkedArray:
     """Return the ids of a file as texts, or as bytes where they are no texts; null where one is missing."""
     parts = [batch[column] for batch in file.read([column], plain=[column])]
     if not parts:

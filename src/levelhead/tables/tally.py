@@ -76,6 +76,7 @@ class Tally:
         groups: Mapping[str, Column],
         weight: NDArray[np.float64] | None = None,
         cluster: Column | None = None,
+        count: NDArray[np.int64] | None = None,
     ) -> None:
         """Count the rows of a batch.
 
@@ -85,31 +86,24 @@ class Tally:
             groups: each group column, by name.
             weight: (rows,) positive weights; None: all rows count alike.
             cluster: what tells which rows belong together; None: they are independent.
+            count: (rows,) how many rows each row stands for, at least 1, without ``weight`` and ``cluster``; None: 1.
 
         Raises:
             DataError: there are more than 200 classes, more than 1,000 groups of a column or of the crossing, or more
                 than 20,000 characters in a value; or a group has the name that missing values get.
         """
-        label = self._classes(self.label, label, self.labels)
-        prediction = self._classes(self.prediction, prediction, self.predictions)
-        classes = len(self.labels.keys() | self.predictions.keys())
-        if classes > MOST_CLASSES:
-            raise DataError(
-                f"{self.label} and {self.prediction} have more than {MOST_CLASSES} different values together: is one "
-                "of them an id or a score? An audit compares classes."
-            )
+        label = self._classes(self.label, label, self.labels, count)
+        prediction = self._classes(self.prediction, prediction, self.predictions, count)
+        self._check_classes()
         of_clusters = None if cluster is None else self._clusters(cluster)
         for key, column in self.group_columns(groups).items():
-            met = len(self._met[key])
-            if met * classes**2 > MOST_CELLS:
-                raise DataError(
-                    f"{self._title(key)} has {met:,} groups, and there are {classes} classes: that is too much to "
-                    "compare. Merge rare groups or rare classes."
-                )
+            self._check_cells(key)
             counts = self.counts.setdefault(key, {})
             columns = (label, prediction, column)
             flat = crossed(columns)
             places, rows = occurring_codes(flat, columns)
+            if count is not None:
+                rows = _summed(np.searchsorted(places, flat), count, len(places))
             there = patterns_at(places, columns)
             for pattern, number in zip(there, rows.tolist(), strict=True):
                 counts[pattern] = counts.get(pattern, 0) + number
@@ -123,6 +117,46 @@ class Tally:
                     sums[pattern] = sums.get(pattern, 0.0) + sum_of
             if of_clusters is not None:
                 self._add_members(key, of_clusters, inverse, there)
+
+    def merge(self, other: Tally) -> None:
+        """Add the counts of other rows, which stand behind these; raises as :meth:`add`."""
+        for title, mine, its in (
+            (self.label, self.labels, other.labels),
+            (self.prediction, self.predictions, other.predictions),
+        ):
+            _add(mine, its)
+            if len(mine) > MOST_CLASSES:
+                raise self._too_many_classes(title, list(mine))
+        self._check_classes()
+        _add(self.clusters, other.clusters)
+        clusters = np.array([self._places.setdefault(one, len(self._places)) for one in other._places], np.int64)
+        for key, met in other._met.items():
+            self._meet(key, met)
+            self._check_cells(key)
+            counts = self.counts.setdefault(key, {})
+            _add(counts, other.counts.get(key, {}))
+            if key in other.weights:
+                _add(self.weights.setdefault(key, {}), other.weights[key])
+            if key in other._pairs:
+                places = {pattern: place for place, pattern in enumerate(counts)}
+                patterns = np.array([places[pattern] for pattern in other.counts[key]], np.int64)
+                cluster, pattern, rows = other.members(key).T
+                self._pairs.setdefault(key, []).append(np.column_stack([clusters[cluster], patterns[pattern], rows]))
+
+    def _check_classes(self) -> None:
+        if len(self.labels.keys() | self.predictions.keys()) > MOST_CLASSES:
+            raise DataError(
+                f"{self.label} and {self.prediction} have more than {MOST_CLASSES} different values together: is one "
+                "of them an id or a score? An audit compares classes."
+            )
+
+    def _check_cells(self, key: Key) -> None:
+        met, classes = len(self._met[key]), len(self.labels.keys() | self.predictions.keys())
+        if met * classes**2 > MOST_CELLS:
+            raise DataError(
+                f"{self._title(key)} has {met:,} groups, and there are {classes} classes: that is too much to "
+                "compare. Merge rare groups or rare classes."
+            )
 
     def members(self, key: Key) -> NDArray[np.int64]:
         """Return cluster, pattern (its place in ``counts``) and rows of each pair of the two, (pairs, 3)."""
@@ -165,32 +199,42 @@ class Tally:
         if self.intersect:
             columns[tuple(groups)] = self._crossing(list(columns.values()))
         for key, column in columns.items():
-            met = self._met.setdefault(key, set())
-            met.update(column[1])
-            if len(met) > MOST_NUMBERS and isinstance(key, str) and key not in self.numbered:
-                self._check_numbers(key, met)
-            if len(met) > MOST_GROUPS:
-                raise self._too_many(key)
-            if {None, MISSING_GROUP} <= met:
-                raise DataError(
-                    f"{self._title(key)} has a group named {MISSING_GROUP!r} and missing values, which get that name. "
-                    "Rename the group, or leave its field empty."
-                )
+            self._meet(key, column[1])
         return columns
 
-    def _classes(self, title: str, column: Column, rows_of: dict[Hashable, int]) -> Column:
+    def _meet(self, key: Key, groups: Collection[Hashable]) -> None:
+        met = self._met.setdefault(key, set())
+        met.update(groups)
+        if len(met) > MOST_NUMBERS and isinstance(key, str) and key not in self.numbered:
+            self._check_numbers(key, met)
+        if len(met) > MOST_GROUPS:
+            raise self._too_many(key)
+        if {None, MISSING_GROUP} <= met:
+            raise DataError(
+                f"{self._title(key)} has a group named {MISSING_GROUP!r} and missing values, which get that name. "
+                "Rename the group, or leave its field empty."
+            )
+
+    def _classes(
+        self, title: str, column: Column, rows_of: dict[Hashable, int], count: NDArray[np.int64] | None
+    ) -> Column:
         codes, values, rows = occurring(column)
+        if count is not None:
+            rows = _summed(codes, count, len(values)).tolist()
         if len(values) <= MOST_CLASSES:
-            for value, count in zip(values, rows, strict=True):
+            for value, number in zip(values, rows, strict=True):
                 _text(value, title)
-                rows_of[value] = rows_of.get(value, 0) + count
+                rows_of[value] = rows_of.get(value, 0) + number
         if max(len(values), len(rows_of)) > MOST_CLASSES:
-            scores = title == self.prediction and mostly_fractions(values)
-            advice = f" {threshold_advice(self.labels)}" if scores else " An audit compares classes."
-            if title == self.label and all_numbers(values):
-                advice += " If it is a number that is predicted, such as a price: --regression (regression_audit)."
-            raise DataError(f"{title} has more than {MOST_CLASSES} different values: is this an id or a score?{advice}")
+            raise self._too_many_classes(title, values)
         return codes, values
+
+    def _too_many_classes(self, title: str, values: Sequence[Hashable]) -> DataError:
+        scores = title == self.prediction and mostly_fractions(values)
+        advice = f" {threshold_advice(self.labels)}" if scores else " An audit compares classes."
+        if title == self.label and all_numbers(values):
+            advice += " If it is a number that is predicted, such as a price: --regression (regression_audit)."
+        return DataError(f"{title} has more than {MOST_CLASSES} different values: is this an id or a score?{advice}")
 
     def _members(self, name: str, column: Column) -> Column:
         codes, values, _ = occurring(column)
@@ -232,6 +276,19 @@ class Tally:
             else "Is one of these columns an id or a score? Cross fewer columns, or merge rare groups."
         )
         return DataError(f"{self._title(key)} has more than {MOST_GROUPS:,} different groups. {way_out}")
+
+
+def _summed(codes: NDArray[np.int64], count: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Return the sum of the counts of each code, (size,), exactly."""
+    found = np.zeros(size, np.int64)
+    np.add.at(found, codes, count)
+    return found
+
+
+def _add(mine: dict[Any, Any], its: Mapping[Any, Any]) -> None:
+    """Add numbers, or arrays of them, by their key."""
+    for key, value in its.items():
+        mine[key] = mine[key] + value if key in mine else value
 
 
 def _text(value: Hashable, title: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelhead.data.base import Card
-from levelhead.lm.base import Answer, Benchmark, Headline, Item, Scores
+from levelhead.lm.base import LEADS, Answer, Benchmark, Headline, Item, Scores, refuse_lead, without_lead
 from levelhead.lm.stereoset.data import INTER, SENTENCES, keep_terms, read_stereoset, read_terms, stereoset_file
 from levelhead.lm.stereoset.score import PSEUDO, Normalisation, score_answers
 from levelhead.types import ConfigError
@@ -29,7 +29,7 @@ class StereoSet(Benchmark):
     context is the same for all three, and in a mean over the whole text it would favour long sentences) or the whole
     text, context and sentence ("whole"). A masked model is always asked for the whole text.
     ``terms`` or ``terms_file`` (one term a line) keep only the items of these target terms: the held-out ones of a
-    model that was trained on StereoSet.
+    model that was trained on StereoSet. A causal model reads a ``lead`` before each text, if one is given.
     """
 
     normalise: Normalisation = "mean"
@@ -37,6 +37,7 @@ class StereoSet(Benchmark):
     terms: frozenset[str] | None = None
     terms_file: Path | None = None
     seed: int = 0
+    lead: str = ""
 
     name: ClassVar[str] = "stereoset"
     headlines: ClassVar[Mapping[str, Headline]] = {
@@ -73,7 +74,24 @@ class StereoSet(Benchmark):
 
     def ask(self, model: LanguageModel, items: Sequence[Item]) -> Iterator[Answer]:
         """Yield the log-likelihoods of the three sentences of each item, with their numbers of tokens."""
+        refuse_lead(self.lead, model, "StereoSet")
         return self._ask_causal(model, items) if model.causal else _ask_masked(model, items)
+
+    def wordings(self) -> dict[str, tuple[Benchmark, ...]]:
+        """Return the items behind each of the leads."""
+        return {name: (replace(self, lead=lead),) for name, lead in LEADS.items()}
+
+    def choice(self, item: Item, answer: Answer) -> bool:
+        """Return whether the stereotype is likelier than its opposite."""
+        values, tokens = answer.content, answer.content["tokens"]
+        mean = self.normalise == "mean"
+        pro, anti = (values[name] / (tokens[name] if mean else 1) for name in ("stereotype", "anti_stereotype"))
+        return bool(pro > anti)
+
+    @classmethod
+    def asking(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that answers depend on."""
+        return without_lead(super().asking(options))
 
     def score(self, items: Sequence[Item], answers: Sequence[Answer]) -> Scores:
         """Return stereotype score, language modeling score and ICAT; see :mod:`levelhead.lm.stereoset.score`."""
@@ -84,9 +102,11 @@ class StereoSet(Benchmark):
         options: list[list[str]] = []
         for item in items:
             given = item.content["task"] == INTER and self.intersentence == "given_context"
-            contexts.append(item.content["context"] if given else "")
+            before = [self.lead] if self.lead else []
+            contexts.append(" ".join([*before, item.content["context"]] if given else before))
             # An option is appended as it stands, so it brings its own space.
-            options.append([f" {item.content[name]}" if given else whole_text(item, name) for name in SENTENCES])
+            texts = [item.content[name] if given else whole_text(item, name) for name in SENTENCES]
+            options.append([f" {text}" if contexts[-1] else text for text in texts])
         for row, found in model.option_log_likelihoods(contexts, options, [item.id for item in items]):
             yield _answer(items[row], found, "log_likelihood")
 

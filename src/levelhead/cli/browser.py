@@ -1,0 +1,290 @@
+"""``levelhead app``: audit a file of predictions in a browser, without typing a command."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from levelhead.extras import explained
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, LevelheadError, listed
+
+if TYPE_CHECKING:
+    from levelhead.report.result import Report
+
+LOCAL = "Nothing leaves this machine: the page is served to this machine alone, and files are deleted when it ends."
+SPACE = "Your file goes to the server that runs this page, and is deleted within an hour. Upload no personal data."
+NONE = "(none)"
+MOST_CHOICES = 50
+"""Values of a column that are offered; another can be typed."""
+KINDS = [".csv", ".tsv", ".gz", ".parquet"]
+STYLE = """
+footer {display: none !important}
+#finding p {font-size: 1.2rem; font-weight: 600}
+iframe {width: 100%; height: 75vh; border: 1px solid #bbb; background: white}
+"""
+# Gradio's own page may ask other hosts for fonts or scripts. The browser is told to ask this server alone.
+POLICY = (
+    "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
+    "style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob:; frame-ancestors 'self'"
+)
+
+
+def columns_of(path: str) -> list[str]:
+    """Return the names of a file's columns."""
+    from levelhead.tables.files import File
+
+    return File(path).header()
+
+
+def values_of(path: str, column: str) -> list[str]:
+    """Return the values of a column as texts, in order, at most :data:`MOST_CHOICES`; none of an unusable column."""
+    from levelhead.tables.files import File
+
+    found: dict[str, None] = {}
+    try:
+        for batch in File(path).batches([], [column]):
+            found |= dict.fromkeys(str(value) for value in batch.words[column][1] if value is not None)
+            if len(found) > MOST_CHOICES:
+                return []
+    except LevelheadError:
+        return []
+    return sorted(found)
+
+
+def measured(
+    path: str | None,
+    label: str | None,
+    prediction: str | None,
+    score: str | None,
+    groups: Sequence[str],
+    favourable: str | None,
+    explain: bool = False,
+) -> Report:
+    """Audit a file, or explain its gaps: the call that ``levelhead audit`` or ``levelhead explain`` makes.
+
+    Args:
+        path: the file.
+        label: column of the true outcomes; None: the file holds decisions alone.
+        prediction: column of the predicted classes or decisions.
+        score: column of scores.
+        groups: columns of groups.
+        favourable: the favourable class.
+        explain: say what the gaps are made of.
+
+    Raises:
+        LevelheadError: with the words of the command.
+    """
+    from levelhead.auditing.audit import audit_file
+    from levelhead.auditing.decisions import audit_decisions_file
+    from levelhead.auditing.explain import explain_file
+
+    if not path:
+        raise ConfigError("Choose a file first, or press “Use the example”.")
+    if not groups:
+        raise ConfigError("Choose at least one column of groups.")
+    if explain:
+        if not (label and score):
+            raise ConfigError("An explanation needs a label and a score. Choose both columns.")
+        return explain_file(path, label, score, list(groups), positive=favourable)
+    if prediction is None and score is None:
+        raise ConfigError("Choose a prediction or a score.")
+    if label is None:
+        if score is not None:
+            raise ConfigError("A score needs a label. Choose the label, or leave the score out to audit decisions.")
+        return audit_decisions_file(path, str(prediction), list(groups), favourable=favourable)
+    if score is not None and prediction is not None:
+        raise ConfigError("Choose a prediction or a score, not both.")
+    return audit_file(path, label, prediction, list(groups), score=score, positive=favourable, favourable=favourable)
+
+
+def _folder() -> Path:
+    """Make a folder where Gradio keeps uploads."""
+    return Path(tempfile.mkdtemp(dir=os.environ.get("GRADIO_TEMP_DIR")))
+
+
+def framed(page: str) -> str:
+    """Return a page in a frame that runs no script."""
+    return f'<iframe sandbox="" title="The whole page" srcdoc="{html.escape(page)}"></iframe>'
+
+
+def build(local: bool = True) -> Any:
+    """Return the app, a ``gradio.Blocks``.
+
+    Args:
+        local: whether it runs on the user's machine; elsewhere it opens no folder of the machine.
+
+    Raises:
+        ConfigError: gradio is not installed.
+    """
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    try:
+        import gradio as gr
+    except ModuleNotFoundError as error:
+        raise explained(error, "levelhead app") from error
+
+    def told(call: Callable[[], Any]) -> Any:
+        """Show the command's own sentence for what cannot be done."""
+        try:
+            return call()
+        except LevelheadError as error:
+            raise gr.Error(html.escape(str(error)), duration=None, print_exception=False) from None
+
+    def chosen(path: str | None) -> list[Any]:
+        names = told(lambda: columns_of(path)) if path else []
+        one = gr.update(choices=[NONE, *names], value=NONE)
+        return [one, one, one, gr.update(choices=names, value=[]), gr.update(choices=[], value=None)]
+
+    def offered(path: str | None, label: str, prediction: str) -> Any:
+        column = next((one for one in (prediction, label) if one not in (None, NONE)), None)
+        return gr.update(choices=values_of(path, column) if path and column else [], value=None)
+
+    def example() -> list[Any]:
+        from levelhead.auditing.example import EXAMPLE, GROUP, LABEL, POSITIVE, PREDICTION
+
+        copy = _folder() / EXAMPLE.name  # Gradio serves files of its own folder alone
+        copy.write_bytes(EXAMPLE.read_bytes())
+        names = columns_of(str(EXAMPLE))
+        one = [gr.update(choices=[NONE, *names], value=value) for value in (LABEL, PREDICTION, NONE)]
+        values = values_of(str(EXAMPLE), LABEL)
+        return [str(copy), *one, gr.update(choices=names, value=[GROUP]), gr.update(choices=values, value=POSITIVE)]
+
+    def shown(finding: str, page: str, record: Any) -> list[Any]:
+        folder = _folder()
+        (folder / "audit.html").write_text(page, encoding="utf-8")
+        found = [
+            f'<p role="status">{html.escape(finding)}</p>',
+            framed(page),
+            gr.update(value=str(folder / "audit.html"), interactive=True),
+        ]
+        if record is None:
+            return [*found, gr.update(value=None, interactive=False)]
+        (folder / "audit.json").write_text(json.dumps(record, indent=2), encoding="utf-8")
+        return [*found, gr.update(value=str(folder / "audit.json"), interactive=True)]
+
+    def answered(explain: bool, path: str | None, *given: Any) -> list[Any]:
+        label, prediction, score, groups, favourable = (None if one in (NONE, "") else one for one in given)
+        result = told(lambda: measured(path, label, prediction, score, groups or (), favourable, explain))
+        page = result.page(source=Path(str(path)).name)
+        return shown(page["finding"], result.to_html(), result.to_dict())
+
+    def opened(folder: str) -> list[Any]:
+        from levelhead.cli.report import page_of
+        from levelhead.report.page import render
+
+        if not folder.strip():
+            raise gr.Error("Type the path of a run, of a folder of runs, or of a JSON that levelhead wrote.")
+        page = told(lambda: page_of(Path(folder.strip())))
+        return shown(page["finding"], render(page), None)
+
+    with gr.Blocks(title="levelhead", analytics_enabled=False, delete_cache=(600, 3600)) as app:
+        gr.Markdown(f"# levelhead\nAudit a file of predictions for gaps between groups. {LOCAL if local else SPACE}")
+        with gr.Tab("A file of predictions"):
+            with gr.Row():
+                with gr.Column():
+                    file = gr.File(label="csv, tsv or parquet: one row a prediction", file_types=KINDS, height=140)
+                    fill = gr.Button("Use the example")
+                with gr.Column():
+                    label = gr.Dropdown([NONE], value=NONE, label="Label: the true outcome, if known")
+                    prediction = gr.Dropdown([NONE], value=NONE, label="Prediction or decision")
+                    score = gr.Dropdown([NONE], value=NONE, label="Score, if there is no prediction")
+                    groups = gr.Dropdown([], multiselect=True, label="Groups to compare")
+                    favourable = gr.Dropdown([], label="Favourable outcome", allow_custom_value=True)
+            with gr.Row():
+                audit = gr.Button("Audit", variant="primary")
+                explain = gr.Button("Explain the gap")
+        if local:
+            with gr.Tab("A run or a comparison"):
+                folder = gr.Textbox(label="A folder of runs, or a JSON that levelhead wrote, on this machine")
+                view = gr.Button("Open", variant="primary")
+        finding = gr.HTML(elem_id="finding", padding=True)
+        with gr.Row():
+            page_file = gr.DownloadButton("Download the page", interactive=False)
+            json_file = gr.DownloadButton("Download the JSON", interactive=False)
+        page = gr.HTML()
+        roles, out = [label, prediction, score, groups, favourable], [finding, page, page_file, json_file]
+        file.upload(chosen, file, roles)
+        file.clear(chosen, file, roles)
+        for column in (label, prediction):
+            column.input(offered, [file, label, prediction], favourable)
+        fill.click(example, None, [file, *roles])
+        audit.click(lambda *given: answered(False, *given), [file, *roles], out)
+        explain.click(lambda *given: answered(True, *given), [file, *roles], out)
+        if local:
+            view.click(opened, folder, out)
+    return app
+
+
+def serve(
+    app: Any, *, host: str = "127.0.0.1", port: int | None = 7860, megabytes: int = 500, block: bool = True
+) -> Any:
+    """Serve the app.
+
+    Args:
+        app: what :func:`build` returns.
+        host: address to listen on.
+        port: port to listen on; None: the first free one from 7860 on.
+        megabytes: largest file that may be uploaded.
+        block: wait until the server ends; otherwise it runs in a thread.
+
+    Returns:
+        the address of the server.
+    """
+    import gradio as gr
+    from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware
+
+    async def local_alone(request: Any, forward: Any) -> Any:
+        response = await forward(request)
+        response.headers["Content-Security-Policy"] = POLICY
+        return response
+
+    _, address, _ = app.launch(
+        server_name=host,
+        server_port=port,
+        share=False,
+        quiet=True,
+        prevent_thread_lock=not block,
+        max_file_size=megabytes * 10**6,
+        enable_monitoring=False,
+        footer_links=[],
+        css=STYLE,
+        theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
+        app_kwargs={"middleware": [Middleware(BaseHTTPMiddleware, dispatch=local_alone)]},
+    )
+    return address
+
+
+def app_command(
+    host: Annotated[str, typer.Option(help="Address to listen on. Another than loopback is open to your network.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 7860,
+    max_mb: Annotated[int, typer.Option("--max-mb", min=1, help="Largest file to take, in megabytes.")] = 500,
+) -> None:
+    """Audit files of predictions in a browser: choose a file and its columns, read the finding, download the page.
+
+    Nothing leaves this machine. Uploads and pages lie in a temporary folder that is deleted when the app ends.
+
+    Example: levelhead app
+    """
+    terminal = Terminal()
+    with tempfile.TemporaryDirectory(prefix="levelhead-app-") as folder:
+        os.environ["GRADIO_TEMP_DIR"] = folder
+        app = build()
+        if host not in (loopback := ("127.0.0.1", "localhost", "::1")):
+            terminal.print(
+                f"Everyone who reaches {host} can upload files and open folders. Loopback: {listed(loopback)}."
+            )
+        terminal.print(f"Open http://{host}:{port} in a browser. End with Ctrl-C.", markup=False)
+        try:
+            serve(app, host=host, port=port, megabytes=max_mb)
+        except OSError:
+            raise ConfigError(f"Port {port} of {host} cannot be used. Choose another with --port.") from None

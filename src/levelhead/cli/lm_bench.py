@@ -1,0 +1,422 @@
+"""``levelhead lm bench``: a model, an endpoint, answers, or logs, scored on bias benchmarks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from levelhead.cli.lm_samples import score_samples
+from levelhead.cli.options import DataRoot, HtmlFile, JsonFile, MismatchedWeights
+from levelhead.storage import check_outputs, read_json, write_json
+from levelhead.terminal import Terminal
+from levelhead.types import ConfigError, listed, quoted
+
+if TYPE_CHECKING:
+    from levelhead.lm.base import Benchmark
+    from levelhead.lm.endpoint import Endpoint
+    from levelhead.lm.model import LanguageModel
+
+console = Terminal()
+KEY = "LEVELHEAD_API_KEY"
+AT_ENDPOINT, OF_ONE, OF_LOGS = "An endpoint", "Options of one benchmark", "Logs of lm-evaluation-harness"
+
+
+class Precision(StrEnum):
+    """The number types that a model can be run in."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+class DeviceMap(StrEnum):
+    """How layers are spread over GPUs."""
+
+    auto = "auto"
+
+
+def bench_command(
+    benchmarks: Annotated[
+        str,
+        typer.Argument(
+            help="One or more, e.g. stereoset,bbq (`levelhead list benchmarks`); your own is module:Class.",
+            show_default=False,
+        ),
+    ] = "",
+    model: Annotated[str | None, typer.Option(help="A language model: a folder, or a name on the Hub.")] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Ask a server with OpenAI's interface, e.g. http://localhost:8000/v1.", rich_help_panel=AT_ENDPOINT
+        ),
+    ] = None,
+    api_model: Annotated[
+        str | None, typer.Option(help="Name of the model at the endpoint.", rich_help_panel=AT_ENDPOINT)
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Environment variable that holds the key. Default: {KEY}, if set.", rich_help_panel=AT_ENDPOINT
+        ),
+    ] = None,
+    begin_with: Annotated[
+        str,
+        typer.Option(help="Text before a text without a context, e.g. '<|endoftext|>'.", rich_help_panel=AT_ENDPOINT),
+    ] = "",
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=256, help="Requests under way at a time.", rich_help_panel=AT_ENDPOINT)
+    ] = 8,
+    requests_per_minute: Annotated[
+        int | None, typer.Option(min=1, help="Rate limit.", rich_help_panel=AT_ENDPOINT)
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=1, max=3600, help="Seconds to wait for an answer.", rich_help_panel=AT_ENDPOINT)
+    ] = 120.0,
+    price: Annotated[
+        str | None,
+        typer.Option(
+            help="Prices of a million prompt and completion tokens, e.g. 0.15,0.60.", rich_help_panel=AT_ENDPOINT
+        ),
+    ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Score the answers of any system from this JSONL file instead.")
+    ] = None,
+    samples: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Score this samples_*.jsonl of lm-evaluation-harness instead; several are compared.",
+            rich_help_panel=OF_LOGS,
+        ),
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option(help="--samples: documents equal in this field are drawn together.", rich_help_panel=OF_LOGS)
+    ] = "",
+    by: Annotated[
+        str, typer.Option(help="--samples: field of a document that is its category.", rich_help_panel=OF_LOGS)
+    ] = "",
+    data_root: DataRoot = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of answers and scores. Default: runs/lm-MODEL.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only so many items of each category; of BBQ, spread over templates.")
+    ] = None,
+    terms: Annotated[
+        Path | None,
+        typer.Option(
+            help="StereoSet: only these target terms, one a line, e.g. held-out ones.", rich_help_panel=OF_ONE
+        ),
+    ] = None,
+    normalise: Annotated[
+        str | None,
+        typer.Option(help="StereoSet: mean log-likelihood per token, or sum. Default: mean.", rich_help_panel=OF_ONE),
+    ] = None,
+    choose: Annotated[
+        str | None,
+        typer.Option(
+            help="BBQ: choose by mean or sum of log-likelihoods, or generate. Default: mean.", rich_help_panel=OF_ONE
+        ),
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(help="BBQ: prompt, with {context}, {question}, {ans0}, {ans1}, {ans2}.", rich_help_panel=OF_ONE),
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="BBQ: ask in the chat template.", rich_help_panel=OF_ONE)
+    ] = False,
+    system: Annotated[str | None, typer.Option(help="BBQ: system prompt of --chat.", rich_help_panel=OF_ONE)] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Longest free answer, in tokens. Default: BBQ 16, BOLD 20.", rich_help_panel=OF_ONE),
+    ] = None,
+    per_template: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="BBQ: only so many items of each template, condition and polarity.", rich_help_panel=OF_ONE
+        ),
+    ] = None,
+    bold_per_group: Annotated[
+        int | None, typer.Option(min=1, help="BOLD: only so many prompts of each group.", rich_help_panel=OF_ONE)
+    ] = None,
+    perplexity: Annotated[
+        Path | None,
+        typer.Option(help="Also measure perplexity on this text, one document a line.", rich_help_panel=OF_ONE),
+    ] = None,
+    prompt_noise: Annotated[
+        bool,
+        typer.Option("--prompt-noise", help="Ask in every wording and option order of a fixed set; costs as often."),
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device_map: Annotated[DeviceMap | None, typer.Option(help="auto: spread the layers over all GPUs.")] = None,
+    precision: Annotated[
+        Precision, typer.Option(help="Number type; auto: the model's own on a GPU.")
+    ] = Precision.float32,
+    allow_mismatched_weights: MismatchedWeights = False,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Ask a language model the items of bias benchmarks, and print scores with 95% intervals.
+
+    Answers are kept one by one: the same command resumes where it was stopped, also after kill -9. A score near its
+    ideal on one benchmark does not show that a model is free of bias.
+
+    Example: levelhead lm bench stereoset,crows-pairs,bbq,bold --model MODEL --data-root DATA --out runs/lm-before
+    """
+    names = [name for name in dict.fromkeys(part.strip() for part in benchmarks.split(",")) if name]
+    asked = Path(str(model or api_model)).name
+    folder = out or Path("runs") / f"lm-{asked}"
+    check_outputs(
+        {"--json": json_file, "--html": html_file},
+        folders={"--out": folder if model or endpoint else out},
+        inputs=[predictions, terms, perplexity, *(samples or ())],
+        runs=[model],
+    )
+    if samples:
+        if names or model or predictions or out or endpoint:
+            raise ConfigError("--samples goes with --cluster, --by, --json and --html alone: repeat it for each log.")
+        score_samples(samples, cluster, by, json_file, html_file, console)
+        return
+    if cluster or by:
+        raise ConfigError("--cluster and --by are options of --samples: give a samples_*.jsonl.")
+    options: dict[str, dict[str, Any]] = {
+        "stereoset": _given(terms=None if terms is None else _terms(terms), normalise=normalise),
+        "bbq": _given(choose=choose, template=template, per_template=per_template, chat=chat or None, system=system),
+        "bold": _given(per_group=bold_per_group),
+        "perplexity": _given(file=perplexity),
+    }
+    if perplexity is not None and predictions is None and "perplexity" not in names:
+        names.append("perplexity")
+    chosen = _chosen(names, options, max_new_tokens)
+    if sum(source is not None for source in (model, predictions, endpoint)) != 1:
+        raise ConfigError("Give --model (a language model), --endpoint (a server) or --predictions (answers).")
+    if (endpoint is None) != (api_model is None):
+        raise ConfigError("--endpoint and --api-model go together: the address of a server, and a model's name there.")
+    if predictions is not None:
+        if len(chosen) > 1 or out is not None:
+            raise ConfigError("--predictions scores one benchmark, and writes no folder: use --json, not --out.")
+        _score_predictions(chosen[0], predictions, data_root, limit, json_file, html_file)
+        return
+    for benchmark in chosen:
+        benchmark.read(data_root)  # mistakes first, before a large model is loaded
+    if endpoint is not None:
+        reached = _reached(
+            endpoint,
+            str(api_model),
+            api_key_env,
+            begin_with=begin_with,
+            prices=None if price is None else _prices(price),
+            concurrency=concurrency,
+            per_minute=requests_per_minute,
+            timeout=timeout,
+        )
+        _announce(reached, chosen, data_root, limit, noise=prompt_noise)
+        _run(reached, asked, chosen, data_root, folder, limit, json_file, html_file, noise=prompt_noise)
+        return
+    if "stereoset" in names and terms is None:
+        _refuse_trained_terms(str(model), data_root)
+    from levelhead.lm.model import LanguageModel
+    from levelhead.lm.runner import UNASKED_CHAT
+
+    loaded = LanguageModel.load(
+        str(model),
+        device,
+        dtype=precision.value,
+        device_map=None if device_map is None else "auto",
+        allow_mismatched_weights=allow_mismatched_weights,
+    )
+    if loaded.has_chat_template and not all(getattr(benchmark, "chat", True) for benchmark in chosen):
+        console.print(f"Warning: {UNASKED_CHAT}", soft_wrap=True)
+    if prompt_noise:
+        _announce(None, chosen, data_root, limit, noise=True)
+    _run(loaded, asked, chosen, data_root, folder, limit, json_file, html_file, noise=prompt_noise)
+
+
+def _chosen(names: list[str], options: dict[str, dict[str, Any]], max_new_tokens: int | None) -> list[Benchmark]:
+    """Return the benchmarks of these names, or raise :class:`ConfigError` for options that belong to none of them."""
+    from levelhead.lm.benchmarks import make_benchmark
+
+    for name, given in options.items():
+        if given and name not in names:
+            raise ConfigError(f"An option of {name} is given, and {name} is not among the benchmarks: add it.")
+    if max_new_tokens is not None:
+        generating = [name for name in ("bbq", "bold") if name in names]
+        if not generating:
+            raise ConfigError("--max-new-tokens is for free answers, and none of these benchmarks has any.")
+        for name in generating:
+            options[name]["max_new_tokens"] = max_new_tokens
+    chosen = [make_benchmark(name, options.get(name)) for name in names]
+    called = [benchmark.name for benchmark in chosen]
+    if len(set(called)) < len(called):
+        raise ConfigError(f"Two of these benchmarks have one name, {listed(called)}: run each into its own --out.")
+    if not chosen:
+        raise ConfigError("Name a benchmark, e.g. `levelhead lm bench bbq --model MODEL`.")
+    return chosen
+
+
+def _score_predictions(
+    benchmark: Benchmark,
+    predictions: Path,
+    data_root: Path | None,
+    limit: int | None,
+    json_file: Path | None,
+    html_file: Path | None,
+) -> None:
+    from levelhead.lm.benchmarks import recorded_class
+    from levelhead.lm.runner import score_predictions, scores_to_dict
+
+    scores, count = score_predictions(benchmark, predictions, data_root, limit=limit)
+    record = scores_to_dict(scores) | recorded_class(benchmark) | {"items": count, "limit": limit}
+    _show([record], predictions.name)
+    if json_file is not None:
+        write_json(json_file, scores_to_dict(scores) | {"predictions": predictions.name, "limit": limit})
+    if html_file is not None:
+        _write_page(html_file, [record], predictions.name)
+
+
+def _reached(url: str, name: str, variable: str | None, **options: Any) -> Endpoint:
+    """Return the endpoint; its key is read from the environment."""
+    from levelhead.lm.endpoint import Endpoint
+
+    key = os.environ.get(variable or KEY, "")
+    if variable is not None and not key:
+        raise ConfigError(
+            f"--api-key-env {quoted(variable)}: no such variable is set: export it, without the key here."
+        )
+    reached = Endpoint(url, name, key=key, **options)
+    if key and reached.unencrypted:
+        console.print(f"Warning: the key travels unencrypted to {reached.place}: use https.", soft_wrap=True)
+    return reached
+
+
+def _prices(text: str) -> tuple[float, float]:
+    try:
+        prompt, completion = map(float, text.split(","))
+    except ValueError:
+        prompt = completion = -1.0
+    if not (0 <= prompt < 1e9 and 0 <= completion < 1e9):
+        raise ConfigError(f"--price {quoted(text)} must be two prices of a million tokens, e.g. 0.15,0.60.")
+    return prompt, completion
+
+
+def _announce(
+    reached: Endpoint | None, chosen: Sequence[Benchmark], data_root: Path | None, limit: int | None, *, noise: bool
+) -> None:
+    """Say what will be asked and what it will cost, and check that an endpoint gives what is needed."""
+    from levelhead.lm.endpoint import CHAT_SCORES
+    from levelhead.lm.prompts import prompts_of, said
+    from levelhead.lm.tally import tally_of
+
+    if reached and any(getattr(one, "chat", False) and getattr(one, "choose", "") != "generate" for one in chosen):
+        raise ConfigError(CHAT_SCORES)
+    once = count = tally_of(chosen, data_root, limit)
+    if noise:
+        prompts = {one.name: prompts_of(one) for one in chosen}
+        count = tally_of([prompt.benchmark for some in prompts.values() for prompt in some], data_root, limit)
+        for name, some in prompts.items():
+            console.print(f"Prompt noise: {name} is asked with {said(some)}.", soft_wrap=True)
+    times = (
+        f", {count.characters / once.characters:.1f} times as many as one prompt" if noise and once.characters else ""
+    )
+    cost = "" if reached is None or reached.prices is None else f"; cost about {count.cost(reached.prices):,.2f}"
+    console.print(f"At most {count}{times}{cost}. Kept answers are not asked again.", soft_wrap=True)
+    if reached is not None and count.scored:
+        reached.probe()
+
+
+def _run(
+    asked: LanguageModel | Endpoint,
+    name: str,
+    chosen: Sequence[Benchmark],
+    data_root: Path | None,
+    folder: Path,
+    limit: int | None,
+    json_file: Path | None,
+    html_file: Path | None,
+    *,
+    noise: bool,
+) -> None:
+    """Ask, score, print, and write what is asked for."""
+    from levelhead.lm.runner import run_benchmark, scores_file
+
+    try:
+        for benchmark in chosen:
+            run_benchmark(benchmark, asked, data_root, folder, limit=limit, console=console)
+            if noise:
+                _run_prompts(asked, benchmark, data_root, folder, limit)
+            _show([read_json(scores_file(folder, benchmark.name))], name)
+    except KeyboardInterrupt:
+        console.print("Stopped. The same command resumes from there.")
+        raise typer.Exit(130) from None
+    records = [read_json(scores_file(folder, one.name)) for one in chosen]
+    if json_file is not None:
+        write_json(
+            json_file, {"model": asked.fingerprint(), "limit": limit, "benchmarks": [_scores(one) for one in records]}
+        )
+    if html_file is not None:
+        _write_page(html_file, records, name)
+    console.print(f"Next: levelhead lm compare {escape(str(folder))} OTHER_FOLDER", soft_wrap=True)
+
+
+def _run_prompts(
+    asked: LanguageModel | Endpoint, benchmark: Benchmark, data_root: Path | None, folder: Path, limit: int | None
+) -> None:
+    """Ask in the other wordings, and sum up."""
+    from levelhead.lm.prompts import prompt_noise, prompts_of
+    from levelhead.lm.runner import run_benchmark
+
+    prompts = prompts_of(benchmark, folder)
+    for number, prompt in enumerate(prompts[1:], start=2):
+        console.print(f"{benchmark.name}: prompt {number} of {len(prompts)}, {prompt.wording}.", soft_wrap=True)
+        run_benchmark(prompt.benchmark, asked, data_root, prompt.folder, limit=limit, console=console)
+    prompt_noise(benchmark, folder, data_root, limit)
+
+
+def _scores(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what the JSON of all benchmarks holds of the scores of one."""
+    kept = ("benchmark", "overall", "parts", "units", "notes", "usage", "prompt_noise")
+    return {key: record[key] for key in kept if key in record}
+
+
+def _show(records: list[dict[str, Any]], name: str) -> None:
+    from levelhead.lm.page import scores_page
+    from levelhead.report.terminal import drawn
+
+    console.print(drawn(scores_page(records, name=name)))
+
+
+def _write_page(path: Path, records: list[dict[str, Any]], name: str) -> None:
+    from levelhead.lm.page import scores_page
+    from levelhead.report.page import command_line, write_page
+
+    write_page(path, scores_page(records, name=name, command=command_line()))
+    console.print(f"Wrote {escape(str(path))}", soft_wrap=True)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _terms(file: Path) -> frozenset[str]:
+    from levelhead.lm.stereoset.data import read_terms
+
+    return read_terms(file)
+
+
+def _refuse_trained_terms(model: str, data_root: Path | None) -> None:
+    """Raise :class:`ConfigError` for a model that was trained on other terms of StereoSet."""
+    from levelhead.lm.loading import place_of
+    from levelhead.lm.stereoset.data import same_term
+    from levelhead.lm.triplets import HELD_OUT_TERMS, stereoset_triplets, terms_held_out
+
+    held_out = terms_held_out(place_of(model))
+    if held_out and held_out & {same_term(triplet.term) for triplet in stereoset_triplets(data_root)}:
+        file = Path(place_of(model)).parent / HELD_OUT_TERMS
+        raise ConfigError(
+            f"--model {model} was trained on StereoSet's other terms, so its StereoSet scores would tell what was "
+            f"learnt by heart. Give --terms {file}, and the same for the model that it is compared with."
+        )

@@ -1,0 +1,364 @@
+"""A model behind an OpenAI-compatible endpoint, asked as a :class:`~levelhead.lm.model.LanguageModel` is.
+
+Log-likelihoods need the log-probabilities of the *prompt*: ``/completions`` with ``echo`` and ``logprobs``. Servers may
+accept both and give none, or those of the generated token alone; every option would then score alike. So a made-up
+sentence is scored first (:meth:`Endpoint.probe`), and each answer is read with the same care: its tokens must spell the
+prompt, and each token that is scored needs a finite log-probability, at most 0.
+
+The server tokenises. A token belongs to an option if it ends behind the context, so one that spans the boundary does.
+Free answers come from ``/completions``, or, for dialogues, from ``/chat/completions``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from levelhead.lm.transport import RefusedError, Request, Transport, UnreadableAnswerError
+from levelhead.types import ConfigError, DataError, LevelheadError, quoted
+
+PROBE = "The kettle stands on the table, and the lamp stands on the shelf."
+CHAT_SCORES = "--chat at an endpoint gives free answers, and scores no options: --choose generate."
+NO_SCORES = "With --choose generate BBQ reads free answers instead."
+TINY = 1e-4  # nats: log-probabilities are rounded by servers
+
+
+class Dialogue(str):
+    """A prompt that is to be sent as a user's message, behind a ``system`` prompt if there is one."""
+
+    system: str
+
+    def __new__(cls, prompt: str, system: str = "") -> Dialogue:
+        """Make one."""
+        made = super().__new__(cls, prompt)
+        made.system = system
+        return made
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The messages of a request."""
+        before = [{"role": "system", "content": self.system}] if self.system else []
+        return [*before, {"role": "user", "content": str(self)}]
+
+
+@dataclass
+class Usage:
+    """Requests and tokens, as the server counts them; ``uncounted`` requests came without counts.
+
+    ``repeats``: second tries. ``withheld``: answers that a filter of the server held back. ``cut``: answers of which
+    nothing was left when the tokens ran out. ``cost``: at the prices given, None without prices or counts.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    uncounted: int = 0
+    repeats: int = 0
+    withheld: int = 0
+    cut: int = 0
+    cost: float | None = None
+
+    def __str__(self) -> str:
+        """Say it in a sentence or three."""
+        again = f" ({self.repeats:,} asked again)" if self.repeats else ""
+        tokens = f"{self.prompt_tokens:,} prompt and {self.completion_tokens:,} completion tokens"
+        said = f"{self.requests:,} requests{again}: {tokens}"
+        said += "" if self.cost is None else f", cost {self.cost:,.4f}"
+        said += f"; the server gave no counts for {self.uncounted:,}." if self.uncounted else "."
+        said += f" A filter of the server withheld {self.withheld:,} answers." if self.withheld else ""
+        return said + (
+            f" {self.cut:,} answers were cut before a text began: raise --max-new-tokens." if self.cut else ""
+        )
+
+
+class Endpoint:
+    """A causal model at ``url`` (up to ``/v1``), by its ``model`` name there.
+
+    ``key`` is sent as a bearer token. ``begin_with`` is put before a text that has no context, and is not scored:
+    servers that add no beginning-of-sequence token give the first token of a text no log-probability. ``prices`` are of
+    a million prompt and completion tokens. Other options are those of :class:`~levelhead.lm.transport.Transport`.
+
+    Raises :class:`~levelhead.types.ConfigError` for an address that is none, or that holds a name or a password.
+    """
+
+    causal, has_chat_template = True, False
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        key: str = "",
+        begin_with: str = "",
+        prices: tuple[float, float] | None = None,
+        **options: Any,
+    ) -> None:
+        self.url, self.name, self.begin_with, self.prices = _address(url), model, begin_with, prices
+        if not (key.isascii() and key.isprintable() and " " not in key):
+            raise ConfigError("The key of --endpoint has characters that no header can hold: check the variable.")
+        self._transport = Transport(self.url, key, **options)
+        self._usage, self._lock = Usage(), threading.Lock()
+        self._scores_first: bool | None = None  # whether the first token of a text has a score: the probe tells
+        self._spelling: dict[str, str] = {}  # of optional fields that this server knows by another name, or not ("")
+
+    def fingerprint(self) -> str:
+        """Return a hash of address, model name and ``begin_with``: what is served under a name cannot be known."""
+        return hashlib.blake2b("\n".join((self.url, self.name, self.begin_with)).encode(), digest_size=16).hexdigest()
+
+    @property
+    def place(self) -> str:
+        """The server's name, and its port."""
+        return urlsplit(self.url).netloc
+
+    @property
+    def unencrypted(self) -> bool:
+        """Whether what is sent can be read on its way: no https, and another machine."""
+        parts = urlsplit(self.url)
+        return parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1")
+
+    @property
+    def beginning(self) -> str:
+        """A sentence for notes: who was asked, and what stands before a text."""
+        behind = f"; a text without a context is read behind {quoted(self.begin_with)}" if self.begin_with else ""
+        return f"Asked at {self.place}, where the server makes the tokens{behind}."
+
+    def probe(self) -> None:
+        """Score a made-up sentence.
+
+        Raises :class:`~levelhead.types.ConfigError` with the reason if the server gives no log-probabilities of a
+        prompt.
+        """
+        if self._scores_first is not None:
+            return
+        try:
+            probe = replace(self._echo(None, PROBE, "The probe of --endpoint"), patient=False)
+            first, *others = self._transport.send(probe)
+        except RefusedError as error:
+            raise ConfigError(f"{error} It gives no log-probabilities of a prompt. {NO_SCORES}") from None
+        except LevelheadError as error:
+            raise ConfigError(f"No option can be scored here. {error} {NO_SCORES}") from None
+        values = [value for *_, value in others]
+        if len(values) < 4 or any(value is None for value in values) or sum(values) > -1:  # type: ignore[arg-type]
+            raise ConfigError(
+                f"The endpoint gives no real log-probabilities of a prompt: a sentence of {len(PROBE.split())} words "
+                f"has {len(values) + 1} tokens with {sum(value is not None for value in values)} numbers. {NO_SCORES}"
+            )
+        self._scores_first = first[2] is not None
+
+    def log_likelihoods(self, texts: Sequence[str], names: Sequence[str] | None = None) -> list[float]:
+        """Return the sum of the log-probabilities of each text's tokens, in the order of ``texts``."""
+        found = dict(self.option_log_likelihoods([""] * len(texts), [[text] for text in texts], names))
+        return [found[index][0][0] for index in range(len(texts))]
+
+    def option_log_likelihoods(
+        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str] | None = None
+    ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
+        """Yield ``(index, [(log-probability of the option given the context, its tokens), ...])`` as items are done.
+
+        Raises:
+            ConfigError: if the endpoint gives no log-probabilities of a prompt, for dialogues, and for texts without a
+                context whose first token has no score.
+            LevelheadError: if an item gets no readable answer, by name.
+        """
+        if any(isinstance(context, Dialogue) for context in contexts):
+            raise ConfigError(CHAT_SCORES)
+        self.probe()
+        if not all(contexts) and not (self.begin_with or self._scores_first):
+            raise ConfigError(
+                "The endpoint gives the first token of a text no log-probability, and sentences can differ there: give "
+                "--begin-with a token that texts begin with, e.g. '<|endoftext|>'."
+            )
+        waiting = {index: len(more) for index, more in enumerate(options)}
+        found: dict[int, list[tuple[float, int]]] = {index: [(0.0, 0)] * count for index, count in waiting.items()}
+        yield from ((index, []) for index, count in waiting.items() if not count)
+        for (index, place), value in self._transport.each(self._asked(contexts, options, names)):
+            found[index][place] = value
+            waiting[index] -= 1
+            if not waiting[index]:
+                yield index, found.pop(index)
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        *,
+        seed: int,
+        max_new_tokens: int,
+        greedy: bool = False,
+        names: Sequence[str] | None = None,
+    ) -> Iterator[tuple[int, str]]:
+        """Yield ``(index, continuation)`` as they come; a seed is sent, and a server need not heed it."""
+
+        def requests() -> Iterator[Request[int, str]]:
+            for index, prompt in enumerate(prompts):
+                digest = hashlib.blake2b(f"{seed}\n{prompt}".encode(), digest_size=4).digest()
+                payload: dict[str, Any] = {
+                    "model": self.name,
+                    "max_tokens": max_new_tokens,
+                    "temperature": 0 if greedy else 1,
+                    "seed": int.from_bytes(digest, "big") >> 1,
+                }
+                chat = isinstance(prompt, Dialogue)
+                payload |= {"messages": prompt.messages} if isinstance(prompt, Dialogue) else {"prompt": prompt}
+                path = "chat/completions" if chat else "completions"
+                named = {self._spelling.get(name, name): value for name, value in payload.items()}
+                named.pop("", None)
+                yield Request(index, path, named, self._text, _name(names, index))
+
+        feed = requests()
+        self._agree(next(requests(), None))
+        yield from self._transport.each(feed)
+
+    def dialogues(self, prompts: Sequence[str], system: str = "") -> list[str]:
+        """Return each prompt as a user's message; the server has the template."""
+        return [Dialogue(prompt, system) for prompt in prompts]
+
+    def window_log_likelihoods(self, *_: Any, **__: Any) -> Iterator[tuple[int, tuple[float, int]]]:
+        """Raise: windows need the model's tokens."""
+        raise ConfigError("Perplexity reads windows of tokens, and an endpoint tokenises by itself: give --model.")
+
+    def spent(self) -> Usage:
+        """Return what was used since the last call."""
+        used, self._usage = self._usage, Usage()
+        used.repeats, self._transport.repeats = self._transport.repeats, 0
+        if self.prices is not None and not used.uncounted:
+            used.cost = (used.prompt_tokens * self.prices[0] + used.completion_tokens * self.prices[1]) / 1e6
+        return used
+
+    def _agree(self, request: Request[Any, str] | None) -> None:
+        """Send a made-up prompt in the form of ``request``: rename or drop the fields that the server refuses."""
+        if request is None or "agreed" in self._spelling:
+            return
+        for _ in range(3):
+            payload = {self._spelling.get(name, name): value for name, value in request.payload.items()}
+            payload.pop("", None)
+            payload |= {"messages": Dialogue(PROBE).messages} if "messages" in payload else {"prompt": PROBE}
+            try:
+                self._transport.send(Request(None, request.path, payload, self._text, "The probe of --endpoint"))
+            except RefusedError as error:
+                refused = next((name for name in ("max_tokens", "temperature", "seed") if f"{name}" in error.words), "")
+                if error.status != 400 or not refused or refused in self._spelling:
+                    hint = " Does it chat alone? Then give --chat." if request.path == "completions" else ""
+                    raise ConfigError(f"{error} It gives no free answers here.{hint}") from None
+                self._spelling[refused] = "max_completion_tokens" if refused == "max_tokens" else ""
+            else:
+                break
+        self._spelling["agreed"] = "agreed"
+
+    def _asked(
+        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str] | None
+    ) -> Iterator[Request[tuple[int, int], tuple[float, int]]]:
+        for index, (context, more) in enumerate(zip(contexts, options, strict=True)):
+            for place, option in enumerate(more):
+                name = _name(names, index)
+                if not option:
+                    raise DataError(f"Option {place} of item {name} has no tokens: there is nothing to score.")
+                before = context or self.begin_with
+                echo = self._echo((index, place), before + option, name)
+                read = partial(_scored, read=echo.read, behind=len(before))
+                yield Request(echo.key, echo.path, echo.payload, read, echo.name)
+
+    def _echo(self, key: Any, text: str, name: str) -> Request[Any, list[tuple[int, int, float | None]]]:
+        payload = {"model": self.name, "prompt": text, "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
+        return Request(key, "completions", payload, partial(self._spans, text=text), name)
+
+    def _spans(self, record: dict[str, Any], text: str) -> list[tuple[int, int, float | None]]:
+        """Return begin and end in ``text``, and log-probability, of each token of a prompt."""
+        choice = self._choice(record)
+        given = choice.get("logprobs")
+        if not isinstance(given, dict):
+            raise UnreadableAnswerError("echo and logprobs are accepted, and no logprobs are given")
+        tokens, values, offsets = (given.get(name) for name in ("tokens", "token_logprobs", "text_offset"))
+        if not (isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values)):
+            raise UnreadableAnswerError("logprobs have no list of tokens with as many token_logprobs")
+        if any(isinstance(value, bool) or not isinstance(value, int | float | None) for value in values):
+            raise UnreadableAnswerError("token_logprobs hold something that is no number")
+        begins = _begins(list(map(str, tokens)), offsets, str(choice.get("text", "")), text)
+        spans = zip(begins[:-1], begins[1:], values, strict=True)
+        return [(begin, end, value) for begin, end, value in spans if end > 0 and begin < len(text)]
+
+    def _choice(self, record: dict[str, Any]) -> dict[str, Any]:
+        choices = record.get("choices")
+        if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
+            raise UnreadableAnswerError("an answer without choices")
+        usage = record.get("usage")
+        counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
+        with self._lock:
+            self._usage.requests += 1
+            if counts and isinstance(counts[0], int):
+                self._usage.prompt_tokens += counts[0]
+                self._usage.completion_tokens += counts[1] if isinstance(counts[1], int) else 0
+            else:
+                self._usage.uncounted += 1
+        return choices[0]
+
+    def _text(self, record: dict[str, Any]) -> str:
+        choice = self._choice(record)
+        message = choice.get("message")
+        text = choice.get("text")
+        if isinstance(message, dict):  # a refusal has a field of its own
+            text = message.get("content") or message.get("refusal") or ""
+        if isinstance(text, list):  # parts, as some servers write
+            text = "".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
+        if not isinstance(text, str):
+            raise UnreadableAnswerError("a choice without a text")
+        ending = choice.get("finish_reason")
+        with self._lock:
+            self._usage.withheld += ending == "content_filter"
+            self._usage.cut += ending == "length" and not text.strip()
+        return text
+
+
+def _begins(tokens: list[str], offsets: Any, echoed: str, text: str) -> list[int]:
+    """Return where each token begins in ``text``, and where the last one ends; before the text: below 0.
+
+    Raises :class:`UnreadableAnswerError` if the tokens do not spell the text, so that it was not echoed.
+    """
+    for spelt in (tokens, [token.replace("▁", " ").replace("Ġ", " ").replace("Ċ", "\n") for token in tokens]):
+        shift = "".join(spelt).find(text)
+        if shift >= 0:
+            begins = [0]
+            for token in spelt:
+                begins.append(begins[-1] + len(token))
+            return [begin - shift for begin in begins]
+    # Tokens that are parts of a character spell nothing; then where they begin must be told, in an echoed text.
+    shift = echoed.find(text)
+    whole = isinstance(offsets, list) and len(offsets) == len(tokens) and all(isinstance(at, int) for at in offsets)
+    if shift < 0 or not whole or offsets != sorted(offsets) or not offsets:
+        raise UnreadableAnswerError("the tokens of the answer do not spell the prompt, so it was not echoed whole")
+    return [at - shift for at in offsets] + [max(len(echoed), offsets[-1]) - shift]
+
+
+def _scored(record: dict[str, Any], read: Any, behind: int) -> tuple[float, int]:
+    """Return the sum of the log-probabilities, and the number, of the tokens that end behind a context."""
+    values = [value for _, end, value in read(record) if end > behind]
+    if not values or any(value is None or not math.isfinite(value) or value > TINY for value in values):
+        raise UnreadableAnswerError("a token of the option has no log-probability, or none that is finite and below 0")
+    if len(values) > 2 and not any(values):
+        raise UnreadableAnswerError("every log-probability is 0")
+    return math.fsum(values), len(values)
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url.strip())
+    try:
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise ConfigError(f"--endpoint {quoted(url)} is no address: give one such as http://localhost:8000/v1.")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ConfigError(
+            "--endpoint holds a name, a password or a query: a key belongs into a variable (--api-key-env)."
+        )
+    path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
+    return f"{parts.scheme}://{parts.netloc}{path}/"
+
+
+def _name(names: Sequence[str] | None, index: int) -> str:
+    return str(index) if names is None else names[index]

@@ -1,0 +1,137 @@
+"""`levelhead app`: what a person who drops a csv on a page chooses, reads and downloads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from levelhead.cli.browser import columns_of, framed, measured, values_of
+from levelhead.types import ConfigError, DataError
+
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def loans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw = np.random.default_rng(0)
+    sex = draw.choice(["women", "men"], 800)
+    approved = np.where(draw.random(800) < np.where(sex == "men", 0.7, 0.4), "approved", "declined")
+    score = draw.random(800).round(3)
+    path = tmp_path_factory.mktemp("loans") / "loans.csv"
+    rows = {"decision": approved, "sex": sex, "repaid": draw.choice(["yes", "no"], 800), "p": score, EVIL: sex}
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return path
+
+
+def test_columns_and_values_are_offered(loans: Path, tmp_path: Path) -> None:
+    assert columns_of(str(loans)) == ["decision", "sex", "repaid", "p", EVIL]
+    assert values_of(str(loans), "decision") == ["approved", "declined"]
+    assert values_of(str(loans), "p") == []  # too many to choose from
+    assert values_of(str(loans), "absent") == []
+    (tmp_path / "x.txt").write_text("a")
+    with pytest.raises(DataError, match="unknown kind"):
+        columns_of(str(tmp_path / "x.txt"))
+
+
+def test_decisions_predictions_scores_and_explanations_are_measured_as_the_commands_do(loans: Path) -> None:
+    import levelhead as lh
+
+    path = str(loans)
+    decisions = measured(path, None, "decision", None, ["sex"], "approved")
+    assert (
+        decisions.to_dict()["by_attribute"]
+        == (lh.audit_decisions_file(path, "decision", ["sex"], favourable="approved").to_dict()["by_attribute"])
+    )
+    assert measured(path, "repaid", None, "p", ["sex"], "yes").to_dict()["kind"] == "audit"
+    assert measured(path, "repaid", None, "p", ["sex"], "yes", explain=True).to_dict()["kind"] == "explanation"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((None, "y", "p", None, ["g"], None), "Choose a file"),
+        (("f", "y", "p", None, [], None), "at least one column of groups"),
+        (("f", "y", None, None, ["g"], None), "a prediction or a score"),
+        (("f", None, None, "s", ["g"], None), "A score needs a label"),
+        (("f", "y", "p", "s", ["g"], None), "not both"),
+        (("f", "y", "p", None, ["g"], None, True), "needs a label and a score"),
+    ],
+)
+def test_what_is_lacking_is_said(given: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        measured(*given)
+
+
+def test_a_page_cannot_leave_its_frame() -> None:
+    assert framed(f'"{EVIL}').count("<script") == 0
+    assert framed('"><b>').count('"') == framed("").count('"')
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A browser's page on a server that runs."""
+    pytest.importorskip("gradio")
+    driver = pytest.importorskip("playwright.sync_api")
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no Chromium is installed")
+    from levelhead.cli.browser import build, serve
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("uploads")))
+        app = build()
+        address = serve(app, port=None, block=False)
+        with driver.sync_playwright() as player:
+            browser = player.chromium.launch(executable_path=found, args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1280, "height": 1000})
+            page.asked = []
+            page.on("request", lambda request: page.asked.append(request.url))
+            page.set_default_timeout(60_000)
+            page.goto(address)
+            yield page
+            browser.close()
+        app.close()
+
+
+def choose(page: Any, label: str, value: str) -> None:
+    page.get_by_label(label).fill(value)
+    page.get_by_role("option", name=value, exact=True).wait_for()
+    page.get_by_label(label).press("Enter")
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+def test_a_file_is_dropped_chosen_read_and_downloaded(opened: Any, loans: Path, tmp_path: Path) -> None:
+    page = opened
+    page.locator("input[type=file]").first.set_input_files(str(loans))
+    page.get_by_text("loans.csv").wait_for()
+    choose(page, "Prediction or decision", "decision")
+    page.get_by_role("button", name="Audit", exact=True).click()
+    page.get_by_text("Choose at least one column of groups").wait_for()
+    choose(page, "Groups to compare", EVIL)
+    choose(page, "Favourable outcome", "approved")
+    page.get_by_role("button", name="Audit", exact=True).click()
+    page.locator("iframe").wait_for()
+    assert "women" in page.locator("#finding p").inner_text()
+    for button, check in (("Download the page", "</html>"), ("Download the JSON", '"kind": "decisions"')):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=button).click()
+        download.value.save_as(tmp_path / "file")
+        text = (tmp_path / "file").read_text(encoding="utf-8")
+        assert check in text
+    assert json.loads(text)["kind"] == "decisions"
+    # A file that cannot be read, and a wrong column: the command's own sentence.
+    choose(page, "Label: the true outcome, if known", "p")
+    page.get_by_role("button", name="Audit", exact=True).click()
+    page.locator(".toast-body", has_text="classes").first.wait_for()
+    page.set_viewport_size({"width": 390, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert {url.split("/")[2] for url in page.asked if url.startswith("http")} == {page.url.split("/")[2]}

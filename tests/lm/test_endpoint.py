@@ -1,0 +1,383 @@
+"""An OpenAI-compatible endpoint, asked on loopback: a server that answers well, or in each of the wrong ways."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_bbq import record, write
+from typer.testing import CliRunner
+
+from levelhead.cli.lm import lm_app
+from levelhead.lm import transport
+from levelhead.lm.bbq import BBQ
+from levelhead.lm.endpoint import PROBE, Dialogue, Endpoint
+from levelhead.lm.runner import run_benchmark
+from levelhead.types import ConfigError, DataError, LevelheadError
+
+KEY = "sk-very-secret-key"
+Reply = tuple[int, Any, dict[str, str]]
+
+
+def tokens_of(text: str) -> list[str]:
+    return re.findall(r"\s?\w+|\s?[^\w\s]|\s", text)
+
+
+def value_of(token: str) -> float:
+    return -0.5 - (sum(map(ord, token)) % 40) / 10
+
+
+def completion(payload: dict[str, Any]) -> dict[str, Any]:
+    """What a server of the full interface answers."""
+    usage = {"prompt_tokens": 7, "completion_tokens": 1}
+    if "messages" in payload:
+        message = {"role": "assistant", "content": "Answer: B"}
+        return {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+    if not payload.get("echo"):
+        return {"choices": [{"text": " Answer: (b)", "finish_reason": "stop"}], "usage": usage}
+    tokens = tokens_of(payload["prompt"])
+    values = [None, *map(value_of, tokens[1:]), -0.3]
+    tokens = [*tokens, " more"]
+    offsets = [sum(map(len, tokens[:at])) for at in range(len(tokens))]
+    logprobs = {"tokens": tokens, "token_logprobs": values, "text_offset": offsets, "top_logprobs": None}
+    return {"choices": [{"text": "".join(tokens), "logprobs": logprobs}], "usage": usage}
+
+
+class Server:
+    """``reply`` answers each request (None: as it should be); requests are kept with their headers."""
+
+    def __init__(self) -> None:
+        self.reply: Callable[[dict[str, Any], int], Reply | None] = lambda payload, number: None
+        self.seen: list[tuple[str, dict[str, Any], dict[str, str]]] = []
+        self.most = self.now = 0
+        self.pause = 0.0
+        lock, outer = threading.Lock(), self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def do_POST(self) -> None:
+                payload = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with lock:
+                    outer.seen.append((self.path, payload, dict(self.headers)))
+                    number = len(outer.seen)
+                    outer.now += 1
+                    outer.most = max(outer.most, outer.now)
+                time.sleep(outer.pause)
+                status, body, headers = outer.reply(payload, number) or (200, completion(payload), {})
+                content = body if isinstance(body, bytes) else json.dumps(body).encode()
+                with lock:
+                    outer.now -= 1
+                try:
+                    self.send_response(status)
+                    for name, value in ({"Content-Length": str(len(content))} | headers).items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(content)
+                except OSError:
+                    pass  # the client has left
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
+        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def texts(self) -> list[str]:
+        return [payload.get("prompt") or payload["messages"][-1]["content"] for _, payload, _ in self.seen]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(transport, "FIRST_PAUSE", 0.001)
+    made = Server()
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+def asked(server: Server, **options: Any) -> Endpoint:
+    return Endpoint(server.url, "model", **({"tries": 3, "timeout": 5.0} | options))
+
+
+def test_options_are_scored_behind_their_context(server: Server) -> None:
+    options = [[" lamp", " red kettle"], [" lamp"], []]
+    found = dict(asked(server).option_log_likelihoods(["It is the", "So a", "No"], options))
+    lamp, red, kettle = map(value_of, (" lamp", " red", " kettle"))
+    assert found[0] == [(pytest.approx(lamp), 1), (pytest.approx(red + kettle), 2)]
+    assert found[1] == [(pytest.approx(lamp), 1)]
+    assert found[2] == []
+    assert server.seen[0][0] == "/v1/completions"
+    assert server.texts()[0] == PROBE
+
+
+def test_a_token_across_the_boundary_belongs_to_the_option(server: Server) -> None:
+    found = dict(asked(server).option_log_likelihoods(["The lam"], [["p burns"]]))
+    assert found[0] == [(pytest.approx(value_of(" lamp") + value_of(" burns")), 2)]
+
+
+def test_a_text_without_context_needs_a_score_of_its_first_token(server: Server) -> None:
+    with pytest.raises(ConfigError, match="--begin-with"):
+        asked(server).log_likelihoods(["The lamp"])
+    found = asked(server, begin_with="#").log_likelihoods(["The lamp", "A lamp"])
+    assert found == pytest.approx([value_of(first) + value_of(" lamp") for first in ("The", "A")])
+
+    def with_bos(payload: dict[str, Any], number: int) -> Reply:
+        answer = completion(payload)
+        logprobs = answer["choices"][0]["logprobs"]
+        logprobs["token_logprobs"][0] = -1.25
+        logprobs["tokens"].insert(0, "<s>")
+        logprobs["token_logprobs"].insert(0, None)
+        return 200, answer, {}
+
+    server.reply = with_bos
+    assert asked(server).log_likelihoods(["The lamp"]) == pytest.approx([-1.25 + value_of(" lamp")])
+
+
+def test_tokens_that_spell_no_characters_are_placed_by_their_offsets(server: Server) -> None:
+    def bytes_for_a_letter(payload: dict[str, Any], number: int) -> Reply | None:
+        if "ü" not in payload["prompt"]:
+            return None
+        logprobs = {
+            "tokens": ["Die", " T", "bytes:\\xc3", "bytes:\\xbc", "r", "x"],
+            "token_logprobs": [None, -1.0, -2.0, -3.0, -4.0, -9.0],
+            "text_offset": [0, 3, 5, 5, 6, 7],
+        }
+        return 200, {"choices": [{"text": "Die Türx", "logprobs": logprobs}]}, {}
+
+    server.reply = bytes_for_a_letter
+    reached = asked(server)
+    assert dict(reached.option_log_likelihoods(["Die"], [[" Tür"]]))[0] == [(-10.0, 4)]
+    assert reached.spent().uncounted == 1
+
+
+NOTHING = {"choices": [{"text": "", "logprobs": None}]}
+LAST = {"choices": [{"text": "x", "logprobs": {"tokens": ["x"], "token_logprobs": [-1.0]}}]}
+
+
+def zeros(payload: dict[str, Any]) -> dict[str, Any]:
+    answer = completion(payload)
+    answer["choices"][0]["logprobs"]["token_logprobs"] = [0.0] * (len(tokens_of(payload["prompt"])) + 1)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (lambda payload: (200, NOTHING, {}), "echo and logprobs are accepted, and no logprobs are given"),
+        (lambda payload: (200, LAST, {}), "do not spell the prompt"),
+        (lambda payload: (200, zeros(payload), {}), "no real log-probabilities"),
+        (lambda payload: (200, {"choices": []}, {}), "an answer without choices"),
+        (lambda payload: (200, b"<html>hello</html>", {}), "no whole JSON object"),
+        (lambda payload: (400, {"error": {"message": "echo is not supported"}}, {}), "echo is not supported"),
+        (lambda payload: (404, b"gone", {}), "status 404"),
+        (lambda payload: (401, {"error": {"message": f"bad key {KEY}"}}, {}), "status 401"),
+        (lambda payload: (307, b"", {"Location": "http://127.0.0.1:9/"}), "status 307"),
+        (lambda payload: (503, {"error": "busy"}, {}), r"status 503 \(busy\), after 3 tries"),
+    ],
+)
+def test_a_server_without_log_probabilities_is_refused_with_the_reason(
+    server: Server, reply: Callable[[Any], Reply], message: str
+) -> None:
+    server.reply = lambda payload, number: reply(payload)
+    with pytest.raises(ConfigError, match=message) as caught:
+        next(asked(server, key=KEY).option_log_likelihoods(["a"], [[" b"]]))
+    assert KEY not in str(caught.value)
+    assert "--choose generate" in str(caught.value)
+
+
+def test_passing_failures_are_asked_again(server: Server) -> None:
+    faults: list[Reply] = [
+        (429, {"error": {"message": "slow down"}}, {"Retry-After": "0.2"}),
+        (500, b"", {}),
+        (200, b'{"choices": [{"te', {}),
+        (200, b"{}", {"Content-Length": "900"}),  # half an answer: the connection ends before
+    ]
+    server.reply = lambda payload, number: faults.pop() if faults and payload["prompt"] != PROBE else None
+    reached = asked(server, concurrency=1, tries=6)
+    began = time.monotonic()
+    assert dict(reached.option_log_likelihoods(["a"], [[" b"]]))[0] == [(pytest.approx(value_of(" b")), 1)]
+    assert time.monotonic() - began > 0.2
+    used = reached.spent()
+    assert (used.repeats, used.requests) == (4, 2)
+    assert "4 asked again" in str(used)
+
+
+def test_a_slow_server_times_out_and_the_item_is_named(server: Server) -> None:
+    reached = asked(server, timeout=0.2, tries=2)
+    reached.probe()
+    server.pause = 1.0
+    with pytest.raises(LevelheadError, match=r"Things/3: no answer within 0\.2 seconds, after 2 tries.*resumes"):
+        list(reached.option_log_likelihoods(["a"], [[" b"]], ["Things/3"]))
+    reached = asked(server, timeout=0.2)
+    server.pause = 0.0
+    server.reply = lambda payload, number: (429, b"", {"Retry-After": "86400"})
+    with pytest.raises(LevelheadError, match="asks to wait 86,400 seconds"):
+        list(reached.generate(["a"], seed=0, max_new_tokens=3))
+
+
+@pytest.mark.parametrize("bad", [None, float("nan"), 0.5, "x"])
+def test_a_half_answer_is_never_scored(server: Server, bad: Any) -> None:
+    def spoilt(payload: dict[str, Any], number: int) -> Reply | None:
+        answer = completion(payload)
+        if payload["prompt"] != PROBE:
+            answer["choices"][0]["logprobs"]["token_logprobs"][-2] = bad
+        return 200, answer, {}
+
+    server.reply = spoilt
+    with pytest.raises(LevelheadError, match=r"Things/3: .*after 3 tries"):
+        list(asked(server).option_log_likelihoods(["a"], [[" b c"]], ["Things/3"]))
+
+
+def test_what_was_answered_before_a_failure_is_kept(server: Server, tmp_path: Path) -> None:
+    write(tmp_path, [record(row) for row in range(8)])
+    answered = threading.Semaphore(9)  # the probe, and two items and a bit
+
+    def breaks(payload: dict[str, Any], number: int) -> Reply | None:
+        return None if answered.acquire(blocking=False) else (500, b"", {})
+
+    server.reply = breaks
+    with pytest.raises(LevelheadError, match="after 3 tries"):
+        run_benchmark(BBQ(), asked(server, concurrency=1), tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    kept = (tmp_path / "run" / "answers-bbq.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(kept) == 3  # the header and two items
+    server.reply, server.seen[:] = lambda payload, number: None, []
+    scores = run_benchmark(BBQ(), asked(server), tmp_path, tmp_path / "run")
+    assert len(server.seen) == 1 + 6 * 3
+    assert "19 requests" in scores.notes[-1]
+
+
+def test_requests_run_side_by_side_within_their_limits(server: Server) -> None:
+    server.pause = 0.05
+    reached = asked(server, concurrency=4)
+    found = dict(reached.generate([f"prompt {at}" for at in range(12)], seed=0, max_new_tokens=3))
+    assert sorted(found) == list(range(12))
+    assert server.most == 4
+    server.pause = 0.0
+    reached = asked(server, per_minute=60 / 0.05, concurrency=8)
+    began = time.monotonic()
+    list(reached.generate(["a"] * 5, seed=0, max_new_tokens=3))
+    assert time.monotonic() - began > 5 * 0.05 - 0.01
+
+
+def test_free_answers_come_from_a_chat_where_one_is_wanted(server: Server) -> None:
+    reached = asked(server)
+    prompts = reached.dialogues(["Who was it?"], "Be brief.")
+    assert dict(reached.generate(prompts, seed=0, max_new_tokens=9, greedy=True)) == {0: "Answer: B"}
+    path, payload, _ = server.seen[-1]
+    assert path == "/v1/chat/completions"
+    assert payload["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Who was it?"},
+    ]
+    assert payload["temperature"] == 0
+    assert payload["max_tokens"] == 9
+    with pytest.raises(ConfigError, match="--choose generate"):
+        next(reached.option_log_likelihoods([Dialogue("a")], [[" b"]]))
+
+
+def test_fields_that_a_server_refuses_are_renamed_or_left_out(server: Server) -> None:
+    def newer(payload: dict[str, Any], number: int) -> Reply | None:
+        for name in ("max_tokens", "temperature"):
+            if name in payload:
+                return 400, {"error": {"message": f"Unsupported: '{name}'. See the manual."}}, {}
+        return None
+
+    server.reply = newer
+    reached = asked(server)
+    assert len(dict(reached.generate(reached.dialogues(["a", "b"]), seed=0, max_new_tokens=9))) == 2
+    assert {"max_completion_tokens", "seed"} < server.seen[-1][1].keys()
+    server.reply = lambda payload, number: (404, b"", {})
+    with pytest.raises(ConfigError, match="--chat"):
+        list(asked(server).generate(["a"], seed=0, max_new_tokens=9))
+
+
+def test_withheld_empty_and_refused_answers_are_texts_and_counted(server: Server) -> None:
+    choices = [
+        {"message": {"content": None}, "finish_reason": "content_filter"},
+        {"message": {"content": None, "refusal": "I refuse."}, "finish_reason": "stop"},
+        {"message": {"content": "", "reasoning_content": "B"}, "finish_reason": "length"},
+        {"message": {"content": [{"type": "text", "text": "B"}]}, "finish_reason": "stop"},
+    ]
+    server.reply = lambda payload, number: (200, {"choices": [choices[(number - 2) % 4]], "usage": None}, {})
+    reached = asked(server, concurrency=1)
+    found = dict(reached.generate(reached.dialogues(list("abcd")), seed=0, max_new_tokens=9))
+    assert [found[at] for at in range(4)] == ["", "I refuse.", "", "B"]
+    used = reached.spent()
+    assert (used.withheld, used.cut, used.uncounted) == (1, 1, 5)
+    assert "raise --max-new-tokens" in str(used)
+
+
+def test_the_key_is_sent_and_stands_nowhere(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, [record(row) for row in range(8)])
+    out, json_file, html = tmp_path / "run", tmp_path / "out.json", tmp_path / "out.html"
+    line = ["bench", "bbq", "--endpoint", server.url, "--api-model", "model", "--data-root", str(tmp_path)]
+    line += ["--out", str(out), "--json", str(json_file), "--html", str(html), "--price", "1,2"]
+    monkeypatch.setenv("LEVELHEAD_API_KEY", KEY)
+    result = CliRunner().invoke(lm_app, line, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert {headers.get("Authorization") for *_, headers in server.seen} == {f"Bearer {KEY}"}
+    assert "At most 24 texts scored" in result.output
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) >= 5
+    assert not any(KEY.encode() in path.read_bytes() for path in files)
+    assert KEY not in result.output
+    scores = json.loads((out / "scores-bbq.json").read_text(encoding="utf-8"))
+    assert scores["usage"]["requests"] == 25
+    assert scores["usage"]["cost"] == pytest.approx((7 * 25 + 2 * 25) / 1e6)
+    monkeypatch.setenv("EMPTY", "")
+    for more, message in (
+        (["--api-key-env", "EMPTY"], "no such variable"),
+        (["--price", "cheap"], "two prices"),
+        (["--chat"], "--choose generate"),
+        (["--model", "x"], "Give --model"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            CliRunner().invoke(lm_app, [*line, *more], catch_exceptions=False)
+    with pytest.raises(ConfigError, match="no header can hold"):
+        Endpoint(server.url, "model", key="a\nb")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("localhost:8000", "is no address"),
+        ("ftp://a/v1", "is no address"),
+        ("http://", "is no address"),
+        ("http://a:99999/", "is no address"),
+        ("http://me:secret@a/v1", "--api-key-env"),
+        ("http://a/v1?key=secret", "--api-key-env"),
+    ],
+)
+def test_addresses(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        Endpoint(url, "model")
+    assert "secret" not in str(caught.value)
+    assert Endpoint("http://a:1/v1/chat/completions", "m").url == "http://a:1/v1/"
+    assert Endpoint("http://a/v1", "m").unencrypted
+    assert not Endpoint("https://a/v1", "m").unencrypted
+
+
+def test_a_servers_words_are_not_shown_where_they_hold_the_prompt(server: Server) -> None:
+    secret = "The lamp and the kettle were late again"
+    server.reply = lambda payload, number: (
+        (400, {"error": {"message": f"too long: {payload['prompt']}\x1b[2J"}}, {})
+        if payload["prompt"] != PROBE
+        else None
+    )
+    with pytest.raises(LevelheadError) as caught:
+        list(asked(server).option_log_likelihoods([secret], [[" b"]], ["Things/1"]))
+    assert "Things/1: the server answers with status 400." in str(caught.value)
+    assert "lamp" not in str(caught.value)
+    with pytest.raises(DataError, match="no tokens"):
+        list(asked(server).option_log_likelihoods(["a"], [[""]]))
+    with pytest.raises(ConfigError, match="give --model"):
+        asked(server).window_log_likelihoods(["a"])
+    assert not math.isnan(value_of(" b"))

@@ -1,0 +1,208 @@
+"""Prompt noise: scores over wordings and orders, on made-up items and a model whose answers follow a rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import test_crows_pairs
+from test_bbq import record, write
+from typer.testing import CliRunner
+
+from levelhead.cli.lm import lm_app
+from levelhead.lm.base import Answer
+from levelhead.lm.bbq import BBQ, LISTED, ORDERS
+from levelhead.lm.comparison import comparison_summary
+from levelhead.lm.crows_pairs import CrowSPairs
+from levelhead.lm.intervals import bootstrap, pooled, ratio
+from levelhead.lm.page import language_model_page, scores_page
+from levelhead.lm.perplexity import Perplexity
+from levelhead.lm.prompts import APART, UNDER_PROMPT_NOISE, prompt_noise, prompts_of, said
+from levelhead.lm.runner import run_benchmark, scores_file
+from levelhead.report.text import estimate_from_dict
+from levelhead.storage import read_json
+from levelhead.types import ConfigError, DataError
+
+ITEMS = 40
+
+
+class Ruled:
+    """Chooses by ``rule(prompt, option texts)``."""
+
+    causal = True
+    has_chat_template = False
+    beginning = "made up"
+
+    def __init__(self, rule: Callable[[str, Sequence[str]], int], name: str = "ruled") -> None:
+        self.rule, self.name, self.asked = rule, name, 0
+
+    def fingerprint(self) -> str:
+        return self.name
+
+    def option_log_likelihoods(
+        self, contexts: Sequence[str], options: Sequence[Sequence[str]], names: Sequence[str]
+    ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
+        for index, (context, more) in enumerate(zip(contexts, options, strict=True)):
+            self.asked += 1
+            best = self.rule(context, [text.strip() for text in more])
+            yield index, [(-1.0 if at == best else -2.0, 1) for at in range(len(more))]
+
+
+def things(root: Path) -> Path:
+    """Ambiguous items of ten templates, in which the lamp is the biased answer."""
+    return write(root, [record(row, question_index=str(row % 10)) for row in range(ITEMS)])
+
+
+def asked(root: Path, model: Any, folder: Path, benchmark: Any = None) -> dict[str, Any]:
+    benchmark = benchmark or BBQ()
+    for prompt in prompts_of(benchmark, folder):
+        run_benchmark(prompt.benchmark, model, root, prompt.folder)
+    return prompt_noise(benchmark, folder, root, None)
+
+
+def of(found: dict[str, Any], score: str) -> dict[str, Any]:
+    return next(one for one in found["scores"] if one["score"] == score)
+
+
+def test_an_order_moves_options_and_all_positions(tmp_path: Path) -> None:
+    things(tmp_path)
+    plain = BBQ().read(tmp_path)
+    for order in ORDERS:
+        benchmark = BBQ(order=order, template=LISTED["by letter"])
+        items = benchmark.read(tmp_path)
+        assert [items[0].content["options"][order.index(at)] for at in range(3)] == plain[0].content["options"]
+        assert items[0].content["options"][items[0].content["unknown"]] == "Not known"
+        assert f"A) {items[0].content['options'][0]}\n" in benchmark.prompt(items[0])
+        lamp = items[0].content["options"].index("The lamp")
+        assert items[0].content["biased"] == [lamp]
+        assert benchmark.choice(items[0], Answer("x", {"answer": lamp})) == 0
+        letter = Answer("x", {"answer": None, "text": "ABC"[lamp]})
+        assert benchmark.choice(items[0], letter) == 0
+        scores = benchmark.score(items, [Answer(item.id, {"answer": lamp}) for item in items])
+        assert scores.overall["bias_ambiguous"].value == 1
+    with pytest.raises(ConfigError, match="each once"):
+        BBQ(order=(0, 0, 1))
+    assert "order" not in BBQ.asking({"order": [0, 1, 2]})
+    assert "order" in BBQ.asking({"order": [1, 0, 2]})
+
+
+def test_the_mean_of_figures_of_the_same_items_draws_them_together() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.random((50, 2)) < 0.5
+    first, second = (bootstrap([(float(one), 1.0) for one in rows[:, at]], None, ratio) for at in (0, 1))
+    found = pooled([first, second])
+    whole = bootstrap([(float(one), 1.0) for one in rows.mean(1)], None, ratio)
+    assert (found.value, found.n) == (pytest.approx(rows.mean()), 50)
+    assert found.high - found.low == pytest.approx(whole.high - whole.low, rel=0.15)
+    assert not pooled([first, bootstrap([(1.0, 1.0)], None, ratio)]).defined
+    assert not pooled([]).defined
+
+
+def test_a_bias_that_follows_the_wording_is_not_distinguishable(tmp_path: Path) -> None:
+    things(tmp_path)
+
+    def rule(prompt: str, options: Sequence[str]) -> int:
+        return options.index("The lamp" if "Question:" not in prompt or "Options" in prompt else "The kettle")
+
+    found = asked(tmp_path, Ruled(rule), tmp_path / "run")
+    bias = of(found, "bias_ambiguous")
+    # plain and "in a row": the lamp, 1; labelled, question first and by letter: the kettle, -1
+    assert found["prompts"] == 9
+    assert estimate_from_dict(bias["first"]).value == 1
+    assert estimate_from_dict(bias["items"]).value == pytest.approx(-0.2)
+    assert bias["deviation"] == pytest.approx(np.std([1, 1, -1, -1, -1], ddof=1))
+    assert (bias["lowest"], bias["highest"], bias["across"]) == (-1, 1, 4)
+    both = estimate_from_dict(bias["both"])
+    assert (both.low, both.high) == (-1.0, 1.0)  # cut at the ends of the scale
+    assert bias["verdict"] == UNDER_PROMPT_NOISE
+    assert {name: figure["value"] for name, figure in found["consistency"].items()} == {
+        "prompts": 0,
+        "wordings": 0,
+        "orders": 1,
+    }
+    assert read_json(scores_file(tmp_path / "run", "bbq"))["prompt_noise"] == found
+
+
+def test_a_bias_of_every_wording_is_apart(tmp_path: Path) -> None:
+    things(tmp_path)
+    model = Ruled(lambda prompt, options: options.index("The lamp"))
+    found = asked(tmp_path, model, tmp_path / "run")
+    assert of(found, "bias_ambiguous")["verdict"] == APART
+    assert found["consistency"]["prompts"]["value"] == 1
+    before = model.asked
+    assert asked(tmp_path, model, tmp_path / "run") == found  # resumed: nothing is asked again
+    assert model.asked == before == 9 * ITEMS
+
+
+def test_a_choice_by_place_is_inconsistent_under_orders(tmp_path: Path) -> None:
+    things(tmp_path)
+    found = asked(tmp_path, Ruled(lambda prompt, options: 0), tmp_path / "run")
+    assert found["consistency"]["orders"]["value"] == 0
+    assert found["consistency"]["wordings"]["value"] == 1
+    assert estimate_from_dict(of(found, "accuracy_ambiguous")["items"]).value == pytest.approx(2 / 3 / 5)
+
+
+def test_sentences_are_compared_behind_leads(tmp_path: Path) -> None:
+    test_crows_pairs.write(tmp_path)
+    benchmark = CrowSPairs(lead="Sentence:")
+    model = Ruled(lambda prompt, options: 0)
+    scores = run_benchmark(benchmark, model, tmp_path, tmp_path / "run")  # type: ignore[arg-type]
+    assert scores.overall["causal_stereotype_likelier"].value == 1
+    header = json.loads((tmp_path / "run" / "answers-crows-pairs.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert header["options"] == {"lead": "Sentence:"}
+    assert CrowSPairs.asking({"lead": "", "seed": 3}) == {}
+    masked = Ruled(lambda prompt, options: 0)
+    masked.causal = False
+    with pytest.raises(ConfigError, match="for causal models"):
+        next(benchmark.ask(masked, benchmark.read(tmp_path)))  # type: ignore[arg-type]
+    assert said(prompts_of(CrowSPairs())) == "5 prompts (5 wordings)"
+    assert said(prompts_of(BBQ())) == "9 prompts (5 wordings, 3 orders of the options where they are listed)"
+    with pytest.raises(ConfigError, match="no other wordings"):
+        prompts_of(Perplexity())
+    with pytest.raises(ConfigError, match="leave --template out"):
+        prompts_of(BBQ(template="{context} {question}"))
+
+
+def test_two_models_are_compared_over_wordings(tmp_path: Path) -> None:
+    things(tmp_path)
+
+    def wavers(prompt: str, options: Sequence[str]) -> int:
+        return options.index("The kettle" if "Question:" in prompt and "Options" not in prompt else "The lamp")
+
+    asked(tmp_path, Ruled(lambda prompt, options: options.index("The lamp"), "steady"), tmp_path / "before")
+    asked(tmp_path, Ruled(wavers, "wavering"), tmp_path / "after")
+    summary = comparison_summary(tmp_path / "before", tmp_path / "after", tmp_path)
+    bias = next(one for one in summary["prompt_noise"] if one["score"] == "bias_ambiguous")
+    assert bias["items"]["value"] == pytest.approx(-1.2)
+    # Student's t of five wordings: 2.776 x 1.095 / sqrt(5) = 1.36
+    assert bias["both"]["high"] == pytest.approx(-1.2 + 1.36, abs=0.01)
+    assert bias["verdict"] == UNDER_PROMPT_NOISE
+    assert "prompt noise" in json.dumps(language_model_page(summary))
+    (tmp_path / "after" / "prompts" / "03" / "scores-bbq.json").unlink()
+    assert comparison_summary(tmp_path / "before", tmp_path / "after", tmp_path)["prompt_noise"] == []
+    (tmp_path / "before" / "prompts" / "03" / "answers-bbq.jsonl").unlink()
+    with pytest.raises(DataError, match="is missing"):
+        prompt_noise(BBQ(), tmp_path / "before", tmp_path, None)
+
+
+def test_the_command_line_says_the_cost_and_shows_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    things(tmp_path)
+    model = Ruled(lambda prompt, options: 0)
+    monkeypatch.setattr("levelhead.lm.model.LanguageModel.load", lambda *_, **__: model)
+    line = ["bench", "bbq", "--model", "x", "--data-root", str(tmp_path), "--out", str(tmp_path / "run")]
+    json_file = tmp_path / "out.json"
+    result = CliRunner().invoke(lm_app, [*line, "--prompt-noise", "--json", str(json_file)], catch_exceptions=False)
+    assert "bbq is asked with 9 prompts" in result.output
+    assert "times as many as one prompt" in result.output
+    assert "One answer under the orders" in result.output
+    assert json.loads(json_file.read_text(encoding="utf-8"))["benchmarks"][0]["prompt_noise"]["prompts"] == 9
+    page = json.dumps(scores_page([read_json(scores_file(tmp_path / "run", "bbq"))], name="x"))
+    assert "Over 9 prompts" in page
+    assert "A lamp and a kettle" not in page
+    more = ["--prompt-noise", "--template", "{context} {question}"]
+    with pytest.raises(ConfigError, match="leave --template out"):
+        CliRunner().invoke(lm_app, [*line, *more], catch_exceptions=False)

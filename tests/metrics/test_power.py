@@ -1,0 +1,79 @@
+"""Which gap so many rows can show: the formula of Fleiss, Tytun and Ury written out; what no plan is made for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy import optimize, stats
+
+from levelhead.metrics.power import _reach, check_plan, detectable_gap, rows_needed
+from levelhead.types import ConfigError
+
+
+def apart(first: float, second: float, sizes: tuple[float, float], error: float, power: float) -> tuple[float, float]:
+    """Quantile times the standard error of equal rates, that of the two rates, and half a hit on either side."""
+    n, m = sizes
+    pooled = (first * n + second * m) / (n + m)
+    alike = math.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
+    own = math.sqrt(first * (1 - first) / n + second * (1 - second) / m)
+    return stats.norm.isf(error / 2) * alike + stats.norm.ppf(power) * own, (1 / n + 1 / m) / 2
+
+
+@pytest.mark.parametrize("rates", [(0.3, 0.5), (0.02, 0.9), (0.0, 1.0)])
+@pytest.mark.parametrize(("sizes", "error", "power"), [((100, 40), 0.05, 0.8), ((7, 900), 0.003, 0.95)])
+def test_how_far_rates_must_lie_apart(
+    rates: tuple[float, float], sizes: tuple[float, float], error: float, power: float
+) -> None:
+    assert _reach(rates, sizes, error, power) == pytest.approx(apart(*rates, sizes, error, power), rel=1e-9)
+
+
+def test_rates_a_rounding_beyond_0_and_1_have_no_variance() -> None:
+    assert _reach((-1e-17, -1e-17), (50, 50), 0.05, 0.8) == (0.0, 0.02)
+    assert _reach((1 + 1e-15, 1 + 1e-15), (50, 20), 0.05, 0.8) == (0.0, pytest.approx(0.035))
+
+
+def test_a_detectable_gap_is_where_the_formula_meets_it() -> None:
+    gaps = []
+    for sign in (1, -1):
+        for sizes in ((300.0, 80.0), (80.0, 300.0)):
+
+            def lacking(gap: float, sign: int = sign, sizes: tuple[float, float] = sizes) -> float:
+                return sum(apart(0.35, 0.35 + sign * gap, sizes, 0.1 / 4, 0.9)) - gap
+
+            gaps.append(optimize.brentq(lacking, 1e-12, 0.35))
+    assert detectable_gap(0.35, 300, 80, level=0.9, comparisons=4, power=0.9) == pytest.approx(max(gaps), abs=1e-9)
+
+
+def test_rows_needed_solve_the_formula() -> None:
+    rows = []
+    for other in (0.3, 0.1):
+        for sizes in ((0.1, 0.25), (0.25, 0.1)):
+            reach, step = apart(0.2, other, sizes, 0.05 / 3, 0.8)
+            rows.append(optimize.brentq(lambda n, r=reach, s=step: r / math.sqrt(n) + s / n - 0.1, 1, 1e6))
+    assert rows_needed(0.1, 0.2, [0.25, 0.65, 0.1]) == math.ceil(max(rows))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [(0, 0.95, 0.8, 1), (1, 0.95, 0.8, 1), (0.5, 0.95, 1e-9, 1), (0.5, 0.95, 1 - 1e-9, 1), (0.5, 0.95, 0.8, 1e6)],
+)
+def test_the_ends_of_what_can_be_planned(plan: tuple[float, ...]) -> None:
+    check_plan(*plan)
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        ((0.5, 1, 0.8, 1), "level=1"),
+        ((-0.01, 0.95, 0.8, 1), "rate=-0.01"),
+        ((1.01, 0.95, 0.8, 1), "rate=1.01"),
+        ((0.5, 0.95, 0, 1), "power=0"),
+        ((0.5, 0.95, 1, 1), "power=1"),
+        ((0.5, 0.95, 0.8, 0.99), "comparisons=0.99"),
+        ((0.5, 0.95, 0.8, 1_000_001), "comparisons=1000001"),
+    ],
+)
+def test_what_no_plan_can_be_made_for(plan: tuple[float, ...], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        check_plan(*plan)
